@@ -1,0 +1,124 @@
+//! Bringing one page image up to date with the mini-transactions that touched it.
+//!
+//! Owns the skip rule: which of the pending changes are already in the image.
+//!
+//! Invariants:
+//! - Changes come in LSN order. A mini-transaction may contribute several runs, with the same LSNs.
+//! - Without INIT_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the image
+//!   *as it was given*, so later runs of one mini-transaction are never taken for already applied.
+//! - With INIT_PAGE, the last one is where the page begins: all before it is ignored, and so is the image.
+//! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page; FREE_PAGE is
+//!   no change.
+
+use redoubt_redo::mariadb::record::Body;
+use redoubt_redo::mariadb::record_reader::RecordReader;
+use redoubt_redo::{Lsn, PageId};
+
+use crate::apply::{ApplyError, Cursor, apply_run_from, check_size};
+use crate::flags::SpaceFlags;
+use crate::layout::{page_lsn, set_page_lsn};
+
+/// The records of one mini-transaction for one page, or a part of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// LSN of the mini-transaction's first byte.
+    pub start_lsn: Lsn,
+    /// LSN after its last byte: what the page LSN becomes.
+    pub end_lsn: Lsn,
+    /// Consecutive records for the page; the first one carries the page ids.
+    pub run: &'a [u8],
+}
+
+/// What [`apply_changes`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ApplyOutcome {
+    /// Changes applied.
+    pub applied: usize,
+    /// Changes that the image already held, or that a later INIT_PAGE made void.
+    pub skipped: usize,
+    /// The last change freed the page: its content is undefined until the next INIT_PAGE.
+    pub freed: bool,
+}
+
+/// Where the page begins anew: number of the change, and of the record in its run.
+#[derive(Clone, Copy)]
+struct LastInit {
+    change: usize,
+    record: usize,
+}
+
+/// Apply `changes`, which come in LSN order, to the image in `page`.
+///
+/// `base_is_valid`: `page` holds a sound image (an all-zero one of a page that was never written counts).
+/// If not, the changes must contain an INIT_PAGE, unless they only free the page. The iterator is run twice.
+///
+/// # Errors
+/// See [`ApplyError`]; the page content is undefined afterwards.
+pub fn apply_changes<'a, I>(
+    page: &mut [u8],
+    page_id: PageId,
+    flags: SpaceFlags,
+    base_is_valid: bool,
+    changes: I,
+) -> Result<ApplyOutcome, ApplyError>
+where
+    I: IntoIterator<Item = Change<'a>>,
+    I::IntoIter: Clone,
+{
+    check_size(page, page_id, flags)?;
+    let changes = changes.into_iter();
+    let last_init = find_last_init(page_id, changes.clone())?;
+    let base_lsn = match last_init {
+        None if base_is_valid => page_lsn(page).unwrap_or_default(),
+        _ => Lsn(0),
+    };
+    let first = last_init.unwrap_or(LastInit { change: 0, record: 0 });
+    let cursor = Cursor::new(page_id, flags);
+    let mut outcome = ApplyOutcome::default();
+    for (number, change) in changes.enumerate() {
+        if number < first.change || change.start_lsn < base_lsn {
+            outcome.skipped += 1;
+            continue;
+        }
+        if last_init.is_none() && !base_is_valid && !only_frees(page_id, change.run)? {
+            return Err(ApplyError::NoBase { page_id });
+        }
+        let first_record = if number == first.change { first.record } else { 0 };
+        let run = apply_run_from(page, cursor, change.run, first_record)?;
+        if run.modified {
+            set_page_lsn(page, change.end_lsn);
+        }
+        outcome.freed = run.freed;
+        outcome.applied += 1;
+    }
+    Ok(outcome)
+}
+
+fn find_last_init<'a>(
+    page_id: PageId,
+    changes: impl Iterator<Item = Change<'a>>,
+) -> Result<Option<LastInit>, ApplyError> {
+    let mut last_init = None;
+    for (change, Change { run, .. }) in changes.enumerate() {
+        for (number, record) in RecordReader::new(run).enumerate() {
+            let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
+            if matches!(record.body, Body::InitPage) {
+                last_init = Some(LastInit { change, record: number });
+            }
+        }
+    }
+    Ok(last_init)
+}
+
+fn only_frees(page_id: PageId, run: &[u8]) -> Result<bool, ApplyError> {
+    for record in RecordReader::new(run) {
+        let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
+        if !matches!(record.body, Body::FreePage) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests;
