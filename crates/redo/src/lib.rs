@@ -1,6 +1,11 @@
 //! Redo log formats: bytes to mini-transactions to records. One module per server family.
+//!
+//! Pure code: takes bytes, returns values, does no I/O. Invariant: no input makes it panic, and nothing of
+//! a mini-transaction is reported before the whole of it was found valid.
 
+pub mod error;
 pub mod mariadb;
 pub mod types;
 
+pub use error::{RedoError, StreamError};
 pub use types::{Lsn, PageId, PageNo, SpaceId};

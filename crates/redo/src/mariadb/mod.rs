@@ -1,3 +1,23 @@
 //! Redo of MariaDB 10.8 and later (one file, one byte stream, a CRC-32C per mini-transaction).
+//!
+//! From bytes upwards: numbers in [`varint`], [`record_reader`] records, [`mtr`] mini-transactions and the page
+//! runs in them, [`log_file`] the header of `ib_logfile0` and where an LSN lies in it, [`observer`] what a
+//! server's writes to that file say, [`log_scan`] a whole log file read or composed.
 
+pub mod log_file;
+pub mod mtr;
+mod page0;
 pub mod record;
+pub mod record_reader;
+pub mod varint;
+
+#[cfg(test)]
+#[path = "../../tests/support/encoder.rs"]
+mod test_encoder;
+
+pub use log_file::{Checkpoint, LogFileError, LogGeometry, LogHeader};
+pub use mtr::{
+    FileNote, Mtr, MtrStep, MtrVisitor, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, Walked, next_mtr,
+    walk_mtrs,
+};
+pub use record_reader::{PageRun, RecordReader};
