@@ -1,1 +1,105 @@
-//! placeholder
+//! Durable append-only log devices.
+//!
+//! A log device keeps one stream of opaque bytes. Records are appended at the end, made durable by
+//! [`LogDevice::sync`], read back by position, and given up from the front by [`LogDevice::discard_before`].
+//! The crate does not know what the bytes mean.
+//!
+//! Positions are [`Seq`]s. They count payload bytes only, from 0, and never go back or repeat in the life of
+//! a device; the framing that a device adds is invisible.
+//!
+//! What every device promises:
+//! * Bytes below the value that `sync` returned survive a power cut, whole and unchanged.
+//! * After a crash the end is at a record boundary. Records that were appended but not synced may be there or
+//!   not, and if one is there, all before it are.
+//! * Damage to bytes that the device can prove were durable makes it refuse to open. It is never cut off.
+//! * After a failed write or a failed sync the device answers [`LogDeviceError::Poisoned`] until it is
+//!   opened again. Nothing is retried in the hope that it works.
+//!
+//! [`FileLogDevice`] keeps the stream in segment files. [`storage`] is the seam to the file system, shared
+//! with the page store; `sim` is a simulated disk behind that seam, for tests.
+
+mod error;
+mod file;
+mod format;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
+pub mod storage;
+
+use std::fmt;
+
+pub use error::{ErrorKind, LogDeviceError};
+pub use file::{FileLogDevice, FileLogOptions};
+
+/// The longest record that [`LogDevice::append`] takes, in bytes.
+pub const MAX_RECORD_LEN_BYTES: usize = 64 << 20;
+
+/// A byte position in a device's logical stream of payload bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a device has done since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LogDeviceStats {
+    /// Payload bytes appended.
+    pub bytes_appended: u64,
+    /// Bytes written for records: payload, record headers and segment headers. Zero padding up to the end
+    /// of a page-cache page and the preparation of new segments are not in it.
+    pub bytes_written: u64,
+    /// Bytes written to prepare new segments.
+    pub bytes_preallocated: u64,
+    /// Calls that made data durable (one per file synced on behalf of `sync`).
+    pub syncs: u64,
+    /// Segments taken from the discarded ones instead of being created.
+    pub segments_recycled: u64,
+    /// Segments created.
+    pub segments_created: u64,
+}
+
+/// A durable append-only stream of bytes. See the crate's documentation for what is promised.
+pub trait LogDevice: Send + Sync {
+    /// Appends one record of at most [`MAX_RECORD_LEN_BYTES`] and returns the position after it.
+    ///
+    /// The record is not durable before [`LogDevice::sync`] returns. Appends are taken one at a time. An empty
+    /// record changes nothing.
+    ///
+    /// # Errors
+    /// [`LogDeviceError::NoSpace`] if no room could be made for the record: nothing was written and the
+    /// same append may be tried again. Any other I/O failure poisons the device.
+    fn append(&self, record: &[u8]) -> Result<Seq, LogDeviceError>;
+
+    /// Makes everything appended before the call durable and returns the durable end.
+    ///
+    /// Appends may go on meanwhile. Concurrent callers share one sync where they can.
+    ///
+    /// # Errors
+    /// Any I/O failure poisons the device.
+    fn sync(&self) -> Result<Seq, LogDeviceError>;
+
+    /// The position of the first byte still kept.
+    fn start(&self) -> Seq;
+
+    /// The position after the last byte appended.
+    fn end(&self) -> Seq;
+
+    /// Reads the payload bytes at `[seq, seq + buf.len())`, durable or not.
+    ///
+    /// # Errors
+    /// [`LogDeviceError::OutOfRange`] if the range is not inside `[start, end)`.
+    fn read_at(&self, seq: Seq, buf: &mut [u8]) -> Result<(), LogDeviceError>;
+
+    /// Promises that bytes before `seq` are never read again. Whole segments are given up and reused, so
+    /// [`LogDevice::start`] may stay below `seq`.
+    ///
+    /// # Errors
+    /// [`LogDeviceError::OutOfRange`] if `seq` is past the end. An I/O failure poisons the device.
+    fn discard_before(&self, seq: Seq) -> Result<(), LogDeviceError>;
+
+    /// Counters since the device was opened.
+    fn stats(&self) -> LogDeviceStats;
+}

@@ -1,0 +1,151 @@
+//! What can go wrong with a log device, and what the caller may do about it.
+
+use std::io;
+
+use crate::Seq;
+
+/// What the caller may do after an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// Nothing was changed; the same call may be tried again once the cause is gone.
+    Retry,
+    /// The device cannot go on. Stop using it; an operator has to look.
+    Fatal,
+    /// The call itself was wrong; trying it again fails again.
+    CallerBug,
+}
+
+/// An error of a log device.
+#[derive(thiserror::Error, Debug)]
+pub enum LogDeviceError {
+    /// No room for another segment. Nothing was written.
+    #[error("no space for another log segment ({action} {file}): free some space and try again: {source}")]
+    NoSpace {
+        /// What was being done.
+        action: &'static str,
+        /// The file concerned.
+        file: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// An input or output call failed.
+    #[error(
+        "log device: cannot {action} {file}: {source}; the device takes no more calls, check the disk and restart"
+    )]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// The file concerned.
+        file: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Reading failed. The device itself goes on.
+    #[error("log device: cannot read {file} at byte {offset_bytes}: {source}")]
+    Read {
+        /// The file concerned.
+        file: String,
+        /// Where in the file, in bytes.
+        offset_bytes: u64,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// An earlier failure left it unknown what is on the disk.
+    #[error("log device stopped after an earlier failure ({cause}): check the disk and restart")]
+    Poisoned {
+        /// The message of the first failure.
+        cause: String,
+    },
+    /// Bytes that were durable are no longer readable.
+    #[error(
+        "log damaged: {file} has no valid record at byte {offset_bytes} (stream position {seq}), but {evidence}; \
+         refusing to cut off durable data: restore the file from a copy"
+    )]
+    Damaged {
+        /// The file concerned.
+        file: String,
+        /// Where in the file, in bytes.
+        offset_bytes: u64,
+        /// The stream position of the first unreadable byte.
+        seq: Seq,
+        /// What shows that the bytes were durable.
+        evidence: String,
+    },
+    /// A file of the device is not what it should be.
+    #[error("log segment {file} is not usable: {reason}")]
+    BadSegment {
+        /// The file concerned.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Another process has the directory open.
+    #[error("log directory {dir} is in use by another process: stop that process first")]
+    Locked {
+        /// The directory.
+        dir: String,
+    },
+    /// The record is longer than a device takes.
+    #[error("log record of {len_bytes} bytes is longer than the limit of {limit_bytes}")]
+    RecordTooLarge {
+        /// Length of the record in bytes.
+        len_bytes: usize,
+        /// The limit in bytes.
+        limit_bytes: usize,
+    },
+    /// A range that the device does not hold.
+    #[error("log range of {len_bytes} bytes at {seq} is outside what is kept, {start}..{end}")]
+    OutOfRange {
+        /// First position asked for.
+        seq: Seq,
+        /// Bytes asked for.
+        len_bytes: usize,
+        /// First position kept.
+        start: Seq,
+        /// Position after the last byte kept.
+        end: Seq,
+    },
+    /// The options make no sense.
+    #[error("log device option {option}: {reason}")]
+    InvalidOption {
+        /// Name of the option.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl LogDeviceError {
+    /// What the caller may do about the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSpace { .. } => ErrorKind::Retry,
+            Self::Io { .. }
+            | Self::Read { .. }
+            | Self::Poisoned { .. }
+            | Self::Damaged { .. }
+            | Self::BadSegment { .. }
+            | Self::Locked { .. } => ErrorKind::Fatal,
+            Self::RecordTooLarge { .. } | Self::OutOfRange { .. } | Self::InvalidOption { .. } => {
+                ErrorKind::CallerBug
+            }
+        }
+    }
+
+    /// An I/O error that happened while doing `action` to `file`.
+    pub(crate) fn io(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| Self::Io { action, file, source }
+    }
+
+    /// Like [`Self::io`], but a full disk is [`Self::NoSpace`].
+    pub(crate) fn io_or_no_space(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::NoSpace { action, file, source }
+            }
+            _ => Self::Io { action, file, source },
+        }
+    }
+}

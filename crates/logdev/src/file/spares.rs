@@ -1,0 +1,219 @@
+//! Files that are ready to become the next segment: new ones, filled with zeros, and discarded ones.
+//!
+//! A recycled spare keeps its old header and records. They are harmless: a new header with a new epoch is
+//! durable before the file gets a `log-` name again.
+
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::index::SegmentIndex;
+use super::{Active, Counters, Device, add, segment_name};
+use crate::error::LogDeviceError;
+use crate::format::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::storage::{StorageDir, StorageFile};
+
+const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// One spare file.
+pub(super) struct Spare {
+    pub file: Arc<dyn StorageFile>,
+    pub name: String,
+    pub len_bytes: u64,
+    pub is_recycled: bool,
+}
+
+impl Spare {
+    /// Turns the file into the segment that starts at `first_seq`; durable when it returns.
+    pub fn activate(
+        self,
+        dir: &dyn StorageDir,
+        first_seq: u64,
+        durable_seq: u64,
+    ) -> Result<(Active, SegmentIndex), LogDeviceError> {
+        let Self { file, name: old_name, len_bytes, .. } = self;
+        let epoch = fastrand::u64(1..);
+        let header = SegmentHeader { first_seq, epoch, len_bytes, durable_seq };
+        file.write_at(0, &header.encode()).map_err(LogDeviceError::io("write header to", &old_name))?;
+        file.sync_data().map_err(LogDeviceError::io("sync", &old_name))?;
+        let name = segment_name(first_seq);
+        dir.rename(&old_name, &name).map_err(LogDeviceError::io("rename", &old_name))?;
+        dir.sync().map_err(LogDeviceError::io("sync the directory of", &name))?;
+        let segment = SegmentIndex::new(first_seq, len_bytes, file.clone(), &name);
+        let len = len_bytes as usize;
+        Ok((Active { file, name, epoch, len, at: SEGMENT_HEADER_LEN, is_dirty: false }, segment))
+    }
+}
+
+/// The spares at hand.
+#[derive(Default)]
+pub(super) struct Spares {
+    ready: Vec<Spare>,
+    next_number: u64,
+}
+
+impl Spares {
+    /// Spares found on opening. New ones get numbers from `next_number` on.
+    pub fn new(ready: Vec<Spare>, next_number: u64) -> Self {
+        Self { ready, next_number }
+    }
+
+    pub fn count(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub fn take(&mut self) -> Option<Spare> {
+        self.ready.pop()
+    }
+
+    pub fn put_recycled(&mut self, file: Arc<dyn StorageFile>, name: String, len_bytes: u64) {
+        self.ready.push(Spare { file, name, len_bytes, is_recycled: true });
+    }
+
+    /// A name that no file has.
+    pub fn next_name(&mut self) -> String {
+        self.next_number += 1;
+        format!("spare-{:020}.seg", self.next_number)
+    }
+
+    /// A spare at hand, or a new one.
+    pub fn make(
+        &mut self,
+        dir: &dyn StorageDir,
+        len_bytes: u64,
+        counters: &Counters,
+    ) -> Result<Spare, LogDeviceError> {
+        match self.take() {
+            Some(spare) => Ok(spare),
+            None => create(dir, self.next_name(), len_bytes, counters),
+        }
+    }
+}
+
+/// Creates a file of `len_bytes` zeros, all of them written. On failure nothing is left of it, if possible.
+fn create(
+    dir: &dyn StorageDir,
+    name: String,
+    len_bytes: u64,
+    counters: &Counters,
+) -> Result<Spare, LogDeviceError> {
+    let file = dir.create(&name).map_err(LogDeviceError::io_or_no_space("create", &name))?;
+    let filled = fill(&*file, len_bytes, counters);
+    if let Err(source) = filled {
+        drop(file);
+        // Opening the log removes what is left here.
+        let _ = dir.remove(&name);
+        return Err(LogDeviceError::io_or_no_space("preallocate", &name)(source));
+    }
+    add(&counters.segments_created, 1);
+    Ok(Spare { file, name, len_bytes, is_recycled: false })
+}
+
+fn fill(file: &dyn StorageFile, len_bytes: u64, counters: &Counters) -> std::io::Result<()> {
+    file.allocate(0, len_bytes)?;
+    let mut at = 0;
+    while at < len_bytes {
+        let len = ZEROS.len().min((len_bytes - at) as usize);
+        file.write_at(at, &ZEROS[..len])?;
+        at += len as u64;
+        add(&counters.bytes_preallocated, len);
+    }
+    file.sync_all()
+}
+
+impl Device {
+    /// A new spare. Not under the lock of the others, since it takes long.
+    pub(super) fn make_spare(&self) -> Result<Spare, LogDeviceError> {
+        let name = self.spares.lock().next_name();
+        create(&*self.dir, name, self.options.segment_len_bytes, &self.counters)
+    }
+
+    /// Makes spares until there are `count`. The caller holds the appender, so none is taken meanwhile.
+    pub(super) fn ensure_spares(&self, count: usize) -> Result<(), LogDeviceError> {
+        while self.spares.lock().count() < count {
+            let spare = self.make_spare()?;
+            self.spares.lock().ready.push(spare);
+        }
+        Ok(())
+    }
+
+    /// Makes as many spares as the options ask for; returns how many were made.
+    pub(super) fn prepare_spares(&self) -> Result<usize, LogDeviceError> {
+        let mut made = 0;
+        while self.spares.lock().count() < self.options.spare_segments {
+            let spare = self.make_spare()?;
+            self.spares.lock().ready.push(spare);
+            made += 1;
+        }
+        Ok(made)
+    }
+}
+
+#[derive(Default)]
+struct Signal {
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Wanted {
+    #[default]
+    Nothing,
+    Spares,
+    Stop,
+}
+
+/// The thread that keeps spares ready. A failure there is left to the next append that needs a spare, which
+/// meets it again and reports it.
+pub(super) struct Preparer {
+    signal: Arc<Signal>,
+    thread: JoinHandle<()>,
+}
+
+impl Preparer {
+    pub fn start(device: &Arc<Device>) -> Result<Self, LogDeviceError> {
+        let signal = Arc::new(Signal { wanted: Mutex::new(Wanted::Spares), changed: Condvar::new() });
+        let (theirs, device) = (signal.clone(), Arc::downgrade(device));
+        let thread = std::thread::Builder::new()
+            .name("log-spares".into())
+            .spawn(move || prepare_until_stopped(&theirs, &device))
+            .map_err(LogDeviceError::io("start a thread for", "log spares"))?;
+        Ok(Self { signal, thread })
+    }
+
+    /// Tells the thread that a spare was used.
+    pub fn wake(&self) {
+        self.set(Wanted::Spares);
+    }
+
+    /// Ends the thread.
+    pub fn stop(self) {
+        self.set(Wanted::Stop);
+        let _ = self.thread.join();
+    }
+
+    fn set(&self, wanted: Wanted) {
+        *self.signal.wanted.lock() = wanted;
+        self.signal.changed.notify_one();
+    }
+}
+
+fn prepare_until_stopped(signal: &Signal, device: &Weak<Device>) {
+    loop {
+        {
+            let mut wanted = signal.wanted.lock();
+            while *wanted == Wanted::Nothing {
+                signal.changed.wait(&mut wanted);
+            }
+            if *wanted == Wanted::Stop {
+                return;
+            }
+            *wanted = Wanted::Nothing;
+        }
+        let Some(device) = device.upgrade() else { return };
+        if device.poison.check().is_ok() {
+            let _ = device.prepare_spares();
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Layout of a segment file: one segment header, then records, back to back. Pure: bytes in, values out.
+//!
+//! All numbers are little-endian.
+//!
+//! Segment header, [`SEGMENT_HEADER_LEN`] bytes, zero after the checksum:
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `RDBTLOG1` |
+//! | 8 | 4 | format version, 1 |
+//! | 12 | 4 | zero |
+//! | 16 | 8 | stream position of the segment's first payload byte |
+//! | 24 | 8 | epoch: a random number for this use of the file |
+//! | 32 | 8 | length of the file |
+//! | 40 | 8 | durable end of the stream when the header was written |
+//! | 48 | 4 | CRC-32C of bytes 0..48 |
+//!
+//! Record, at a multiple of [`RECORD_ALIGN`], zero padded to one:
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | epoch of the segment: tells the record from what an earlier use of the file left |
+//! | 8 | 8 | stream position of the record's first payload byte |
+//! | 16 | 8 | durable end of the stream when the record was written |
+//! | 24 | 4 | payload length; bit 31: the appended record goes on in the next segment; bit 30: mark |
+//! | 28 | 4 | CRC-32C of bytes 0..28 and the payload |
+//! | 32 | | payload |
+//!
+//! The durable end is what tells damage from a torn end. Records written since the last sync may reach the disk
+//! in any order, so a valid record after an invalid one proves nothing by itself; a valid record that says the
+//! stream was durable *past* the invalid one proves that durable data is lost.
+//!
+//! A mark is a record without payload, written to leave such a proof for data that no later record vouches for.
+
+/// Length of a segment header in bytes; the first record starts here.
+pub(crate) const SEGMENT_HEADER_LEN: usize = 4096;
+/// Length of a record header in bytes.
+pub(crate) const RECORD_HEADER_LEN: usize = 32;
+/// Records start at multiples of this many bytes.
+pub(crate) const RECORD_ALIGN: usize = 8;
+/// A segment with less room than this is full.
+pub(crate) const MIN_ROOM: usize = RECORD_HEADER_LEN + RECORD_ALIGN;
+
+const MAGIC: [u8; 8] = *b"RDBTLOG1";
+const VERSION: u32 = 1;
+const HEADER_CRC_AT: usize = 48;
+const RECORD_CRC_AT: usize = 28;
+const CONTINUES: u32 = 1 << 31;
+const MARK: u32 = 1 << 30;
+const LEN_MASK: u32 = (1 << 28) - 1;
+
+/// What a segment header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SegmentHeader {
+    pub first_seq: u64,
+    pub epoch: u64,
+    pub len_bytes: u64,
+    pub durable_seq: u64,
+}
+
+impl SegmentHeader {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SEGMENT_HEADER_LEN);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        for field in [self.first_seq, self.epoch, self.len_bytes, self.durable_seq] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out.resize(SEGMENT_HEADER_LEN, 0);
+        out
+    }
+
+    /// Reads a header; the error says what is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.get(..8) != Some(&MAGIC) {
+            return Err("it does not begin with a segment header".into());
+        }
+        let (Some(version), Some(reserved), Some(crc)) =
+            (u32_at(bytes, 8), u32_at(bytes, 12), u32_at(bytes, HEADER_CRC_AT))
+        else {
+            return Err("its header is cut short".into());
+        };
+        if bytes.get(..HEADER_CRC_AT).map(crc32c::crc32c) != Some(crc) {
+            return Err("the checksum of its header does not match".into());
+        }
+        if version != VERSION || reserved != 0 {
+            return Err(format!("format version {version} (flags {reserved}) is not known to this program"));
+        }
+        match (u64_at(bytes, 16), u64_at(bytes, 24), u64_at(bytes, 32), u64_at(bytes, 40)) {
+            (Some(first_seq), Some(epoch), Some(len_bytes), Some(durable_seq)) => {
+                Ok(Self { first_seq, epoch, len_bytes, durable_seq })
+            }
+            _ => Err("its header is cut short".into()),
+        }
+    }
+}
+
+/// What a record header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RecordHeader {
+    pub epoch: u64,
+    pub seq: u64,
+    pub durable_seq: u64,
+    pub len_bytes: u32,
+    /// The appended record goes on in the next segment.
+    pub continues: bool,
+    pub mark: bool,
+}
+
+impl RecordHeader {
+    /// The header's bytes for this payload.
+    pub fn encode(&self, payload: &[u8]) -> [u8; RECORD_HEADER_LEN] {
+        let flags = if self.continues { CONTINUES } else { 0 } | if self.mark { MARK } else { 0 };
+        let mut out = [0; RECORD_HEADER_LEN];
+        out[..8].copy_from_slice(&self.epoch.to_le_bytes());
+        out[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        out[16..24].copy_from_slice(&self.durable_seq.to_le_bytes());
+        out[24..28].copy_from_slice(&((self.len_bytes & LEN_MASK) | flags).to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&out[..RECORD_CRC_AT]), payload);
+        out[28..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The valid record at `at` in a segment, if there is one that carries `epoch`.
+    pub fn decode(segment: &[u8], at: usize, epoch: u64) -> Option<Self> {
+        let bytes = segment.get(at..)?;
+        if u64_at(bytes, 0)? != epoch {
+            return None;
+        }
+        let length = u32_at(bytes, 24)?;
+        let header = Self {
+            epoch,
+            seq: u64_at(bytes, 8)?,
+            durable_seq: u64_at(bytes, 16)?,
+            len_bytes: length & LEN_MASK,
+            continues: length & CONTINUES != 0,
+            mark: length & MARK != 0,
+        };
+        let known = LEN_MASK | CONTINUES | MARK;
+        if length & !known != 0
+            || header.mark != (header.len_bytes == 0)
+            || header.durable_seq > header.seq
+            || (header.mark && header.continues)
+        {
+            return None;
+        }
+        let payload = bytes.get(RECORD_HEADER_LEN..)?.get(..header.len_bytes as usize)?;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(bytes.get(..RECORD_CRC_AT)?), payload);
+        (crc == u32_at(bytes, RECORD_CRC_AT)?).then_some(header)
+    }
+
+    /// Where the record after one at `at` starts.
+    pub fn next_at(&self, at: usize) -> usize {
+        (at + RECORD_HEADER_LEN + self.len_bytes as usize).next_multiple_of(RECORD_ALIGN)
+    }
+}
+
+/// Offsets at or after `from` where a record of `epoch` could start: where the epoch's bytes stand.
+pub(crate) fn candidates(segment: &[u8], from: usize, epoch: u64) -> impl Iterator<Item = usize> {
+    let from = from.next_multiple_of(RECORD_ALIGN).min(segment.len());
+    let pattern = epoch.to_le_bytes();
+    let words = segment.get(from..).unwrap_or_default().chunks_exact(RECORD_ALIGN).enumerate();
+    words.filter(move |(_, word)| *word == pattern).map(move |(n, _)| from + n * RECORD_ALIGN)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests;

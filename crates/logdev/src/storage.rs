@@ -1,0 +1,169 @@
+//! The seam between the storage crates and the file system.
+//!
+//! [`StorageDir`] and [`StorageFile`] are the few calls that a log device or a page store needs. [`RealDir`]
+//! passes them to the operating system; `sim::SimDisk` loses, tears and fails them in tests.
+//!
+//! Rules for implementations: a write is durable only after `sync_data` or `sync_all` of the file returned;
+//! a new name, a rename or a removal is durable only after [`StorageDir::sync`] returned. A call that returns
+//! an error may have been done in part.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+
+/// An open file.
+pub trait StorageFile: Send + Sync {
+    /// Reads at `offset_bytes` until `buf` is full or the file ends; returns how many bytes were read.
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize>;
+    /// Writes all of `bytes` at `offset_bytes`, extending the file where needed.
+    fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Reserves disk space for a range, extending the file where needed; what is there stays. Does nothing
+    /// where the file system cannot do it.
+    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
+    /// Cuts the file or extends it with zeros.
+    fn set_len(&self, len_bytes: u64) -> io::Result<()>;
+    /// Length of the file in bytes.
+    fn len_bytes(&self) -> io::Result<u64>;
+    /// Makes the content, and the metadata needed to read it, durable.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Makes content and all metadata durable.
+    fn sync_all(&self) -> io::Result<()>;
+    /// Asks that the next reads come from the disk rather than from memory. Matters after a failed sync in
+    /// an earlier process: memory may then hold what the disk does not. A hint.
+    fn drop_cache(&self) -> io::Result<()>;
+}
+
+/// A flat directory of files.
+pub trait StorageDir: Send + Sync {
+    /// Names of the files in the directory, in no order. Subdirectories are left out.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Opens a file that is there.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+    /// Creates an empty file; fails if the name is taken.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+    /// Renames a file, replacing `to` if it is there.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes the names durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A directory of the operating system, held by an exclusive lock while this value lives.
+pub struct RealDir {
+    path: PathBuf,
+    dir: File,
+}
+
+impl RealDir {
+    /// Opens `path`, creating it if needed, and locks it against other processes.
+    ///
+    /// # Errors
+    /// `WouldBlock` if someone else, in this process or another, has it open.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if !path.is_dir() {
+            fs::create_dir_all(path)?;
+            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        let dir = File::open(path)?;
+        rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { path: path.to_owned(), dir })
+    }
+
+    fn open_with(&self, name: &str, create: bool) -> io::Result<Arc<dyn StorageFile>> {
+        let file = File::options().read(true).write(true).create_new(create).open(self.path.join(name))?;
+        Ok(Arc::new(RealFile(file)))
+    }
+}
+
+impl StorageDir for RealDir {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // A name that is not UTF-8 cannot be one of ours.
+            if let (true, Ok(name)) = (entry.file_type()?.is_file(), entry.file_name().into_string()) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.open_with(name, false)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.open_with(name, true)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.dir.sync_all()
+    }
+}
+
+struct RealFile(File);
+
+impl StorageFile for RealFile {
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.0.read_at(rest, offset_bytes + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset_bytes)
+    }
+
+    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        loop {
+            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), offset_bytes, len_bytes) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        self.0.set_len(len_bytes)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?;
+        Ok(())
+    }
+}
