@@ -1,1 +1,137 @@
-//! placeholder
+//! Pages on disk, safe against torn writes. Knows pages as bytes of a fixed length; nothing about redo.
+//!
+//! One object is one tablespace in one incarnation and one file, which is the tablespace file byte for byte:
+//! page `n` stands at `n * page length`. To export an object is to copy its file.
+//!
+//! What every store promises:
+//! * When [`PageStore::write_batch`] returns, its pages are durable, and no crash at any time leaves a page
+//!   that is part old and part new. The batch as a whole is not atomic: after a crash some pages of an
+//!   unfinished batch may be new and others old.
+//! * A read never sees a page that is part old and part new, whatever fails meanwhile.
+//! * An object that was removed does not come back.
+//! * After a failed write or a failed sync the store answers [`PageStoreError::Poisoned`] to all that would
+//!   change something, until it is opened again. A full disk is not such a failure: see
+//!   [`PageStoreError::NoSpace`].
+//!
+//! [`FilePageStore`] keeps objects in files and protects pages with a data journal. It goes through the file
+//! system seam of `redoubt-logdev`, so that tests can lose, tear and fail its writes.
+
+mod error;
+mod file;
+
+use std::fmt;
+
+pub use error::PageStoreError;
+pub use file::{FilePageStore, FilePageStoreOptions};
+pub use redoubt_logdev::ErrorKind;
+
+/// One tablespace in one incarnation. Never reused for another by the caller.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct ObjectId(pub u32);
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// One page of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct PageWrite<'a> {
+    /// The object to write to. It must exist.
+    pub object: ObjectId,
+    /// Number of the page in the object.
+    pub page_no: u32,
+    /// The page. Its length is the physical page size of the object: a power of two from 512 to 65536,
+    /// the same for all pages of an object.
+    pub page: &'a [u8],
+}
+
+/// What a store has done since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PageStoreStats {
+    /// Pages written by `write_batch`.
+    pub pages_written: u64,
+    /// Bytes written to object files.
+    pub bytes_written_home: u64,
+    /// Bytes written to the journal.
+    pub bytes_written_journal: u64,
+    /// Calls that made a file durable.
+    pub syncs: u64,
+    /// Pages read by `read_page`.
+    pub pages_read: u64,
+    /// Pages that opening the store wrote again from the journal.
+    pub pages_replayed: u64,
+}
+
+/// Pages on disk. See the crate's documentation for what is promised.
+pub trait PageStore: Send + Sync {
+    /// Creates an object without pages; does nothing if it exists. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`PageStoreError::NoSpace`] or an I/O failure.
+    fn create(&self, object: ObjectId) -> Result<(), PageStoreError>;
+
+    /// Removes an object; does nothing if there is none. Durable when it returns.
+    ///
+    /// # Errors
+    /// An I/O failure.
+    fn remove(&self, object: ObjectId) -> Result<(), PageStoreError>;
+
+    /// All objects, in order.
+    ///
+    /// # Errors
+    /// None so far; kept for stores that have to ask a device.
+    fn objects(&self) -> Result<Vec<ObjectId>, PageStoreError>;
+
+    /// Reads a page of `page.len()` bytes; bytes past the end of the object read as zero. Returns false if the
+    /// whole page is past the end.
+    ///
+    /// # Errors
+    /// [`PageStoreError::NoSuchObject`] or a failed read.
+    fn read_page(&self, object: ObjectId, page_no: u32, page: &mut [u8]) -> Result<bool, PageStoreError>;
+
+    /// Reads bytes at an offset until `buf` is full or the object ends; returns how many were read.
+    ///
+    /// # Errors
+    /// [`PageStoreError::NoSuchObject`] or a failed read. While a batch waits for space, the error of
+    /// the attempt to finish it.
+    fn read_raw(&self, object: ObjectId, offset_bytes: u64, buf: &mut [u8]) -> Result<usize, PageStoreError>;
+
+    /// Writes pages. When it returns, all are durable, and no crash leaves one of them torn. Of two writes to
+    /// the same page, the later one counts.
+    ///
+    /// # Errors
+    /// [`PageStoreError::NoSpace`]: some of the pages may be written, none is torn; try the same batch again when
+    /// there is space. [`PageStoreError::NoSuchObject`] and [`PageStoreError::InvalidBatch`]: nothing was
+    /// written. Other failures poison the store.
+    fn write_batch(&self, writes: &[PageWrite<'_>]) -> Result<(), PageStoreError>;
+
+    /// Writes bytes without protection against torn pages, for loading an object in bulk. Durable only after
+    /// [`PageStore::sync_object`].
+    ///
+    /// # Errors
+    /// [`PageStoreError::NoSpace`]: part may be written. Other failures poison the store.
+    fn write_raw(&self, object: ObjectId, offset_bytes: u64, bytes: &[u8]) -> Result<(), PageStoreError>;
+
+    /// Makes everything written to an object durable.
+    ///
+    /// # Errors
+    /// An I/O failure poisons the store.
+    fn sync_object(&self, object: ObjectId) -> Result<(), PageStoreError>;
+
+    /// Cuts an object or extends it with zeros. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`PageStoreError::NoSpace`]; other failures poison the store.
+    fn set_len(&self, object: ObjectId, len_bytes: u64) -> Result<(), PageStoreError>;
+
+    /// Length of an object in bytes.
+    ///
+    /// # Errors
+    /// [`PageStoreError::NoSuchObject`] or an I/O failure.
+    fn len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError>;
+
+    /// Counters since the store was opened.
+    fn stats(&self) -> PageStoreStats;
+}

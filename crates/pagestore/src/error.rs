@@ -1,0 +1,128 @@
+//! What can go wrong with a page store, and what the caller may do about it.
+
+use std::io;
+
+use redoubt_logdev::ErrorKind;
+
+use crate::ObjectId;
+
+/// An error of a page store.
+#[derive(thiserror::Error, Debug)]
+pub enum PageStoreError {
+    /// The disk is full. Nothing is lost; the same call may be tried again when there is space.
+    #[error("no space for pages ({action} {file}): free some space and try again: {source}")]
+    NoSpace {
+        /// What was being done.
+        action: &'static str,
+        /// The file concerned.
+        file: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// An input or output call failed.
+    #[error(
+        "page store: cannot {action} {file}: {source}; the store takes no more writes, check the disk and restart"
+    )]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// The file concerned.
+        file: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Reading failed. The store itself goes on.
+    #[error("page store: cannot read {file} at byte {offset_bytes}: {source}")]
+    Read {
+        /// The file concerned.
+        file: String,
+        /// Where in the file, in bytes.
+        offset_bytes: u64,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// An earlier failure left it unknown what is on the disk.
+    #[error("page store takes no writes after an earlier failure ({cause}): check the disk and restart")]
+    Poisoned {
+        /// The message of the first failure.
+        cause: String,
+    },
+    /// There is no such object.
+    #[error("page store has no object {object}")]
+    NoSuchObject {
+        /// The object asked for.
+        object: ObjectId,
+    },
+    /// A batch that cannot be written.
+    #[error("batch of pages refused: page {page_no} of object {object}: {reason}")]
+    InvalidBatch {
+        /// The object concerned.
+        object: ObjectId,
+        /// The page concerned.
+        page_no: u32,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file of the store is not what it should be.
+    #[error("page store file {file} is not usable: {reason}")]
+    BadFile {
+        /// The file concerned.
+        file: String,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// Another process has the directory open.
+    #[error("page directory {dir} is in use by another process: stop that process first")]
+    Locked {
+        /// The directory.
+        dir: String,
+    },
+    /// The options make no sense.
+    #[error("page store option {option}: {reason}")]
+    InvalidOption {
+        /// Name of the option.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl PageStoreError {
+    /// What the caller may do about the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSpace { .. } => ErrorKind::Retry,
+            Self::Io { .. }
+            | Self::Read { .. }
+            | Self::Poisoned { .. }
+            | Self::BadFile { .. }
+            | Self::Locked { .. } => ErrorKind::Fatal,
+            Self::NoSuchObject { .. } | Self::InvalidBatch { .. } | Self::InvalidOption { .. } => {
+                ErrorKind::CallerBug
+            }
+        }
+    }
+
+    /// An I/O error that happened while doing `action` to `file`.
+    pub(crate) fn io(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| Self::Io { action, file, source }
+    }
+
+    /// Like [`Self::io`], but a full disk is [`Self::NoSpace`].
+    pub(crate) fn io_or_no_space(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::NoSpace { action, file, source }
+            }
+            _ => Self::Io { action, file, source },
+        }
+    }
+
+    /// A failed read. The store goes on.
+    pub(crate) fn read(file: &str, offset_bytes: u64) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| Self::Read { file, offset_bytes, source }
+    }
+}
