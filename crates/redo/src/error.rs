@@ -18,6 +18,14 @@ pub enum RedoError {
         /// What would be valid there.
         expected: &'static str,
     },
+    /// A record header does not give a length.
+    #[error("byte {offset} of the redo bytes is {byte:#04x}, expected a record length of at most 3 bytes")]
+    BadLength {
+        /// Where, in bytes from the start of the slice.
+        offset: usize,
+        /// What is there.
+        byte: u8,
+    },
     /// A record, or the run or list it is in, ends too early.
     #[error("the redo record ends at byte {offset} of the redo bytes, expected {expected}")]
     Truncated {
@@ -66,7 +74,7 @@ impl RedoError {
     /// Whether the bytes fail before their checksum was found valid. Behind the end of a circular log
     /// this is what old bytes look like; inside a stream that should be whole it is damage.
     pub const fn is_unframed(&self) -> bool {
-        matches!(self, Self::MtrTooLong { .. } | Self::Checksum { .. })
+        matches!(self, Self::MtrTooLong { .. } | Self::Checksum { .. } | Self::BadLength { .. })
     }
 
     /// The same error, counted from `base` bytes earlier.
@@ -76,6 +84,7 @@ impl RedoError {
             Self::BadByte { offset, byte, expected } => {
                 Self::BadByte { offset: offset + base, byte, expected }
             }
+            Self::BadLength { offset, byte } => Self::BadLength { offset: offset + base, byte },
             Self::Truncated { offset, expected } => Self::Truncated { offset: offset + base, expected },
             Self::BadNumber { offset, value, expected } => {
                 Self::BadNumber { offset: offset + base, value, expected }

@@ -2,10 +2,13 @@
 //!
 //! From bytes upwards: numbers in [`varint`], [`record_reader`] records, [`mtr`] mini-transactions and the page
 //! runs in them, [`log_file`] the header of `ib_logfile0` and where an LSN lies in it, [`observer`] what a
-//! server's writes to that file say, [`log_scan`] a whole log file read or composed.
+//! server's writes to that file say, [`log_scan`] a whole log file read, [`log_image`] one composed.
 
 pub mod log_file;
+pub mod log_image;
+pub mod log_scan;
 pub mod mtr;
+pub mod observer;
 mod page0;
 pub mod record;
 pub mod record_reader;
@@ -16,8 +19,14 @@ pub mod varint;
 mod test_encoder;
 
 pub use log_file::{Checkpoint, LogFileError, LogGeometry, LogHeader};
+pub use log_image::{LogImage, rewrite_sequence_bits};
+pub use log_scan::{LogRead, LogScan, ScanEnd, ScanError, ScanStop};
 pub use mtr::{
     FileNote, Mtr, MtrStep, MtrVisitor, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, Walked, next_mtr,
     walk_mtrs,
 };
+pub use observer::{CheckpointSlot, LogObserver, NewRedo, ObserveError, Observed};
 pub use record_reader::{PageRun, RecordReader};
+#[cfg(test)]
+#[path = "../../tests/support/server_log.rs"]
+mod test_server_log;

@@ -128,6 +128,8 @@ pub struct Mtr<'m, 'a> {
     pub start_lsn: Lsn,
     /// LSN behind its last byte; the page LSN of the pages it changed.
     pub end_lsn: Lsn,
+    /// All its bytes: records, end byte, checksum.
+    pub bytes: &'a [u8],
     /// Its record bytes.
     pub records: &'a [u8],
     /// Where it starts, in bytes from the start of the slice that is walked.
@@ -136,6 +138,14 @@ pub struct Mtr<'m, 'a> {
     pub runs: &'m [RunRef],
     /// Its records about files, in order. They come before every page record.
     pub files: &'m [FileNote<'a>],
+}
+
+impl<'a> Mtr<'_, 'a> {
+    /// The bytes of one of its runs, as [`super::PageRun`] reads them.
+    pub fn run_bytes(&self, run: &RunRef) -> &'a [u8] {
+        let start = run.offset_in_bytes.saturating_sub(self.offset_in_bytes);
+        self.records.get(start..start + run.len_bytes).unwrap_or_default()
+    }
 }
 
 /// Receives the mini-transactions of a walk, in LSN order.
@@ -227,6 +237,7 @@ pub fn walk_mtrs(
         visitor.visit_mtr(&Mtr {
             start_lsn: mtr_lsn,
             end_lsn: start_lsn.advance(at as u64),
+            bytes: bytes.get(start..at).unwrap_or_default(),
             records,
             offset_in_bytes: start,
             runs: &parts.runs,

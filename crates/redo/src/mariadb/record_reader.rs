@@ -52,7 +52,7 @@ pub(crate) fn record_end(bytes: &[u8], at: usize) -> Result<Option<usize>, RedoE
     match varint::decode(bytes.get(at + 1..).unwrap_or_default()) {
         Ok((more, length_bytes)) if length_bytes <= 3 => Ok(Some(at + 16 + more as usize)),
         Err(VarintError::Incomplete) => Ok(None),
-        _ => Err(bad_byte(bytes, at + 1, "a record length of at most 3 bytes")),
+        _ => Err(RedoError::BadLength { offset: at + 1, byte: bytes.get(at + 1).copied().unwrap_or(0) }),
     }
 }
 

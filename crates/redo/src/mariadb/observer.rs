@@ -1,0 +1,276 @@
+//! What a running server's writes to `ib_logfile0` say: which bytes are new redo.
+//!
+//! The server rewrites its last, partly filled block with every write, and writes a mini-transaction that
+//! crosses the end of the file in two pieces. The observer turns this into the stream: each byte once, in
+//! LSN order, whole mini-transactions only.
+//!
+//! Invariants: `next_lsn` is the start of a mini-transaction; every byte before it was handed out exactly
+//! once. Bytes of an unfinished mini-transaction (between the two pieces, or after a short write) wait in
+//! `pending`, which starts at `next_lsn`. Nothing is copied unless bytes wait.
+//!
+//! A write that cannot be understood is an error, never ignored: redo that is not handed out would be
+//! acknowledged to the server without being stored.
+
+use super::log_file::{CHECKPOINT_OFFSETS, Checkpoint, DATA_OFFSET, LogGeometry};
+use super::mtr::{MtrVisitor, SequenceRule, WalkStop, walk_mtrs};
+use crate::error::StreamError;
+use crate::types::Lsn;
+
+/// How far before `next_lsn` a write may start. The server starts at the beginning of the block that holds
+/// `next_lsn`; its blocks have at most 4096 bytes.
+const REWRITE_MAX_BYTES: u64 = 65_536;
+
+/// Which checkpoint block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointSlot {
+    /// The one at byte 4096.
+    First,
+    /// The one at byte 8192.
+    Second,
+}
+
+/// What a write to the log file was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed<'a> {
+    /// The header: the file is new, or was resized.
+    Header,
+    /// A checkpoint block.
+    Checkpoint {
+        /// Which one.
+        slot: CheckpointSlot,
+        /// Its content; `None` if it is invalid (a write of zeros).
+        checkpoint: Option<Checkpoint>,
+    },
+    /// Redo, of which these bytes are new. May be empty.
+    Redo(NewRedo<'a>),
+}
+
+/// Whole mini-transactions that were not handed out before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewRedo<'a> {
+    /// LSN of the first byte.
+    pub start_lsn: Lsn,
+    /// LSN behind the last byte.
+    pub end_lsn: Lsn,
+    /// The bytes, as many as from start to end LSN.
+    pub bytes: &'a [u8],
+}
+
+/// A write that does not fit what was observed so far. The stream is broken for this observer: nothing the
+/// server wrote from `next_lsn` on may be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObserveError {
+    /// The new bytes are not valid redo.
+    #[error("the server wrote unexpected bytes to its redo log: {0}")]
+    Stream(#[from] StreamError),
+    /// The new bytes have the sequence bit of another lap.
+    #[error(
+        "the redo the server wrote at LSN {lsn} does not have the sequence bit of its place in the file; \
+         first LSN ({first_lsn}) and size ({file_size_bytes}) of the log file are not the ones observed"
+    )]
+    SequenceBit {
+        /// Start of the mini-transaction.
+        lsn: Lsn,
+        /// First LSN of the geometry.
+        first_lsn: Lsn,
+        /// File size of the geometry.
+        file_size_bytes: u64,
+    },
+    /// The write leaves out bytes, or goes back further than the server ever does.
+    #[error(
+        "redo log write at byte {offset} ({len_bytes} bytes), but the redo seen so far ends \
+         at LSN {next_lsn}, byte {expected_offset}; a write in between was not observed"
+    )]
+    Gap {
+        /// Where the write starts in the file.
+        offset: u64,
+        /// How long it is.
+        len_bytes: usize,
+        /// End of what was observed.
+        next_lsn: Lsn,
+        /// Where that is in the file.
+        expected_offset: u64,
+    },
+    /// The write crosses the border of header, checkpoint blocks or file.
+    #[error(
+        "redo log write at byte {offset} ({len_bytes} bytes) crosses the end of its area at byte {area_end}"
+    )]
+    CrossesArea {
+        /// Where the write starts in the file.
+        offset: u64,
+        /// How long it is.
+        len_bytes: usize,
+        /// Where the area ends.
+        area_end: u64,
+    },
+    /// The log file was exchanged in the middle of a mini-transaction.
+    #[error(
+        "the redo log file was exchanged while {pending_bytes} bytes of the mini-transaction \
+         at LSN {next_lsn} were written"
+    )]
+    UnfinishedAtSwitch {
+        /// Start of the mini-transaction.
+        next_lsn: Lsn,
+        /// How many of its bytes were seen.
+        pending_bytes: usize,
+    },
+}
+
+/// Follows the writes to one log file.
+#[derive(Clone, Debug)]
+pub struct LogObserver {
+    geometry: LogGeometry,
+    next_lsn: Lsn,
+    /// First `drained` bytes: handed out with the last write. Then: bytes from `next_lsn` on.
+    pending: Vec<u8>,
+    drained: usize,
+}
+
+impl LogObserver {
+    /// Observe a file in which everything before `next_lsn`, the start of a mini-transaction, is known.
+    pub const fn new(geometry: LogGeometry, next_lsn: Lsn) -> Self {
+        Self { geometry, next_lsn, pending: Vec::new(), drained: 0 }
+    }
+
+    /// End of the redo handed out so far.
+    pub const fn next_lsn(&self) -> Lsn {
+        self.next_lsn
+    }
+
+    /// The file's mapping.
+    pub const fn geometry(&self) -> &LogGeometry {
+        &self.geometry
+    }
+
+    /// The server exchanged the log file (online resize): the stream goes on in a file with this mapping.
+    ///
+    /// # Errors
+    /// When a mini-transaction is only partly written.
+    pub fn switch_geometry(&mut self, geometry: LogGeometry) -> Result<(), ObserveError> {
+        self.forget_drained();
+        if !self.pending.is_empty() {
+            return Err(ObserveError::UnfinishedAtSwitch {
+                next_lsn: self.next_lsn,
+                pending_bytes: self.pending.len(),
+            });
+        }
+        self.geometry = geometry;
+        Ok(())
+    }
+
+    /// The server wrote `buf` at file offset `offset` (only the bytes that the system call took). `visitor`
+    /// gets each mini-transaction that is complete with this write.
+    ///
+    /// # Errors
+    /// [`ObserveError`]; the observer must not be used further then.
+    pub fn on_write<'s>(
+        &'s mut self,
+        offset: u64,
+        buf: &'s [u8],
+        visitor: &mut impl MtrVisitor,
+    ) -> Result<Observed<'s>, ObserveError> {
+        let area_end = self.area_end(offset);
+        if buf.len() as u64 > area_end.saturating_sub(offset) {
+            return Err(ObserveError::CrossesArea { offset, len_bytes: buf.len(), area_end });
+        }
+        if offset >= DATA_OFFSET {
+            return self.on_redo(offset, buf, visitor).map(Observed::Redo);
+        }
+        let [first, second] = CHECKPOINT_OFFSETS;
+        if offset < first {
+            return Ok(Observed::Header);
+        }
+        let slot = if offset < second { CheckpointSlot::First } else { CheckpointSlot::Second };
+        let checkpoint = if CHECKPOINT_OFFSETS.contains(&offset) { Checkpoint::parse(buf) } else { None };
+        Ok(Observed::Checkpoint { slot, checkpoint })
+    }
+
+    /// Where the part of the file that `offset` is in ends.
+    fn area_end(&self, offset: u64) -> u64 {
+        let [first, second] = CHECKPOINT_OFFSETS;
+        [first, second, DATA_OFFSET]
+            .into_iter()
+            .find(|&end| offset < end)
+            .unwrap_or(self.geometry.file_size_bytes())
+    }
+
+    fn forget_drained(&mut self) {
+        self.pending.drain(..self.drained.min(self.pending.len()));
+        self.drained = 0;
+    }
+
+    fn on_redo<'s>(
+        &'s mut self,
+        offset: u64,
+        buf: &'s [u8],
+        visitor: &mut impl MtrVisitor,
+    ) -> Result<NewRedo<'s>, ObserveError> {
+        self.forget_drained();
+        let capacity = self.geometry.capacity_bytes();
+        let expected_offset = self.geometry.offset_of(self.next_lsn);
+        // How far behind, going forward around the file, the write starts.
+        let ahead = (offset + capacity - expected_offset) % capacity;
+        if ahead > 0 && ahead <= self.pending.len() as u64 {
+            self.pending.truncate(ahead as usize);
+            self.pending.extend_from_slice(buf);
+            return self.take_pending(visitor);
+        }
+        let known_bytes = if ahead == 0 { 0 } else { capacity - ahead };
+        let lowest_lsn = self.geometry.first_lsn().0 + known_bytes;
+        if known_bytes > REWRITE_MAX_BYTES || self.next_lsn.0 < lowest_lsn {
+            let (len_bytes, next_lsn) = (buf.len(), self.next_lsn);
+            return Err(ObserveError::Gap { offset, len_bytes, next_lsn, expected_offset });
+        }
+        match buf.get(known_bytes as usize..) {
+            Some(fresh) if !fresh.is_empty() => self.take_fresh(fresh, visitor),
+            _ => Ok(NewRedo { start_lsn: self.next_lsn, end_lsn: self.next_lsn, bytes: &[] }),
+        }
+    }
+
+    /// The bytes from `next_lsn` on are `fresh`.
+    fn take_fresh<'s>(
+        &'s mut self,
+        fresh: &'s [u8],
+        visitor: &mut impl MtrVisitor,
+    ) -> Result<NewRedo<'s>, ObserveError> {
+        self.pending.clear();
+        let start_lsn = self.next_lsn;
+        let (final_len, unfinished) = self.walk(fresh, visitor)?;
+        let (bytes, rest) = fresh.split_at_checked(final_len).unwrap_or((fresh, &[]));
+        if unfinished {
+            self.pending.extend_from_slice(rest);
+        }
+        self.next_lsn = start_lsn.advance(final_len as u64);
+        Ok(NewRedo { start_lsn, end_lsn: self.next_lsn, bytes })
+    }
+
+    /// The bytes from `next_lsn` on are those in `pending`.
+    fn take_pending(&mut self, visitor: &mut impl MtrVisitor) -> Result<NewRedo<'_>, ObserveError> {
+        let start_lsn = self.next_lsn;
+        let (final_len, unfinished) = self.walk(&self.pending, visitor)?;
+        if !unfinished {
+            self.pending.truncate(final_len);
+        }
+        self.drained = final_len;
+        self.next_lsn = start_lsn.advance(final_len as u64);
+        let bytes = self.pending.get(..final_len).unwrap_or_default();
+        Ok(NewRedo { start_lsn, end_lsn: self.next_lsn, bytes })
+    }
+
+    /// How many bytes are final, and whether a mini-transaction that is not complete follows them.
+    fn walk(&self, bytes: &[u8], visitor: &mut impl MtrVisitor) -> Result<(usize, bool), ObserveError> {
+        let walked = walk_mtrs(bytes, self.next_lsn, SequenceRule::Geometry(&self.geometry), visitor)?;
+        match walked.stop {
+            WalkStop::AllConsumed | WalkStop::EndOfLog => Ok((walked.len_bytes, false)),
+            WalkStop::Incomplete => Ok((walked.len_bytes, true)),
+            WalkStop::WrongSequenceBit => Err(ObserveError::SequenceBit {
+                lsn: walked.end_lsn,
+                first_lsn: self.geometry.first_lsn(),
+                file_size_bytes: self.geometry.file_size_bytes(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
