@@ -510,3 +510,6 @@ impl Device {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod crash_tests;

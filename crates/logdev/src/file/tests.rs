@@ -1,4 +1,4 @@
-//! Tests on real files. Crash tests on a simulated disk are in `tests/`.
+//! Tests on real files. Those on a simulated disk are in `crash_tests`.
 
 use super::*;
 

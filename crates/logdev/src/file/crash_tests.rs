@@ -1,0 +1,252 @@
+//! Seeded histories on a simulated disk: power cuts at every operation, failing calls, a full disk, damage.
+
+use std::io;
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use super::*;
+use crate::ErrorKind;
+use crate::sim::{Fault, OpKind, SimDisk};
+
+fn options() -> FileLogOptions {
+    FileLogOptions { segment_len_bytes: 8192, spare_segments: 1, prepare_in_background: false }
+}
+
+fn open(disk: &SimDisk) -> Result<FileLogDevice, LogDeviceError> {
+    FileLogDevice::open_on(Arc::new(disk.clone()), options())
+}
+
+/// What the log must hold.
+#[derive(Clone, Default)]
+struct Model {
+    /// All bytes from position 0 on, also those that may be lost.
+    bytes: Vec<u8>,
+    /// Ends of the records, among them one that was being appended.
+    ends: Vec<u64>,
+    durable: u64,
+    discarded: u64,
+}
+
+impl Model {
+    fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len() as u64);
+    }
+
+    /// Checks a log that was opened after a crash, and takes over where it ends.
+    fn check(&mut self, log: &FileLogDevice, context: &str) {
+        let (start, end) = (log.start().0, log.end().0);
+        assert!(start <= self.discarded, "{context}: starts at {start}, kept from {}", self.discarded);
+        assert!(end >= self.durable, "{context}: ends at {end}, durable to {}", self.durable);
+        assert!(end == 0 || self.ends.contains(&end), "{context}: ends at {end}, inside a record");
+        let mut read = vec![0; (end - start) as usize];
+        log.read_at(Seq(start), &mut read).unwrap();
+        assert!(read == self.bytes[start as usize..end as usize], "{context}: other bytes");
+        self.bytes.truncate(end as usize);
+        self.ends.retain(|&kept| kept <= end);
+        self.durable = end;
+    }
+}
+
+/// Does random things until the power fails or enough is done.
+fn run_history(
+    log: &FileLogDevice,
+    model: &mut Model,
+    rng: &mut Rng,
+    steps: usize,
+) -> Result<(), LogDeviceError> {
+    for _ in 0..steps {
+        match rng.u8(..10) {
+            0..=5 => {
+                // Few lengths, so that records of different histories come to lie at the same places.
+                let len = [40, 472, 480, 1500, 4056, 9000][rng.usize(..6)];
+                let record: Vec<u8> =
+                    if rng.bool() { (0..len).map(|_| rng.u8(..)).collect() } else { vec![rng.u8(..2); len] };
+                model.push(&record);
+                assert_eq!(log.append(&record)?.0, model.bytes.len() as u64);
+            }
+            6..=8 => {
+                let end = log.sync()?.0;
+                assert_eq!(end, model.bytes.len() as u64);
+                model.durable = end;
+            }
+            _ => {
+                let seq = rng.u64(..=model.durable);
+                model.discarded = model.discarded.max(seq);
+                log.discard_before(Seq(seq))?;
+                if rng.bool() {
+                    log.prepare_spare_segments()?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_power_cut_loses_synced_bytes_or_brings_back_others() {
+    let mut cuts = 0;
+    for seed in 0..60_u64 {
+        let mut ops = u64::MAX;
+        let mut cut = 0;
+        while cut < ops {
+            fastrand::seed(seed * 1000 + cut);
+            let mut disk = SimDisk::new(seed);
+            disk.cut_power_at(cut);
+            let mut model = Model::default();
+            let mut rng = Rng::with_seed(seed);
+            let done = open(&disk).and_then(|log| run_history(&log, &mut model, &mut rng, 25));
+            if done.is_ok() && !disk.is_off() {
+                ops = disk.ops_done();
+            }
+            // More lives, some of them cut off while opening the log.
+            for life in 0..4 {
+                disk = disk.after_power_cut();
+                let context = format!("seed {seed}, cut at {cut}, life {life}");
+                if life < 3 {
+                    disk.cut_power_at(rng.u64(..25));
+                }
+                match open(&disk) {
+                    Ok(log) => {
+                        model.check(&log, &context);
+                        let _ = run_history(&log, &mut model, &mut rng, 6);
+                    }
+                    Err(error) => assert!(disk.is_off(), "{context}: {error}"),
+                }
+            }
+            cuts += 1;
+            cut += 1;
+        }
+    }
+    assert!(cuts > 1000, "{cuts}");
+}
+
+/// A disk with a log that was closed, and its bytes.
+fn closed_log(disk: &SimDisk) -> Vec<u8> {
+    let log = open(disk).unwrap();
+    let mut bytes = Vec::new();
+    for (n, len) in [600, 3000, 9000, 40, 1, 2000].into_iter().enumerate() {
+        let record = vec![n as u8 + 1; len];
+        bytes.extend_from_slice(&record);
+        log.append(&record).unwrap();
+        log.sync().unwrap();
+    }
+    bytes
+}
+
+#[test]
+fn damage_to_durable_bytes_is_never_cut_off() {
+    let disk = SimDisk::new(1);
+    let bytes = closed_log(&disk);
+    let mut refused = 0;
+    for name in disk.list().unwrap() {
+        for at in (0..disk.content(&name).len()).step_by(3) {
+            let damaged = disk.copy();
+            damaged.damage(&name, at, |bytes| bytes[0] ^= 0x10);
+            match open(&damaged) {
+                Ok(log) => {
+                    assert_eq!(log.end().0, bytes.len() as u64, "{name} at {at}");
+                    let mut read = vec![0; bytes.len()];
+                    log.read_at(Seq(0), &mut read).unwrap();
+                    assert!(read == bytes, "{name} at {at}");
+                }
+                Err(LogDeviceError::Damaged { .. } | LogDeviceError::BadSegment { .. }) => refused += 1,
+                Err(error) => panic!("{name} at {at}: {error}"),
+            }
+        }
+    }
+    assert!(refused > bytes.len() / 4, "{refused}");
+}
+
+#[test]
+fn a_lost_segment_is_noticed() {
+    let disk = SimDisk::new(1);
+    closed_log(&disk);
+    let names: Vec<_> = disk.list().unwrap().into_iter().filter(|name| name.starts_with("log-")).collect();
+    assert!(names.len() >= 3);
+    disk.remove(&names[1]).unwrap();
+    assert!(matches!(open(&disk), Err(LogDeviceError::BadSegment { .. })));
+}
+
+#[test]
+fn a_full_disk_can_be_retried() {
+    let disk = SimDisk::new(2);
+    let log = open(&disk).unwrap();
+    log.append(&[1; 3000]).unwrap();
+    for extra in [0, 4000, 8192, 12_000] {
+        disk.set_capacity_bytes(Some(disk.used_bytes() + extra));
+        let error = log.append(&[2; 20_000]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert_eq!(log.end(), Seq(3000));
+    }
+    disk.set_capacity_bytes(None);
+    assert_eq!(log.append(&[2; 20_000]).unwrap(), Seq(23_000));
+    log.sync().unwrap();
+    drop(log);
+    let log = open(&disk.after_power_cut()).unwrap();
+    let mut read = vec![0; 23_000];
+    log.read_at(Seq(0), &mut read).unwrap();
+    assert!(read[..3000] == [1; 3000] && read[3000..] == [2; 20_000]);
+}
+
+#[test]
+fn after_a_failed_write_or_sync_every_call_fails() {
+    for (kind, error) in [
+        (OpKind::Write, io::ErrorKind::InvalidData),
+        (OpKind::Write, io::ErrorKind::StorageFull),
+        (OpKind::Sync, io::ErrorKind::InvalidData),
+        (OpKind::Sync, io::ErrorKind::StorageFull),
+    ] {
+        for seed in 0..20 {
+            let disk = SimDisk::new(seed);
+            let log = open(&disk).unwrap();
+            log.append(&[1; 700]).unwrap();
+            log.sync().unwrap();
+            disk.inject(Fault { kind, name: "log-".into(), skip: 0, error });
+            // The file was opened under its spare name; faults go by the name it was opened with.
+            disk.inject(Fault { kind, name: "spare-".into(), skip: 0, error });
+            let failed = log.append(&[2; 900]).and_then(|_| log.sync()).unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Fatal);
+            let poisoned = |result: Result<(), LogDeviceError>| {
+                assert!(matches!(result, Err(LogDeviceError::Poisoned { .. })));
+            };
+            poisoned(log.append(&[3]).map(drop));
+            poisoned(log.sync().map(drop));
+            poisoned(log.discard_before(Seq(0)));
+            poisoned(log.read_at(Seq(0), &mut [0]));
+            drop(log);
+            // The machine goes on, the process starts again.
+            let log = open(&disk.copy()).unwrap();
+            let end = log.end().0;
+            assert!(end == 700 || end == 1600, "{end}");
+            let log_after_cut = open(&disk.after_power_cut()).unwrap();
+            assert!(log_after_cut.end().0 >= 700);
+        }
+    }
+}
+
+#[test]
+fn a_sync_that_failed_is_not_believed_after_a_restart() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        let log = open(&disk).unwrap();
+        log.append(&[1; 5000]).unwrap();
+        disk.inject(Fault {
+            kind: OpKind::Sync,
+            name: String::new(),
+            skip: 0,
+            error: io::ErrorKind::InvalidData,
+        });
+        log.sync().unwrap_err();
+        drop(log);
+        // What the new process finds must survive a power cut.
+        let log = open(&disk).unwrap();
+        let end = log.end();
+        drop(log);
+        assert!(open(&disk.after_power_cut()).unwrap().end() >= end, "seed {seed}");
+        lost += u32::from(end == Seq(0));
+    }
+    assert!(lost > 0);
+}
