@@ -66,7 +66,7 @@ impl Default for FileLogOptions {
 impl FileLogOptions {
     fn check(&self) -> Result<(), LogDeviceError> {
         let len = self.segment_len_bytes;
-        if !(MIN_SEGMENT_LEN..=MAX_SEGMENT_LEN).contains(&len) || len % PAGE_LEN as u64 != 0 {
+        if !(MIN_SEGMENT_LEN..=MAX_SEGMENT_LEN).contains(&len) || !len.is_multiple_of(PAGE_LEN as u64) {
             return Err(LogDeviceError::InvalidOption {
                 option: "segment_len_bytes",
                 reason: format!(

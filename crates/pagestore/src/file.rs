@@ -59,7 +59,7 @@ impl Default for FilePageStoreOptions {
 impl FilePageStoreOptions {
     fn check(&self) -> Result<(), PageStoreError> {
         let len = self.journal_len_bytes;
-        if !(MIN_JOURNAL_LEN..=MAX_JOURNAL_LEN).contains(&len) || len % 4096 != 0 {
+        if !(MIN_JOURNAL_LEN..=MAX_JOURNAL_LEN).contains(&len) || !len.is_multiple_of(4096) {
             return Err(PageStoreError::InvalidOption {
                 option: "journal_len_bytes",
                 reason: format!(
@@ -468,3 +468,6 @@ impl PageStore for FilePageStore {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod crash_tests;

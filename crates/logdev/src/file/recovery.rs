@@ -22,7 +22,10 @@ use crate::format::{
 use crate::storage::{StorageDir, StorageFile};
 use std::sync::Arc;
 
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Files by the number in their name, in order.
+type NumberedNames = Vec<(u64, String)>;
 
 /// What was found in the directory.
 pub(super) struct Recovered {
@@ -95,7 +98,7 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &FileLogOptions) -> Result<
 }
 
 /// The segments in stream order, and the spares.
-fn classify(dir: &dyn StorageDir) -> Result<(Vec<(u64, String)>, Vec<(u64, String)>), LogDeviceError> {
+fn classify(dir: &dyn StorageDir) -> Result<(NumberedNames, NumberedNames), LogDeviceError> {
     let names = dir.list().map_err(LogDeviceError::io("list", "the log directory"))?;
     let (mut logs, mut spares) = (Vec::new(), Vec::new());
     for name in names {
@@ -121,7 +124,7 @@ fn classify(dir: &dyn StorageDir) -> Result<(Vec<(u64, String)>, Vec<(u64, Strin
 fn open_spares(
     dir: &dyn StorageDir,
     options: &FileLogOptions,
-    names: Vec<(u64, String)>,
+    names: NumberedNames,
 ) -> Result<Spares, LogDeviceError> {
     let next_number = names.last().map_or(0, |(number, _)| *number);
     let mut ready = Vec::new();
@@ -148,7 +151,7 @@ fn open_segment(dir: &dyn StorageDir, first_seq: u64, name: String) -> Result<Se
             Err(format!("its header is that of {}", segment_name(header.first_seq)))
         } else if header.len_bytes != len_bytes
             || !(MIN_SEGMENT_LEN..=MAX_SEGMENT_LEN).contains(&len_bytes)
-            || len_bytes % 4096 != 0
+            || !len_bytes.is_multiple_of(4096)
         {
             Err(format!("it is {len_bytes} bytes long, but was made with {}", header.len_bytes))
         } else {

@@ -14,7 +14,7 @@ use crate::error::LogDeviceError;
 use crate::format::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::storage::{StorageDir, StorageFile};
 
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// One spare file.
 pub(super) struct Spare {

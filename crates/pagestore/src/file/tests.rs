@@ -1,4 +1,4 @@
-//! Tests on real files. Crash tests on a simulated disk are in `tests/`.
+//! Tests on real files. Those on a simulated disk are in `crash_tests`.
 
 use super::*;
 
@@ -39,4 +39,82 @@ fn a_reopened_store_holds_what_was_written() {
     store.remove(a).unwrap();
     store.remove(a).unwrap();
     assert!(!dir.path().join("00000001.pages").exists());
+}
+
+#[test]
+fn open_files_stay_under_the_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FilePageStoreOptions { max_open_files: 3, ..FilePageStoreOptions::default() };
+    let store = FilePageStore::open(dir.path(), options).unwrap();
+    for id in 0..20 {
+        store.create(ObjectId(id)).unwrap();
+        store
+            .write_batch(&[PageWrite { object: ObjectId(id), page_no: 0, page: &page(4096, id as u8 + 1) }])
+            .unwrap();
+    }
+    let mut read = page(4096, 0);
+    for id in (0..20).rev() {
+        assert!(store.read_page(ObjectId(id), 0, &mut read).unwrap());
+        assert_eq!(read, page(4096, id as u8 + 1));
+        assert!(store.objects.open_files() <= 3);
+    }
+}
+
+#[test]
+fn batches_that_make_no_sense_are_refused_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FilePageStore::open(dir.path(), FilePageStoreOptions::default()).unwrap();
+    let a = ObjectId(1);
+    store.create(a).unwrap();
+    let good = page(4096, 1);
+    for (object, bad) in [
+        (a, page(1000, 1)),
+        (a, page(0, 1)),
+        (a, page(8192, 1)),
+        (a, page(1 << 17, 1)),
+        (ObjectId(2), good.clone()),
+    ] {
+        let writes =
+            [PageWrite { object: a, page_no: 0, page: &good }, PageWrite { object, page_no: 1, page: &bad }];
+        let error = store.write_batch(&writes).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::CallerBug);
+        assert_eq!(store.len_bytes(a).unwrap(), 0);
+    }
+    store.write_batch(&[PageWrite { object: a, page_no: 0, page: &good }]).unwrap();
+}
+
+#[test]
+fn a_second_store_in_the_same_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _first = FilePageStore::open(dir.path(), FilePageStoreOptions::default()).unwrap();
+    let second = FilePageStore::open(dir.path(), FilePageStoreOptions::default());
+    assert!(matches!(second, Err(PageStoreError::Locked { .. })));
+}
+
+#[test]
+fn readers_never_see_half_a_page_while_batches_go_home() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FilePageStore::open(dir.path(), FilePageStoreOptions::default()).unwrap();
+    let a = ObjectId(1);
+    store.create(a).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=60 {
+                let image = page(16384, round);
+                let writes: Vec<_> =
+                    (0..24).map(|page_no| PageWrite { object: a, page_no, page: &image }).collect();
+                store.write_batch(&writes).unwrap();
+            }
+            stop.store(true, Ordering::Release);
+        });
+        let mut read = page(16384, 0);
+        let mut reads = 0_u32;
+        while !stop.load(Ordering::Acquire) {
+            store.read_page(a, reads % 24, &mut read).unwrap();
+            assert!(read.iter().all(|&byte| byte == read[0]), "read {reads}");
+            reads += 1;
+        }
+        assert!(reads > 0);
+    });
 }
