@@ -13,6 +13,9 @@ use crate::types::Lsn;
 pub const DATA_OFFSET: u64 = 12_288;
 /// Lowest LSN of any log.
 pub const FIRST_LSN: Lsn = Lsn(12_288);
+/// Highest LSN that is believed. A server that writes 10 GB/s gets there in 14 years; arithmetic on LSNs up to
+/// here cannot overflow.
+pub const LSN_MAX: Lsn = Lsn(1 << 62);
 /// Where the checkpoint blocks are, in bytes.
 pub const CHECKPOINT_OFFSETS: [u64; 2] = [4096, 8192];
 /// Length of the header in bytes.
@@ -103,12 +106,12 @@ impl LogGeometry {
     /// A file of `file_size_bytes` bytes whose byte 12288 first had `first_lsn`.
     ///
     /// # Errors
-    /// When the file has no room for records or `first_lsn` is too low.
+    /// When the file has no room for records or `first_lsn` is out of range.
     pub const fn new(first_lsn: Lsn, file_size_bytes: u64) -> Result<Self, LogFileError> {
         if file_size_bytes <= DATA_OFFSET {
             return Err(LogFileError::FileTooSmall { file_size_bytes });
         }
-        if first_lsn.0 < FIRST_LSN.0 {
+        if first_lsn.0 < FIRST_LSN.0 || first_lsn.0 > LSN_MAX.0 {
             return Err(bad_first_lsn(first_lsn.0));
         }
         Ok(Self { first_lsn, capacity_bytes: file_size_bytes - DATA_OFFSET })
@@ -165,7 +168,7 @@ impl LogGeometry {
 }
 
 const fn bad_first_lsn(value: u64) -> LogFileError {
-    LogFileError::HeaderField { field: "first LSN", value, expected: "at least 12288" }
+    LogFileError::HeaderField { field: "first LSN", value, expected: "12288 to 2^62" }
 }
 
 /// The header, decoded.
@@ -212,7 +215,7 @@ impl LogHeader {
             return Err(LogFileError::HeaderField { field, value, expected: "0" });
         }
         let first_lsn = Lsn(be_u64(block, 8));
-        if first_lsn < FIRST_LSN {
+        if first_lsn < FIRST_LSN || first_lsn > LSN_MAX {
             return Err(bad_first_lsn(first_lsn.0));
         }
         let creator = block.get(CREATOR_START..CREATOR_END).unwrap_or_default();
@@ -251,6 +254,7 @@ impl Checkpoint {
         let valid = zero
             && checkpoint.end_lsn >= checkpoint.checkpoint_lsn
             && checkpoint.checkpoint_lsn >= FIRST_LSN
+            && checkpoint.end_lsn <= LSN_MAX
             && be_u32(block, CHECKPOINT_CRC_OFFSET) == crc32c::crc32c(covered);
         valid.then_some(checkpoint)
     }

@@ -62,7 +62,7 @@ impl LogImage {
 
     /// The LSNs that are in the file: less than one lap, so that the byte at the end LSN stays zero.
     fn kept_lsns(&self) -> (Lsn, Lsn) {
-        let lap_start = (self.end_lsn.0 + 1).saturating_sub(self.geometry.capacity_bytes());
+        let lap_start = self.end_lsn.0.saturating_add(1).saturating_sub(self.geometry.capacity_bytes());
         let low = self.oldest_lsn.0.max(self.geometry.first_lsn().0).max(lap_start);
         (Lsn(low), self.end_lsn)
     }

@@ -170,7 +170,7 @@ impl LogObserver {
         visitor: &mut impl MtrVisitor,
     ) -> Result<Observed<'s>, ObserveError> {
         let area_end = self.area_end(offset);
-        if buf.len() as u64 > area_end.saturating_sub(offset) {
+        if offset > area_end || buf.len() as u64 > area_end - offset {
             return Err(ObserveError::CrossesArea { offset, len_bytes: buf.len(), area_end });
         }
         if offset >= DATA_OFFSET {

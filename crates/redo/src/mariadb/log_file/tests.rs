@@ -83,4 +83,5 @@ fn lsns_map_to_offsets_and_back() {
     assert_eq!(geometry.lsn_at(13_288, end), None);
     assert!(LogGeometry::new(Lsn(50_000), 12_288).is_err());
     assert!(LogGeometry::new(Lsn(12_287), 99_999).is_err());
+    assert!(LogGeometry::new(Lsn(u64::MAX), 99_999).is_err());
 }

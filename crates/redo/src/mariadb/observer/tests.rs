@@ -174,7 +174,8 @@ fn header_and_checkpoints_are_classified() {
     let slot = CheckpointSlot::Second;
     let expected = Observed::Checkpoint { slot, checkpoint: None };
     assert_eq!(observer.on_write(8192, &[0; 4096], none), Ok(expected));
-    for (offset, len) in [(0, 4097), (4096, 8192), (8192, 4097), (12_288, 8193), (u64::MAX, 1)] {
+    for (offset, len) in [(0, 4097), (4096, 8192), (8192, 4097), (12_288, 8193), (u64::MAX, 1), (u64::MAX, 0)]
+    {
         let bytes = vec![0; len];
         let result = observer.on_write(offset, &bytes, none);
         assert!(matches!(result, Err(ObserveError::CrossesArea { .. })), "{offset}");
