@@ -9,8 +9,7 @@
 use libfuzzer_sys::fuzz_target;
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{
-    LogGeometry, LogObserver, LogScan, Mtr, MtrStep, PageRun, RecordReader, SequenceRule, next_mtr,
-    walk_mtrs,
+    LogGeometry, LogObserver, LogScan, Mtr, MtrStep, PageRun, RecordReader, SequenceRule, next_mtr, walk_mtrs,
 };
 
 /// First LSN of the simulated log file.
