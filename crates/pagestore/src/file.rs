@@ -139,6 +139,8 @@ impl FilePageStore {
     /// As [`FilePageStore::open`].
     pub fn open_on(dir: Arc<dyn StorageDir>, options: FilePageStoreOptions) -> Result<Self, PageStoreError> {
         options.check()?;
+        // A name that a killed process changed may be so in memory only.
+        dir.sync().map_err(PageStoreError::io("sync", "the page directory"))?;
         let names = dir.list().map_err(PageStoreError::io("list", "the page directory"))?;
         let mut ids = Vec::new();
         for name in &names {

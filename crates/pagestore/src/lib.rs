@@ -122,6 +122,9 @@ pub trait PageStore: Send + Sync {
 
     /// Cuts an object or extends it with zeros. Durable when it returns.
     ///
+    /// If the process dies before it returns, the next one may see the new length before it is durable: repeat
+    /// the call, or call [`PageStore::sync_object`], before relying on it.
+    ///
     /// # Errors
     /// [`PageStoreError::NoSpace`]; other failures poison the store.
     fn set_len(&self, object: ObjectId, len_bytes: u64) -> Result<(), PageStoreError>;

@@ -5,7 +5,8 @@
 //! whole record: later segments are removed, and the rest of the last one is overwritten with zeros if anything
 //! in it could be taken for a record. If something does say so, durable data is damaged and opening fails.
 //!
-//! Files are synced before they are read: after a crash of the process alone, records may be in memory only.
+//! The directory and the files are synced before they are read: after a crash of the process alone, names and
+//! records may be in memory only.
 //! Then they are read from the disk and not from memory, where that can be had: after a failed sync, memory may
 //! hold what the disk does not.
 //!
@@ -71,6 +72,8 @@ struct Walk {
 }
 
 pub(super) fn recover(dir: &dyn StorageDir, options: &FileLogOptions) -> Result<Recovered, LogDeviceError> {
+    // A name that a killed process changed may be so in memory only.
+    dir.sync().map_err(LogDeviceError::io("sync", "the log directory"))?;
     let (log_names, spare_names) = classify(dir)?;
     let spares = open_spares(dir, options, spare_names)?;
     if log_names.is_empty() {
