@@ -1,1 +1,29 @@
-//! placeholder
+//! Real servers in tests: the harness every end-to-end test of Redoubt stands on.
+//!
+//! Nothing here imitates the database. A [`server::Server`] is a stock `mariadbd` in a temporary
+//! directory, started either directly or through `redoubt run` ([`launcher::Launcher`]), so each check can
+//! be run against the plain server first: a check that fails there is a fault of the check.
+//!
+//! * [`launcher`]: how a server program is started, the only place that knows.
+//! * [`server`], [`node`], [`process`]: the life of the processes; each ends only children of its own.
+//! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
+//! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
+//! * [`battery`]: runs the steps with a crash or a clean restart after each.
+//! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
+//! * [`workload`]: sysbench with a fixed seed, and its report as numbers.
+//!
+//! This crate is never a dependency of a product crate.
+
+pub mod battery;
+pub mod check;
+pub mod error;
+pub mod features;
+pub mod launcher;
+pub mod ledger;
+pub mod node;
+pub mod process;
+pub mod script;
+pub mod server;
+pub mod workload;
+
+pub use error::{Error, Result};

@@ -1,0 +1,15 @@
+-- Instant changes of a table that has rows: columns added at the end and inside, dropped, reordered, renamed.
+CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(100), c INT NOT NULL, KEY by_a (a)) ENGINE=InnoDB;
+INSERT INTO t SELECT seq, seq * 3, SHA1(seq), seq % 7 FROM seq_1_to_5000;
+ALTER TABLE t ADD COLUMN d INT NOT NULL DEFAULT 42, ALGORITHM=INSTANT;
+INSERT INTO t SELECT 10000 + seq, seq, MD5(seq), 1, 43 FROM seq_1_to_1000;
+ALTER TABLE t ADD COLUMN e VARCHAR(50) DEFAULT 'first' FIRST, ALGORITHM=INSTANT;
+UPDATE t SET b = CONCAT(b, 'x'), d = d + 1 WHERE id % 4 = 0;
+ALTER TABLE t DROP COLUMN c, ALGORITHM=INSTANT;
+ALTER TABLE t MODIFY COLUMN b VARCHAR(150) AFTER id, ALGORITHM=INSTANT;
+ALTER TABLE t ADD COLUMN f TEXT AFTER a, RENAME COLUMN d TO dd, ALGORITHM=INSTANT;
+UPDATE t SET f = REPEAT(MD5(id), 20) WHERE id % 9 = 0;
+DELETE FROM t WHERE id % 6 = 0;
+INSERT INTO t (id, a, b, f) SELECT 20000 + seq, seq, 'late', NULL FROM seq_1_to_500;
+-- probe: SELECT COUNT(*), SUM(a), SUM(dd), SUM(CRC32(e)), SUM(CRC32(f)) FROM t
+-- probe: SELECT COUNT(*), SUM(a) FROM t FORCE INDEX (by_a)

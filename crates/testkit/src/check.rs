@@ -1,0 +1,223 @@
+//! What must be the same before and after a restart, and what must be sound at any time.
+//!
+//! A [`Snapshot`] holds, per table, `CHECKSUM TABLE ... EXTENDED` and the definition, and the answers of
+//! further queries (probes). CHECKSUM TABLE does not compute virtual columns (two runs over the same rows can
+//! differ), so a table that has any is summed up by a query over all its columns instead. The next AUTO_INCREMENT value is left out of definitions: the server may skip
+//! values over a crash.
+
+use std::collections::BTreeMap;
+
+use mysql::Conn;
+
+use crate::error::{Error, Result};
+use crate::server::{execute, query_text};
+
+const SYSTEM_SCHEMAS: &str = "'mysql','sys','information_schema','performance_schema'";
+
+// CHECK TABLE does not exist for sequences; their single rows are compared by checksum.
+const CHECKABLE: &str = "TABLE_TYPE IN ('BASE TABLE','SYSTEM VERSIONED')";
+
+/// A query whose answer must not change over a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// Database it is asked in.
+    pub database: String,
+    /// The query.
+    pub query: String,
+}
+
+/// Contents and definitions of tables at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// `schema.table` to `CHECKSUM TABLE EXTENDED`.
+    pub checksums: BTreeMap<String, u64>,
+    /// `schema.table` to `SHOW CREATE TABLE`, without the next AUTO_INCREMENT value.
+    pub definitions: BTreeMap<String, String>,
+    /// Database and query to its rows.
+    pub probes: BTreeMap<String, Vec<Vec<String>>>,
+}
+
+impl Snapshot {
+    /// Reads all user tables, or those of one database, and runs the probes.
+    ///
+    /// # Errors
+    /// [`Error::Sql`], or [`Error::Violation`] when a table cannot be summed up.
+    pub fn take(conn: &mut Conn, database: Option<&str>, probes: &[Probe]) -> Result<Self> {
+        let mut snapshot = Self::default();
+        for table in user_tables(conn, database)? {
+            snapshot.definitions.insert(table.name(), definition(conn, &table)?);
+            snapshot.checksums.insert(table.name(), checksum(conn, &table)?);
+        }
+        for probe in probes {
+            execute(conn, &format!("USE {}", probe.database))?;
+            let name = format!("{}: {}", probe.database, probe.query);
+            snapshot.probes.insert(name, query_text(conn, &probe.query)?);
+        }
+        Ok(snapshot)
+    }
+
+    /// Fails with every difference when `self` (before) and `after` are not the same.
+    ///
+    /// # Errors
+    /// [`Error::Violation`].
+    pub fn require_same(&self, after: &Self, occasion: &str) -> Result<()> {
+        let mut differences = Vec::new();
+        compare("checksum of", &self.checksums, &after.checksums, &mut differences);
+        compare("definition of", &self.definitions, &after.definitions, &mut differences);
+        compare("answer to", &self.probes, &after.probes, &mut differences);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Violation(format!("{occasion}: {}", differences.join("; "))))
+    }
+}
+
+fn compare<V: PartialEq + std::fmt::Debug>(
+    what: &str,
+    before: &BTreeMap<String, V>,
+    after: &BTreeMap<String, V>,
+    differences: &mut Vec<String>,
+) {
+    for (key, value) in before {
+        match after.get(key) {
+            Some(now) if now == value => {}
+            Some(now) => differences.push(format!("{what} {key} was {value:?} and is {now:?}")),
+            None => differences.push(format!("{what} {key} is gone")),
+        }
+    }
+    for key in after.keys().filter(|key| !before.contains_key(*key)) {
+        differences.push(format!("{what} {key} is new"));
+    }
+}
+
+/// A table of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its database.
+    pub schema: String,
+    /// Its name.
+    pub table: String,
+}
+
+impl Table {
+    fn name(&self) -> String {
+        format!("{}.{}", self.schema, self.table)
+    }
+
+    fn quoted(&self) -> String {
+        format!("`{}`.`{}`", self.schema.replace('`', "``"), self.table.replace('`', "``"))
+    }
+}
+
+/// All user tables and sequences, or those of one database.
+///
+/// # Errors
+/// [`Error::Sql`].
+pub fn user_tables(conn: &mut Conn, database: Option<&str>) -> Result<Vec<Table>> {
+    let filter = match database {
+        Some(name) => format!("TABLE_SCHEMA = '{name}'"),
+        None => format!("TABLE_SCHEMA NOT IN ({SYSTEM_SCHEMAS})"),
+    };
+    list_tables(conn, &format!("{filter} AND TABLE_TYPE IN ('BASE TABLE','SEQUENCE','SYSTEM VERSIONED')"))
+}
+
+fn list_tables(conn: &mut Conn, filter: &str) -> Result<Vec<Table>> {
+    let statement = format!(
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE {filter} ORDER BY 1, 2"
+    );
+    let rows: Vec<(String, String)> =
+        mysql::prelude::Queryable::query(conn, &statement).map_err(Error::sql(&statement))?;
+    Ok(rows.into_iter().map(|(schema, table)| Table { schema, table }).collect())
+}
+
+/// `CHECKSUM TABLE ... EXTENDED` of every user table.
+///
+/// # Errors
+/// [`Error::Sql`], or [`Error::Violation`] when a table cannot be summed up.
+pub fn checksums(conn: &mut Conn) -> Result<BTreeMap<String, u64>> {
+    user_tables(conn, None)?.iter().map(|table| Ok((table.name(), checksum(conn, table)?))).collect()
+}
+
+fn checksum(conn: &mut Conn, table: &Table) -> Result<u64> {
+    if has_virtual_columns(conn, table)? {
+        return checksum_by_query(conn, table);
+    }
+    let rows = query_text(conn, &format!("CHECKSUM TABLE {} EXTENDED", table.quoted()))?;
+    let value = rows.first().and_then(|row| row.get(1)).and_then(|text| text.parse().ok());
+    match value {
+        Some(value) => Ok(value),
+        None => {
+            let warnings = query_text(conn, "SHOW WARNINGS")?;
+            Err(Error::Violation(format!("{} has no checksum: {warnings:?}", table.name())))
+        }
+    }
+}
+
+fn has_virtual_columns(conn: &mut Conn, table: &Table) -> Result<bool> {
+    let statement = format!(
+        "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = '{}' AND TABLE_NAME = '{}' \
+         AND EXTRA LIKE 'VIRTUAL GENERATED%'",
+        table.schema, table.table
+    );
+    Ok(query_text(conn, &statement)? != [["0"]])
+}
+
+fn checksum_by_query(conn: &mut Conn, table: &Table) -> Result<u64> {
+    let columns = query_text(conn, &format!("SHOW COLUMNS FROM {}", table.quoted()))?;
+    let parts: Vec<String> = columns
+        .iter()
+        .filter_map(|row| row.first())
+        .map(|column| format!("IFNULL(HEX(`{}`), 'NULL')", column.replace('`', "``")))
+        .collect();
+    let statement = format!(
+        "SELECT CAST(COUNT(*) + COALESCE(SUM(CRC32(CONCAT_WS(',', {}))), 0) AS UNSIGNED) FROM {}",
+        parts.join(", "),
+        table.quoted()
+    );
+    let rows = query_text(conn, &statement)?;
+    rows.first().and_then(|row| row.first()).and_then(|text| text.parse().ok()).ok_or_else(|| Error::Parse {
+        what: format!("the checksum of {}", table.name()),
+        detail: format!("{rows:?}"),
+    })
+}
+
+fn definition(conn: &mut Conn, table: &Table) -> Result<String> {
+    let rows = query_text(conn, &format!("SHOW CREATE TABLE {}", table.quoted()))?;
+    let text = rows.first().and_then(|row| row.get(1)).ok_or_else(|| Error::Parse {
+        what: format!("SHOW CREATE TABLE {}", table.name()),
+        detail: format!("{rows:?}"),
+    })?;
+    Ok(text.split(' ').filter(|word| !word.starts_with("AUTO_INCREMENT=")).collect::<Vec<_>>().join(" "))
+}
+
+/// Runs `CHECK TABLE ... EXTENDED` on every InnoDB table, those of the server itself included, and returns
+/// how many were checked.
+///
+/// # Errors
+/// [`Error::Violation`] that names every table with anything but an `OK`.
+pub fn check_all(conn: &mut Conn) -> Result<usize> {
+    let tables = list_tables(conn, &format!("ENGINE = 'InnoDB' AND {CHECKABLE}"))?;
+    check_tables(conn, &tables)
+}
+
+/// [`check_all`] for the tables of one database.
+///
+/// # Errors
+/// As for [`check_all`].
+pub fn check_database(conn: &mut Conn, database: &str) -> Result<usize> {
+    let tables = list_tables(conn, &format!("TABLE_SCHEMA = '{database}' AND {CHECKABLE}"))?;
+    check_tables(conn, &tables)
+}
+
+fn check_tables(conn: &mut Conn, tables: &[Table]) -> Result<usize> {
+    let mut faults = Vec::new();
+    for table in tables {
+        let rows = query_text(conn, &format!("CHECK TABLE {} EXTENDED", table.quoted()))?;
+        let sound = rows.last().is_some_and(|row| row.last().is_some_and(|text| text == "OK"))
+            && rows.iter().all(|row| row.get(2).is_some_and(|kind| kind == "status"));
+        if !sound {
+            faults.push(format!("{}: {rows:?}", table.name()));
+        }
+    }
+    if faults.is_empty() { Ok(tables.len()) } else { Err(Error::Violation(faults.join("; "))) }
+}

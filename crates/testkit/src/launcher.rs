@@ -1,0 +1,94 @@
+//! How a server program is started: directly, or with the Redoubt library through `redoubt run`.
+//!
+//! Invariant: with either launcher the returned command becomes the server process itself (`redoubt run`
+//! replaces itself by `exec`), so the child's process id is the server's.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, Result};
+
+/// How many of the pages served are compared with what the server would have written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Every page.
+    All,
+    /// One page in this many.
+    OneIn(u32),
+    /// None.
+    Off,
+}
+
+impl fmt::Display for Verify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::OneIn(count) => write!(f, "1/{count}"),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+/// How server programs are started.
+#[derive(Debug, Clone)]
+pub enum Launcher {
+    /// The stock server, untouched, on the local file system.
+    Stock,
+    /// The same server with the Redoubt library preloaded and a volume of a storage node.
+    Redoubt {
+        /// Address of the storage node.
+        node_addr: SocketAddr,
+        /// Volume name; it must exist.
+        volume: String,
+        /// The `redoubt` command; `libredoubt.so` lies next to it.
+        redoubt_bin: PathBuf,
+        /// Page comparison.
+        verify: Verify,
+    },
+}
+
+impl Launcher {
+    /// True for [`Launcher::Redoubt`]: InnoDB files in the data directory are then only stubs.
+    pub fn is_redoubt(&self) -> bool {
+        matches!(self, Self::Redoubt { .. })
+    }
+
+    /// The command that runs `program` on `datadir`; the caller adds the program's arguments.
+    pub fn command(&self, program: &Path, datadir: &Path) -> Command {
+        match self {
+            Self::Stock => Command::new(program),
+            Self::Redoubt { node_addr, volume, redoubt_bin, verify } => {
+                let mut command = Command::new(redoubt_bin);
+                command.arg("run").arg("--node").arg(node_addr.to_string());
+                command.arg("--volume").arg(volume).arg("--datadir").arg(datadir);
+                command.arg(format!("--verify={verify}")).arg("--").arg(program);
+                command
+            }
+        }
+    }
+}
+
+/// Finds the `redoubt` command: `REDOUBT_BIN`, or next to the running test or tool in the target directory.
+///
+/// # Errors
+/// [`Error::ProgramMissing`] when it has not been built.
+pub fn find_redoubt() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("REDOUBT_BIN").map(PathBuf::from) {
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(Error::ProgramMissing(format!("{} (from REDOUBT_BIN)", path.display())))
+        };
+    }
+    let current = std::env::current_exe().map_err(Error::io("find the running program"))?;
+    // Tests run from target/PROFILE/deps, tools from target/PROFILE.
+    current
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|directory| directory.join("redoubt"))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| Error::ProgramMissing("redoubt (build it: cargo build --release --workspace)".into()))
+}

@@ -1,0 +1,249 @@
+//! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
+//!
+//! Every sub-command prints one line of JSON on standard output. Exit status: 0 all is well, 1 a broken
+//! promise or a failure, 2 wrong arguments.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use redoubt_testkit::error::{Error, Result};
+use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_testkit::server::{connect, connect_within, status_number};
+use redoubt_testkit::workload::{Load, Sysbench, Until};
+use redoubt_testkit::{check, process};
+use serde_json::{Value, json};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "redoubt-testkit",
+    version,
+    about = "Ledger, checks, load and counters against a running server"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Wait until the server accepts a connection
+    WaitReady {
+        #[command(flatten)]
+        server: ServerArguments,
+        /// Give up after this many seconds
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Give up at once when this process has ended
+        #[arg(long)]
+        pid: Option<u32>,
+    },
+    /// Commit transactions and write down which commits were acknowledged
+    LedgerRun {
+        #[command(flatten)]
+        server: ServerArguments,
+        /// Ledger file, continued when it exists
+        #[arg(long)]
+        file: PathBuf,
+        /// Run this long
+        #[arg(long, required_unless_present = "transactions")]
+        seconds: Option<u64>,
+        /// Run until this many commits are acknowledged
+        #[arg(long, conflicts_with = "seconds")]
+        transactions: Option<u64>,
+        /// Number of clients
+        #[arg(long, default_value_t = 4)]
+        clients: u32,
+        /// Seed of the contents of a new ledger
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Hold the tables against the ledger file
+    LedgerVerify {
+        #[command(flatten)]
+        server: ServerArguments,
+        /// Ledger file
+        #[arg(long)]
+        file: PathBuf,
+    },
+    /// CHECK TABLE ... EXTENDED on every InnoDB table
+    CheckTables {
+        #[command(flatten)]
+        server: ServerArguments,
+    },
+    /// What the server has written since it started, in bytes
+    Counters {
+        #[command(flatten)]
+        server: ServerArguments,
+    },
+    /// Create the sysbench tables
+    SysbenchPrepare {
+        #[command(flatten)]
+        server: ServerArguments,
+        #[command(flatten)]
+        size: SizeArguments,
+    },
+    /// Run sysbench oltp_read_write
+    SysbenchRun {
+        #[command(flatten)]
+        server: ServerArguments,
+        #[command(flatten)]
+        size: SizeArguments,
+        /// Run this long
+        #[arg(long, required_unless_present = "transactions")]
+        seconds: Option<u64>,
+        /// Run this many transactions
+        #[arg(long, conflicts_with = "seconds")]
+        transactions: Option<u64>,
+        /// Leave out the reads (oltp_write_only)
+        #[arg(long)]
+        write_only: bool,
+    },
+    /// Print one field of the JSON on standard input
+    Field {
+        /// Names on the way to the field, joined by dots
+        path: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct ServerArguments {
+    /// Unix socket of the server
+    #[arg(long)]
+    socket: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct SizeArguments {
+    /// Number of tables
+    #[arg(long, default_value_t = 4)]
+    tables: u32,
+    /// Rows per table
+    #[arg(long, default_value_t = 10_000)]
+    rows: u32,
+    /// Client threads
+    #[arg(long, default_value_t = 4)]
+    threads: u32,
+    /// Seed, not 0
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
+}
+
+impl SizeArguments {
+    fn sysbench(self, server: ServerArguments) -> Sysbench {
+        let Self { tables, rows, threads, seed } = self;
+        Sysbench { socket: server.socket, tables, rows, threads, seed }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(answer) => {
+            println!("{}", answer.0);
+            if answer.1 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("redoubt-testkit: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What to print, and whether all is well.
+struct Answer(String, bool);
+
+fn run(command: Command) -> Result<Answer> {
+    match command {
+        Command::WaitReady { server, seconds, pid } => wait_ready(&server, Duration::from_secs(seconds), pid),
+        Command::LedgerRun { server, file, seconds, transactions, clients, seed } => {
+            let options = Options { clients, seed, stop_after: transactions, ..Options::default() };
+            let run = Run::start(&server.socket, &file, options)?;
+            let summary = match seconds {
+                Some(seconds) => {
+                    run.run_for(Duration::from_secs(seconds));
+                    run.stop()?
+                }
+                None => run.join()?,
+            };
+            answer(&summary)
+        }
+        Command::LedgerVerify { server, file } => {
+            let report = ledger::verify(&mut connect(&server.socket)?, &Entries::read(&file)?)?;
+            let sound = report.faults_total == 0;
+            answer(&report).map(|Answer(text, _)| Answer(text, sound))
+        }
+        Command::CheckTables { server } => {
+            let tables = check::check_all(&mut connect(&server.socket)?)?;
+            answer(&json!({ "tables_checked": tables }))
+        }
+        Command::Counters { server } => counters(&server),
+        Command::SysbenchPrepare { server, size } => {
+            size.sysbench(server).prepare()?;
+            answer(&json!({ "prepared": true }))
+        }
+        Command::SysbenchRun { server, size, seconds, transactions, write_only } => {
+            let load = if write_only { Load::WriteOnly } else { Load::ReadWrite };
+            let until = match (seconds, transactions) {
+                (Some(seconds), _) => Until::Seconds(seconds),
+                (None, count) => Until::Transactions(count.unwrap_or(0)),
+            };
+            answer(&size.sysbench(server).run(load, until)?)
+        }
+        Command::Field { path } => field(&path),
+    }
+}
+
+fn answer(value: &impl serde::Serialize) -> Result<Answer> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Error::Parse { what: "the answer".into(), detail: error.to_string() })?;
+    Ok(Answer(text, true))
+}
+
+fn wait_ready(server: &ServerArguments, timeout: Duration, pid: Option<u32>) -> Result<Answer> {
+    match pid {
+        None => drop(connect_within(&server.socket, timeout)?),
+        Some(pid) => {
+            let alive = PathBuf::from(format!("/proc/{pid}"));
+            process::poll_until("the server's readiness", timeout, || {
+                if !alive.exists() {
+                    return Err(Error::State(format!("process {pid} ended before the server was ready")));
+                }
+                match connect(&server.socket) {
+                    Ok(_) => Ok(Some(())),
+                    Err(error) if error.is_connection_loss() => Ok(None),
+                    Err(error) => Err(error),
+                }
+            })?;
+        }
+    }
+    answer(&json!({ "ready": true }))
+}
+
+/// `Innodb_data_written` is page writes and doublewrite together; redo is counted apart.
+fn counters(server: &ServerArguments) -> Result<Answer> {
+    let mut conn = connect(&server.socket)?;
+    let mut read = |name: &str| status_number(&mut conn, name);
+    let redo_bytes = read("Innodb_os_log_written")?;
+    let data_bytes = read("Innodb_data_written")?;
+    let doublewrite_bytes = read("Innodb_dblwr_pages_written")? * read("Innodb_page_size")?;
+    answer(&json!({
+        "redo_bytes": redo_bytes,
+        "page_bytes": data_bytes.saturating_sub(doublewrite_bytes),
+        "doublewrite_bytes": doublewrite_bytes,
+        "written_bytes": redo_bytes + data_bytes,
+        "dirty_bytes": read("Innodb_buffer_pool_bytes_dirty")?,
+    }))
+}
+
+fn field(path: &str) -> Result<Answer> {
+    let fault = |detail: String| Error::Parse { what: "JSON on standard input".into(), detail };
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(Error::io("read standard input"))?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| fault(error.to_string()))?;
+    let pointer = format!("/{}", path.replace('.', "/"));
+    let found = value.pointer(&pointer).ok_or_else(|| fault(format!("no field `{path}` in {value}")))?;
+    let text = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+    Ok(Answer(text, true))
+}

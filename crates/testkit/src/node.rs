@@ -1,0 +1,218 @@
+//! One storage node: `redoubt node` in a directory of its own, on a free local port.
+//!
+//! Invariants: the port is chosen at the first start and kept over restarts, so servers find the node again;
+//! a node that says "listening on ADDR" accepts connections; dropping kills this node and no other.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::error::{Error, Result, tail};
+use crate::launcher::{Launcher, Verify};
+use crate::process::{Process, run_to_end};
+
+/// What the node prints in front of its address when it is ready.
+const READY_PREFIX: &str = "listening on ";
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A storage node and its directory.
+#[derive(Debug)]
+pub struct Node {
+    redoubt_bin: PathBuf,
+    directory: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+    args: Vec<String>,
+    listen: SocketAddr,
+    process: Option<Process>,
+}
+
+impl Node {
+    /// Starts a node in a fresh temporary directory on a free port, with further arguments.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] or [`Error::Deadline`] with the end of its log.
+    pub fn create(redoubt_bin: &Path, args: &[&str]) -> Result<Self> {
+        let temporary = tempfile::Builder::new()
+            .prefix("rdtn-")
+            .tempdir()
+            .map_err(Error::io("make a temporary directory"))?;
+        let mut node = Self {
+            redoubt_bin: redoubt_bin.to_owned(),
+            directory: temporary.path().to_owned(),
+            _temporary: Some(temporary),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            process: None,
+        };
+        node.start()?;
+        Ok(node)
+    }
+
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Its data directory.
+    pub fn data(&self) -> PathBuf {
+        self.directory.join("node")
+    }
+
+    /// The last `lines` lines of its log.
+    pub fn log_tail(&self, lines: usize) -> String {
+        tail(&self.directory.join("node.log"), lines)
+    }
+
+    /// Starts the node and waits until it says that it listens.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] or [`Error::Deadline`] with the end of its log.
+    pub fn start(&mut self) -> Result<()> {
+        if self.process.is_some() {
+            return Err(Error::State(format!("the node at {} runs already", self.listen)));
+        }
+        let log_path = self.directory.join("node.log");
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log_path)
+            .map_err(Error::io_at("open", &log_path))?;
+        let mut command = Command::new(&self.redoubt_bin);
+        command
+            .arg("node")
+            .arg("--data")
+            .arg(self.data())
+            .arg("--listen")
+            .arg(self.listen.to_string())
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log);
+        let mut process = Process::spawn("redoubt node", &mut command)?;
+        let address = self.read_address(&mut process)?;
+        self.listen = address;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Reads the ready line; a thread keeps reading after it, so that the node never blocks on the pipe.
+    fn read_address(&self, process: &mut Process) -> Result<SocketAddr> {
+        let Some(stdout) = process.child_mut().stdout.take() else {
+            return Err(Error::State("the node has no standard output".into()));
+        };
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(std::io::Result::ok) {
+                // The receiver goes away after the ready line; the pipe is read on.
+                let _ = sender.send(line);
+            }
+        });
+        loop {
+            match receiver.recv_timeout(READY_TIMEOUT) {
+                Ok(line) => {
+                    if let Some((_, address)) = line.split_once(READY_PREFIX) {
+                        return address.trim().parse().map_err(|error| Error::Parse {
+                            what: "the node's address".into(),
+                            detail: format!("{line:?}: {error}"),
+                        });
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    return Err(Error::Deadline {
+                        what: "the node's readiness".into(),
+                        after: READY_TIMEOUT,
+                        detail: self.log_tail(30),
+                    });
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    let status = process.wait(STOP_TIMEOUT)?;
+                    return Err(Error::Exited {
+                        name: "redoubt node".into(),
+                        status: status.to_string(),
+                        log_tail: self.log_tail(30),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Kills the node with SIGKILL; its directory stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it does not run.
+    pub fn kill9(&mut self) -> Result<()> {
+        self.take_process()?.kill()
+    }
+
+    /// Asks the node to stop (SIGTERM) and waits for its end.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] when it ends with a failure.
+    pub fn stop(&mut self) -> Result<()> {
+        let status = self.take_process()?.terminate(STOP_TIMEOUT)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Error::Exited {
+            name: "redoubt node (stop)".into(),
+            status: status.to_string(),
+            log_tail: self.log_tail(30),
+        })
+    }
+
+    /// Kills the node and starts it again on the same port.
+    ///
+    /// # Errors
+    /// Those of [`Node::kill9`] and [`Node::start`].
+    pub fn crash_and_restart(&mut self) -> Result<()> {
+        self.kill9()?;
+        self.start()
+    }
+
+    /// Runs `redoubt ARGS` and returns its standard output.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the end of its output.
+    pub fn redoubt(&self, args: &[&str]) -> Result<String> {
+        run_to_end("redoubt", Command::new(&self.redoubt_bin).args(args))
+    }
+
+    /// Creates a volume.
+    ///
+    /// # Errors
+    /// [`Error::Command`].
+    pub fn create_volume(&self, name: &str) -> Result<()> {
+        let address = self.listen.to_string();
+        self.redoubt(&["volume", "create", "--node", &address, name]).map(drop)
+    }
+
+    /// `redoubt status --json` of a volume.
+    ///
+    /// # Errors
+    /// [`Error::Command`], or [`Error::Parse`] when the answer is not JSON.
+    pub fn status(&self, volume: &str) -> Result<serde_json::Value> {
+        let address = self.listen.to_string();
+        let text = self.redoubt(&["status", "--node", &address, "--volume", volume, "--json"])?;
+        serde_json::from_str(&text)
+            .map_err(|error| Error::Parse { what: "redoubt status --json".into(), detail: error.to_string() })
+    }
+
+    /// The launcher that puts a server on a volume of this node.
+    pub fn launcher(&self, volume: &str, verify: Verify) -> Launcher {
+        Launcher::Redoubt {
+            node_addr: self.listen,
+            volume: volume.to_owned(),
+            redoubt_bin: self.redoubt_bin.clone(),
+            verify,
+        }
+    }
+
+    fn take_process(&mut self) -> Result<Process> {
+        self.process.take().ok_or_else(|| Error::State(format!("no node runs at {}", self.listen)))
+    }
+}
