@@ -52,6 +52,9 @@ struct LastInit {
 /// `base_is_valid`: `page` holds a sound image (an all-zero one of a page that was never written counts).
 /// If not, the changes must contain an INIT_PAGE, unless they only free the page. The iterator is run twice.
 ///
+/// All runs of one mini-transaction for the page must be given in one call: after a call the page LSN is the
+/// end of the mini-transaction, and a later call would skip its remaining runs.
+///
 /// # Errors
 /// See [`ApplyError`]; the page content is undefined afterwards.
 pub fn apply_changes<'a, I>(

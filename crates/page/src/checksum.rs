@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `full_crc32` | CRC-32C of all but the last 4 bytes, in the last 4 bytes; bytes 0..4 are 0 | low half of the LSN before the checksum |
 //! | `full_crc32`, page-compressed image | the same over the compressed length | none |
-//! | `crc32` | CRC-32C of 4..26 xor CRC-32C of 38..size-8, at 0 and at size-8 | low half of the LSN in the last 4 bytes |
+//! | `crc32` | CRC-32C of 4..26 xor CRC-32C of 38..size-8, at 0 and at size-8; bytes 26..34 are 0 | low half of the LSN in the last 4 bytes |
 //! | ROW_FORMAT=COMPRESSED | CRC-32C of 4..16 xor of 24..26 xor of 34..size, at 0 | none |
 //!
 //! Invariant: [`digest`] and [`differing_ranges`] leave out exactly the bytes that [`finalize`] computes or
@@ -133,6 +133,8 @@ pub fn finalize(page: &mut [u8], flags: SpaceFlags) -> Result<(), ChecksumError>
         let sum = crc_of(page, 0..trailer + 4);
         put(page, trailer + 4, &sum.to_be_bytes());
     } else {
+        // The server clears this field in the file; it counts R-tree splits in memory only.
+        put(page, FIL_PAGE_FILE_FLUSH_LSN, &[0; FIL_PAGE_SPACE_ID - FIL_PAGE_FILE_FLUSH_LSN]);
         let sum = crc32_sum(page).to_be_bytes();
         put(page, FIL_PAGE_CHECKSUM, &sum);
         put(page, trailer, &sum);
