@@ -87,7 +87,8 @@ fn run_history(
 #[test]
 fn no_power_cut_loses_synced_bytes_or_brings_back_others() {
     let mut cuts = 0;
-    for seed in 0..60_u64 {
+    // 1797: half of a lost record header fits half of a new one.
+    for seed in (0..60_u64).chain([1797]) {
         let mut ops = u64::MAX;
         let mut cut = 0;
         while cut < ops {

@@ -2,13 +2,12 @@
 //!
 //! The end is at the first place without a valid record of the right position and epoch. If nothing behind it
 //! says that the stream was durable further on, what is there was never synced, and the log ends at the last
-//! whole record: later segments are removed, and the rest of the last one is overwritten with zeros if anything
-//! in it could be taken for a record. If something does say so, durable data is damaged and opening fails.
+//! whole record: later segments are removed, and the rest of the last one is overwritten with zeros. If
+//! something does say so, durable data is damaged and opening fails.
 //!
 //! The directory and the files are synced before they are read: after a crash of the process alone, names and
-//! records may be in memory only.
-//! Then they are read from the disk and not from memory, where that can be had: after a failed sync, memory may
-//! hold what the disk does not.
+//! records may be in memory only. Then they are read from the disk and not from memory, where that can be had:
+//! after a failed sync, memory may hold what the disk does not.
 //!
 //! Every step may be cut off by a crash and done again.
 
@@ -302,7 +301,9 @@ fn clear_tail(
     if boundary.segment != walk.stopped_segment {
         walk.content = read(&*last.file, &last.name, last.header.len_bytes as usize)?;
     }
-    if candidates(&walk.content, boundary.at, last.header.epoch).next().is_none() {
+    // Whatever is there, not only what looks like a record: a header may span two sectors, and half of one that
+    // was lost would fit the half of a new one at the same place.
+    if walk.content.iter().skip(boundary.at).all(|&byte| byte == 0) {
         return Ok(());
     }
     let mut at = boundary.at;
