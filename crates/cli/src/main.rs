@@ -1,2 +1,42 @@
-//! placeholder
-fn main() {}
+//! The `redoubt` command. Each sub-command is a module; this file only chooses one and reports errors.
+//!
+//! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 wrong usage.
+
+mod args;
+mod client;
+mod error;
+mod export;
+mod import;
+mod node;
+mod run;
+mod show;
+mod status;
+mod volume;
+
+use args::{Arguments, Command, VolumeCommand};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Node(node) => node::run(&node),
+        Command::Run(run) => run::run(&run),
+        Command::Status(status) => status::run(&status),
+        Command::Volume { command } => match command {
+            VolumeCommand::Create(create) => volume::create(&create),
+            VolumeCommand::List(list) => volume::list(&list),
+            VolumeCommand::Show(show) => volume::show(&show),
+            VolumeCommand::Delete(delete) => volume::delete(&delete),
+            VolumeCommand::Import(import) => import::run(&import),
+            VolumeCommand::Export(export) => export::run(&export),
+        },
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("redoubt: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,31 @@
-//! placeholder
+//! The storage node: owns volumes, makes a server's redo durable, replays it into pages, serves pages.
+//!
+//! ```text
+//! log connection -> log buffer -> log device            (W -> D, answers the server's fdatasync)
+//!                       |
+//!                       +-> parser -> log index -> apply workers -> page store   (P, A)
+//!                                        |
+//! page connection ---- construct <-------+
+//! ```
+//!
+//! Where things are: [`volume`] ties the parts of one volume together; [`log_buffer`], [`parser`], [`index`],
+//! [`construct`], [`apply`], [`namespace`], [`plain`], [`checkpoint`] are the parts; [`server`] is the network.
+
+pub mod apply;
+pub mod checkpoint;
+pub mod construct;
+pub mod counters;
+pub mod error;
+pub mod index;
+pub mod log_buffer;
+pub mod mark;
+pub mod namespace;
+pub mod options;
+pub mod parser;
+pub mod plain;
+pub mod server;
+pub mod volume;
+
+pub use error::{Kind, NodeError};
+pub use options::NodeOptions;
+pub use server::Node;

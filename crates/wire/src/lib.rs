@@ -1,1 +1,28 @@
-//! placeholder
+//! Frames between the shim, the `redoubt` command and the storage node.
+//!
+//! Owns the bytes on the wire and nothing else: no sockets, no threads, no blocking. A connection starts
+//! with [`hello::Hello`] and its answer; after that it has one of three roles:
+//!
+//! * **log**: one per server, ordered. Carries [`stream`] frames to the node and [`notice`] frames back.
+//!   The logged frames, header included, are exactly the bytes the node's log device stores, so a
+//!   [`redoubt_logdev::Seq`] is a position both sides agree on.
+//! * **page**: a pool per server. One [`page`] request, one reply, in turn.
+//! * **control**: JSON requests and replies ([`control`]), plus raw data frames for file contents.
+//!
+//! Every frame is [`frame`]: a kind, a length, a CRC-32C seeded with the frame's position, a payload.
+
+pub mod control;
+pub mod error;
+pub mod frame;
+pub mod hello;
+pub mod notice;
+pub mod page;
+mod reader;
+pub mod stream;
+
+pub use error::WireError;
+pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
+pub use redoubt_logdev::Seq;
+
+/// Version of everything in this crate. Both sides must have the same one.
+pub const PROTOCOL_VERSION: u16 = 1;

@@ -1,0 +1,244 @@
+//! Command line: sub-commands, options and their help.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Runs an unmodified MariaDB server on a storage node.
+///
+/// A small library preloaded into the server drops its page writes and ships only new redo bytes to the node,
+/// which makes them durable, replays them into pages, and serves pages.
+#[derive(Parser)]
+#[command(
+    name = "redoubt",
+    version,
+    after_help = "First steps:
+  redoubt node --data /var/lib/redoubt &
+  redoubt volume create --node 127.0.0.1:7070 shop
+  redoubt run --node 127.0.0.1:7070 --volume shop --datadir /var/lib/shop -- mariadb-install-db
+  redoubt run --node 127.0.0.1:7070 --volume shop --datadir /var/lib/shop -- mariadbd
+An existing server: stop it, `redoubt volume import`, then `redoubt run`. Back: `redoubt volume export`."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Address every client command needs.
+#[derive(Args, Clone)]
+pub struct NodeAddress {
+    /// Address of the storage node, HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT", env = "REDOUBT_NODE", default_value = "127.0.0.1:7070")]
+    pub node: String,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a storage node.
+    Node(NodeArguments),
+    /// Create, list, show, delete, import or export volumes.
+    Volume {
+        #[command(subcommand)]
+        command: VolumeCommand,
+    },
+    /// Start a server on a volume.
+    Run(RunArguments),
+    /// Show what a node and its volumes are doing.
+    Status(StatusArguments),
+}
+
+/// Run a storage node until SIGTERM or SIGINT.
+///
+/// Prints `listening on HOST:PORT` on standard output when it is ready; its log goes to standard error
+/// (level: environment variable REDOUBT_LOG, for example `debug`).
+#[derive(Args)]
+pub struct NodeArguments {
+    /// Directory for the volumes; created if missing.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
+    pub listen: String,
+    /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
+    pub ring: u64,
+    /// Bytes of redo applied together (1MiB or more) [default: an eighth of --ring].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub batch: Option<u64>,
+    /// Seconds after which received redo is applied even if the batch is not full.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub apply_interval: u64,
+    /// Threads that apply redo [default: number of cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub apply_workers: Option<u16>,
+    /// Journal that protects pages against torn writes (4MiB to 1GiB).
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    pub journal: u64,
+}
+
+#[derive(Subcommand)]
+pub enum VolumeCommand {
+    /// Create an empty volume.
+    Create(VolumeName),
+    /// List volumes.
+    List(ListArguments),
+    /// Show one volume.
+    Show(ShowArguments),
+    /// Delete a volume and everything in it.
+    Delete(DeleteArguments),
+    /// Make a volume from the data directory of a stopped (or crashed) server.
+    Import(ImportArguments),
+    /// Write a volume as a data directory that a stock server opens.
+    Export(ExportArguments),
+}
+
+#[derive(Args)]
+pub struct VolumeName {
+    #[command(flatten)]
+    pub address: NodeAddress,
+    /// Name of the volume: letters, digits, '-', '_', '.'.
+    pub name: String,
+}
+
+#[derive(Args)]
+pub struct ListArguments {
+    #[command(flatten)]
+    pub address: NodeAddress,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ShowArguments {
+    #[command(flatten)]
+    pub volume: VolumeName,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DeleteArguments {
+    #[command(flatten)]
+    pub volume: VolumeName,
+    /// Delete even while a server is attached; that server stops with an error.
+    #[arg(long)]
+    pub force: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+#[derive(Args)]
+pub struct ImportArguments {
+    #[command(flatten)]
+    pub volume: VolumeName,
+    /// Data directory of a server that is not running. It is only read.
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// innodb_data_file_path of that server, if it is not one growing ibdata1.
+    #[arg(long, value_name = "SPEC")]
+    pub innodb_data_file_path: Option<String>,
+}
+
+#[derive(Args)]
+pub struct ExportArguments {
+    #[command(flatten)]
+    pub volume: VolumeName,
+    /// Directory to write; must not exist, or be empty.
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+/// Start a server on a volume: takes the volume over (a server that had it stops with an error), fills the data
+/// directory with stubs and the volume's plain files, and replaces itself by the server command with the library
+/// preloaded. Signals and exit code are the server's own.
+///
+/// The data directory is a cache: it may be empty, or one that `redoubt run` filled before for the same volume.
+#[derive(Args)]
+#[command(
+    after_help = "Options set for the server: datadir, innodb_use_native_aio=0, innodb_log_file_mmap=0, and \
+innodb_doublewrite=0 unless you set it (the node protects pages against torn writes)."
+)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub address: NodeAddress,
+    /// The volume.
+    #[arg(long, value_name = "NAME")]
+    pub volume: String,
+    /// Local data directory; created if missing.
+    #[arg(long, value_name = "DIR")]
+    pub datadir: PathBuf,
+    /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
+    #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
+    pub verify: String,
+    /// Compress redo and pages on the wire (LZ4): fewer bytes, more CPU.
+    #[arg(long)]
+    pub compress: bool,
+    /// Seconds the server waits for a lost node before its writes fail.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub timeout: u64,
+    /// The preloaded library [default: libredoubt.so beside this command or in ../lib/redoubt].
+    #[arg(long, value_name = "FILE", env = "REDOUBT_LIBRARY")]
+    pub library: Option<PathBuf>,
+    /// Server command with its options, after `--`: mariadbd, or mariadb-install-db for a new volume.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct StatusArguments {
+    #[command(flatten)]
+    pub address: NodeAddress,
+    /// Only this volume.
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `64MiB`, `1G`, `4096`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        other => return Err(format!("unit {other:?} is not known; use KiB, MiB or GiB")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is not a whole number"))?;
+    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn parse_verify(text: &str) -> Result<String, String> {
+    let sampled = text.strip_prefix("1/").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n > 0);
+    if text == "all" || text == "off" || sampled {
+        return Ok(text.to_owned());
+    }
+    Err("expected all, off, or 1/N with N above 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_and_samples() {
+        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_size("2g"), Ok(2 << 30));
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert!(parse_size("12 parsecs").is_err() && parse_size("").is_err());
+        assert!(parse_size("99999999999GiB").is_err());
+        assert!(
+            parse_verify("1/100").is_ok() && parse_verify("1/0").is_err() && parse_verify("some").is_err()
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! A control connection to a node.
+
+use crate::error::{CliError, Result};
+use redoubt_wire::control::{
+    KIND_DATA, KIND_JSON, Reply, Request, decode_data, decode_json, encode_data, encode_json,
+};
+use redoubt_wire::frame::append_frame;
+use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
+use std::io::{BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub struct Client {
+    address: String,
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+    read_position: u64,
+    write_position: u64,
+}
+
+impl Client {
+    /// Connects and says hello.
+    ///
+    /// # Errors
+    /// [`CliError::Connect`], or what the node answers.
+    pub fn connect(address: &str) -> Result<Self> {
+        let failed = |source| CliError::Connect { address: address.to_owned(), source };
+        let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+        let mut connected = None;
+        for candidate in address.to_socket_addrs().map_err(failed)? {
+            match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
+                Ok(stream) => {
+                    connected = Some(stream);
+                    break;
+                }
+                Err(error) => last = error,
+            }
+        }
+        let writer = connected.ok_or_else(|| failed(last))?;
+        writer.set_nodelay(true).map_err(failed)?;
+        let reader = BufReader::with_capacity(256 << 10, writer.try_clone().map_err(failed)?);
+        let mut client =
+            Self { address: address.to_owned(), reader, writer, read_position: 0, write_position: 0 };
+        client.hello()?;
+        Ok(client)
+    }
+
+    fn hello(&mut self) -> Result<()> {
+        let hello = Hello {
+            role: Role::Control,
+            compression: false,
+            generation: 0,
+            session: 0,
+            resume: Seq(0),
+            volume: String::new(),
+        };
+        self.write(&hello.encode())?;
+        let mut len = [0; 4];
+        self.read(&mut len)?;
+        let mut bytes = vec![0; hello::decode_len(len).map_err(|source| self.wire(source))?];
+        self.read(&mut bytes)?;
+        let welcome = Welcome::decode(&bytes).map_err(|source| self.wire(source))?;
+        if welcome.status == Status::Accepted { Ok(()) } else { Err(CliError::Node(welcome.message)) }
+    }
+
+    fn wire(&self, source: WireError) -> CliError {
+        CliError::Wire { address: self.address.clone(), source }
+    }
+
+    fn read(&mut self, out: &mut [u8]) -> Result<()> {
+        self.reader
+            .read_exact(out)
+            .map_err(|source| CliError::Connection { address: self.address.clone(), source })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.writer
+            .write_all(bytes)
+            .map_err(|source| CliError::Connection { address: self.address.clone(), source })
+    }
+
+    fn send(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
+        let mut frame = Vec::with_capacity(HEADER_LEN_BYTES + payload.len());
+        append_frame(&mut frame, kind, self.write_position, payload).map_err(|source| self.wire(source))?;
+        self.write_position += 1;
+        self.write(&frame)
+    }
+
+    fn receive(&mut self) -> Result<(u8, Vec<u8>)> {
+        let mut header = [0; HEADER_LEN_BYTES];
+        self.read(&mut header)?;
+        let header = FrameHeader::decode(&header);
+        let mut payload = vec![0; header.len_bytes as usize];
+        self.read(&mut payload)?;
+        header.check(self.read_position, &payload).map_err(|source| self.wire(source))?;
+        self.read_position += 1;
+        Ok((header.kind, payload))
+    }
+
+    /// Sends a request without waiting for its reply.
+    ///
+    /// # Errors
+    /// [`CliError::Connection`].
+    pub fn request(&mut self, request: &Request) -> Result<()> {
+        let json = encode_json(request).map_err(|source| self.wire(source))?;
+        self.send(KIND_JSON, &json)
+    }
+
+    /// Waits for a reply.
+    ///
+    /// # Errors
+    /// [`CliError::Node`] if it says that the request failed.
+    pub fn reply(&mut self) -> Result<Reply> {
+        let (kind, payload) = self.receive()?;
+        if kind != KIND_JSON {
+            return Err(self.wire(WireError::UnknownKind { kind, role: "control" }));
+        }
+        match decode_json(&payload).map_err(|source| self.wire(source))? {
+            Reply::Failed { message, .. } => Err(CliError::Node(message)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// One request, one reply.
+    ///
+    /// # Errors
+    /// As [`Client::reply`].
+    pub fn call(&mut self, request: &Request) -> Result<Reply> {
+        self.request(request)?;
+        self.reply()
+    }
+
+    /// An answer that does not fit the question.
+    pub fn unexpected(&self, reply: &Reply) -> CliError {
+        self.wire(WireError::Invalid {
+            what: "reply",
+            field: "kind",
+            why: format!("{reply:?} was not expected"),
+        })
+    }
+
+    /// Asks for a file; `piece` gets its non-zero pieces. Returns its length.
+    ///
+    /// # Errors
+    /// As [`Client::reply`], or what `piece` reports.
+    pub fn download(
+        &mut self,
+        request: &Request,
+        mut piece: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let len_bytes = match self.call(request)? {
+            Reply::FileFollows { len_bytes } => len_bytes,
+            other => return Err(self.unexpected(&other)),
+        };
+        let mut failure = None;
+        loop {
+            let (kind, payload) = self.receive()?;
+            if kind != KIND_DATA {
+                return Err(self.wire(WireError::UnknownKind { kind, role: "control" }));
+            }
+            let Some((offset, bytes)) = decode_data(&payload).map_err(|source| self.wire(source))? else {
+                break;
+            };
+            if failure.is_none() {
+                failure = piece(offset, bytes).err();
+            }
+        }
+        self.reply()?;
+        failure.map_or(Ok(len_bytes), Err)
+    }
+
+    /// Sends a piece of a file.
+    ///
+    /// # Errors
+    /// [`CliError::Connection`].
+    pub fn upload_piece(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        self.send(KIND_DATA, &encode_data(offset_bytes, bytes))
+    }
+
+    /// Ends a file and waits for the answer.
+    ///
+    /// # Errors
+    /// As [`Client::reply`].
+    pub fn upload_end(&mut self) -> Result<Reply> {
+        self.send(KIND_DATA, &[])?;
+        self.reply()
+    }
+}

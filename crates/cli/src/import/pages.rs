@@ -1,0 +1,171 @@
+//! Checking and repairing the pages of a data directory on their way to the node.
+
+use super::source::{Kind, Source, SourceFile};
+use crate::error::{CliError, Result};
+use redoubt_page::doublewrite::{DoublewriteArea, find_copy, locate};
+use redoubt_page::layout::{page_id, page_lsn};
+use redoubt_page::{SpaceFlags, decompress, finalize, flags_of_page0, is_page_compressed_image, verify};
+use redoubt_redo::PageId;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Page number of the TRX_SYS page in the system tablespace.
+const TRX_SYS_PAGE_NO: u64 = 5;
+
+/// What is known about all tablespaces of a source.
+pub struct PageSource<'s> {
+    source: &'s Source,
+    system_flags: SpaceFlags,
+    doublewrite: Option<DoublewriteArea>,
+    copies: Vec<u8>,
+    repaired: u64,
+    unpacked: u64,
+}
+
+/// Checks the pieces of one file.
+pub struct Checker<'p, 's> {
+    pages: &'p mut PageSource<'s>,
+    path: String,
+    first_byte: u64,
+    /// `None`: not a tablespace, or its page 0 was never written.
+    tablespace: Option<(u32, SpaceFlags)>,
+    is_system: bool,
+}
+
+impl<'s> PageSource<'s> {
+    /// Reads the doublewrite area.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if the system tablespace is damaged where it must not be.
+    pub fn new(source: &'s Source) -> Result<Self> {
+        let path =
+            source.system_files.first().map(|(path, _)| source.directory.join(path)).unwrap_or_default();
+        let file = File::open(&path).map_err(|error| CliError::io("open", &path, error))?;
+        let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
+        let mut page0 = vec![0; 4096];
+        file.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", &path, error))?;
+        let system_flags = flags_of_page0(&page0).map_err(|error| wrong(format!("page 0: {error}")))?;
+        let page_len = system_flags.logical_page_size_bytes();
+        let mut trx_sys = vec![0; page_len];
+        file.read_exact_at(&mut trx_sys, TRX_SYS_PAGE_NO * page_len as u64)
+            .map_err(|error| CliError::io("read", &path, error))?;
+        let doublewrite = locate(&trx_sys, system_flags).map_err(|error| wrong(error.to_string()))?;
+        let mut copies = Vec::new();
+        if let Some(area) = &doublewrite {
+            for block in [area.block_1_page_no, area.block_2_page_no] {
+                let mut bytes = vec![0; area.block_size_pages as usize * page_len];
+                file.read_exact_at(&mut bytes, u64::from(block) * page_len as u64)
+                    .map_err(|error| CliError::io("read", &path, error))?;
+                copies.extend_from_slice(&bytes);
+            }
+        }
+        Ok(Self { source, system_flags, doublewrite, copies, repaired: 0, unpacked: 0 })
+    }
+
+    /// A checker for `file`.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if page 0 does not say what the tablespace is.
+    pub fn checker(&mut self, file: &SourceFile, handle: &File) -> Result<Checker<'_, 's>> {
+        let Kind::Tablespace { first_byte } = file.kind else {
+            let path = file.path.clone();
+            return Ok(Checker { pages: self, path, first_byte: 0, tablespace: None, is_system: false });
+        };
+        let is_system = self.source.system_files.iter().any(|(path, _)| *path == file.path);
+        let tablespace = if is_system { Some((0, self.system_flags)) } else { self.identify(file, handle)? };
+        Ok(Checker { pages: self, path: file.path.clone(), first_byte, tablespace, is_system })
+    }
+
+    /// Space id and flags from page 0, or from a copy of it in the doublewrite area.
+    fn identify(&self, file: &SourceFile, handle: &File) -> Result<Option<(u32, SpaceFlags)>> {
+        let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", file.path));
+        let mut page0 = vec![0; file.len_bytes.min(1024) as usize];
+        handle.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", &file.path, error))?;
+        if page0.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let flags = flags_of_page0(&page0).map_err(|error| wrong(format!("page 0: {error}")))?;
+        let space = page_id(&page0).map(|page| page.space.0);
+        space.map(|space| Some((space, flags))).ok_or_else(|| wrong("page 0 is too short".to_owned()))
+    }
+
+    /// For the closing line.
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        if self.repaired > 0 {
+            text.push_str(&format!(", {} torn pages repaired", self.repaired));
+        }
+        if self.unpacked > 0 {
+            text.push_str(&format!(", {} compressed pages unpacked", self.unpacked));
+        }
+        text
+    }
+}
+
+impl Checker<'_, '_> {
+    /// Checks the pages in a piece of the file, and replaces what the node must not get as it is. A piece starts
+    /// at a page.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for a page that cannot be trusted.
+    pub fn check(&mut self, offset_bytes: u64, piece: &mut [u8]) -> Result<()> {
+        let Some((space, flags)) = self.tablespace else { return Ok(()) };
+        let page_len = flags.physical_page_size_bytes();
+        for (at, page) in piece.chunks_mut(page_len).enumerate() {
+            let page_no = (self.first_byte + offset_bytes) / page_len as u64 + at as u64;
+            let id = PageId::new(space, page_no as u32);
+            if page.len() == page_len {
+                self.check_page(id, flags, page)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_page(&mut self, id: PageId, flags: SpaceFlags, page: &mut [u8]) -> Result<()> {
+        if self.is_system && self.pages.doublewrite.as_ref().is_some_and(|area| area.contains(id.page_no.0)) {
+            page.fill(0);
+            return Ok(());
+        }
+        let wrong =
+            |path: &str, reason: String| CliError::Usage(format!("{path}: page {}: {reason}", id.page_no));
+        if let Err(error) = verify(page, flags) {
+            self.repair(id, flags, page).ok_or_else(|| {
+                wrong(
+                    &self.path,
+                    format!(
+                        "{error}; start the server once on a copy of the directory so that it recovers it"
+                    ),
+                )
+            })?;
+            self.pages.repaired += 1;
+        }
+        if is_page_compressed_image(page, flags) {
+            let unpacked = decompress(page, flags).map_err(|error| wrong(&self.path, error.to_string()))?;
+            if let Some(mut unpacked) = unpacked {
+                finalize(&mut unpacked, flags).map_err(|error| wrong(&self.path, error.to_string()))?;
+                page.copy_from_slice(&unpacked);
+                self.pages.unpacked += 1;
+            }
+        }
+        let end_lsn = self.pages.source.log.end_lsn;
+        if let Some(lsn) = page_lsn(page).filter(|lsn| *lsn > end_lsn) {
+            return Err(wrong(
+                &self.path,
+                format!(
+                    "its LSN {lsn} is above the end of the redo log {end_lsn}; the redo log is not this directory's"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// A copy from the doublewrite area, or zeros if redo initialises the page.
+    fn repair(&self, id: PageId, flags: SpaceFlags, page: &mut [u8]) -> Option<()> {
+        let log = &self.pages.source.log;
+        if let Some(copy) = find_copy(&self.pages.copies, self.pages.system_flags, id, flags, log.end_lsn) {
+            page.copy_from_slice(copy);
+            return Some(());
+        }
+        log.initialised.contains(&id).then(|| page.fill(0))
+    }
+}

@@ -1,0 +1,293 @@
+//! The data directory to import: what is in it, and its redo log.
+
+use crate::error::{CliError, Result};
+use redoubt_redo::Lsn;
+use redoubt_redo::PageId;
+use redoubt_redo::mariadb::log_scan::{LogRead, LogScan};
+use redoubt_redo::mariadb::mtr::Mtr;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Pages; the offset of its first byte inside its tablespace.
+    Tablespace {
+        /// 0 but for later files of the system tablespace.
+        first_byte: u64,
+    },
+    /// Anything else.
+    Plain,
+}
+
+/// A file to import.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Relative path.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// The source's redo log.
+pub struct SourceLog {
+    /// Size of ib_logfile0.
+    pub file_size_bytes: u64,
+    /// Its first 512 bytes.
+    pub header: Vec<u8>,
+    /// Used bytes of its checkpoint blocks.
+    pub checkpoints: [Vec<u8>; 2],
+    /// The newest checkpoint.
+    pub checkpoint_lsn: Lsn,
+    /// End of the log.
+    pub end_lsn: Lsn,
+    /// Pages that redo after the checkpoint initialises: their old content does not matter.
+    pub initialised: BTreeSet<PageId>,
+}
+
+/// See the module.
+pub struct Source {
+    /// The data directory.
+    pub directory: PathBuf,
+    /// Files of the system tablespace, with the fixed length of all but the last.
+    pub system_files: Vec<(String, u64)>,
+    /// Directories, parents first.
+    pub directories: Vec<(String, u32)>,
+    /// Files; those of the system tablespace first.
+    pub files: Vec<SourceFile>,
+    /// The redo log.
+    pub log: SourceLog,
+    log_file: LogFile,
+}
+
+struct LogFile {
+    file: File,
+    size_bytes: u64,
+}
+
+impl LogRead for LogFile {
+    type Error = std::io::Error;
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+}
+
+impl Source {
+    /// Looks at a data directory.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if it is in use, incomplete, or needs something that is not supported.
+    pub fn open(directory: &Path, data_file_path: Option<&str>) -> Result<Self> {
+        let system_files = parse_data_file_path(data_file_path.unwrap_or("ibdata1:12M:autoextend"))?;
+        for (path, _) in &system_files {
+            let file = directory.join(path);
+            let handle = File::options().read(true).write(true).open(&file).or_else(|_| File::open(&file));
+            let handle = handle.map_err(|error| CliError::io("open", &file, error))?;
+            check_unused(&handle, directory)?;
+        }
+        if data_file_path.is_none() && directory.join("ibdata2").exists() {
+            return Err(CliError::Usage(
+                "there is an ibdata2: say how the system tablespace is laid out with --innodb-data-file-path, as in \
+                 the server's innodb_data_file_path"
+                    .to_owned(),
+            ));
+        }
+        let log_path = directory.join("ib_logfile0");
+        let file = File::open(&log_path).map_err(|error| CliError::io("open", &log_path, error))?;
+        let size_bytes = file.metadata().map_err(|error| CliError::io("read", &log_path, error))?.len();
+        let log_file = LogFile { file, size_bytes };
+        let log = scan_log(&log_file, &log_path)?;
+        let mut source = Self {
+            directory: directory.to_owned(),
+            system_files,
+            directories: Vec::new(),
+            files: Vec::new(),
+            log,
+            log_file,
+        };
+        source.list("")?;
+        source.files.sort_by_key(|file| {
+            source.system_files.iter().position(|(path, _)| *path == file.path).unwrap_or(usize::MAX)
+        });
+        Ok(source)
+    }
+
+    /// Redo bytes from `lsn` on.
+    ///
+    /// # Errors
+    /// [`CliError::Io`].
+    pub fn read_redo(&self, lsn: Lsn, out: &mut [u8]) -> Result<()> {
+        let path = self.directory.join("ib_logfile0");
+        let scan = LogScan::open(&self.log_file)
+            .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+        scan.read_stream(lsn, out).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))
+    }
+
+    fn list(&mut self, relative: &str) -> Result<()> {
+        let directory = self.directory.join(relative);
+        let entries =
+            std::fs::read_dir(&directory).map_err(|error| CliError::io("list", &directory, error))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| CliError::io("list", &directory, error))?;
+            let name = entry.file_name().into_string().map_err(|name| {
+                CliError::Usage(format!(
+                    "{}: file name {name:?} is not UTF-8; rename or remove it",
+                    directory.display()
+                ))
+            })?;
+            names.push((name, entry.metadata().map_err(|error| CliError::io("read", entry.path(), error))?));
+        }
+        names.sort_by(|left, right| left.0.cmp(&right.0));
+        for (name, metadata) in names {
+            let path = if relative.is_empty() { name.clone() } else { format!("{relative}/{name}") };
+            let mode = metadata.permissions().mode() & 0o777;
+            if metadata.is_dir() {
+                self.directories.push((path.clone(), mode));
+                self.list(&path)?;
+            } else if metadata.is_symlink() {
+                return Err(CliError::Usage(format!(
+                    "{path} is a symbolic link; move what it points to into the data directory first"
+                )));
+            } else if metadata.is_file() && !is_left_out(&path) {
+                let kind = self.kind_of(&path, &name)?;
+                self.files.push(SourceFile { path, mode, len_bytes: metadata.len(), kind });
+            }
+        }
+        Ok(())
+    }
+
+    fn kind_of(&self, path: &str, name: &str) -> Result<Kind> {
+        if let Some(at) = self.system_files.iter().position(|(system, _)| system == path) {
+            let first_byte = self.system_files[..at].iter().map(|(_, len_bytes)| len_bytes).sum();
+            return Ok(Kind::Tablespace { first_byte });
+        }
+        if name.ends_with(".isl") {
+            return Err(CliError::Usage(format!(
+                "{path} points to a tablespace outside the data directory (DATA DIRECTORY), which is not supported; \
+                 move that table back with ALTER TABLE first"
+            )));
+        }
+        let undo = name
+            .strip_prefix("undo")
+            .is_some_and(|rest| rest.len() == 3 && rest.bytes().all(|b| b.is_ascii_digit()));
+        Ok(if undo || name.ends_with(".ibd") { Kind::Tablespace { first_byte: 0 } } else { Kind::Plain })
+    }
+}
+
+/// Files a server makes anew.
+fn is_left_out(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("ib_logfile")
+        || name.starts_with("ibtmp")
+        || name.starts_with("ib_buffer_pool")
+        || name.starts_with("#sql-temptable")
+        || name.starts_with(".redoubt")
+        || [".pid", ".err", ".sock"].iter().any(|ending| name.ends_with(ending))
+}
+
+fn check_unused(file: &File, directory: &Path) -> Result<()> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: F_GETLK only writes into `lock`, which lives longer than the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
+    if result == 0 && lock.l_type != libc::F_UNLCK as libc::c_short {
+        return Err(CliError::Usage(format!(
+            "{} is in use by process {}; stop that server first",
+            directory.display(),
+            lock.l_pid
+        )));
+    }
+    Ok(())
+}
+
+fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
+    let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
+    let scan = LogScan::open(log_file).map_err(|error| wrong(error.to_string()))?;
+    let checkpoint_lsn = scan.checkpoint().checkpoint_lsn;
+    let mut initialised = BTreeSet::new();
+    let mut visitor = |mtr: &Mtr<'_, '_>| {
+        initialised.extend(mtr.runs.iter().filter(|run| run.last_init_offset.is_some()).map(|run| run.page));
+    };
+    let end = scan.walk(checkpoint_lsn, &mut visitor).map_err(|error| wrong(error.to_string()))?;
+    let mut head = vec![0; 12288];
+    log_file.read_at(0, &mut head).map_err(|error| CliError::io("read", path, error))?;
+    Ok(SourceLog {
+        file_size_bytes: log_file.size_bytes,
+        header: head[..512].to_vec(),
+        checkpoints: [head[4096..4160].to_vec(), head[8192..8256].to_vec()],
+        checkpoint_lsn,
+        end_lsn: end.end_lsn,
+        initialised,
+    })
+}
+
+/// `ibdata1:10M;ibdata2:12M:autoextend` as paths and fixed lengths; the last has length 0.
+///
+/// # Errors
+/// [`CliError::Usage`] for what is not supported.
+pub fn parse_data_file_path(text: &str) -> Result<Vec<(String, u64)>> {
+    let wrong = |why: &str| CliError::Usage(format!("innodb_data_file_path {text:?}: {why}"));
+    let mut files = Vec::new();
+    for part in text.split(';').filter(|part| !part.is_empty()) {
+        let mut fields = part.split(':');
+        let path = fields.next().unwrap_or_default();
+        let size = fields.next().ok_or_else(|| wrong("a file has no size"))?;
+        if size.ends_with("new") || size.ends_with("raw") || fields.clone().any(|f| f.ends_with("raw")) {
+            return Err(wrong("raw partitions are not supported"));
+        }
+        if path.starts_with('/') || path.contains("..") {
+            return Err(wrong("files outside the data directory are not supported"));
+        }
+        let len_bytes = crate::args::parse_size(size).map_err(|error| wrong(&error))?;
+        files.push((path.trim_start_matches("./").to_owned(), len_bytes));
+    }
+    match files.last_mut() {
+        Some(last) => last.1 = 0,
+        None => return Err(wrong("no file")),
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_file_paths() {
+        assert_eq!(
+            parse_data_file_path("ibdata1:10M;ibdata2:12M:autoextend:max:1G").unwrap(),
+            [("ibdata1".to_owned(), 10 << 20), ("ibdata2".to_owned(), 0)]
+        );
+        assert!(parse_data_file_path("").is_err());
+        assert!(parse_data_file_path("ibdata1").is_err());
+        assert!(parse_data_file_path("/dev/sdb:3Gnewraw").is_err());
+    }
+
+    #[test]
+    fn files_a_server_makes_anew_are_left_out() {
+        for path in ["ib_logfile0", "ibtmp1", "host.pid", "test/#sql-temptable-1.MAI", "host.err"] {
+            assert!(is_left_out(path), "{path}");
+        }
+        for path in ["ibdata1", "test/t1.ibd", "aria_log.00000001", "test/t1.frm", "binlog.000001"] {
+            assert!(!is_left_out(path), "{path}");
+        }
+    }
+}

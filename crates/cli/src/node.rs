@@ -1,0 +1,88 @@
+//! `redoubt node`.
+
+use crate::args::NodeArguments;
+use crate::error::{CliError, Result};
+use redoubt_node::{Node, NodeOptions};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MIN_RING_LEN_BYTES: u64 = 16 << 20;
+const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
+
+/// Runs a node until a signal ends it.
+///
+/// # Errors
+/// If directory or address cannot be used.
+pub fn run(arguments: &NodeArguments) -> Result<()> {
+    start_logging();
+    let options = options(arguments)?;
+    // Before any thread is started, so that all inherit the mask.
+    block_signals();
+    let node = Node::open(options)?;
+    println!("listening on {}", node.address());
+    let _ = std::io::stdout().flush();
+    let stopper = Arc::clone(&node);
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let signal = wait_for_signal();
+            tracing::info!(signal, "stopping");
+            stopper.stop();
+        })
+        .map_err(|error| CliError::io("start", "signal thread", error))?;
+    node.serve();
+    node.stop();
+    Ok(())
+}
+
+fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
+    let mut options = NodeOptions::new(arguments.data.clone(), arguments.listen.clone());
+    options.ring_len_bytes = arguments.ring;
+    options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 8);
+    options.apply_interval = Duration::from_secs(arguments.apply_interval);
+    options.journal_len_bytes = arguments.journal;
+    if let Some(workers) = arguments.apply_workers {
+        options.apply_workers = usize::from(workers);
+    }
+    if options.ring_len_bytes < MIN_RING_LEN_BYTES {
+        return Err(CliError::Usage("--ring must be 16MiB or more".to_owned()));
+    }
+    if options.batch_len_bytes < MIN_BATCH_LEN_BYTES || options.batch_len_bytes > options.ring_len_bytes / 2 {
+        return Err(CliError::Usage("--batch must be 1MiB or more, and at most half of --ring".to_owned()));
+    }
+    std::fs::create_dir_all(&arguments.data)
+        .map_err(|error| CliError::io("create", &arguments.data, error))?;
+    Ok(options)
+}
+
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("REDOUBT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+fn signal_set() -> libc::sigset_t {
+    // SAFETY: sigset_t is plain data; sigemptyset initialises it before it is used.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        set
+    }
+}
+
+fn block_signals() {
+    let set = signal_set();
+    // SAFETY: `set` is an initialised signal set; the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+fn wait_for_signal() -> i32 {
+    let set = signal_set();
+    let mut signal = 0;
+    // SAFETY: both pointers are to live, initialised values.
+    unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+    signal
+}

@@ -1,0 +1,96 @@
+//! `redoubt run`: attach the volume, prepare the data directory, become the server.
+//!
+//! Order matters: everything that can be refused is refused before the volume is attached, because attaching ends
+//! the server that has it.
+
+mod datadir;
+mod server;
+
+use crate::args::RunArguments;
+use crate::client::Client;
+use crate::error::{CliError, Result};
+use datadir::DataDirectory;
+use redoubt_wire::control::{Reply, Request};
+use server::Server;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Starts a server; returns only on failure.
+///
+/// # Errors
+/// Anything that keeps the server from starting.
+pub fn run(arguments: &RunArguments) -> Result<()> {
+    let library = find_library(arguments.library.as_deref())?;
+    std::fs::create_dir_all(&arguments.datadir)
+        .map_err(|error| CliError::io("create", &arguments.datadir, error))?;
+    let path =
+        arguments.datadir.canonicalize().map_err(|error| CliError::io("open", &arguments.datadir, error))?;
+    let server = Server::examine(&arguments.command, &path)?;
+    let mut directory = DataDirectory::open(&path, &arguments.volume)?;
+    let mut client = Client::connect(&arguments.address.node)?;
+    let volume = crate::status::fetch_volume(&arguments.address.node, &arguments.volume)?;
+    directory.check_volume(&volume.volume_id)?;
+    let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
+    let attachment = match client.call(&Request::Attach { volume: arguments.volume.clone(), who })? {
+        Reply::Attached(attachment) => attachment,
+        other => return Err(client.unexpected(&other)),
+    };
+    directory.fill(&mut client, &attachment, &server)?;
+    drop(client);
+
+    let mut command = Command::new(&server.program);
+    command
+        .args(server.arguments())
+        .env("LD_PRELOAD", preload(&library))
+        .env("REDOUBT_NODE", &arguments.address.node)
+        .env("REDOUBT_VOLUME", &arguments.volume)
+        .env("REDOUBT_GENERATION", attachment.generation.to_string())
+        .env("REDOUBT_DATADIR", &path)
+        .env("REDOUBT_SYSTEM_FILES", server.system_files_text())
+        .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
+        .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
+        .env("REDOUBT_VERIFY", &arguments.verify)
+        .env("REDOUBT_COMPRESS", if arguments.compress { "1" } else { "0" })
+        .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
+    directory.keep_locked()?;
+    let error = command.exec();
+    Err(CliError::io("start", &server.program, error))
+}
+
+fn preload(library: &Path) -> std::ffi::OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+fn find_library(given: Option<&Path>) -> Result<PathBuf> {
+    const NAME: &str = "libredoubt.so";
+    let mut candidates = Vec::new();
+    if let Some(given) = given {
+        candidates.push(given.to_owned());
+    } else if let Ok(command) = std::env::current_exe()
+        && let Some(folder) = command.parent()
+    {
+        candidates.push(folder.join(NAME));
+        candidates.push(folder.join("../lib/redoubt").join(NAME));
+    }
+    for candidate in &candidates {
+        if let Ok(path) = candidate.canonicalize() {
+            return Ok(path);
+        }
+    }
+    let tried: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+    Err(CliError::Usage(format!(
+        "the library is not at {}; say where it is with --library",
+        tried.join(" or ")
+    )))
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "?".to_owned(), |name| name.trim().to_owned())
+}

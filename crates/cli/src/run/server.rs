@@ -1,0 +1,321 @@
+//! The server to start: which binary, its effective settings, and what of them is refused.
+//!
+//! The settings are asked from the server itself (`--verbose --help` with the user's own options), so option files
+//! count too. A setting that would take data past the library, or that a node cannot follow, is refused by name.
+
+use crate::error::{CliError, Result};
+use crate::import::parse_data_file_path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
+const SUPPORTED: &str = "10.11.";
+
+/// See the module.
+pub struct Server {
+    /// Program to execute.
+    pub program: PathBuf,
+    user_arguments: Vec<String>,
+    datadir: PathBuf,
+    settings: HashMap<String, String>,
+    /// Files of the system tablespace.
+    pub system_files: Vec<(String, u64)>,
+    /// innodb_page_size.
+    pub page_size: u32,
+    /// Names that stay local, relative to the data directory.
+    pub local_files: Vec<String>,
+    doublewrite_given: bool,
+}
+
+impl Server {
+    /// Finds the server and checks its settings.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] naming what must change.
+    pub fn examine(command: &[String], datadir: &Path) -> Result<Self> {
+        let Some((name, user_arguments)) = command.split_first() else {
+            return Err(CliError::Usage("no server command after `--`".to_owned()));
+        };
+        let program = find_program(name)?;
+        let is_server = is_server_name(&program);
+        let binary = if is_server { program.clone() } else { find_program("mariadbd")? };
+        let settings = effective_settings(&binary, user_arguments, datadir)?;
+        check_settings(&settings, datadir)?;
+        let get = |name: &str| settings.get(name).cloned().unwrap_or_default();
+        let system_files = parse_data_file_path(&get("innodb-data-file-path"))?;
+        let page_size = get("innodb-page-size").parse().map_err(|_| {
+            CliError::Usage(format!("innodb_page_size {:?} is not a number", get("innodb-page-size")))
+        })?;
+        let local_files = local_files(&settings, datadir);
+        let doublewrite_given = user_arguments.iter().any(|argument| argument.contains("doublewrite"));
+        Ok(Self {
+            program,
+            user_arguments: user_arguments.to_vec(),
+            datadir: datadir.to_owned(),
+            settings,
+            system_files,
+            page_size,
+            local_files,
+            doublewrite_given,
+        })
+    }
+
+    /// The user the server changes to.
+    pub fn user(&self) -> Option<&str> {
+        self.settings
+            .get("user")
+            .map(String::as_str)
+            .filter(|user| !user.is_empty() && *user != "(No default value)")
+    }
+
+    /// Arguments of the server: the user's, and what Redoubt needs.
+    pub fn arguments(&self) -> Vec<String> {
+        // Options that choose option files must come first.
+        let leading = self.user_arguments.iter().take_while(|argument| is_leading(argument)).count();
+        let (first, rest) = self.user_arguments.split_at(leading);
+        let mut arguments = first.to_vec();
+        if !self.doublewrite_given {
+            arguments.push("--innodb-doublewrite=0".to_owned());
+        }
+        arguments.extend_from_slice(rest);
+        arguments.push(format!("--datadir={}", self.datadir.display()));
+        arguments.push("--innodb-use-native-aio=0".to_owned());
+        if self.settings.contains_key("innodb-log-file-mmap") {
+            arguments.push("--innodb-log-file-mmap=0".to_owned());
+        }
+        arguments
+    }
+
+    /// System tablespace files for the library.
+    pub fn system_files_text(&self) -> String {
+        let files: Vec<_> = self.system_files.iter().map(|(path, len)| format!("{path}:{len}")).collect();
+        files.join(";")
+    }
+}
+
+fn is_leading(argument: &str) -> bool {
+    ["--defaults-", "--no-defaults", "--print-defaults"].iter().any(|start| argument.starts_with(start))
+}
+
+fn is_server_name(program: &Path) -> bool {
+    program.file_name().and_then(|name| name.to_str()).is_some_and(|name| SERVER_NAMES.contains(&name))
+}
+
+fn find_program(name: &str) -> Result<PathBuf> {
+    let direct = PathBuf::from(name);
+    if name.contains('/') {
+        return match direct.is_file() {
+            true => Ok(direct),
+            false => Err(CliError::Usage(format!("{name} does not exist"))),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")]);
+    folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file()).ok_or_else(|| {
+        CliError::Usage(format!(
+            "there is no {name} in PATH; install the server (Debian: apt install mariadb-server-core) or give its path"
+        ))
+    })
+}
+
+/// Asks the server for its settings.
+fn effective_settings(
+    binary: &Path,
+    arguments: &[String],
+    datadir: &Path,
+) -> Result<HashMap<String, String>> {
+    let relevant =
+        |argument: &&String| argument.starts_with("--") && !argument.starts_with("--print-defaults");
+    // Only the server knows all of its options; a script's own options are left out by --help's leniency.
+    let own: Vec<_> =
+        if is_server_name(binary) { arguments.iter().filter(relevant).collect() } else { Vec::new() };
+    let leading = own.iter().take_while(|argument| is_leading(argument)).count();
+    let mut command = Command::new(binary);
+    command.env_remove("LD_PRELOAD");
+    command.args(&own[..leading]);
+    command.args(own[leading..].iter().filter(|argument| is_server_option(argument)));
+    command.arg(format!("--datadir={}", datadir.display())).args(["--verbose", "--help"]);
+    let output = command.output().map_err(|error| CliError::io("run", binary, error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().next().unwrap_or_default();
+    if !version.contains(SUPPORTED) {
+        return Err(CliError::Usage(format!(
+            "{} is not a supported server: {:?}; supported: MariaDB {SUPPORTED}x",
+            binary.display(),
+            if version.is_empty() {
+                String::from_utf8_lossy(&output.stderr).trim().to_owned()
+            } else {
+                version.to_owned()
+            }
+        )));
+    }
+    let settings = parse_settings(&text);
+    if !settings.contains_key("innodb-page-size") {
+        return Err(CliError::Usage(format!(
+            "{} does not accept its options: {}",
+            binary.display(),
+            String::from_utf8_lossy(&output.stderr)
+                .lines()
+                .filter(|line| line.contains("ERROR"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        )));
+    }
+    Ok(settings)
+}
+
+/// Options of mariadb-install-db that the server does not know.
+fn is_server_option(argument: &str) -> bool {
+    const OF_SCRIPTS: [&str; 12] = [
+        "--auth-root",
+        "--basedir",
+        "--builddir",
+        "--cross-bootstrap",
+        "--force",
+        "--help",
+        "--rpm",
+        "--skip-name-resolve",
+        "--skip-test-db",
+        "--srcdir",
+        "--verbose",
+        "--bootstrap",
+    ];
+    !OF_SCRIPTS.iter().any(|start| argument.starts_with(start))
+}
+
+fn parse_settings(text: &str) -> HashMap<String, String> {
+    let table = text.lines().skip_while(|line| !line.starts_with("-----")).skip(1);
+    table
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| {
+            let (name, value) = line.split_once(' ')?;
+            Some((name.to_owned(), value.trim().to_owned()))
+        })
+        .collect()
+}
+
+fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<()> {
+    let get = |name: &str| settings.get(name).map_or("", String::as_str);
+    let refuse = |what: String| Err(CliError::Usage(what));
+    if is_on(get("innodb-encrypt-log")) {
+        return refuse("innodb_encrypt_log=ON is not supported: a node cannot replay encrypted redo. Set innodb_encrypt_log=OFF".to_owned());
+    }
+    let tables = get("innodb-encrypt-tables");
+    if is_on(tables) || tables == "FORCE" {
+        return refuse(format!(
+            "innodb_encrypt_tables={tables} is not supported. Set innodb_encrypt_tables=OFF"
+        ));
+    }
+    let plugins = format!("{};{}", get("plugin-load"), get("plugin-load-add"));
+    for plugin in
+        ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"]
+    {
+        if plugins.contains(plugin) {
+            return refuse(format!(
+                "encryption plugin {plugin} is not supported: encrypted tablespaces cannot be checked by the node. \
+                 Remove it from plugin_load_add"
+            ));
+        }
+    }
+    for option in
+        ["innodb-log-group-home-dir", "innodb-data-home-dir", "innodb-undo-directory", "aria-log-dir-path"]
+    {
+        if !is_inside(get(option), datadir) {
+            return refuse(format!(
+                "{}={} is outside the data directory, where the node cannot follow. Remove the option",
+                option.replace('-', "_"),
+                get(option)
+            ));
+        }
+    }
+    for option in ["innodb-read-only", "innodb-force-recovery"] {
+        if is_on(get(option)) || get(option).parse::<u32>().is_ok_and(|value| value >= 3) {
+            return refuse(format!(
+                "{}={} is not supported with Redoubt",
+                option.replace('-', "_"),
+                get(option)
+            ));
+        }
+    }
+    let log_bin = get("log-bin");
+    if log_bin.starts_with('/') && !is_inside(log_bin, datadir) {
+        eprintln!(
+            "redoubt: warning: log_bin={log_bin} is outside the data directory; the binary log stays on this host only"
+        );
+    }
+    Ok(())
+}
+
+fn is_on(value: &str) -> bool {
+    matches!(value, "TRUE" | "ON" | "1")
+}
+
+/// A directory setting that is empty, relative without `..`, or inside the data directory.
+fn is_inside(value: &str, datadir: &Path) -> bool {
+    if value.is_empty() || value == "(No default value)" || value == "." || value == "./" {
+        return true;
+    }
+    let path = Path::new(value);
+    if path.is_absolute() {
+        return path.starts_with(datadir) || path.canonicalize().is_ok_and(|path| path.starts_with(datadir));
+    }
+    !value.split('/').any(|part| part == "..")
+}
+
+/// Names in the data directory that are this host's own business.
+fn local_files(settings: &HashMap<String, String>, datadir: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for option in ["pid-file", "log-error", "general-log-file", "slow-query-log-file", "socket"] {
+        let Some(value) = settings.get(option).filter(|value| !value.is_empty() && !value.starts_with('('))
+        else {
+            continue;
+        };
+        let path = Path::new(value);
+        let relative = path.strip_prefix(datadir).unwrap_or(path);
+        if relative.is_relative() {
+            names.push(relative.to_string_lossy().trim_start_matches("./").to_owned());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_a_node_can_not_follow_is_refused_by_name() {
+        let datadir = Path::new("/data");
+        for (name, value) in [
+            ("innodb-encrypt-log", "TRUE"),
+            ("innodb-encrypt-tables", "FORCE"),
+            ("plugin-load-add", "file_key_management"),
+            ("innodb-undo-directory", "/elsewhere"),
+            ("innodb-log-group-home-dir", "../log"),
+        ] {
+            let error = check_settings(&settings(&[(name, value)]), datadir).unwrap_err().to_string();
+            let named = name.replace('-', "_");
+            assert!(error.contains(&named) || error.contains(value), "{error}");
+        }
+        let fine = [
+            ("innodb-encrypt-log", "FALSE"),
+            ("innodb-undo-directory", "/data/undo"),
+            ("innodb-data-home-dir", ""),
+        ];
+        check_settings(&settings(&fine), datadir).unwrap();
+    }
+
+    #[test]
+    fn the_servers_table_of_settings_is_read() {
+        let text = "mariadbd  Ver 10.11.19\n\nVariables (--variable-name=value)\nand boolean options {FALSE|TRUE}  Value (after reading options)\n--------- ----\ninnodb-page-size    16384\nsocket   /run/x.sock\n\nTo see";
+        let settings = parse_settings(text);
+        assert_eq!(settings["innodb-page-size"], "16384");
+        assert_eq!(settings["socket"], "/run/x.sock");
+        assert_eq!(settings.len(), 2);
+    }
+}

@@ -1,0 +1,99 @@
+//! `redoubt status`.
+
+use crate::args::StatusArguments;
+use crate::client::Client;
+use crate::error::{CliError, Result};
+use crate::show::{bytes, print_json};
+use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
+
+/// Shows a node and its volumes.
+///
+/// # Errors
+/// What the node answers.
+pub fn run(arguments: &StatusArguments) -> Result<()> {
+    let mut node = fetch(&arguments.address.node)?;
+    if let Some(name) = &arguments.volume {
+        node.volumes.retain(|volume| volume.name == *name);
+        if node.volumes.is_empty() {
+            return Err(no_volume(name));
+        }
+    }
+    if arguments.json {
+        return print_json(&node);
+    }
+    println!("node {} (version {})", node.listen, node.version);
+    println!("  data directory  {}", node.data_directory);
+    println!("  up              {} s", node.uptime_seconds);
+    for volume in &node.volumes {
+        println!();
+        print_volume(volume);
+    }
+    Ok(())
+}
+
+/// State of a node.
+///
+/// # Errors
+/// What the node answers.
+pub fn fetch(address: &str) -> Result<NodeStatus> {
+    let mut client = Client::connect(address)?;
+    match client.call(&Request::Status)? {
+        Reply::Status(status) => Ok(status),
+        other => Err(client.unexpected(&other)),
+    }
+}
+
+/// State of a volume.
+///
+/// # Errors
+/// [`CliError::Usage`] if there is no such volume.
+pub fn fetch_volume(address: &str, name: &str) -> Result<VolumeStatus> {
+    let node = fetch(address)?;
+    node.volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
+}
+
+fn no_volume(name: &str) -> CliError {
+    CliError::Usage(format!("node has no volume {name:?}; see `redoubt volume list`"))
+}
+
+/// Prints a volume for people.
+pub fn print_volume(volume: &VolumeStatus) {
+    println!("volume {} ({})", volume.name, volume.volume_id);
+    let reason = if volume.reason.is_empty() { String::new() } else { format!(": {}", volume.reason) };
+    println!("  state           {}{reason}", volume.state);
+    let by = if volume.attached_by.is_empty() { "never attached" } else { &volume.attached_by };
+    println!("  generation      {} ({by})", volume.generation);
+    println!("  W received      {}", volume.w_lsn);
+    println!("  D durable       {}", volume.d_lsn);
+    println!("  P parsed        {}", volume.p_lsn);
+    println!("  A applied       {}", volume.a_lsn);
+    println!("  server's checkpoint {}", volume.server_checkpoint_lsn);
+    let waits = if volume.ring_waits_for.is_empty() {
+        String::new()
+    } else {
+        format!(", full: waits for {}", volume.ring_waits_for)
+    };
+    println!(
+        "  log buffer      {} of {}{waits}",
+        bytes(volume.ring_used_bytes),
+        bytes(volume.ring_len_bytes)
+    );
+    println!(
+        "  log index       {} pages, {} runs, {} tables",
+        volume.index_pages, volume.index_runs, volume.index_tables
+    );
+    println!("  files           {}", volume.files);
+    for (title, counters) in
+        [("node counters", &volume.counters), ("server counters", &volume.server_counters)]
+    {
+        println!("  {title}");
+        for (name, value) in counters.iter().filter(|(_, value)| **value != 0) {
+            let readable = if name.ends_with("_bytes") || name.contains("bytes_") {
+                format!(" ({})", bytes(*value))
+            } else {
+                String::new()
+            };
+            println!("    {name:<28} {value}{readable}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Applying a closed table: its pages are built by workers, bucket by bucket, and written to the page store.
+//!
+//! A page's entries go to one worker, so per-page order is kept without locks. Nothing above D reaches the
+//! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that
+//! a stored page already has are skipped by its LSN.
+
+use crate::construct::{Builder, VerifyCase};
+use crate::error::NodeError;
+use crate::index::table::BUCKETS;
+use crate::index::{Body, Entry, PageKey, Table};
+use parking_lot::Mutex;
+use redoubt_page::SpaceFlags;
+use redoubt_pagestore::{PageStore, PageWrite};
+use redoubt_redo::PageId;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of built pages that are written as one batch.
+const WRITE_BATCH_BYTES: usize = 48 << 20;
+
+/// What the workers need to know about a page's tablespace; `None`: the object is dead, its entries are void.
+pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<SpaceFlags>)> + Sync);
+/// Receives the verify entries.
+pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
+
+/// What applying a table did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Applied {
+    /// Pages written.
+    pub pages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+struct Output<'s> {
+    store: &'s dyn PageStore,
+    pages: Mutex<(Vec<(PageKey, Vec<u8>)>, usize)>,
+    /// Batches go to the store one at a time.
+    writing: Mutex<Applied>,
+}
+
+impl Output<'_> {
+    fn add(&self, key: PageKey, page: Vec<u8>) -> Result<(), NodeError> {
+        let mut pages = self.pages.lock();
+        pages.1 += page.len();
+        pages.0.push((key, page));
+        if pages.1 < WRITE_BATCH_BYTES {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut *pages);
+        // Taken before the list is unlocked, so that at most one more batch can gather meanwhile.
+        let mut applied = self.writing.lock();
+        drop(pages);
+        self.write(&batch.0, &mut applied)
+    }
+
+    fn finish(&self) -> Result<Applied, NodeError> {
+        let batch = std::mem::take(&mut *self.pages.lock());
+        let mut applied = self.writing.lock();
+        self.write(&batch.0, &mut applied)?;
+        Ok(*applied)
+    }
+
+    fn write(&self, batch: &[(PageKey, Vec<u8>)], applied: &mut Applied) -> Result<(), NodeError> {
+        let mut objects: Vec<_> = batch.iter().map(|(key, _)| key.object()).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        for object in objects {
+            self.store.create(object)?;
+        }
+        let writes: Vec<_> = batch
+            .iter()
+            .map(|(key, page)| PageWrite { object: key.object(), page_no: key.page_no(), page })
+            .collect();
+        self.store.write_batch(&writes)?;
+        applied.pages += writes.len() as u64;
+        applied.bytes += batch.iter().map(|(_, page)| page.len() as u64).sum::<u64>();
+        Ok(())
+    }
+}
+
+/// Builds and writes every page of `table`. On an error nothing is lost: call it again, or stop.
+///
+/// # Errors
+/// [`NodeError::Page`], [`NodeError::PageStore`].
+pub fn apply_table(
+    store: &dyn PageStore,
+    table: &Table,
+    workers: usize,
+    describe: Describe<'_>,
+    on_verify: OnVerify<'_>,
+) -> Result<Applied, NodeError> {
+    let output = Output { store, pages: Mutex::default(), writing: Mutex::default() };
+    let next_bucket = AtomicUsize::new(0);
+    let failure = Mutex::new(None);
+    let work = || {
+        loop {
+            let bucket = next_bucket.fetch_add(1, Ordering::Relaxed);
+            if bucket >= BUCKETS || failure.lock().is_some() {
+                return;
+            }
+            for (key, entries) in table.bucket_chains(bucket) {
+                if let Err(error) = apply_page(&output, table, key, &entries, describe, on_verify) {
+                    failure.lock().get_or_insert(error);
+                    return;
+                }
+            }
+        }
+    };
+    let small = table.pages() < 64;
+    std::thread::scope(|scope| {
+        for _ in 1..if small { 1 } else { workers.max(1) } {
+            scope.spawn(work);
+        }
+        work();
+    });
+    match failure.into_inner() {
+        Some(error) => Err(error),
+        None => output.finish(),
+    }
+}
+
+fn apply_page(
+    output: &Output<'_>,
+    table: &Table,
+    key: PageKey,
+    entries: &[Entry],
+    describe: Describe<'_>,
+    on_verify: OnVerify<'_>,
+) -> Result<(), NodeError> {
+    let Some((page_id, flags)) = describe(key) else { return Ok(()) };
+    let Some(flags) = flags else {
+        return Err(NodeError::Page {
+            page: page_id,
+            file: "?".to_owned(),
+            reason: "its tablespace flags are unknown: page 0 of the tablespace was never logged nor sent"
+                .to_owned(),
+        });
+    };
+    let mut builder = Builder::from_store(output.store, key, page_id, flags)?;
+    let changes_page = entries.iter().any(|entry| !matches!(entry.body, Body::Verify { .. }));
+    let mut verify = |builder: &Builder, case: VerifyCase<'_>| on_verify(builder, key, case);
+    builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;
+    if changes_page { output.add(key, builder.finish()?) } else { Ok(()) }
+}

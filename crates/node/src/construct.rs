@@ -1,0 +1,224 @@
+//! Building a page: its stored image plus the entries of the log index.
+//!
+//! Used by reads (newest version that is durable), by the apply workers (one table's entries) and by early
+//! building of long chains. It takes no latch: the page store never shows a torn page, and the log index is
+//! looked at before the page store, so whatever is applied meanwhile is in the image and skipped by its LSN.
+//!
+//! Invariant: an entry above the caller's limit is never applied, and none after it.
+
+use crate::error::NodeError;
+use crate::index::table::resolve;
+use crate::index::{Body, Entry, LogIndex, PageKey, Table};
+use crate::log_buffer::Chunk;
+use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
+use redoubt_pagestore::{PageStore, PageStoreError};
+use redoubt_redo::{Lsn, PageId};
+use std::sync::Arc;
+
+/// A page that is being built.
+pub struct Builder {
+    /// Its identity as the server knows it.
+    pub page_id: PageId,
+    /// Format of its tablespace.
+    pub flags: SpaceFlags,
+    /// The bytes so far.
+    pub page: Vec<u8>,
+}
+
+/// A dropped page write to compare with, met on the way.
+pub struct VerifyCase<'a> {
+    /// LSN on the server's page.
+    pub lsn: Lsn,
+    /// Digest of the server's page.
+    pub digest: u32,
+    /// Our page at that point.
+    pub page: &'a [u8],
+}
+
+/// Receives the verify entries of a chain.
+pub type OnVerify<'v> = &'v mut dyn FnMut(&Builder, VerifyCase<'_>);
+
+impl Builder {
+    /// Starts from the stored image.
+    ///
+    /// # Errors
+    /// [`NodeError::PageStore`], or [`NodeError::Page`] if the stored image fails its checksum.
+    pub fn from_store(
+        store: &dyn PageStore,
+        key: PageKey,
+        page_id: PageId,
+        flags: SpaceFlags,
+    ) -> Result<Self, NodeError> {
+        let mut page = vec![0; flags.physical_page_size_bytes() as usize];
+        match store.read_page(key.object(), key.page_no(), &mut page) {
+            // Nothing of this object was applied yet.
+            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let builder = Self { page_id, flags, page };
+        if let Err(error) = redoubt_page::verify(&builder.page, flags) {
+            return Err(builder.error(format!("stored image is damaged: {error}")));
+        }
+        Ok(builder)
+    }
+
+    /// Starts from nothing.
+    pub fn empty(page_id: PageId, flags: SpaceFlags) -> Self {
+        Self { page_id, flags, page: vec![0; flags.physical_page_size_bytes() as usize] }
+    }
+
+    fn error(&self, reason: String) -> NodeError {
+        NodeError::Page { page: self.page_id, file: "?".to_owned(), reason }
+    }
+
+    /// Applies a table's entries for this page, in order, up to `limit`. Returns how many were within the limit.
+    ///
+    /// # Errors
+    /// [`NodeError::Page`] if one cannot be applied.
+    pub fn apply_entries(
+        &mut self,
+        chunks: &[Arc<Chunk>],
+        entries: &[Entry],
+        limit: Option<Lsn>,
+        mut on_verify: Option<OnVerify<'_>>,
+    ) -> Result<usize, NodeError> {
+        let within = limit.map_or(entries.len(), |limit| {
+            entries.iter().position(|entry| beyond(entry, limit)).unwrap_or(entries.len())
+        });
+        let entries = entries.get(..within).unwrap_or(entries);
+        let mut at = if on_verify.is_some() { 0 } else { last_reset(entries) };
+        while let Some(entry) = entries.get(at) {
+            match &entry.body {
+                Body::Run { .. } => {
+                    let runs = entries[at..].iter().take_while(|entry| is_run(entry)).count();
+                    self.apply_runs(chunks, &entries[at..at + runs])?;
+                    at += runs;
+                    continue;
+                }
+                Body::Image { chunk, offset, len } => {
+                    let image = resolve(chunks, *chunk, *offset, *len);
+                    self.replace(image.unwrap_or(&[]))?;
+                }
+                Body::Built(page) => self.page.copy_from_slice(page),
+                Body::Verify { digest } => {
+                    if let Some(on_verify) = &mut on_verify {
+                        let case = VerifyCase { lsn: entry.start_lsn, digest: *digest, page: &self.page };
+                        on_verify(self, case);
+                    }
+                }
+            }
+            at += 1;
+        }
+        Ok(within)
+    }
+
+    fn apply_runs(&mut self, chunks: &[Arc<Chunk>], entries: &[Entry]) -> Result<(), NodeError> {
+        let changes = entries.iter().map(|entry| Change {
+            start_lsn: entry.start_lsn,
+            end_lsn: entry.end_lsn,
+            run: match entry.body {
+                Body::Run { chunk, offset, len, .. } => resolve(chunks, chunk, offset, len).unwrap_or(&[]),
+                _ => &[],
+            },
+        });
+        apply_changes(&mut self.page, self.page_id, self.flags, true, changes)
+            .map_err(|error| self.error(error.to_string()))?;
+        Ok(())
+    }
+
+    fn replace(&mut self, image: &[u8]) -> Result<(), NodeError> {
+        let unpacked = if redoubt_page::is_page_compressed_image(image, self.flags) {
+            decompress(image, self.flags).map_err(|error| self.error(error.to_string()))?
+        } else {
+            None
+        };
+        let image = unpacked.as_deref().unwrap_or(image);
+        if image.len() != self.page.len() {
+            let reason = format!("image has {} bytes, the page {}", image.len(), self.page.len());
+            return Err(self.error(reason));
+        }
+        self.page.copy_from_slice(image);
+        Ok(())
+    }
+
+    /// Checksum and trailer, as the server expects them on disk.
+    ///
+    /// # Errors
+    /// [`NodeError::Page`] for a page size that does not fit the format.
+    pub fn finish(mut self) -> Result<Vec<u8>, NodeError> {
+        if !page_is_never_written(&self.page) {
+            finalize(&mut self.page, self.flags).map_err(|error| self.error(error.to_string()))?;
+        }
+        Ok(self.page)
+    }
+}
+
+/// Images carry no LSN of their own and are wanted at once; a built page is what its last record is.
+fn beyond(entry: &Entry, limit: Lsn) -> bool {
+    matches!(entry.body, Body::Run { .. } | Body::Built(_)) && entry.end_lsn > limit
+}
+
+fn is_run(entry: &Entry) -> bool {
+    matches!(entry.body, Body::Run { .. })
+}
+
+/// Nothing before this entry matters for the final content.
+fn last_reset(entries: &[Entry]) -> usize {
+    let resets = |entry: &Entry| !matches!(entry.body, Body::Run { init: false, .. } | Body::Verify { .. });
+    entries.iter().rposition(resets).unwrap_or(0)
+}
+
+/// The newest version of a page whose records all end at or before `limit`.
+///
+/// # Errors
+/// As the functions of [`Builder`].
+pub fn construct(
+    store: &dyn PageStore,
+    index: &LogIndex,
+    key: PageKey,
+    page_id: PageId,
+    flags: SpaceFlags,
+    limit: Option<Lsn>,
+) -> Result<Vec<u8>, NodeError> {
+    let tables = index.tables_of(key);
+    let mut builder = Builder::from_store(store, key, page_id, flags)?;
+    for table in &tables {
+        let entries = table.chain(key);
+        let within = builder.apply_entries(&table.chunks(), &entries, limit, None)?;
+        if within < entries.len() {
+            break;
+        }
+    }
+    builder.finish()
+}
+
+/// Builds the front of a long chain and puts the result in its place, so that reads stay short.
+///
+/// # Errors
+/// As [`construct`].
+pub fn compact_chain(
+    store: &dyn PageStore,
+    index: &LogIndex,
+    table: &Arc<Table>,
+    key: PageKey,
+    page_id: PageId,
+    flags: SpaceFlags,
+    limit: Lsn,
+    on_verify: OnVerify<'_>,
+) -> Result<(), NodeError> {
+    let tables = index.tables_of(key);
+    if !tables.iter().any(|other| other.id() == table.id()) {
+        return Ok(());
+    }
+    let mut builder = Builder::from_store(store, key, page_id, flags)?;
+    for older in tables.iter().filter(|other| other.id() < table.id()) {
+        builder.apply_entries(&older.chunks(), &older.chain(key), Some(limit), None)?;
+    }
+    let entries = table.chain(key);
+    let within = builder.apply_entries(&table.chunks(), &entries, Some(limit), Some(on_verify))?;
+    let Some(last) = entries.get(..within).and_then(<[Entry]>::last) else { return Ok(()) };
+    let lsn = last.end_lsn;
+    let built = Body::Built(Arc::from(builder.page.as_slice()));
+    table.compact(key, within, Entry { start_lsn: lsn, end_lsn: lsn, body: built });
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! What a volume counts since the node started. Names in [`Counters::snapshot`] are what `redoubt status` shows.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// See the module. All fields only grow.
+        #[derive(Default)]
+        pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
+
+        impl Counters {
+            /// All counters by name.
+            pub fn snapshot(&self) -> BTreeMap<String, u64> {
+                let mut all = BTreeMap::new();
+                $(all.insert(stringify!($name).to_owned(), self.$name.load(Ordering::Relaxed));)*
+                all
+            }
+        }
+    };
+}
+
+counters! {
+    /// Bytes received on log connections, headers included.
+    received_bytes,
+    /// Redo bytes received (uncompressed).
+    redo_bytes,
+    /// Frames received.
+    frames,
+    /// Mini-transactions parsed.
+    mtrs,
+    /// Record runs indexed.
+    runs,
+    /// Calls that made log bytes durable.
+    log_syncs,
+    /// Page requests answered.
+    page_reads,
+    /// Page bytes sent.
+    page_bytes_sent,
+    /// Pages built for reads.
+    pages_constructed,
+    /// Microseconds reads waited for the parser.
+    read_wait_micros,
+    /// Pages applied to the page store.
+    pages_applied,
+    /// Tables applied.
+    tables_applied,
+    /// Chains built early because they had become long.
+    chains_built_early,
+    /// Page images received (page writes that redo does not explain).
+    images,
+    /// Dropped page writes compared with our page and found equal.
+    pages_verified,
+    /// Dropped page writes whose page differed.
+    page_mismatches,
+    /// Dropped page writes that could not be compared (the page was already newer).
+    pages_not_comparable,
+}
+
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}

@@ -1,0 +1,100 @@
+//! Errors of the node, grouped by what the caller should do.
+
+use redoubt_logdev::LogDeviceError;
+use redoubt_pagestore::PageStoreError;
+use redoubt_redo::{Lsn, PageId};
+use redoubt_wire::WireError;
+use std::path::PathBuf;
+
+/// What the caller should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The same call may succeed later (for example when there is room on the disk again).
+    Retry,
+    /// The volume must stop: going on could lose or damage data.
+    Fatal,
+    /// The request was wrong; nothing happened.
+    Caller,
+}
+
+/// An error of the node.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// A file operation failed.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The log device failed.
+    #[error("log device: {0}")]
+    LogDevice(#[from] LogDeviceError),
+    /// The page store failed.
+    #[error("page store: {0}")]
+    PageStore(#[from] PageStoreError),
+    /// Bytes from a peer or from the log device are not valid frames.
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    /// The redo stream cannot be understood.
+    #[error("redo at LSN {lsn}: {reason}")]
+    Redo {
+        /// Where.
+        lsn: Lsn,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A record cannot be applied to its page.
+    #[error("page {page} of {file}: {reason}")]
+    Page {
+        /// Which page.
+        page: PageId,
+        /// File it belongs to, or `?`.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Stored state is damaged.
+    #[error("{}: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The request cannot be served as it is.
+    #[error("{0}")]
+    Refused(String),
+    /// The request cannot be served now.
+    #[error("{0}")]
+    NotNow(String),
+    /// The volume stopped.
+    #[error("the volume has stopped: {0}")]
+    Stopped(String),
+}
+
+impl NodeError {
+    /// What the caller should do.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { source, .. } if is_no_space(source) => Kind::Retry,
+            Self::LogDevice(error) if error.kind() == redoubt_logdev::ErrorKind::Retry => Kind::Retry,
+            Self::PageStore(error) if error.kind() == redoubt_pagestore::ErrorKind::Retry => Kind::Retry,
+            Self::NotNow(_) => Kind::Retry,
+            Self::Refused(_) | Self::Wire(_) => Kind::Caller,
+            _ => Kind::Fatal,
+        }
+    }
+
+    /// An I/O error with what was attempted.
+    pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { action, path: path.into(), source }
+    }
+}
+
+fn is_no_space(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}

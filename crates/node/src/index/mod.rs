@@ -1,0 +1,148 @@
+//! The log index: which records wait for which page.
+//!
+//! Two levels (after the log push-down paper). Level 1 is a queue of hash tables, oldest first: page key to the
+//! records of that page in LSN order. One table is open for the parser; it is closed when it holds a batch of
+//! bytes, and applied as a whole. Level 0 maps a page key to the tables that hold records of it, so that a read
+//! probes one map, not every table.
+//!
+//! Invariants: a page's records are in stream order inside a table, and tables are in stream order; a table
+//! leaves level 0 only after its pages are in the page store. So a reader that looks at level 0 first and at
+//! the page store second misses nothing.
+//!
+//! Lock order: level 0 shard, then table bucket. The queue lock is a leaf.
+
+pub mod table;
+
+pub use table::{Body, Entry, Table, TableEnd, TableState};
+
+use crate::mark::Point;
+use parking_lot::Mutex;
+use redoubt_pagestore::ObjectId;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SHARDS: usize = 256;
+
+/// Object and page number in one number, the key of both levels.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PageKey(u64);
+
+impl PageKey {
+    /// Page `page_no` of `object`.
+    pub const fn new(object: ObjectId, page_no: u32) -> Self {
+        Self((object.0 as u64) << 32 | page_no as u64)
+    }
+
+    /// The object.
+    pub const fn object(self) -> ObjectId {
+        ObjectId((self.0 >> 32) as u32)
+    }
+
+    /// The page number.
+    pub const fn page_no(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// A well-mixed hash, for shards, buckets and latches.
+    pub const fn mix(self) -> u64 {
+        // Fibonacci hashing, folded so that low bits depend on the page number and the object.
+        let mixed = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    }
+}
+
+type Shard = Mutex<FxHashMap<PageKey, Vec<Arc<Table>>>>;
+
+/// See the module.
+pub struct LogIndex {
+    level0: Vec<Shard>,
+    queue: Mutex<VecDeque<Arc<Table>>>,
+    next_table: AtomicU64,
+}
+
+impl LogIndex {
+    /// An index with one open, empty table that starts at `start`.
+    pub fn new(start: Point) -> Self {
+        let index = Self {
+            level0: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            queue: Mutex::default(),
+            next_table: AtomicU64::new(1),
+        };
+        index.push_table(start);
+        index
+    }
+
+    fn push_table(&self, start: Point) -> Arc<Table> {
+        let id = self.next_table.fetch_add(1, Ordering::Relaxed);
+        let table = Arc::new(Table::new(id, start));
+        self.queue.lock().push_back(Arc::clone(&table));
+        table
+    }
+
+    fn shard(&self, key: PageKey) -> &Shard {
+        &self.level0[(key.mix() >> 8) as usize % SHARDS]
+    }
+
+    /// The table the parser fills.
+    pub fn open_table(&self) -> Arc<Table> {
+        let last = self.queue.lock().back().cloned();
+        last.unwrap_or_else(|| self.push_table(Point::default()))
+    }
+
+    /// The oldest table.
+    pub fn head(&self) -> Option<Arc<Table>> {
+        self.queue.lock().front().cloned()
+    }
+
+    /// Adds an entry to `table`, which must be the open one. Returns the length of the page's chain in it.
+    pub fn insert(&self, table: &Arc<Table>, key: PageKey, entry: Entry) -> usize {
+        let (len, first) = table.push(key, entry);
+        if first {
+            self.shard(key).lock().entry(key).or_default().push(Arc::clone(table));
+        }
+        len
+    }
+
+    /// Closes the open table at `end` and opens the next one.
+    pub fn close_table(&self, end: TableEnd) {
+        let open = self.open_table();
+        let start = end.point;
+        self.push_table(start);
+        open.close(end);
+    }
+
+    /// The tables that hold entries of this page, oldest first.
+    pub fn tables_of(&self, key: PageKey) -> Vec<Arc<Table>> {
+        self.shard(key).lock().get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Takes an applied table, the oldest one, out of both levels.
+    pub fn remove_applied(&self, table: &Arc<Table>) {
+        for key in table.keys() {
+            let mut shard = self.shard(key).lock();
+            if let Some(tables) = shard.get_mut(&key) {
+                tables.retain(|other| other.id() != table.id());
+                if tables.is_empty() {
+                    shard.remove(&key);
+                }
+            }
+        }
+        let mut queue = self.queue.lock();
+        if queue.front().is_some_and(|front| front.id() == table.id()) {
+            queue.pop_front();
+        }
+    }
+
+    /// Pages, runs and tables in the index.
+    pub fn sizes(&self) -> (u64, u64, u64) {
+        let queue = self.queue.lock();
+        let pages = queue.iter().map(|table| table.pages()).sum();
+        let runs = queue.iter().map(|table| table.runs()).sum();
+        (pages, runs, queue.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

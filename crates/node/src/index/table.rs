@@ -1,0 +1,233 @@
+//! One table of level 1: the entries of a batch of the stream, by page.
+//!
+//! Entries refer to the bytes of the stream chunks they came from; the table keeps those chunks alive until it
+//! is applied. States go `Open` -> `Closed` -> `Applying`, never back.
+
+use super::PageKey;
+use crate::log_buffer::Chunk;
+use crate::mark::Point;
+use crate::namespace::Namespace;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use redoubt_pagestore::ObjectId;
+use redoubt_redo::Lsn;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Buckets of a table: the unit of work of an apply worker.
+pub const BUCKETS: usize = 64;
+
+/// Where the content of an entry is.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Records of one mini-transaction for the page: bytes of a chunk's payload.
+    Run {
+        /// Number of the chunk in its table.
+        chunk: u32,
+        /// Offset in the chunk's payload.
+        offset: u32,
+        /// Length in bytes.
+        len: u32,
+        /// The run contains INIT_PAGE: nothing before it matters.
+        init: bool,
+    },
+    /// A page image sent by the server, in a chunk's payload: replaces what was there.
+    Image {
+        /// Number of the chunk in its table.
+        chunk: u32,
+        /// Offset in the chunk's payload.
+        offset: u32,
+        /// Length in bytes.
+        len: u32,
+    },
+    /// The page as of this point, built early because its chain had become long.
+    Built(Arc<[u8]>),
+    /// The server dropped a write of the page: compare.
+    Verify {
+        /// Digest of the server's page.
+        digest: u32,
+    },
+}
+
+/// One thing that happened to a page.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// LSN of the first byte of its mini-transaction. Verify: LSN on the server's page.
+    pub start_lsn: Lsn,
+    /// LSN after its mini-transaction. Images: LSN of the stream at that point.
+    pub end_lsn: Lsn,
+    /// What it is.
+    pub body: Body,
+}
+
+/// Where and how a table ended.
+#[derive(Clone)]
+pub struct TableEnd {
+    /// End of the stream covered by the table and those before it.
+    pub point: Point,
+    /// Names as of that point, if they changed in this table.
+    pub names: Option<Arc<Namespace>>,
+    /// Objects that died in this table.
+    pub dead: Vec<ObjectId>,
+}
+
+/// State of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableState {
+    /// The parser adds to it.
+    Open,
+    /// Complete.
+    Closed,
+    /// Its pages are being written to the page store.
+    Applying,
+}
+
+type Bucket = FxHashMap<PageKey, Vec<Entry>>;
+
+/// See the module.
+pub struct Table {
+    id: u64,
+    start: Point,
+    state: AtomicU8,
+    buckets: Vec<Mutex<Bucket>>,
+    chunks: RwLock<Vec<Arc<Chunk>>>,
+    stream_bytes: AtomicU64,
+    pages: AtomicU64,
+    runs: AtomicU64,
+    end: Mutex<Option<TableEnd>>,
+}
+
+impl Table {
+    /// An open, empty table.
+    pub fn new(id: u64, start: Point) -> Self {
+        Self {
+            id,
+            start,
+            state: AtomicU8::new(0),
+            buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
+            chunks: RwLock::default(),
+            stream_bytes: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
+            end: Mutex::default(),
+        }
+    }
+
+    /// Its number; rises with stream order.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where it starts.
+    pub fn start(&self) -> Point {
+        self.start
+    }
+
+    /// Its state.
+    pub fn state(&self) -> TableState {
+        match self.state.load(Ordering::Acquire) {
+            0 => TableState::Open,
+            1 => TableState::Closed,
+            _ => TableState::Applying,
+        }
+    }
+
+    /// Where it ended, once closed.
+    pub fn end(&self) -> Option<TableEnd> {
+        self.end.lock().clone()
+    }
+
+    /// Stream bytes it covers so far.
+    pub fn stream_bytes(&self) -> u64 {
+        self.stream_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Pages with entries.
+    pub fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Entries.
+    pub fn runs(&self) -> u64 {
+        self.runs.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a chunk alive; returns its number for [`Body`].
+    pub fn add_chunk(&self, chunk: &Arc<Chunk>) -> u32 {
+        self.stream_bytes.fetch_add(chunk.wire.len() as u64, Ordering::Relaxed);
+        let mut chunks = self.chunks.write();
+        chunks.push(Arc::clone(chunk));
+        (chunks.len() - 1) as u32
+    }
+
+    fn bucket(&self, key: PageKey) -> &Mutex<Bucket> {
+        &self.buckets[key.mix() as usize % BUCKETS]
+    }
+
+    /// Adds an entry. Returns the chain's length and whether it is the page's first in this table.
+    pub(super) fn push(&self, key: PageKey, entry: Entry) -> (usize, bool) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        let mut bucket = self.bucket(key).lock();
+        let chain = bucket.entry(key).or_default();
+        chain.push(entry);
+        let len = chain.len();
+        if len == 1 {
+            self.pages.fetch_add(1, Ordering::Relaxed);
+        }
+        (len, len == 1)
+    }
+
+    /// Marks the table complete.
+    pub(super) fn close(&self, end: TableEnd) {
+        *self.end.lock() = Some(end);
+        self.state.store(1, Ordering::Release);
+    }
+
+    /// Marks the table as being applied.
+    pub fn set_applying(&self) {
+        self.state.store(2, Ordering::Release);
+    }
+
+    /// A copy of the page's chain.
+    pub fn chain(&self, key: PageKey) -> Vec<Entry> {
+        self.bucket(key).lock().get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Replaces the first `count` entries of the chain by `built`, unless the chain changed at its front.
+    pub fn compact(&self, key: PageKey, count: usize, built: Entry) {
+        let mut bucket = self.bucket(key).lock();
+        if let Some(chain) = bucket.get_mut(&key)
+            && chain.len() >= count
+        {
+            self.runs.fetch_sub(count.saturating_sub(1) as u64, Ordering::Relaxed);
+            chain.splice(..count, [built]);
+        }
+    }
+
+    /// The chains of one bucket, in page order.
+    pub fn bucket_chains(&self, bucket: usize) -> Vec<(PageKey, Vec<Entry>)> {
+        let Some(bucket) = self.buckets.get(bucket) else { return Vec::new() };
+        let mut chains: Vec<_> = bucket.lock().iter().map(|(key, chain)| (*key, chain.clone())).collect();
+        chains.sort_unstable_by_key(|(key, _)| *key);
+        chains
+    }
+
+    /// All pages with entries.
+    pub fn keys(&self) -> Vec<PageKey> {
+        let mut keys = Vec::with_capacity(self.pages() as usize);
+        for bucket in &self.buckets {
+            keys.extend(bucket.lock().keys().copied());
+        }
+        keys
+    }
+
+    /// The chunks, for resolving [`Body`].
+    pub fn chunks(&self) -> RwLockReadGuard<'_, Vec<Arc<Chunk>>> {
+        self.chunks.read()
+    }
+}
+
+/// Bytes `[offset, offset + len)` of a chunk's payload.
+pub fn resolve(chunks: &[Arc<Chunk>], chunk: u32, offset: u32, len: u32) -> Option<&[u8]> {
+    chunks.get(chunk as usize)?.payload().get(offset as usize..)?.get(..len as usize)
+}

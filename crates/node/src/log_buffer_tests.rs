@@ -1,0 +1,57 @@
+use super::*;
+
+fn chunk(start: u64, len: usize, logged: bool) -> Chunk {
+    let end = if logged { start + len as u64 } else { start };
+    Chunk {
+        kind: 1,
+        logged,
+        start: Point { seq: Seq(start), lsn: Lsn(start) },
+        end: Point { seq: Seq(end), lsn: Lsn(end) },
+        wire: vec![0; len],
+        raw: None,
+    }
+}
+
+#[test]
+fn both_readers_see_every_frame_in_order_and_the_writer_only_logged_ones() {
+    let buffer = LogBuffer::new(1000, Point::default());
+    assert!(buffer.push(chunk(0, 10, true)));
+    assert!(buffer.push(chunk(10, 5, false)));
+    assert!(buffer.push(chunk(10, 20, true)));
+    let written: Vec<_> = buffer.take_for_device().unwrap().iter().map(|c| c.end.seq.0).collect();
+    assert_eq!(written, [10, 30]);
+    let Next::Chunks(parsed) = buffer.take_for_parser(Instant::now()) else { panic!("frames expected") };
+    assert_eq!(parsed.iter().map(|c| c.logged).collect::<Vec<_>>(), [true, false, true]);
+    assert!(matches!(buffer.take_for_parser(Instant::now()), Next::Idle));
+}
+
+#[test]
+fn a_full_ring_holds_the_receiver_until_something_is_applied() {
+    let buffer = Arc::new(LogBuffer::new(100, Point::default()));
+    assert!(buffer.push(chunk(0, 100, true)));
+    assert_eq!(buffer.waits_for(), Some(Stage::Device));
+    buffer.set_durable(Seq(100));
+    assert_eq!(buffer.waits_for(), Some(Stage::Parser));
+    buffer.set_parsed(Seq(100));
+    assert_eq!(buffer.waits_for(), Some(Stage::Apply));
+    let receiver = {
+        let buffer = Arc::clone(&buffer);
+        std::thread::spawn(move || buffer.push(chunk(100, 10, true)))
+    };
+    while buffer.used_bytes() == 100 && !receiver.is_finished() && buffer.full_waits().0 == 0 {
+        buffer.set_applied(Seq(60));
+        std::thread::yield_now();
+    }
+    assert!(receiver.join().unwrap());
+    assert_eq!(buffer.received().seq, Seq(110));
+}
+
+#[test]
+fn closing_lets_everyone_go() {
+    let buffer = LogBuffer::new(10, Point::default());
+    buffer.push(chunk(0, 10, true));
+    buffer.close();
+    assert!(!buffer.push(chunk(10, 10, true)));
+    assert!(buffer.take_for_device().is_none());
+    assert!(matches!(buffer.take_for_parser(Instant::now()), Next::Closed));
+}

@@ -1,0 +1,42 @@
+//! Settings of a node. Each says what it does, its default and its smallest value.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a node; the same for all its volumes.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Directory that holds the volumes.
+    pub data_directory: PathBuf,
+    /// Address to listen on, `host:port`; port 0 takes a free one.
+    pub listen: String,
+    /// Length of a volume's log buffer: received bytes that are not yet applied. More means fewer page writes on
+    /// the node (a page changed a thousand times is written once) and more memory. Default 256 MiB, at least 16 MiB.
+    pub ring_len_bytes: u64,
+    /// Stream bytes per table of the log index, applied together. Default an eighth of the ring, at least 1 MiB.
+    pub batch_len_bytes: u64,
+    /// A table is applied after this time even if it is not full. Default 5 s.
+    pub apply_interval: Duration,
+    /// Threads that apply a table. Default: the number of cores.
+    pub apply_workers: usize,
+    /// Length of a volume's page journal. Default 64 MiB.
+    pub journal_len_bytes: u64,
+    /// Length of a segment of a volume's log. Default 64 MiB.
+    pub segment_len_bytes: u64,
+}
+
+impl NodeOptions {
+    /// The defaults.
+    pub fn new(data_directory: PathBuf, listen: String) -> Self {
+        Self {
+            data_directory,
+            listen,
+            ring_len_bytes: 256 << 20,
+            batch_len_bytes: 32 << 20,
+            apply_interval: Duration::from_secs(5),
+            apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
+            journal_len_bytes: 64 << 20,
+            segment_len_bytes: 64 << 20,
+        }
+    }
+}

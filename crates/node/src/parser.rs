@@ -1,0 +1,332 @@
+//! The parser: turns stream frames into index entries, names and plain file changes. One thread per volume,
+//! because records cannot be found without reading all before them, and per-page order is stream order.
+//!
+//! It owns no thread and no clock: [`Parser::handle`] takes one frame. It is the only writer of the names.
+
+use crate::error::NodeError;
+use crate::index::{Body, Entry, LogIndex, PageKey, Table, TableEnd};
+use crate::log_buffer::Chunk;
+use crate::mark::Point;
+use crate::namespace::{Effect, LogFileEntry, Namespace, ObjectEntry, text_path};
+use crate::plain::{Change, PlainStore};
+use parking_lot::RwLock;
+use redoubt_pagestore::ObjectId;
+use redoubt_redo::mariadb::mtr::{Mtr, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs};
+use redoubt_redo::{Lsn, SpaceId};
+use redoubt_wire::stream::{FileKind, StreamFrame, Verify, decode};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Chains longer than this are built early.
+pub const CHAIN_CAP: usize = 512;
+
+/// What the caller has to do after a frame.
+#[derive(Default)]
+pub struct Outcome {
+    /// Pages whose chain became long in the open table.
+    pub long_chains: Vec<PageKey>,
+    /// The shim's counters, if the frame carried them.
+    pub counters: Option<Vec<(u8, u64)>>,
+    /// A page 0 whose flags could not be followed record by record: build it and call [`Parser::learn_flags`].
+    pub unknown_flags: Vec<PageKey>,
+    /// Mini-transactions in the frame.
+    pub mtrs: u64,
+    /// Runs indexed.
+    pub runs: u64,
+    /// Verify entries indexed.
+    pub verifies: u64,
+}
+
+/// See the module.
+pub struct Parser<'v> {
+    index: &'v LogIndex,
+    names: &'v RwLock<Namespace>,
+    plain: &'v PlainStore,
+    /// Space to object, as in `names`; cleared whenever a name changes.
+    objects: FxHashMap<SpaceId, ObjectId>,
+    names_changed: bool,
+    dead: Vec<ObjectId>,
+    died: Vec<(ObjectId, ObjectEntry)>,
+}
+
+impl<'v> Parser<'v> {
+    /// A parser that continues where index and names stand.
+    pub fn new(index: &'v LogIndex, names: &'v RwLock<Namespace>, plain: &'v PlainStore) -> Self {
+        Self {
+            index,
+            names,
+            plain,
+            objects: FxHashMap::default(),
+            names_changed: false,
+            dead: Vec::new(),
+            died: Vec::new(),
+        }
+    }
+
+    /// Indexes one frame.
+    ///
+    /// # Errors
+    /// [`NodeError::Redo`] or [`NodeError::Wire`] for anything not understood: the volume must stop.
+    pub fn handle(&mut self, chunk: &Arc<Chunk>) -> Result<Outcome, NodeError> {
+        let mut outcome = Outcome::default();
+        let table = self.index.open_table();
+        let number = if chunk.logged { table.add_chunk(chunk) } else { 0 };
+        match decode(chunk.kind, chunk.payload())? {
+            StreamFrame::Redo(bytes) => self.redo(chunk, bytes, &table, number, &mut outcome)?,
+            StreamFrame::Image { path, page_no, page } => {
+                let offset = chunk.payload().len() - page.len();
+                self.image(chunk, path, page_no, (number, offset, page), &table)?;
+            }
+            StreamFrame::Verify(verify) => self.verify(&verify, &table, &mut outcome)?,
+            StreamFrame::Counters(counters) => outcome.counters = Some(counters),
+            StreamFrame::Write { path, offset_bytes, data } => {
+                let from = chunk.payload().len() - data.len();
+                let names = self.names.read();
+                let path = text_path(path)?;
+                if let Some((file, _)) = names.file_at(&path).filter(|(_, entry)| !entry.tablespace) {
+                    let change = Change::Write { file, offset_bytes, chunk: Arc::clone(chunk), from };
+                    self.plain.queue(chunk.start.seq, change);
+                }
+            }
+            frame => self.name_change(chunk, frame)?,
+        }
+        Ok(outcome)
+    }
+
+    fn redo(
+        &mut self,
+        chunk: &Arc<Chunk>,
+        bytes: &[u8],
+        table: &Arc<Table>,
+        number: u32,
+        outcome: &mut Outcome,
+    ) -> Result<(), NodeError> {
+        let mut failure = None;
+        let mut visitor = |mtr: &Mtr<'_, '_>| {
+            outcome.mtrs += 1;
+            if failure.is_none() {
+                failure = self.mtr(mtr, table, number, outcome).err();
+            }
+        };
+        let walked = walk_mtrs(bytes, chunk.start.lsn, SequenceRule::Any, &mut visitor)
+            .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if walked.stop != WalkStop::AllConsumed {
+            return Err(NodeError::Redo {
+                lsn: walked.end_lsn,
+                reason: format!("the frame does not end at a mini-transaction ({:?})", walked.stop),
+            });
+        }
+        Ok(())
+    }
+
+    fn mtr(
+        &mut self,
+        mtr: &Mtr<'_, '_>,
+        table: &Arc<Table>,
+        number: u32,
+        outcome: &mut Outcome,
+    ) -> Result<(), NodeError> {
+        for note in mtr.files {
+            let effects = self.names.write().file_record(note.space, &note.record, mtr.start_lsn)?;
+            self.names_changed(effects);
+        }
+        for run in mtr.runs {
+            self.run(run, mtr.start_lsn, mtr.end_lsn, table, number, outcome);
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        run: &RunRef,
+        start_lsn: Lsn,
+        end_lsn: Lsn,
+        table: &Arc<Table>,
+        number: u32,
+        outcome: &mut Outcome,
+    ) {
+        if run.trim_pages.is_some() {
+            let (_, effects) = self.names.write().trim(run.page.space);
+            self.names_changed(effects);
+            return;
+        }
+        let object = self.object_of(run.page.space);
+        let key = PageKey::new(object, run.page.page_no.0);
+        match run.space_flags {
+            SpaceFlagsChange::Unchanged => {}
+            SpaceFlagsChange::Set(flags) => self.set_flags(object, flags),
+            SpaceFlagsChange::Unknown => outcome.unknown_flags.push(key),
+        }
+        let body = Body::Run {
+            chunk: number,
+            offset: run.offset_in_bytes as u32,
+            len: run.len_bytes as u32,
+            init: run.last_init_offset.is_some(),
+        };
+        let len = self.index.insert(table, key, Entry { start_lsn, end_lsn, body });
+        outcome.runs += 1;
+        if len.is_multiple_of(CHAIN_CAP) {
+            outcome.long_chains.push(key);
+        }
+    }
+
+    fn object_of(&mut self, space: SpaceId) -> ObjectId {
+        if let Some(object) = self.objects.get(&space) {
+            return *object;
+        }
+        let mut names = self.names.write();
+        let object = match names.known_object_of_space(space) {
+            Some(object) => object,
+            None => {
+                self.names_changed = true;
+                names.object_of_space(space)
+            }
+        };
+        self.objects.insert(space, object);
+        object
+    }
+
+    fn set_flags(&mut self, object: ObjectId, flags: u32) {
+        let known = self.names.read().object(object).and_then(|entry| entry.flags);
+        if known != Some(flags) {
+            self.names.write().set_flags(object, flags);
+            self.names_changed = true;
+        }
+    }
+
+    /// The flags of an object, learnt by building its page 0 (see [`Outcome::unknown_flags`]).
+    pub fn learn_flags(&mut self, object: ObjectId, flags: u32) {
+        self.set_flags(object, flags);
+    }
+
+    fn image(
+        &mut self,
+        chunk: &Chunk,
+        path: &[u8],
+        page_no: u32,
+        (number, offset, page): (u32, usize, &[u8]),
+        table: &Arc<Table>,
+    ) -> Result<(), NodeError> {
+        let path = text_path(path)?;
+        let mut names = self.names.write();
+        let Some((file, entry)) = names.file_at(&path).filter(|(_, entry)| entry.tablespace) else {
+            return Ok(());
+        };
+        let first_byte = entry.first_byte;
+        let Some(object) = names.object_of_file(file) else { return Ok(()) };
+        drop(names);
+        self.names_changed = true;
+        if page_no == 0 && first_byte == 0 {
+            let flags = redoubt_page::flags_of_page0(page).map_err(|error| NodeError::Redo {
+                lsn: chunk.start.lsn,
+                reason: format!("page 0 of {path}, sent as an image: {error}"),
+            })?;
+            self.set_flags(object, flags.0);
+        }
+        let page_no = page_no + (first_byte / page.len().max(1) as u64) as u32;
+        let lsn = chunk.start.lsn;
+        let body = Body::Image { chunk: number, offset: offset as u32, len: page.len() as u32 };
+        self.index.insert(table, PageKey::new(object, page_no), Entry { start_lsn: lsn, end_lsn: lsn, body });
+        Ok(())
+    }
+
+    fn verify(
+        &mut self,
+        verify: &Verify<'_>,
+        table: &Arc<Table>,
+        outcome: &mut Outcome,
+    ) -> Result<(), NodeError> {
+        let path = text_path(verify.path)?;
+        let names = self.names.read();
+        let Some((_, entry)) = names.file_at(&path) else { return Ok(()) };
+        let Some((object, flags)) =
+            entry.object.and_then(|object| Some((ObjectId(object), names.object(ObjectId(object))?.flags?)))
+        else {
+            return Ok(());
+        };
+        let page_len = redoubt_page::SpaceFlags(flags).physical_page_size_bytes() as u64;
+        let page_no = verify.page_no + (entry.first_byte / page_len) as u32;
+        let body = Body::Verify { digest: verify.digest };
+        let entry = Entry { start_lsn: verify.lsn, end_lsn: verify.lsn, body };
+        drop(names);
+        self.index.insert(table, PageKey::new(object, page_no), entry);
+        outcome.verifies += 1;
+        Ok(())
+    }
+
+    fn name_change(&mut self, chunk: &Arc<Chunk>, frame: StreamFrame<'_>) -> Result<(), NodeError> {
+        let mut names = self.names.write();
+        let seq = chunk.start.seq;
+        let mut effects = Vec::new();
+        match frame {
+            StreamFrame::Create { path, kind, mode } => {
+                let (file, created) = names.create(&text_path(path)?, kind, mode);
+                effects = created;
+                if kind == FileKind::Plain {
+                    self.plain.queue(seq, Change::Create(file));
+                }
+            }
+            StreamFrame::SetLen { path, len_bytes } => {
+                let file = names.set_len(&text_path(path)?, len_bytes);
+                if let Some(file) = file
+                    && names.file(file).is_some_and(|entry| !entry.tablespace)
+                {
+                    self.plain.queue(seq, Change::SetLen(file, len_bytes));
+                }
+            }
+            StreamFrame::Rename { from, to } => effects = names.rename(&text_path(from)?, &text_path(to)?),
+            StreamFrame::Unlink { path } => effects = names.unlink(&text_path(path)?),
+            StreamFrame::Mkdir { path, mode } => names.mkdir(&text_path(path)?, mode),
+            StreamFrame::Rmdir { path } => names.rmdir(&text_path(path)?),
+            StreamFrame::BindSpace { path, space } => effects = names.bind_space(&text_path(path)?, space),
+            StreamFrame::SystemFiles(files) => names.set_system_files(&files)?,
+            StreamFrame::LogFile { file_size_bytes, header, checkpoints, .. } => {
+                names.set_log_file(LogFileEntry {
+                    file_size_bytes,
+                    header: header.to_vec(),
+                    checkpoints: checkpoints.map(|block| block.to_vec()),
+                });
+            }
+            StreamFrame::Checkpoint { slot, block } => names.set_checkpoint(slot, block),
+            StreamFrame::Redo(_)
+            | StreamFrame::Image { .. }
+            | StreamFrame::Write { .. }
+            | StreamFrame::Verify(_)
+            | StreamFrame::Counters(_) => {}
+        }
+        drop(names);
+        for effect in &effects {
+            if let Effect::PlainGone(file) = effect {
+                self.plain.queue(seq, Change::Remove(*file));
+            }
+        }
+        self.names_changed(effects);
+        Ok(())
+    }
+
+    fn names_changed(&mut self, effects: Vec<Effect>) {
+        self.names_changed = true;
+        self.objects.clear();
+        for effect in effects {
+            if let Effect::ObjectDead(object, entry) = effect {
+                self.dead.push(object);
+                self.died.push((object, entry));
+            }
+        }
+    }
+
+    /// Objects that died since the last call.
+    pub fn take_died(&mut self) -> Vec<(ObjectId, ObjectEntry)> {
+        std::mem::take(&mut self.died)
+    }
+
+    /// Closes the open table at `point`, the end of the last frame handled.
+    pub fn close_table(&mut self, point: Point) {
+        let names = self.names_changed.then(|| Arc::new(self.names.read().clone()));
+        self.names_changed = false;
+        self.index.close_table(TableEnd { point, names, dead: std::mem::take(&mut self.dead) });
+    }
+}

@@ -1,0 +1,346 @@
+//! A control connection: the requests of the `redoubt` command.
+//!
+//! Invariant: a state held for an export, and an import that did not end, go away with their connection.
+
+use super::Node;
+use super::io::{FrameReader, FrameWriter};
+use crate::error::{Kind, NodeError};
+use crate::volume::{Held, Import, Volume};
+use redoubt_redo::Lsn;
+use redoubt_wire::control::{
+    KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, check_path, decode_data, decode_json,
+    encode_data, encode_json,
+};
+use redoubt_wire::page::FileId;
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+/// Longest volume name.
+const NAME_LIMIT: usize = 64;
+
+struct Session<'s> {
+    node: &'s Arc<Node>,
+    reader: FrameReader<'s>,
+    read_position: u64,
+    writer: FrameWriter<'s>,
+    export: Option<(Arc<Volume>, Held)>,
+    import: Option<(Import, BusyName<'s>)>,
+}
+
+/// A volume name that nobody else may create, import or delete meanwhile.
+struct BusyName<'s> {
+    node: &'s Node,
+    name: String,
+}
+
+impl Drop for BusyName<'_> {
+    fn drop(&mut self) {
+        self.node.busy.lock().retain(|name| *name != self.name);
+    }
+}
+
+/// What ends an upload.
+enum Upload {
+    File(FileId),
+    Redo,
+}
+
+/// Serves it until it ends.
+///
+/// # Errors
+/// Whatever ended it, except that the peer closed it.
+pub fn serve(node: &Arc<Node>, stream: &TcpStream) -> Result<(), NodeError> {
+    let mut session = Session {
+        node,
+        reader: FrameReader::new(stream),
+        read_position: 0,
+        writer: FrameWriter::new(stream),
+        export: None,
+        import: None,
+    };
+    let result = session.run();
+    session.end_export();
+    if let Some((import, _busy)) = session.import.take() {
+        let _ = std::fs::remove_dir_all(import.path());
+    }
+    result
+}
+
+impl<'s> Session<'s> {
+    fn run(&mut self) -> Result<(), NodeError> {
+        while let Some((kind, payload)) = self.next_frame()? {
+            if kind != KIND_JSON {
+                return Err(NodeError::Refused("data frame where a request was expected".to_owned()));
+            }
+            let request: Request = match decode_json(&payload) {
+                Ok(request) => request,
+                Err(error) => {
+                    self.reply(&failed(&error.into()))?;
+                    continue;
+                }
+            };
+            match self.handle(request) {
+                Ok(reply) => self.reply(&reply)?,
+                Err(error @ (NodeError::Io { .. } | NodeError::Wire(_))) if error_is_connection(&error) => {
+                    return Err(error);
+                }
+                Err(error) => self.reply(&failed(&error))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn next_frame(&mut self) -> Result<Option<(u8, Vec<u8>)>, NodeError> {
+        let Some(mut frame) = self.reader.next(MAX_PAYLOAD_LEN_BYTES)? else { return Ok(None) };
+        let header = FrameHeader::decode(frame.first_chunk().unwrap_or(&[0; HEADER_LEN_BYTES]));
+        let payload = frame.split_off(HEADER_LEN_BYTES.min(frame.len()));
+        header.check(self.read_position, &payload)?;
+        self.read_position += 1;
+        Ok(Some((header.kind, payload)))
+    }
+
+    fn reply(&mut self, reply: &Reply) -> Result<(), NodeError> {
+        self.writer.send(KIND_JSON, &encode_json(reply)?)
+    }
+
+    fn handle(&mut self, request: Request) -> Result<Reply, NodeError> {
+        match request {
+            Request::VolumeCreate { volume } => self.create(&volume),
+            Request::VolumeDelete { volume, force } => self.delete(&volume, force),
+            Request::Status => Ok(Reply::Status(self.node.status())),
+            Request::Attach { volume, who } => Ok(Reply::Attached(self.volume(&volume)?.attach(&who)?)),
+            Request::PlainChecksums { volume } => {
+                let checksums = self.volume(&volume)?.plain_checksums()?;
+                Ok(Reply::PlainChecksums { checksums })
+            }
+            Request::Fetch { volume, path } => self.fetch(&volume, &path),
+            Request::ExportBegin { volume } => {
+                let volume = self.volume(&volume)?;
+                let held = volume.hold()?;
+                let attachment = held.attachment.clone();
+                self.end_export();
+                self.export = Some((volume, held));
+                Ok(Reply::Attached(attachment))
+            }
+            Request::ExportFile { path, .. } => self.export_file(&path),
+            Request::ExportEnd { .. } => {
+                self.end_export();
+                Ok(Reply::Done)
+            }
+            Request::ImportBegin { volume, system_files } => self.import_begin(&volume, &system_files),
+            Request::ImportDirectory { path, mode } => {
+                check_path(path.as_bytes())?;
+                self.importing()?.directory(&path, mode);
+                Ok(Reply::Done)
+            }
+            Request::ImportFile { path, mode, len_bytes, tablespace } => {
+                check_path(path.as_bytes())?;
+                let file = self.importing()?.file(&path, mode, len_bytes, tablespace);
+                self.upload(file.map(Upload::File))
+            }
+            Request::ImportLog { file_size_bytes, header, checkpoints, start_lsn } => {
+                self.importing()?.log(file_size_bytes, header, checkpoints, Lsn(start_lsn));
+                self.upload(Ok(Upload::Redo))
+            }
+            Request::ImportEnd => self.import_end(),
+        }
+    }
+
+    fn volume(&self, name: &str) -> Result<Arc<Volume>, NodeError> {
+        self.node.volumes.lock().get(name).cloned().ok_or_else(|| no_volume(name))
+    }
+
+    fn reserve(&self, name: &str) -> Result<BusyName<'s>, NodeError> {
+        check_name(name)?;
+        let mut busy = self.node.busy.lock();
+        if busy.iter().any(|other| other == name) {
+            return Err(NodeError::NotNow(format!("volume {name} is being created, imported or deleted")));
+        }
+        busy.push(name.to_owned());
+        Ok(BusyName { node: self.node, name: name.to_owned() })
+    }
+
+    fn check_absent(&self, name: &str) -> Result<(), NodeError> {
+        if self.node.volumes.lock().contains_key(name) || self.node.volume_directory(name).exists() {
+            return Err(NodeError::Refused(format!(
+                "volume {name} exists already; choose another name or delete it with `redoubt volume delete`"
+            )));
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, name: &str) -> Result<Reply, NodeError> {
+        let _busy = self.reserve(name)?;
+        self.check_absent(name)?;
+        let building = self.node.volume_directory(&format!(".new-{name}"));
+        let target = self.node.volume_directory(name);
+        Volume::create(&building)?;
+        std::fs::rename(&building, &target).map_err(|error| NodeError::io("rename to", &target, error))?;
+        crate::plain::sync_directory(&self.node.options.data_directory.join("volumes"))?;
+        let volume = Volume::open(name, &target, &self.node.options)?;
+        self.node.volumes.lock().insert(name.to_owned(), volume);
+        Ok(Reply::Done)
+    }
+
+    fn delete(&mut self, name: &str, force: bool) -> Result<Reply, NodeError> {
+        let _busy = self.reserve(name)?;
+        let known = self.node.volumes.lock().get(name).cloned();
+        let source = self.node.volume_directory(name);
+        match known {
+            Some(volume) if !force && volume.status().state == "attached" => {
+                return Err(NodeError::Refused(format!(
+                    "a server is attached to volume {name}; stop it first, or use --force"
+                )));
+            }
+            Some(volume) => {
+                self.node.volumes.lock().remove(name);
+                volume.stop("the volume was deleted");
+                volume.shut_down();
+            }
+            None if !source.exists() => return Err(no_volume(name)),
+            None => {}
+        }
+        let target = self.node.volume_directory(&format!(".deleted-{name}"));
+        std::fs::rename(&source, &target).map_err(|error| NodeError::io("rename", &source, error))?;
+        std::fs::remove_dir_all(&target).map_err(|error| NodeError::io("remove", &target, error))?;
+        Ok(Reply::Done)
+    }
+
+    fn fetch(&mut self, volume: &str, path: &str) -> Result<Reply, NodeError> {
+        let volume = self.volume(volume)?;
+        let (file, len_bytes) = volume.plain_file(path)?;
+        self.reply(&Reply::FileFollows { len_bytes })?;
+        self.send_file(len_bytes, |offset, out| volume.read_plain_file(file, offset, out))
+    }
+
+    fn export_file(&mut self, path: &str) -> Result<Reply, NodeError> {
+        let Some((volume, held)) = self.export.take() else {
+            return Err(NodeError::Refused("no export is under way on this connection".to_owned()));
+        };
+        let entry = held.attachment.entries.iter().find(|entry| entry.path == path);
+        let result = match entry.map(|entry| entry.len_bytes) {
+            Some(len_bytes) => self.reply(&Reply::FileFollows { len_bytes }).and_then(|()| {
+                self.send_file(len_bytes, |offset, out| volume.read_held(&held, path, offset, out))
+            }),
+            None => Err(NodeError::Refused(format!("the volume has no file {path}"))),
+        };
+        self.export = Some((volume, held));
+        result
+    }
+
+    /// Sends a file as data frames without its zero pieces. The final reply follows from the caller.
+    fn send_file(
+        &mut self,
+        len_bytes: u64,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), NodeError>,
+    ) -> Result<Reply, NodeError> {
+        let mut buffer = vec![0; MAX_DATA_LEN_BYTES];
+        let mut offset = 0;
+        let mut failure = None;
+        while offset < len_bytes && failure.is_none() {
+            let len = (len_bytes - offset).min(MAX_DATA_LEN_BYTES as u64) as usize;
+            match read(offset, &mut buffer[..len]) {
+                Ok(()) if buffer[..len].iter().all(|byte| *byte == 0) => {}
+                Ok(()) => self.writer.send(KIND_DATA, &encode_data(offset, &buffer[..len]))?,
+                Err(error) => failure = Some(error),
+            }
+            offset += len as u64;
+        }
+        self.writer.send(KIND_DATA, &[])?;
+        failure.map_or(Ok(Reply::Done), Err)
+    }
+
+    fn end_export(&mut self) {
+        if let Some((volume, _)) = self.export.take() {
+            volume.release();
+        }
+    }
+
+    fn importing(&mut self) -> Result<&mut Import, NodeError> {
+        match &mut self.import {
+            Some((import, _)) => Ok(import),
+            None => Err(NodeError::Refused("no import is under way on this connection".to_owned())),
+        }
+    }
+
+    fn import_begin(&mut self, name: &str, system_files: &[(String, u64)]) -> Result<Reply, NodeError> {
+        let busy = self.reserve(name)?;
+        self.check_absent(name)?;
+        let building = self.node.volume_directory(&format!(".import-{name}"));
+        let import = Import::begin(name, &building, &self.node.options, system_files)?;
+        self.import = Some((import, busy));
+        Ok(Reply::Done)
+    }
+
+    /// Takes the data frames of a file up to the empty one, even if `target` is an error, so that the connection
+    /// stays in step.
+    fn upload(&mut self, mut target: Result<Upload, NodeError>) -> Result<Reply, NodeError> {
+        loop {
+            let Some((kind, payload)) = self.next_frame()? else {
+                return Err(NodeError::Refused("the connection ended inside a file".to_owned()));
+            };
+            if kind != KIND_DATA {
+                return Err(NodeError::Refused("request inside a file".to_owned()));
+            }
+            let Some((offset, bytes)) = decode_data(&payload)? else { break };
+            let written = match &target {
+                Ok(Upload::File(file)) => {
+                    let file = *file;
+                    self.importing().and_then(|import| import.write(file, offset, bytes))
+                }
+                Ok(Upload::Redo) => {
+                    self.importing()?.redo(bytes);
+                    Ok(())
+                }
+                Err(_) => Ok(()),
+            };
+            if let Err(error) = written {
+                target = Err(error);
+            }
+        }
+        target.map(|_| Reply::Done)
+    }
+
+    fn import_end(&mut self) -> Result<Reply, NodeError> {
+        let Some((import, busy)) = self.import.take() else {
+            return Err(NodeError::Refused("no import is under way on this connection".to_owned()));
+        };
+        let building = import.path().to_owned();
+        let finished = import.finish(&self.node.volume_directory(&busy.name));
+        match finished {
+            Ok(volume) => {
+                self.node.volumes.lock().insert(busy.name.clone(), volume);
+                Ok(Reply::Done)
+            }
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(building);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn failed(error: &NodeError) -> Reply {
+    Reply::Failed { retry: error.kind() == Kind::Retry, message: error.to_string() }
+}
+
+fn error_is_connection(error: &NodeError) -> bool {
+    matches!(error, NodeError::Wire(_))
+        || matches!(error, NodeError::Io { path, .. } if path.as_os_str() == "connection")
+}
+
+fn no_volume(name: &str) -> NodeError {
+    NodeError::Refused(format!("node has no volume {name:?}; see `redoubt volume list`"))
+}
+
+fn check_name(name: &str) -> Result<(), NodeError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' || byte == b'.';
+    if name.is_empty() || name.len() > NAME_LIMIT || name.starts_with('.') || !name.bytes().all(allowed) {
+        return Err(NodeError::Refused(format!(
+            "volume name {name:?} is not usable: letters, digits, '-', '_' and '.', not starting with '.', at most \
+             {NAME_LIMIT} characters"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Reading and writing frames on a blocking connection.
+
+use crate::error::NodeError;
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+/// Reads frames of one direction.
+pub struct FrameReader<'s> {
+    stream: BufReader<&'s TcpStream>,
+}
+
+impl<'s> FrameReader<'s> {
+    /// Reads from `stream`.
+    pub fn new(stream: &'s TcpStream) -> Self {
+        Self { stream: BufReader::with_capacity(256 << 10, stream) }
+    }
+
+    /// The next frame, header included, not yet checked. `None`: the peer closed the connection between frames,
+    /// or inside one (which is then dropped; its sender has it still).
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]; [`NodeError::Wire`] if the frame is longer than `limit_bytes`.
+    pub fn next(&mut self, limit_bytes: usize) -> Result<Option<Vec<u8>>, NodeError> {
+        let mut header = [0; HEADER_LEN_BYTES];
+        if !self.fill(&mut header)? {
+            return Ok(None);
+        }
+        let len_bytes = FrameHeader::decode(&header).len_bytes as usize;
+        if len_bytes > limit_bytes {
+            return Err(NodeError::Wire(WireError::TooLong {
+                what: "frame",
+                len_bytes: len_bytes as u64,
+                limit_bytes: limit_bytes as u64,
+            }));
+        }
+        let mut frame = vec![0; HEADER_LEN_BYTES + len_bytes];
+        frame[..HEADER_LEN_BYTES].copy_from_slice(&header);
+        Ok(self.fill(&mut frame[HEADER_LEN_BYTES..])?.then_some(frame))
+    }
+
+    fn fill(&mut self, out: &mut [u8]) -> Result<bool, NodeError> {
+        match self.stream.read_exact(out) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+                Ok(false)
+            }
+            Err(error) => Err(NodeError::io("read from", "connection", error)),
+        }
+    }
+}
+
+/// Writes frames of one direction; their position counts from 0.
+pub struct FrameWriter<'s> {
+    stream: &'s TcpStream,
+    position: u64,
+    out: Vec<u8>,
+}
+
+impl<'s> FrameWriter<'s> {
+    /// Writes to `stream`.
+    pub fn new(stream: &'s TcpStream) -> Self {
+        Self { stream, position: 0, out: Vec::new() }
+    }
+
+    /// Sends one frame. `kind` may carry the compression bit.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`], [`NodeError::Wire`].
+    pub fn send(&mut self, kind: u8, payload: &[u8]) -> Result<(), NodeError> {
+        self.out.clear();
+        redoubt_wire::frame::append_frame(&mut self.out, kind, self.position, payload)?;
+        self.position += 1;
+        self.stream.write_all(&self.out).map_err(|error| NodeError::io("write to", "connection", error))
+    }
+}

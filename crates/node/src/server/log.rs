@@ -1,0 +1,44 @@
+//! The log connection of a server.
+
+use super::io::FrameReader;
+use super::welcome;
+use crate::error::NodeError;
+use crate::volume::{NoticeWriter, Received, Volume};
+use redoubt_wire::MAX_PAYLOAD_LEN_BYTES;
+use redoubt_wire::hello::Hello;
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A server that takes no notices for this long is treated as gone.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Serves it until it ends.
+///
+/// # Errors
+/// Whatever ended it, except that the peer closed it.
+pub fn serve(volume: &Volume, hello: &Hello, stream: &TcpStream) -> Result<(), NodeError> {
+    let io = |error| NodeError::io("set up", "connection", error);
+    let notices = stream.try_clone().map_err(io)?;
+    notices.set_write_timeout(Some(NOTICE_TIMEOUT)).map_err(io)?;
+    let accepted = match volume.accept_log(hello) {
+        Ok(accepted) => accepted,
+        Err(refusal) => return welcome(stream, &refusal),
+    };
+    // The welcome is the first thing on the connection: notices go out only after `greet`.
+    let result = welcome(stream, &accepted.welcome).and_then(|()| {
+        volume.greet(accepted.connection, NoticeWriter::new(notices));
+        receive(volume, accepted.connection, stream)
+    });
+    volume.disconnected(accepted.connection);
+    result
+}
+
+fn receive(volume: &Volume, connection: u64, stream: &TcpStream) -> Result<(), NodeError> {
+    let mut reader = FrameReader::new(stream);
+    while let Some(frame) = reader.next(MAX_PAYLOAD_LEN_BYTES)? {
+        if volume.receive(connection, frame)? == Received::NotCurrent {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

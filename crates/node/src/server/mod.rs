@@ -1,0 +1,259 @@
+//! The network side of a node: one thread per connection, blocking I/O, one listener.
+//!
+//! A node serves few connections that each carry much: one log connection and a pool of page connections per
+//! server. A thread each keeps every path straight and its latency low.
+
+mod control;
+mod io;
+mod log;
+mod page;
+
+use crate::error::NodeError;
+use crate::options::NodeOptions;
+use crate::volume::Volume;
+use parking_lot::Mutex;
+use redoubt_wire::Seq;
+use redoubt_wire::control::NodeStatus;
+use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A client must say hello within this time.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A storage node.
+pub struct Node {
+    options: NodeOptions,
+    address: SocketAddr,
+    listener: TcpListener,
+    volumes: Mutex<BTreeMap<String, Arc<Volume>>>,
+    /// Names that are being created, imported or deleted.
+    busy: Mutex<Vec<String>>,
+    connections: Mutex<BTreeMap<u64, TcpStream>>,
+    next_connection: AtomicU64,
+    stopping: AtomicBool,
+    since: Instant,
+    /// Held for as long as the node lives: one node per data directory.
+    _lock: std::fs::File,
+}
+
+impl Node {
+    /// Opens all volumes in the data directory and starts to listen. Volumes that cannot be opened are reported
+    /// and left alone.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`] if directory or address cannot be used; [`NodeError::Refused`] if another node has them.
+    pub fn open(options: NodeOptions) -> Result<Arc<Self>, NodeError> {
+        let directory = options.data_directory.join("volumes");
+        std::fs::create_dir_all(&directory).map_err(|error| NodeError::io("create", &directory, error))?;
+        let lock = lock_directory(&options.data_directory)?;
+        let listener = TcpListener::bind(&options.listen).map_err(|error| {
+            NodeError::Refused(format!(
+                "cannot listen on {}: {error}; choose another address with --listen, or stop what uses it",
+                options.listen
+            ))
+        })?;
+        let address =
+            listener.local_addr().map_err(|error| NodeError::io("listen on", &options.listen, error))?;
+        let node = Arc::new(Self {
+            options,
+            address,
+            listener,
+            volumes: Mutex::default(),
+            busy: Mutex::default(),
+            connections: Mutex::default(),
+            next_connection: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            since: Instant::now(),
+            _lock: lock,
+        });
+        node.open_volumes()?;
+        Ok(node)
+    }
+
+    fn open_volumes(&self) -> Result<(), NodeError> {
+        let directory = self.options.data_directory.join("volumes");
+        let entries =
+            std::fs::read_dir(&directory).map_err(|error| NodeError::io("list", &directory, error))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| NodeError::io("list", &directory, error))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                // An import or a deletion that did not finish.
+                std::fs::remove_dir_all(entry.path())
+                    .map_err(|error| NodeError::io("remove", entry.path(), error))?;
+                continue;
+            }
+            match Volume::open(&name, &entry.path(), &self.options) {
+                Ok(volume) => {
+                    self.volumes.lock().insert(name, volume);
+                }
+                Err(error) => tracing::error!(volume = name, %error, "volume cannot be opened"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves connections until [`Node::stop`].
+    pub fn serve(self: &Arc<Self>) {
+        for stream in self.listener.incoming() {
+            if self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            let stream = match stream {
+                Ok(stream) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely: the next accept may work.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    std::thread::yield_now();
+                    continue;
+                }
+            };
+            let node = Arc::clone(self);
+            let spawned = std::thread::Builder::new()
+                .name("connection".to_owned())
+                .spawn(move || node.connection(stream));
+            if let Err(error) = spawned {
+                tracing::warn!(%error, "cannot start a thread for a connection");
+            }
+        }
+    }
+
+    /// Ends [`Node::serve`], all connections and all volumes. Safe to call from a signal thread.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        // Wakes the accept call.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        for stream in self.connections.lock().values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
+        for volume in volumes {
+            volume.shut_down();
+        }
+    }
+
+    fn connection(self: &Arc<Self>, stream: TcpStream) {
+        let peer = stream.peer_addr().map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
+        let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        if let Ok(copy) = stream.try_clone() {
+            self.connections.lock().insert(number, copy);
+        }
+        let _ = stream.set_nodelay(true);
+        if let Err(error) = self.serve_connection(&stream)
+            && !self.stopping.load(Ordering::Acquire)
+        {
+            tracing::warn!(peer, %error, "connection closed");
+        }
+        let _ = stream.shutdown(Shutdown::Both);
+        self.connections.lock().remove(&number);
+    }
+
+    fn serve_connection(self: &Arc<Self>, stream: &TcpStream) -> Result<(), NodeError> {
+        let Some(hello) = read_hello(stream)? else { return Ok(()) };
+        if hello.role == Role::Control {
+            welcome(stream, &accepted())?;
+            return control::serve(self, stream);
+        }
+        let volume = self.volumes.lock().get(&hello.volume).cloned();
+        let Some(volume) = volume else {
+            let message = format!("node has no volume {:?}; see `redoubt volume list`", hello.volume);
+            return welcome(stream, &refused(message));
+        };
+        match hello.role {
+            Role::Log => log::serve(&volume, &hello, stream),
+            _ => match volume.check_generation(&hello) {
+                Ok(()) => {
+                    welcome(stream, &Welcome { compression: hello.compression, ..accepted() })?;
+                    page::serve(&volume, &hello, stream)
+                }
+                Err(refusal) => welcome(stream, &refusal),
+            },
+        }
+    }
+
+    fn status(&self) -> NodeStatus {
+        let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
+        NodeStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            listen: self.address.to_string(),
+            data_directory: self.options.data_directory.display().to_string(),
+            uptime_seconds: self.since.elapsed().as_secs(),
+            volumes: volumes.iter().map(|volume| volume.status()).collect(),
+        }
+    }
+
+    fn volume_directory(&self, name: &str) -> PathBuf {
+        self.options.data_directory.join("volumes").join(name)
+    }
+}
+
+fn lock_directory(directory: &std::path::Path) -> Result<std::fs::File, NodeError> {
+    let path = directory.join("node.lock");
+    let file = std::fs::File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| NodeError::io("open", &path, error))?;
+    // SAFETY: flock on a descriptor that is open for the whole call; no memory is involved.
+    let result = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    if result != 0 {
+        return Err(NodeError::Refused(format!(
+            "{} is in use by another node; stop it or choose another --data directory",
+            directory.display()
+        )));
+    }
+    Ok(file)
+}
+
+fn read_hello(mut stream: &TcpStream) -> Result<Option<Hello>, NodeError> {
+    let io = |error| NodeError::io("read from", "connection", error);
+    stream.set_read_timeout(Some(HELLO_TIMEOUT)).map_err(io)?;
+    let mut len = [0; 4];
+    match stream.read_exact(&mut len) {
+        Ok(()) => {}
+        // A port probe: nothing was said.
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(io(error)),
+    }
+    let mut bytes = vec![0; hello::decode_len(len)?];
+    stream.read_exact(&mut bytes).map_err(io)?;
+    stream.set_read_timeout(None).map_err(io)?;
+    match Hello::decode(&bytes) {
+        Ok(hello) => Ok(Some(hello)),
+        Err(error) => {
+            welcome(stream, &refused(error.to_string()))?;
+            Err(error.into())
+        }
+    }
+}
+
+fn accepted() -> Welcome {
+    Welcome {
+        status: Status::Accepted,
+        compression: false,
+        next_seq: Seq(0),
+        next_lsn: redoubt_redo::Lsn(0),
+        message: String::new(),
+    }
+}
+
+fn refused(message: String) -> Welcome {
+    Welcome { status: Status::Refused, message, ..accepted() }
+}
+
+fn welcome(mut stream: &TcpStream, welcome: &Welcome) -> Result<(), NodeError> {
+    stream.write_all(&welcome.encode()).map_err(|error| NodeError::io("write to", "connection", error))
+}

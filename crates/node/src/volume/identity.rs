@@ -1,0 +1,66 @@
+//! Who a volume is and who may write it: a random id, and the generation that fences old writers.
+//!
+//! One small file, `volume`, replaced atomically before a new generation is given out.
+
+use crate::checkpoint::{parse, read_checked, write_checked};
+use crate::error::NodeError;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+const FILE_NAME: &str = "volume";
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    /// Format of the volume's directory.
+    pub format: u32,
+    /// Random id.
+    pub volume_id: String,
+    /// Newest generation given out; 0: never attached.
+    pub generation: u64,
+    /// Who took it, for people.
+    pub attached_by: String,
+}
+
+impl Identity {
+    /// A new identity.
+    pub fn new() -> Self {
+        let volume_id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        Self { format: 1, volume_id, generation: 0, attached_by: String::new() }
+    }
+
+    /// Reads it from a volume's directory.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`], [`NodeError::Damaged`].
+    pub fn read(directory: &Path) -> Result<Self, NodeError> {
+        let body = read_checked(directory, FILE_NAME)?;
+        let identity: Self = parse(directory, FILE_NAME, &body)?;
+        if identity.format != 1 {
+            return Err(NodeError::Damaged {
+                path: directory.join(FILE_NAME),
+                reason: format!(
+                    "format {} is not known; use the Redoubt version that wrote it",
+                    identity.format
+                ),
+            });
+        }
+        Ok(identity)
+    }
+
+    /// Writes it durably.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn write(&self, directory: &Path) -> Result<(), NodeError> {
+        let body = serde_json::to_vec(self)
+            .map_err(|error| NodeError::io("encode", directory.join(FILE_NAME), error.into()))?;
+        write_checked(directory, FILE_NAME, &body)
+    }
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self::new()
+    }
+}

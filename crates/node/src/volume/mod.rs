@@ -1,0 +1,370 @@
+//! A volume: all InnoDB files of one server and the plain files beside them.
+//!
+//! Directory layout:
+//!
+//! | name | what |
+//! |---|---|
+//! | `volume` | identity and generation ([`identity`]) |
+//! | `checkpoint` | how far it is applied, and the names as of that point ([`crate::checkpoint`]) |
+//! | `log/` | the log device: every logged frame since the oldest needed one |
+//! | `pages/` | the page store: one file per tablespace incarnation, plus the page journal |
+//! | `plain/` | contents of plain files |
+//! | `mismatch-*` | reports of the self-verification |
+//!
+//! Threads ([`threads`]): device writer (W -> D), parser (W -> P), plain files (X), apply (P, D, X -> A), and one
+//! that builds long chains early. Connections call [`session`] (the stream) and [`reads`] (pages).
+//!
+//! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
+//! answered to a read; the generation on disk is never behind one that was given out.
+//!
+//! Lock order: receive, session, names, index locks, marks. No lock is held while a device syncs.
+
+mod identity;
+mod reads;
+mod recovery;
+mod server_log;
+mod session;
+mod threads;
+mod transfer;
+mod verify;
+
+pub use identity::Identity;
+pub use session::{Accepted, NoticeWriter, Received};
+pub use transfer::{Held, Import};
+
+use crate::checkpoint::Checkpoint;
+use crate::counters::Counters;
+use crate::error::NodeError;
+use crate::index::{LogIndex, PageKey, Table};
+use crate::log_buffer::LogBuffer;
+use crate::mark::{Mark, Point};
+use crate::namespace::{Namespace, ObjectEntry};
+use crate::options::NodeOptions;
+use crate::plain::PlainStore;
+use parking_lot::{Condvar, Mutex, RwLock};
+use redoubt_logdev::{FileLogDevice, FileLogOptions, LogDevice};
+use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageStore};
+use redoubt_redo::Lsn;
+use redoubt_wire::Seq;
+use redoubt_wire::control::VolumeStatus;
+use redoubt_wire::notice::Notice;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+/// Whether a volume works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum RunState {
+    Running,
+    /// Something must happen outside (room on the disk); the text says what.
+    Waiting(String),
+    /// For good, until the node is restarted.
+    Stopped(String),
+}
+
+/// Work for the thread that builds long chains early.
+struct LongChain {
+    table: Arc<Table>,
+    key: PageKey,
+}
+
+/// See the module.
+pub struct Volume {
+    name: String,
+    directory: PathBuf,
+    options: NodeOptions,
+    identity: Mutex<Identity>,
+    device: Box<dyn LogDevice>,
+    store: Box<dyn PageStore>,
+    plain: PlainStore,
+    buffer: LogBuffer,
+    index: LogIndex,
+    names: RwLock<Namespace>,
+    /// Objects that died in a part of the stream that is not applied yet, with the end of the frame that ended them.
+    dying: Mutex<FxHashMap<ObjectId, (Seq, ObjectEntry)>>,
+    durable: Mark,
+    parsed: Mark,
+    applied: Mark,
+    checkpoint: Mutex<Checkpoint>,
+    run_state: Mutex<RunState>,
+    /// Signalled when the run state changes, a table is closed, or a hold ends.
+    wake: Condvar,
+    wake_lock: Mutex<Wake>,
+    receive: Mutex<session::Receiver>,
+    session: Mutex<Option<session::LogSession>>,
+    server_log: Mutex<Option<server_log::ServerLog>>,
+    /// LSN and Seq of frames with redo, thinned out, oldest first: where to keep the log from.
+    redo_positions: Mutex<VecDeque<Point>>,
+    long_chains: Mutex<Vec<LongChain>>,
+    mismatches: Mutex<Vec<verify::Mismatch>>,
+    counters: Counters,
+    server_counters: Mutex<Vec<(u8, u64)>>,
+    connections: AtomicU64,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Wake {
+    closed: bool,
+    /// Nothing beyond this point may be applied (an export reads the files).
+    hold: Option<Seq>,
+}
+
+impl Volume {
+    /// Creates an empty volume in `directory`, which must not exist.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if it exists; [`NodeError::Io`].
+    pub fn create(directory: &Path) -> Result<(), NodeError> {
+        Self::create_with(
+            directory,
+            &Checkpoint {
+                applied: Point::default(),
+                log_start: Point::default(),
+                names: Arc::new(Namespace::default()),
+            },
+        )
+    }
+
+    fn create_with(directory: &Path, checkpoint: &Checkpoint) -> Result<(), NodeError> {
+        if let Err(error) = std::fs::create_dir(directory) {
+            if error.kind() == std::io::ErrorKind::AlreadyExists {
+                return Err(NodeError::Refused(format!("{} exists already", directory.display())));
+            }
+            return Err(NodeError::io("create", directory, error));
+        }
+        checkpoint.write(directory)?;
+        Identity::new().write(directory)
+    }
+
+    /// Opens a volume: recovers what is in its log and starts its threads. Reads are served at once; each waits
+    /// only until the parser has reached what it needs.
+    ///
+    /// # Errors
+    /// Any [`NodeError`]; nothing was changed that a second try would miss.
+    pub fn open(name: &str, directory: &Path, options: &NodeOptions) -> Result<Arc<Self>, NodeError> {
+        let identity = Identity::read(directory)?;
+        let checkpoint = Checkpoint::read(directory)?;
+        for sub in ["log", "pages"] {
+            let path = directory.join(sub);
+            std::fs::create_dir_all(&path).map_err(|error| NodeError::io("create", path, error))?;
+        }
+        let device = FileLogDevice::open(
+            &directory.join("log"),
+            FileLogOptions { segment_len_bytes: options.segment_len_bytes, ..FileLogOptions::default() },
+        )?;
+        let store = FilePageStore::open(
+            &directory.join("pages"),
+            FilePageStoreOptions {
+                journal_len_bytes: options.journal_len_bytes,
+                ..FilePageStoreOptions::default()
+            },
+        )?;
+        let plain = PlainStore::open(&directory.join("plain"))?;
+        let start = checkpoint.applied;
+        let volume = Arc::new(Self {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            options: options.clone(),
+            identity: Mutex::new(identity),
+            device: Box::new(device),
+            store: Box::new(store),
+            plain,
+            buffer: LogBuffer::new(options.ring_len_bytes, start),
+            index: LogIndex::new(start),
+            names: RwLock::new((*checkpoint.names).clone()),
+            dying: Mutex::default(),
+            durable: Mark::at(start),
+            parsed: Mark::at(start),
+            applied: Mark::at(start),
+            checkpoint: Mutex::new(checkpoint),
+            run_state: Mutex::new(RunState::Running),
+            wake: Condvar::new(),
+            wake_lock: Mutex::default(),
+            receive: Mutex::default(),
+            session: Mutex::new(None),
+            server_log: Mutex::new(None),
+            redo_positions: Mutex::default(),
+            long_chains: Mutex::default(),
+            mismatches: Mutex::default(),
+            counters: Counters::default(),
+            server_counters: Mutex::default(),
+            connections: AtomicU64::new(0),
+            threads: Mutex::default(),
+        });
+        volume.remove_leftovers()?;
+        volume.recover_log()?;
+        Self::start_threads(&volume)?;
+        Ok(volume)
+    }
+
+    /// Name of the volume.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Objects and plain files that the checkpoint does not know were made by frames after it; those frames will
+    /// make them again.
+    fn remove_leftovers(&self) -> Result<(), NodeError> {
+        let names = self.names.read();
+        let known: Vec<_> = names.objects().collect();
+        for object in self.store.objects()? {
+            if !known.contains(&object) {
+                self.store.remove(object)?;
+            }
+        }
+        self.plain.remove_others(|file| names.file(file).is_some())
+    }
+
+    /// Why the volume does not run, if so.
+    fn stopped(&self) -> Option<String> {
+        match &*self.run_state.lock() {
+            RunState::Stopped(reason) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    fn check_running(&self) -> Result<(), NodeError> {
+        self.stopped().map_or(Ok(()), |reason| Err(NodeError::Stopped(reason)))
+    }
+
+    /// Stops the volume for good and tells the server why. Only the first reason counts.
+    pub fn stop(&self, reason: &str) {
+        {
+            let mut state = self.run_state.lock();
+            if matches!(*state, RunState::Stopped(_)) {
+                return;
+            }
+            *state = RunState::Stopped(reason.to_owned());
+        }
+        tracing::error!(volume = self.name, reason, "volume stopped");
+        self.notify(&Notice::Stopped { reason: reason.to_owned() });
+        self.close();
+    }
+
+    fn close(&self) {
+        self.buffer.close();
+        self.plain.close();
+        for mark in [&self.durable, &self.parsed, &self.applied] {
+            mark.close();
+        }
+        self.wake_lock.lock().closed = true;
+        self.wake.notify_all();
+    }
+
+    /// Ends the volume's threads. What is not applied is recovered from the log at the next start.
+    pub fn shut_down(&self) {
+        {
+            let mut state = self.run_state.lock();
+            if !matches!(*state, RunState::Stopped(_)) {
+                *state = RunState::Stopped("the node is shutting down".to_owned());
+            }
+        }
+        self.close();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!(volume = self.name, "a thread of the volume panicked");
+            }
+        }
+    }
+
+    /// Says why nothing becomes durable for now, to operator and server.
+    fn set_waiting(&self, reason: &str) {
+        let mut state = self.run_state.lock();
+        if *state == RunState::Running {
+            *state = RunState::Waiting(reason.to_owned());
+            drop(state);
+            tracing::warn!(volume = self.name, reason, "volume waits");
+            self.notify(&Notice::Waiting { reason: reason.to_owned() });
+        }
+    }
+
+    fn clear_waiting(&self) {
+        let mut state = self.run_state.lock();
+        if matches!(*state, RunState::Waiting(_)) {
+            *state = RunState::Running;
+            drop(state);
+            tracing::info!(volume = self.name, "volume goes on");
+            self.notify(&Notice::Waiting { reason: String::new() });
+        }
+    }
+
+    /// The server's own checkpoint, as of the names given.
+    fn server_checkpoint(names: &Namespace) -> Option<Lsn> {
+        use redoubt_redo::mariadb::log_file::Checkpoint as Block;
+        let [first, second] = &names.log_file()?.checkpoints;
+        Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
+    }
+
+    /// State for `redoubt status`.
+    pub fn status(&self) -> VolumeStatus {
+        let (state, reason) = match &*self.run_state.lock() {
+            RunState::Running => ("ready", String::new()),
+            RunState::Waiting(reason) => ("waiting", reason.clone()),
+            RunState::Stopped(reason) => ("stopped", reason.clone()),
+        };
+        let attached = self.session.lock().as_ref().is_some_and(session::LogSession::is_connected);
+        let held = self.wake_lock.lock().hold.is_some();
+        let state = match state {
+            "ready" if held => "exporting",
+            "ready" if attached => "attached",
+            other => other,
+        };
+        let (index_pages, index_runs, index_tables) = self.index.sizes();
+        let identity = self.identity.lock().clone();
+        let names = self.names.read();
+        let mut counters = self.counters.snapshot();
+        let (device, store) = (self.device.stats(), self.store.stats());
+        let (full_waits, full_wait_time) = self.buffer.full_waits();
+        counters.extend(
+            [
+                ("log_device_appended_bytes", device.bytes_appended),
+                ("log_device_written_bytes", device.bytes_written),
+                ("page_home_written_bytes", store.bytes_written_home),
+                ("page_journal_written_bytes", store.bytes_written_journal),
+                ("ring_full_waits", full_waits),
+                ("ring_full_wait_micros", full_wait_time.as_micros() as u64),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        VolumeStatus {
+            name: self.name.clone(),
+            volume_id: identity.volume_id,
+            state: state.to_owned(),
+            reason,
+            generation: identity.generation,
+            attached_by: identity.attached_by,
+            w_lsn: self.buffer.received().lsn.0,
+            d_lsn: self.durable.get().lsn.0,
+            p_lsn: self.parsed.get().lsn.0,
+            a_lsn: self.applied.get().lsn.0,
+            server_checkpoint_lsn: Self::server_checkpoint(&names).map_or(0, |lsn| lsn.0),
+            ring_used_bytes: self.buffer.used_bytes(),
+            ring_len_bytes: self.buffer.len_bytes(),
+            ring_waits_for: self.buffer.waits_for().map_or("", |stage| stage.name()).to_owned(),
+            index_pages,
+            index_runs,
+            index_tables,
+            files: names.files().count() as u64,
+            counters,
+            server_counters: session::name_counters(&self.server_counters.lock()),
+        }
+    }
+
+    fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}

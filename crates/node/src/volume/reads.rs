@@ -1,0 +1,194 @@
+//! The reader's side of a volume: page requests of the server.
+//!
+//! A read waits until the parser has reached the position it names (the stream's end when the server last let
+//! go of the page), not for the whole log; then the page is built from its stored image and its index entries
+//! up to D.
+
+use super::Volume;
+use crate::construct::construct;
+use crate::counters::add;
+use crate::error::NodeError;
+use crate::index::PageKey;
+use crate::mark::WaitEnd;
+use crate::namespace::text_path;
+use redoubt_page::SpaceFlags;
+use redoubt_page::layout::page_lsn;
+use redoubt_pagestore::ObjectId;
+use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_wire::Seq;
+use redoubt_wire::page::{FileId, PageReply, PageRequest};
+use std::time::{Duration, Instant};
+
+/// A read waits this long for the parser before it says so.
+const NEED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where a file's bytes are.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub object: ObjectId,
+    pub space: SpaceId,
+    pub flags: SpaceFlags,
+    pub first_byte: u64,
+}
+
+impl Volume {
+    /// Answers a page request; `out` is a buffer for the bytes of the reply.
+    pub fn answer<'o>(&self, request: &PageRequest<'_>, out: &'o mut Vec<u8>) -> PageReply<'o> {
+        out.clear();
+        let reply = match *request {
+            PageRequest::Open { need, path } => self.open_file(need, path),
+            PageRequest::Read { need, file, offset_bytes, len_bytes } => {
+                out.resize(len_bytes as usize, 0);
+                return match self.read(need, file, offset_bytes, out) {
+                    Ok(()) => PageReply::Bytes(out),
+                    Err(error) => failed(&error),
+                };
+            }
+            PageRequest::ReadLog { offset_bytes, len_bytes } => {
+                out.resize(len_bytes as usize, 0);
+                return match self.read_server_log(offset_bytes, out) {
+                    Ok(()) => PageReply::Bytes(out),
+                    Err(error) => failed(&error),
+                };
+            }
+            PageRequest::Explain { need, path, page_no, lsn } => {
+                self.explain(need, path, page_no, lsn).map(PageReply::Explained)
+            }
+            PageRequest::MismatchImage { path, page_no, lsn, page } => {
+                self.mismatch_image(path, page_no, lsn, page).map(|()| PageReply::Done)
+            }
+            PageRequest::LogState => {
+                let names = self.names.read();
+                let log_file = names.log_file();
+                if let Some(log_file) = log_file {
+                    out.extend_from_slice(&log_file.header);
+                }
+                return PageReply::LogState {
+                    file_size_bytes: log_file.map_or(0, |log_file| log_file.file_size_bytes),
+                    next_lsn: self.buffer.received().lsn,
+                    header: out,
+                };
+            }
+        };
+        reply.unwrap_or_else(|error| failed(&error))
+    }
+
+    fn wait_parsed(&self, need: Seq) -> Result<(), NodeError> {
+        if self.parsed.get().seq >= need {
+            return Ok(());
+        }
+        let since = Instant::now();
+        let end = self.parsed.wait_for(need, Some(since + NEED_TIMEOUT));
+        add(&self.counters.read_wait_micros, since.elapsed().as_micros() as u64);
+        match end {
+            WaitEnd::Reached => Ok(()),
+            WaitEnd::Closed => Err(NodeError::Stopped(self.stopped().unwrap_or_default())),
+            WaitEnd::TimedOut => Err(NodeError::NotNow(format!(
+                "the stream is parsed up to {} only, {need} is needed",
+                self.parsed.get().seq
+            ))),
+        }
+    }
+
+    fn open_file(&self, need: Seq, path: &[u8]) -> Result<PageReply<'static>, NodeError> {
+        self.wait_parsed(need)?;
+        let names = self.names.read();
+        let Some((file, entry)) = names.file_at(&text_path(path)?).filter(|(_, entry)| entry.tablespace)
+        else {
+            return Ok(PageReply::NotFound);
+        };
+        let object = entry.object.and_then(|object| names.object(ObjectId(object)));
+        let flags = object.and_then(|object| object.flags);
+        let page_len = SpaceFlags(flags.unwrap_or(0)).physical_page_size_bytes() as u64;
+        Ok(PageReply::Opened {
+            file,
+            len_bytes: entry.len_bytes,
+            space: object.and_then(|object| object.space).map(SpaceId),
+            space_flags: flags,
+            first_page_no: (entry.first_byte / page_len) as u32,
+        })
+    }
+
+    /// Where the bytes of a file are; `None`: nothing was ever written to it.
+    pub(super) fn place_of(&self, file: FileId) -> Result<Option<Place>, NodeError> {
+        let names = self.names.read();
+        let entry = names
+            .file(file)
+            .ok_or_else(|| NodeError::Refused(format!("file {} no longer exists", file.0)))?;
+        let Some(object_id) = entry.object else { return Ok(None) };
+        let Some(object) = names.object(ObjectId(object_id)) else { return Ok(None) };
+        let Some(flags) = object.flags else { return Ok(None) };
+        Ok(Some(Place {
+            object: ObjectId(object_id),
+            space: SpaceId(object.space.unwrap_or(u32::MAX)),
+            flags: SpaceFlags(flags),
+            first_byte: entry.first_byte,
+        }))
+    }
+
+    fn read(&self, need: Seq, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
+        self.wait_parsed(need)?;
+        add(&self.counters.page_reads, 1);
+        add(&self.counters.page_bytes_sent, out.len() as u64);
+        let Some(place) = self.place_of(file)? else { return Ok(()) };
+        let limit = self.durable.get().lsn;
+        self.read_place(&place, offset_bytes, out, limit)
+    }
+
+    /// Fills `out` with the file's bytes, each page as of `limit`.
+    pub(super) fn read_place(
+        &self,
+        place: &Place,
+        offset_bytes: u64,
+        out: &mut [u8],
+        limit: Lsn,
+    ) -> Result<(), NodeError> {
+        let page_len = place.flags.physical_page_size_bytes() as u64;
+        let mut at = 0usize;
+        while at < out.len() {
+            let position = place.first_byte + offset_bytes + at as u64;
+            let page_no = (position / page_len) as u32;
+            let within = (position % page_len) as usize;
+            let page = self.page(place, page_no, limit)?;
+            let part = page.get(within..).unwrap_or(&[]);
+            let len = part.len().min(out.len() - at);
+            out[at..at + len].copy_from_slice(&part[..len]);
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn page(&self, place: &Place, page_no: u32, limit: Lsn) -> Result<Vec<u8>, NodeError> {
+        add(&self.counters.pages_constructed, 1);
+        let key = PageKey::new(place.object, page_no);
+        let page_id = PageId::new(place.space.0, page_no);
+        construct(&*self.store, &self.index, key, page_id, place.flags, Some(limit))
+    }
+
+    /// Builds page 0 of an object to learn its flags.
+    pub(super) fn flags_from_page0(&self, object: ObjectId, assumed: SpaceFlags) -> Result<u32, NodeError> {
+        let key = PageKey::new(object, 0);
+        let page_id = PageId::new(u32::MAX, 0);
+        let page = construct(&*self.store, &self.index, key, page_id, assumed, None)?;
+        redoubt_page::flags_of_page0(&page).map(|flags| flags.0).map_err(|error| NodeError::Page {
+            page: page_id,
+            file: "?".to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn explain(&self, need: Seq, path: &[u8], page_no: u32, lsn: Lsn) -> Result<bool, NodeError> {
+        self.wait_parsed(need)?;
+        let file = self.names.read().file_at(&text_path(path)?).map(|(file, _)| file);
+        let Some(file) = file else { return Ok(false) };
+        let Some(place) = self.place_of(file)? else { return Ok(false) };
+        let page_len = place.flags.physical_page_size_bytes() as u64;
+        let page_no = page_no + (place.first_byte / page_len) as u32;
+        let page = self.page(&place, page_no, self.durable.get().lsn)?;
+        Ok(page_lsn(&page) == Some(lsn))
+    }
+}
+
+fn failed(error: &NodeError) -> PageReply<'static> {
+    PageReply::Failed { retry: error.kind() == crate::error::Kind::Retry, message: error.to_string() }
+}

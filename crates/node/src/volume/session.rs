@@ -1,0 +1,339 @@
+//! The writer's side of a volume: attaching, the log connection, fencing.
+//!
+//! *Attach* (`redoubt run`) takes a new generation: the server before it is told, its connection no longer
+//! counts, and the answer is given only when everything received is durable and executed. A *session* is one
+//! server process of a generation; it may lose its connection and come back, and then sends again what was not
+//! acknowledged.
+
+use super::Volume;
+use super::recovery::decode_chunk;
+use crate::counters::add;
+use crate::error::NodeError;
+use crate::mark::{Point, WaitEnd};
+use parking_lot::Mutex;
+use redoubt_redo::Lsn;
+use redoubt_wire::control::{Attachment, Entry, EntryKind};
+use redoubt_wire::hello::{Hello, Status, Welcome};
+use redoubt_wire::notice::Notice;
+use redoubt_wire::stream::Counter;
+use redoubt_wire::{HEADER_LEN_BYTES, Seq};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Attach waits this long for the rest of the old stream to become durable.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Which connection may append.
+#[derive(Default)]
+pub struct Receiver {
+    /// The connection whose frames are appended; 0: none.
+    pub connection: u64,
+}
+
+/// Sends notices; their position counts from 0 per connection.
+pub struct NoticeWriter {
+    stream: TcpStream,
+    position: u64,
+}
+
+impl NoticeWriter {
+    /// Notices go to `stream`.
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream, position: 0 }
+    }
+
+    /// Sends one; an error means that the connection is gone, which its reader finds out too.
+    fn send(&mut self, notice: &Notice) {
+        let (kind, payload) = notice.encode();
+        let mut frame = Vec::with_capacity(HEADER_LEN_BYTES + payload.len());
+        if redoubt_wire::frame::append_frame(&mut frame, kind, self.position, &payload).is_ok()
+            && self.stream.write_all(&frame).is_err()
+        {
+            // Whoever is blocked on this stream must notice.
+            let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        }
+        self.position += 1;
+    }
+}
+
+/// The server process that writes the volume.
+pub struct LogSession {
+    generation: u64,
+    session: u64,
+    connection: u64,
+    connected: bool,
+    notices: Option<Arc<Mutex<NoticeWriter>>>,
+}
+
+impl LogSession {
+    /// Its connection is up.
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+}
+
+/// An accepted log connection.
+pub struct Accepted {
+    /// Its number.
+    pub connection: u64,
+    /// What to answer.
+    pub welcome: Welcome,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Appended to the stream.
+    Yes,
+    /// The connection no longer counts; close it.
+    NotCurrent,
+}
+
+fn refusal(status: Status, message: String) -> Welcome {
+    Welcome { status, compression: false, next_seq: Seq(0), next_lsn: Lsn(0), message }
+}
+
+impl Volume {
+    /// Sends a notice to the server, if one is connected.
+    pub(super) fn notify(&self, notice: &Notice) {
+        let notices = self.session.lock().as_ref().and_then(|session| session.notices.clone());
+        if let Some(notices) = notices {
+            notices.lock().send(notice);
+        }
+    }
+
+    /// Checks a Hello of any role: the generation must be the newest.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub fn check_generation(&self, hello: &Hello) -> Result<(), Welcome> {
+        if let Some(reason) = self.stopped() {
+            return Err(refusal(Status::Refused, format!("volume {} has stopped: {reason}", self.name)));
+        }
+        let identity = self.identity.lock();
+        if hello.generation == identity.generation {
+            return Ok(());
+        }
+        if hello.generation < identity.generation {
+            let message = format!(
+                "volume {} was attached by {} (generation {}, yours is {})",
+                self.name, identity.attached_by, identity.generation, hello.generation
+            );
+            return Err(refusal(Status::Fenced, message));
+        }
+        let message = format!(
+            "generation {} of volume {} was never given out (newest is {}); start the server with `redoubt run`",
+            hello.generation, self.name, identity.generation
+        );
+        Err(refusal(Status::Refused, message))
+    }
+
+    /// Accepts a log connection, or says why not.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub fn accept_log(&self, hello: &Hello) -> Result<Accepted, Welcome> {
+        self.check_generation(hello)?;
+        // In-flight appends of an older connection finish first.
+        let mut receive = self.receive.lock();
+        let mut session = self.session.lock();
+        self.check_generation(hello)?;
+        if let Some(current) = &*session
+            && current.session != hello.session
+            && current.generation == hello.generation
+            && current.connected
+        {
+            let message =
+                format!("another server process writes volume {} with the same generation", self.name);
+            return Err(refusal(Status::TryLater, message));
+        }
+        let received = self.buffer.received();
+        let resumes = session.as_ref().is_some_and(|current| current.session == hello.session);
+        if resumes && hello.resume > received.seq {
+            let message = format!(
+                "the node has the stream up to {} only, but {} was acknowledged; its log has lost data",
+                received.seq, hello.resume
+            );
+            return Err(refusal(Status::Refused, message));
+        }
+        let connection = self.next_connection();
+        receive.connection = connection;
+        *session = Some(LogSession {
+            generation: hello.generation,
+            session: hello.session,
+            connection,
+            connected: true,
+            notices: None,
+        });
+        tracing::info!(volume = self.name, connection, resumes, lsn = received.lsn.0, "server connected");
+        let welcome = Welcome {
+            status: Status::Accepted,
+            compression: hello.compression,
+            next_seq: received.seq,
+            next_lsn: received.lsn,
+            message: String::new(),
+        };
+        Ok(Accepted { connection, welcome })
+    }
+
+    /// From now on notices go to `writer`; tells a newly welcomed server where D is, and what keeps it from moving.
+    pub fn greet(&self, connection: u64, writer: NoticeWriter) {
+        match self.session.lock().as_mut().filter(|current| current.connection == connection) {
+            Some(current) => current.notices = Some(Arc::new(Mutex::new(writer))),
+            None => return,
+        }
+        self.notify(&Notice::Durable(self.durable.get().seq));
+        let waiting = match &*self.run_state.lock() {
+            super::RunState::Waiting(reason) => Some(reason.clone()),
+            _ => None,
+        };
+        if let Some(reason) = waiting {
+            self.notify(&Notice::Waiting { reason });
+        }
+    }
+
+    /// Appends a frame received on `connection`. Waits while the ring is full.
+    ///
+    /// # Errors
+    /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].
+    pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
+        let receive = self.receive.lock();
+        if receive.connection != connection {
+            return Ok(Received::NotCurrent);
+        }
+        let chunk = decode_chunk(wire, self.buffer.received())?;
+        add(&self.counters.frames, 1);
+        add(&self.counters.received_bytes, chunk.wire.len() as u64);
+        if chunk.start.lsn != Lsn(0) {
+            add(&self.counters.redo_bytes, chunk.end.lsn.0 - chunk.start.lsn.0);
+        }
+        self.note_redo_position(&chunk);
+        if self.buffer.push(chunk) {
+            return Ok(Received::Yes);
+        }
+        Err(NodeError::Stopped(self.stopped().unwrap_or_default()))
+    }
+
+    /// A log connection ended.
+    pub fn disconnected(&self, connection: u64) {
+        let mut session = self.session.lock();
+        if let Some(current) = session.as_mut().filter(|current| current.connection == connection) {
+            current.connected = false;
+            current.notices = None;
+            tracing::info!(volume = self.name, connection, "server disconnected");
+        }
+    }
+
+    /// Takes the volume over for a new server.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if the old stream does not
+    /// become durable; [`NodeError::Stopped`].
+    pub fn attach(&self, who: &str) -> Result<Attachment, NodeError> {
+        self.check_running()?;
+        let generation = {
+            let mut identity = self.identity.lock();
+            let mut next = identity.clone();
+            next.generation += 1;
+            who.clone_into(&mut next.attached_by);
+            next.write(&self.directory)?;
+            *identity = next;
+            identity.generation
+        };
+        self.notify(&Notice::Fenced { generation });
+        self.receive.lock().connection = 0;
+        *self.session.lock() = None;
+        *self.server_log.lock() = None;
+        tracing::info!(volume = self.name, generation, who, "volume attached");
+        self.drain()?;
+        Ok(self.attachment(generation))
+    }
+
+    /// Waits until everything received is durable, parsed and executed.
+    pub(super) fn drain(&self) -> Result<Point, NodeError> {
+        let received = self.buffer.received();
+        let deadline = Some(Instant::now() + DRAIN_TIMEOUT);
+        for (mark, what) in [(&self.durable, "durable"), (&self.parsed, "parsed")] {
+            match mark.wait_for(received.seq, deadline) {
+                WaitEnd::Reached => {}
+                WaitEnd::Closed => return Err(NodeError::Stopped(self.stopped().unwrap_or_default())),
+                WaitEnd::TimedOut => {
+                    return Err(NodeError::NotNow(format!(
+                        "not everything received became {what} within {} s; see `redoubt status`",
+                        DRAIN_TIMEOUT.as_secs()
+                    )));
+                }
+            }
+        }
+        if !self.plain.wait_executed(received.seq) {
+            return Err(NodeError::Stopped(self.stopped().unwrap_or_default()));
+        }
+        Ok(received)
+    }
+
+    fn attachment(&self, generation: u64) -> Attachment {
+        let names = self.names.read();
+        Attachment {
+            volume_id: self.identity.lock().volume_id.clone(),
+            generation,
+            empty: names.log_file().is_none(),
+            end_lsn: self.buffer.received().lsn.0,
+            entries: self.entries(&names),
+        }
+    }
+
+    /// Directories and files, parents first.
+    pub(super) fn entries(&self, names: &crate::namespace::Namespace) -> Vec<Entry> {
+        let mut entries: Vec<_> = names
+            .directories()
+            .map(|(path, mode)| Entry {
+                path: path.to_owned(),
+                kind: EntryKind::Directory,
+                mode,
+                len_bytes: 0,
+            })
+            .collect();
+        entries.extend(names.files().map(|(id, entry)| Entry {
+            path: entry.path.clone(),
+            kind: if entry.tablespace { EntryKind::Tablespace } else { EntryKind::Plain },
+            mode: entry.mode,
+            len_bytes: if entry.tablespace { entry.len_bytes } else { self.plain.len_bytes(id) },
+        }));
+        if let Some(log_file) = names.log_file() {
+            entries.push(Entry {
+                path: "ib_logfile0".to_owned(),
+                kind: EntryKind::RedoLog,
+                mode: 0o660,
+                len_bytes: log_file.file_size_bytes,
+            });
+        }
+        entries
+    }
+}
+
+/// The shim's counters by name.
+pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
+    const NAMES: [(Counter, &str); 16] = [
+        (Counter::RedoBytes, "redo_bytes"),
+        (Counter::LogWrittenBytes, "log_written_bytes"),
+        (Counter::SentBytes, "sent_bytes"),
+        (Counter::ReceivedBytes, "received_bytes"),
+        (Counter::PageBytesDropped, "page_bytes_dropped"),
+        (Counter::PagesDropped, "pages_dropped"),
+        (Counter::DoublewriteBytesDropped, "doublewrite_bytes_dropped"),
+        (Counter::ImageBytes, "image_bytes"),
+        (Counter::PlainBytes, "plain_bytes"),
+        (Counter::PageBytesRead, "page_bytes_read"),
+        (Counter::PageReads, "page_reads"),
+        (Counter::DurabilityWaits, "durability_waits"),
+        (Counter::DurabilityWaitMicros, "durability_wait_micros"),
+        (Counter::VerifySent, "verify_sent"),
+        (Counter::ScrubPagesDropped, "scrub_pages_dropped"),
+        (Counter::Reconnects, "reconnects"),
+    ];
+    let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
+    counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()
+}

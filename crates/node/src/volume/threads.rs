@@ -1,0 +1,312 @@
+//! The threads of a volume. Each runs a loop over pure parts and ends when the volume is closed; an error that
+//! is not about space stops the volume.
+
+use super::{LongChain, Volume};
+use crate::apply::{Applied, apply_table};
+use crate::checkpoint::Checkpoint;
+use crate::construct::{Builder, VerifyCase, compact_chain};
+use crate::counters::add;
+use crate::error::{Kind, NodeError};
+use crate::index::{PageKey, Table, TableEnd, TableState};
+use crate::log_buffer::{Chunk, Next};
+use crate::mark::{Point, WaitEnd};
+use crate::namespace::ObjectEntry;
+use crate::parser::{Outcome, Parser};
+use redoubt_page::SpaceFlags;
+use redoubt_redo::PageId;
+use redoubt_wire::notice::Notice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to wait before trying again when the disk is full.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Volume {
+    pub(super) fn start_threads(volume: &Arc<Self>) -> Result<(), NodeError> {
+        let loops: [(&str, fn(&Self) -> Result<(), NodeError>); 5] = [
+            ("device", Self::run_device),
+            ("parser", Self::run_parser),
+            ("plain", Self::run_plain),
+            ("apply", Self::run_apply),
+            ("chains", Self::run_chains),
+        ];
+        for (what, run) in loops {
+            let of = Arc::clone(volume);
+            let thread = std::thread::Builder::new()
+                .name(format!("{what}-{}", volume.name))
+                .spawn(move || {
+                    if let Err(error) = run(&of) {
+                        of.stop(&error.to_string());
+                    }
+                })
+                .map_err(|error| NodeError::io("start thread for", &volume.directory, error))?;
+            volume.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// Repeats `action` while it fails for lack of space.
+    fn with_retry<T>(&self, mut action: impl FnMut() -> Result<T, NodeError>) -> Result<T, NodeError> {
+        let mut waited = false;
+        loop {
+            match action() {
+                Ok(value) => {
+                    if waited {
+                        self.clear_waiting();
+                    }
+                    return Ok(value);
+                }
+                Err(error) if error.kind() == Kind::Retry => {
+                    waited = true;
+                    self.set_waiting(&error.to_string());
+                    let mut wake = self.wake_lock.lock();
+                    if wake.closed {
+                        return Err(error);
+                    }
+                    self.wake.wait_for(&mut wake, RETRY_INTERVAL);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// W -> D: appends everything received to the log device and makes it durable, batch by batch. A batch is
+    /// whatever came while the one before was synced.
+    fn run_device(&self) -> Result<(), NodeError> {
+        let mut batch = Vec::new();
+        while let Some(chunks) = self.buffer.take_for_device() {
+            let Some(end) = chunks.last().map(|chunk| chunk.end) else { continue };
+            batch.clear();
+            for chunk in &chunks {
+                batch.extend_from_slice(&chunk.wire);
+            }
+            self.with_retry(|| Ok(self.device.append(&batch)?))?;
+            let durable = self.device.sync()?;
+            if durable != end.seq {
+                let reason = format!("log device is at {durable}, the stream at {}", end.seq);
+                return Err(NodeError::Damaged { path: self.directory.join("log"), reason });
+            }
+            add(&self.counters.log_syncs, 1);
+            self.durable.advance(end);
+            self.notify(&Notice::Durable(end.seq));
+            self.buffer.set_durable(end.seq);
+        }
+        Ok(())
+    }
+
+    /// W -> P.
+    fn run_parser(&self) -> Result<(), NodeError> {
+        let mut parser = Parser::new(&self.index, &self.names, &self.plain);
+        let mut table_since = Instant::now();
+        loop {
+            match self.buffer.take_for_parser(table_since + self.options.apply_interval) {
+                Next::Closed => return Ok(()),
+                Next::Idle => {}
+                Next::Chunks(chunks) => {
+                    for chunk in chunks {
+                        let close_after = self.parse_chunk(&mut parser, &chunk)?;
+                        if close_after {
+                            self.close_table(&mut parser);
+                            table_since = Instant::now();
+                        }
+                    }
+                }
+            }
+            if table_since.elapsed() >= self.options.apply_interval {
+                self.close_table(&mut parser);
+                table_since = Instant::now();
+            }
+        }
+    }
+
+    /// Indexes one frame and moves P. True: the open table is full.
+    fn parse_chunk(&self, parser: &mut Parser<'_>, chunk: &Arc<Chunk>) -> Result<bool, NodeError> {
+        if chunk.kind == super::transfer::KIND_CLOSE_TABLE {
+            return Ok(true);
+        }
+        let outcome = parser.handle(chunk)?;
+        self.note_died(parser, chunk);
+        for key in &outcome.unknown_flags {
+            let known = self.names.read().object(key.object()).and_then(|entry| entry.flags);
+            let flags = self.flags_from_page0(key.object(), SpaceFlags(known.unwrap_or(0)))?;
+            parser.learn_flags(key.object(), flags);
+        }
+        self.count(&outcome);
+        let table = self.index.open_table();
+        if !outcome.long_chains.is_empty() {
+            let long =
+                outcome.long_chains.iter().map(|key| LongChain { table: Arc::clone(&table), key: *key });
+            self.long_chains.lock().extend(long);
+            self.wake.notify_all();
+        }
+        if let Some(counters) = outcome.counters {
+            *self.server_counters.lock() = counters;
+        }
+        if chunk.logged {
+            self.parsed.advance(chunk.end);
+            self.buffer.set_parsed(chunk.end.seq);
+        }
+        Ok(table.stream_bytes() >= self.options.batch_len_bytes)
+    }
+
+    fn note_died(&self, parser: &mut Parser<'_>, chunk: &Chunk) {
+        let died = parser.take_died();
+        if !died.is_empty() {
+            let mut dying = self.dying.lock();
+            dying.extend(died.into_iter().map(|(object, entry)| (object, (chunk.end.seq, entry))));
+        }
+    }
+
+    fn count(&self, outcome: &Outcome) {
+        add(&self.counters.mtrs, outcome.mtrs);
+        add(&self.counters.runs, outcome.runs);
+    }
+
+    fn close_table(&self, parser: &mut Parser<'_>) {
+        let table = self.index.open_table();
+        let point = self.parsed.get();
+        if point == table.start() && table.pages() == 0 {
+            return;
+        }
+        parser.close_table(point);
+        self.wake.notify_all();
+    }
+
+    /// Executes changes of plain files once they are durable.
+    fn run_plain(&self) -> Result<(), NodeError> {
+        while let Some((seq, change)) = self.plain.next() {
+            // The change is durable when D is past its first byte: frames become durable whole.
+            if self.durable.wait_for(redoubt_wire::Seq(seq.0 + 1), None) != WaitEnd::Reached {
+                return Ok(());
+            }
+            self.with_retry(|| self.plain.execute(&change))?;
+            self.plain.done();
+        }
+        Ok(())
+    }
+
+    /// P -> A.
+    fn run_apply(&self) -> Result<(), NodeError> {
+        while let Some((table, end)) = self.next_table() {
+            if self.durable.wait_for(end.point.seq, None) != WaitEnd::Reached
+                || !self.plain.wait_executed(end.point.seq)
+            {
+                return Ok(());
+            }
+            table.set_applying();
+            let applied = match self.with_retry(|| self.apply_pages(&table)) {
+                Ok(applied) => applied,
+                Err(_) if self.wake_lock.lock().closed => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.plain.sync()?;
+            let checkpoint = self.next_checkpoint(&end);
+            if let Err(error) = self.with_retry(|| checkpoint.write(&self.directory)) {
+                return if self.wake_lock.lock().closed { Ok(()) } else { Err(error) };
+            }
+            self.finish_table(&table, &end, checkpoint)?;
+            add(&self.counters.tables_applied, 1);
+            add(&self.counters.pages_applied, applied.pages);
+            tracing::debug!(
+                volume = self.name,
+                pages = applied.pages,
+                bytes = applied.bytes,
+                lsn = end.point.lsn.0,
+                "table applied"
+            );
+        }
+        Ok(())
+    }
+
+    /// The next table to apply, once it is closed and not held back. `None`: the volume is closed.
+    fn next_table(&self) -> Option<(Arc<Table>, TableEnd)> {
+        let mut wake = self.wake_lock.lock();
+        loop {
+            if wake.closed {
+                return None;
+            }
+            let head = self.index.head().filter(|table| table.state() == TableState::Closed);
+            if let Some((table, end)) = head.and_then(|table| Some((Arc::clone(&table), table.end()?)))
+                && wake.hold.is_none_or(|hold| end.point.seq <= hold)
+            {
+                return Some((table, end));
+            }
+            // Closing a table signals without this lock; look again soon rather than miss it.
+            self.wake.wait_for(&mut wake, Duration::from_millis(50));
+        }
+    }
+
+    fn apply_pages(&self, table: &Table) -> Result<Applied, NodeError> {
+        let describe = |key: PageKey| self.describe(key);
+        let on_verify = |builder: &Builder, key: PageKey, case: VerifyCase<'_>| {
+            self.verify(builder, key, &case);
+        };
+        apply_table(&*self.store, table, self.options.apply_workers, &describe, &on_verify)
+    }
+
+    /// Identity and format of a page; `None` if its object is dead for good.
+    fn describe(&self, key: PageKey) -> Option<(PageId, Option<SpaceFlags>)> {
+        let of = |entry: &ObjectEntry| {
+            let page_id = PageId::new(entry.space.unwrap_or(u32::MAX), key.page_no());
+            (page_id, entry.flags.map(SpaceFlags))
+        };
+        if let Some(entry) = self.names.read().object(key.object()) {
+            return Some(of(entry));
+        }
+        let dying = self.dying.lock();
+        let (died_at, entry) = dying.get(&key.object())?;
+        // Until its end is durable the object could still come back: a crash would forget the end.
+        (self.durable.get().seq < *died_at).then(|| of(entry))
+    }
+
+    fn next_checkpoint(&self, end: &TableEnd) -> Checkpoint {
+        let last = self.checkpoint.lock().clone();
+        let names = end.names.clone().unwrap_or(last.names);
+        let wanted = Self::server_checkpoint(&names).unwrap_or(end.point.lsn).min(end.point.lsn);
+        let log_start = self.redo_position(wanted).filter(|start| start.seq <= end.point.seq);
+        Checkpoint { applied: end.point, log_start: log_start.unwrap_or(last.log_start), names }
+    }
+
+    fn finish_table(
+        &self,
+        table: &Arc<Table>,
+        end: &TableEnd,
+        checkpoint: Checkpoint,
+    ) -> Result<(), NodeError> {
+        let log_start: Point = checkpoint.log_start;
+        *self.checkpoint.lock() = checkpoint;
+        self.index.remove_applied(table);
+        self.applied.advance(end.point);
+        self.buffer.set_applied(end.point.seq);
+        for object in &end.dead {
+            self.dying.lock().remove(object);
+            self.store.remove(*object)?;
+        }
+        self.forget_redo_positions(log_start);
+        self.device.discard_before(log_start.seq)?;
+        Ok(())
+    }
+
+    /// Builds the fronts of long chains.
+    fn run_chains(&self) -> Result<(), NodeError> {
+        loop {
+            let work = std::mem::take(&mut *self.long_chains.lock());
+            for LongChain { table, key } in work {
+                let Some((page_id, Some(flags))) = self.describe(key) else { continue };
+                if table.state() == TableState::Applying {
+                    continue;
+                }
+                let limit = self.durable.get().lsn;
+                let mut on_verify =
+                    |builder: &Builder, case: VerifyCase<'_>| self.verify(builder, key, &case);
+                compact_chain(&*self.store, &self.index, &table, key, page_id, flags, limit, &mut on_verify)?;
+                add(&self.counters.chains_built_early, 1);
+            }
+            let mut wake = self.wake_lock.lock();
+            if wake.closed {
+                return Ok(());
+            }
+            self.wake.wait_for(&mut wake, Duration::from_millis(200));
+        }
+    }
+}

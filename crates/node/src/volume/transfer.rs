@@ -1,0 +1,425 @@
+//! Import and export: the way in and the way out.
+//!
+//! *Export* closes the open table, waits until it is applied, and holds the apply thread there, so that the page
+//! store is exactly the stream up to that point while its files are copied. Plain files are held the same way.
+//! The server may go on meanwhile until the ring is full.
+//!
+//! *Import* fills the page store and plain store of a new volume directly, then feeds the source's redo from its
+//! checkpoint on through the ordinary stream. The volume gets its real name only when all of that is durable.
+
+use super::{Identity, Volume};
+use crate::checkpoint::Checkpoint;
+use crate::error::NodeError;
+use crate::log_buffer::Chunk;
+use crate::mark::{Point, WaitEnd};
+use crate::namespace::Namespace;
+use crate::options::NodeOptions;
+use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageStore, PageStoreError};
+use redoubt_redo::{Lsn, SpaceId};
+use redoubt_wire::Seq;
+use redoubt_wire::control::Attachment;
+use redoubt_wire::page::FileId;
+use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Kind of an internal, unlogged frame that makes the parser close the open table.
+pub(super) const KIND_CLOSE_TABLE: u8 = 0x7f;
+/// Redo is fed in frames of this size.
+const REDO_FRAME_BYTES: usize = 4 << 20;
+
+/// A state held for an export.
+pub struct Held {
+    /// What is in it.
+    pub attachment: Attachment,
+    names: Arc<Namespace>,
+    server_log: Option<super::server_log::ServerLog>,
+}
+
+impl Volume {
+    /// Applies everything received and holds that state.
+    ///
+    /// # Errors
+    /// [`NodeError::NotNow`] if another export runs; [`NodeError::Stopped`].
+    pub fn hold(&self) -> Result<Held, NodeError> {
+        self.check_running()?;
+        // No frame comes in between: what is received now is what is held.
+        let receive = self.receive.lock();
+        let point = self.buffer.received();
+        {
+            let mut wake = self.wake_lock.lock();
+            if wake.hold.is_some() {
+                return Err(NodeError::NotNow(format!("volume {} is being exported already", self.name)));
+            }
+            wake.hold = Some(point.seq);
+        }
+        let close = Chunk {
+            kind: KIND_CLOSE_TABLE,
+            logged: false,
+            start: point,
+            end: point,
+            wire: Vec::new(),
+            raw: None,
+        };
+        self.buffer.push(close);
+        drop(receive);
+        let held = self.held(point);
+        if held.is_err() {
+            self.release();
+        }
+        held
+    }
+
+    fn held(&self, point: Point) -> Result<Held, NodeError> {
+        if self.applied.wait_for(point.seq, None) != WaitEnd::Reached {
+            return Err(NodeError::Stopped(self.stopped().unwrap_or_default()));
+        }
+        let names = self.checkpoint.lock().names.clone();
+        let server_log = self.compose_server_log(&names, point)?;
+        let identity = self.identity.lock().clone();
+        let attachment = Attachment {
+            volume_id: identity.volume_id,
+            generation: identity.generation,
+            empty: names.log_file().is_none(),
+            end_lsn: point.lsn.0,
+            entries: self.entries(&names),
+        };
+        Ok(Held { attachment, names, server_log })
+    }
+
+    /// Lets the apply thread go on.
+    pub fn release(&self) {
+        self.wake_lock.lock().hold = None;
+        self.wake.notify_all();
+    }
+
+    /// Bytes of a file of the held state.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] for a path that is not in it.
+    pub fn read_held(
+        &self,
+        held: &Held,
+        path: &str,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        out.fill(0);
+        if path == "ib_logfile0" {
+            return match &held.server_log {
+                Some(server_log) => server_log.read(offset_bytes, out, &self.directory),
+                None => Ok(()),
+            };
+        }
+        let (file, entry) = held
+            .names
+            .file_at(path)
+            .ok_or_else(|| NodeError::Refused(format!("volume {} has no file {path}", self.name)))?;
+        if !entry.tablespace {
+            return self.read_plain(file, offset_bytes, out);
+        }
+        let Some(object) = entry.object else { return Ok(()) };
+        match self.store.read_raw(ObjectId(object), entry.first_byte + offset_bytes, out) {
+            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Bytes of a plain file; bytes past its end are zero.
+    pub(super) fn read_plain(
+        &self,
+        file: FileId,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        use std::os::unix::fs::FileExt;
+        let Some(handle) = self.plain.open_for_reading(file)? else { return Ok(()) };
+        let mut at = 0;
+        while at < out.len() {
+            let read = handle
+                .read_at(&mut out[at..], offset_bytes + at as u64)
+                .map_err(|error| NodeError::io("read", self.plain.path(file), error))?;
+            if read == 0 {
+                break;
+            }
+            at += read;
+        }
+        Ok(())
+    }
+
+    /// A plain file by its current path, with its length.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if there is none.
+    pub fn plain_file(&self, path: &str) -> Result<(FileId, u64), NodeError> {
+        let names = self.names.read();
+        match names.file_at(path) {
+            Some((file, entry)) if !entry.tablespace => Ok((file, self.plain.len_bytes(file))),
+            _ => Err(NodeError::Refused(format!("volume {} has no plain file {path}", self.name))),
+        }
+    }
+
+    /// Bytes of a plain file as it is now.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn read_plain_file(&self, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
+        self.read_plain(file, offset_bytes, out)
+    }
+
+    /// CRC-32C of every plain file.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn plain_checksums(&self) -> Result<std::collections::BTreeMap<String, u32>, NodeError> {
+        let files: Vec<_> = {
+            let names = self.names.read();
+            names
+                .files()
+                .filter(|(_, entry)| !entry.tablespace)
+                .map(|(id, entry)| (id, entry.path.clone()))
+                .collect()
+        };
+        let mut checksums = std::collections::BTreeMap::new();
+        for (file, path) in files {
+            let contents = std::fs::read(self.plain.path(file)).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(Vec::new()),
+                _ => Err(NodeError::io("read", self.plain.path(file), error)),
+            })?;
+            checksums.insert(path, crc32c::crc32c(&contents));
+        }
+        Ok(checksums)
+    }
+}
+
+/// A volume that is being filled.
+pub struct Import {
+    name: String,
+    directory: PathBuf,
+    options: NodeOptions,
+    store: FilePageStore,
+    plain: crate::plain::PlainStore,
+    names: Namespace,
+    log: Option<ImportedLog>,
+}
+
+struct ImportedLog {
+    file_size_bytes: u64,
+    header: Vec<u8>,
+    checkpoints: [Vec<u8>; 2],
+    start_lsn: Lsn,
+    redo: Vec<u8>,
+}
+
+impl Import {
+    /// Starts an import into `directory`, which must not exist.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`], [`NodeError::Io`].
+    pub fn begin(
+        name: &str,
+        directory: &Path,
+        options: &NodeOptions,
+        system_files: &[(String, u64)],
+    ) -> Result<Self, NodeError> {
+        std::fs::create_dir(directory).map_err(|error| NodeError::io("create", directory, error))?;
+        let pages = directory.join("pages");
+        std::fs::create_dir(&pages).map_err(|error| NodeError::io("create", &pages, error))?;
+        let journal_len_bytes = options.journal_len_bytes;
+        let store = FilePageStore::open(
+            &pages,
+            FilePageStoreOptions { journal_len_bytes, ..FilePageStoreOptions::default() },
+        )?;
+        let plain = crate::plain::PlainStore::open(&directory.join("plain"))?;
+        let mut names = Namespace::default();
+        let files: Vec<_> = system_files
+            .iter()
+            .map(|(path, len_bytes)| SystemFile { path: path.as_bytes().to_vec(), len_bytes: *len_bytes })
+            .collect();
+        names.set_system_files(&files)?;
+        Ok(Self {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            options: options.clone(),
+            store,
+            plain,
+            names,
+            log: None,
+        })
+    }
+
+    /// Where it is being built.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A directory of the source.
+    pub fn directory(&mut self, path: &str, mode: u32) {
+        self.names.mkdir(path, mode);
+    }
+
+    /// A file of the source; `write` follows.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`], [`NodeError::PageStore`].
+    pub fn file(
+        &mut self,
+        path: &str,
+        mode: u32,
+        len_bytes: u64,
+        tablespace: bool,
+    ) -> Result<FileId, NodeError> {
+        let kind = if tablespace { FileKind::Tablespace } else { FileKind::Plain };
+        let (file, _) = self.names.create(path, kind, mode);
+        self.names.set_len(path, len_bytes);
+        if tablespace {
+            let first_byte = self.names.file(file).map_or(0, |entry| entry.first_byte);
+            if let Some(object) = self.names.object_of_file(file) {
+                self.store.create(object)?;
+                self.store.set_len(object, first_byte + len_bytes)?;
+            }
+        } else {
+            self.plain.execute(&crate::plain::Change::Create(file))?;
+            self.plain.execute(&crate::plain::Change::SetLen(file, len_bytes))?;
+        }
+        Ok(file)
+    }
+
+    /// Bytes of a file. Page 0 of a tablespace must come in its first piece.
+    ///
+    /// # Errors
+    /// [`NodeError::Page`] if page 0 does not say what the tablespace is.
+    pub fn write(&mut self, file: FileId, offset_bytes: u64, bytes: &[u8]) -> Result<(), NodeError> {
+        let Some(entry) = self.names.file(file).cloned() else {
+            return Err(NodeError::Refused(format!("file {} is not being imported", file.0)));
+        };
+        let Some(object) = entry.object.map(ObjectId) else {
+            use std::os::unix::fs::FileExt;
+            let path = self.plain.path(file);
+            return std::fs::File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|handle| handle.write_all_at(bytes, offset_bytes))
+                .map_err(|error| NodeError::io("write", path, error));
+        };
+        if offset_bytes == 0 && entry.first_byte == 0 {
+            self.learn_space(object, &entry.path, bytes)?;
+        }
+        Ok(self.store.write_raw(object, entry.first_byte + offset_bytes, bytes)?)
+    }
+
+    fn learn_space(&mut self, object: ObjectId, path: &str, page0: &[u8]) -> Result<(), NodeError> {
+        if page0.iter().all(|byte| *byte == 0) {
+            // Created, but its page 0 was never written: redo will name the space.
+            return Ok(());
+        }
+        let invalid = |reason: String| NodeError::Refused(format!("{path}: page 0: {reason}"));
+        let flags = redoubt_page::flags_of_page0(page0).map_err(|error| invalid(error.to_string()))?;
+        let page_id = redoubt_page::layout::page_id(page0).ok_or_else(|| invalid("too short".to_owned()))?;
+        self.names.set_flags(object, flags.0);
+        if page_id.space != SpaceId(0) {
+            self.names.bind_space(path, page_id.space);
+        }
+        Ok(())
+    }
+
+    /// Shape of the redo log; its bytes follow with [`Import::redo`].
+    pub fn log(&mut self, file_size_bytes: u64, header: Vec<u8>, checkpoints: [Vec<u8>; 2], start_lsn: Lsn) {
+        self.log = Some(ImportedLog { file_size_bytes, header, checkpoints, start_lsn, redo: Vec::new() });
+    }
+
+    /// Redo bytes from the checkpoint on, in order.
+    pub fn redo(&mut self, bytes: &[u8]) {
+        if let Some(log) = &mut self.log {
+            log.redo.extend_from_slice(bytes);
+        }
+    }
+
+    /// Makes everything durable and moves the volume to `target`. Returns the opened volume.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] without a redo log; anything that opening a volume reports.
+    pub fn finish(mut self, target: &Path) -> Result<Arc<Volume>, NodeError> {
+        let Some(log) = self.log.take() else {
+            return Err(NodeError::Refused("the source has no redo log".to_owned()));
+        };
+        for object in self.store.objects()? {
+            self.store.sync_object(object)?;
+        }
+        self.plain.sync()?;
+        let checkpoint = Checkpoint {
+            applied: Point::default(),
+            log_start: Point::default(),
+            names: Arc::new(self.names),
+        };
+        checkpoint.write(&self.directory)?;
+        Identity::new().write(&self.directory)?;
+        drop(self.store);
+        let volume = Volume::open(&self.name, &self.directory, &self.options)?;
+        volume.feed_log(&log)?;
+        volume.drain()?;
+        volume.shut_down();
+        drop(volume);
+        std::fs::rename(&self.directory, target)
+            .map_err(|error| NodeError::io("rename to", target, error))?;
+        if let Some(parent) = target.parent() {
+            crate::plain::sync_directory(parent)?;
+        }
+        Volume::open(&self.name, target, &self.options)
+    }
+}
+
+impl Volume {
+    /// Feeds an imported redo log through the stream, as a server would.
+    fn feed_log(&self, log: &ImportedLog) -> Result<(), NodeError> {
+        let invalid = || NodeError::Refused("header or checkpoint block of the redo log is cut".to_owned());
+        let header = log.header.first_chunk().ok_or_else(invalid)?;
+        let [first, second] = &log.checkpoints;
+        let checkpoints =
+            [first.first_chunk().ok_or_else(invalid)?, second.first_chunk().ok_or_else(invalid)?];
+        let connection = self.next_connection();
+        self.receive.lock().connection = connection;
+        let frame = StreamFrame::LogFile {
+            file_size_bytes: log.file_size_bytes,
+            header,
+            checkpoints,
+            next_lsn: log.start_lsn,
+        };
+        self.feed(connection, &frame)?;
+        let mut rest = log.redo.as_slice();
+        while !rest.is_empty() {
+            let len = whole_mtrs(rest, REDO_FRAME_BYTES);
+            let (piece, after) = rest.split_at(len);
+            self.feed(connection, &StreamFrame::Redo(piece))?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn feed(&self, connection: u64, frame: &StreamFrame<'_>) -> Result<(), NodeError> {
+        let mut payload = Vec::new();
+        frame.encode_payload(&mut payload);
+        let mut wire = Vec::with_capacity(payload.len() + 8);
+        let Seq(position) = self.buffer.received().seq;
+        redoubt_wire::frame::append_frame(&mut wire, frame.kind(), position, &payload)?;
+        self.receive(connection, wire)?;
+        Ok(())
+    }
+}
+
+/// Length of the whole mini-transactions in the first `limit` bytes, or of the first one if it is longer.
+fn whole_mtrs(bytes: &[u8], limit: usize) -> usize {
+    use redoubt_redo::mariadb::mtr::{MtrStep, next_mtr};
+    let mut at = 0;
+    while at < bytes.len() {
+        match next_mtr(bytes.get(at..).unwrap_or(&[])) {
+            Ok(MtrStep::Mtr { total_len_bytes, .. }) if at == 0 || at + total_len_bytes <= limit => {
+                at += total_len_bytes;
+            }
+            Ok(MtrStep::Mtr { .. }) => break,
+            // Not whole: the parser says what is wrong with it.
+            _ => return bytes.len().min(limit),
+        }
+    }
+    at
+}

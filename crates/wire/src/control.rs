@@ -1,0 +1,295 @@
+//! What the `redoubt` command asks a node: JSON in frames of [`KIND_JSON`], file contents in [`KIND_DATA`].
+//!
+//! One request at a time; each is answered by one [`Reply`], after the data frames it announces, if any.
+//! A file transfer is any number of data frames (u64 offset, bytes) ended by an empty data frame.
+
+use crate::error::WireError;
+use crate::reader::Reader;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// JSON request or reply.
+pub const KIND_JSON: u8 = 1;
+/// A piece of a file: u64 offset, bytes. Empty payload: the file is complete.
+pub const KIND_DATA: u8 = 2;
+/// Longest piece of a file in one data frame.
+pub const MAX_DATA_LEN_BYTES: usize = 1 << 20;
+
+/// What the command asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Create an empty volume.
+    VolumeCreate {
+        /// Its name.
+        volume: String,
+    },
+    /// Delete a volume and everything in it.
+    VolumeDelete {
+        /// Its name.
+        volume: String,
+        /// Delete even while a server is attached (the server is fenced).
+        force: bool,
+    },
+    /// State of all volumes.
+    Status,
+    /// Take the volume over: new generation, older servers are fenced.
+    Attach {
+        /// Its name.
+        volume: String,
+        /// Who attaches, for people (host, process id, datadir).
+        who: String,
+    },
+    /// Checksums of all plain files, after [`Request::Attach`] or while exporting.
+    PlainChecksums {
+        /// The volume.
+        volume: String,
+    },
+    /// Contents of a plain file.
+    Fetch {
+        /// The volume.
+        volume: String,
+        /// Relative path.
+        path: String,
+    },
+    /// Begin an export: the node applies everything and holds that state until [`Request::ExportEnd`].
+    ExportBegin {
+        /// The volume.
+        volume: String,
+    },
+    /// Contents of any file of the state held by [`Request::ExportBegin`]; InnoDB files as a server would have them.
+    ExportFile {
+        /// The volume.
+        volume: String,
+        /// Relative path.
+        path: String,
+    },
+    /// End the export.
+    ExportEnd {
+        /// The volume.
+        volume: String,
+    },
+    /// Begin an import into a new volume. The volume appears only when [`Request::ImportEnd`] succeeded.
+    ImportBegin {
+        /// Name of the new volume.
+        volume: String,
+        /// innodb_data_file_path of the source, in order: relative path, length in bytes.
+        system_files: Vec<(String, u64)>,
+    },
+    /// A directory of the source.
+    ImportDirectory {
+        /// Relative path.
+        path: String,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A file of the source; its contents follow as data frames (offsets must rise; gaps are zero).
+    ImportFile {
+        /// Relative path.
+        path: String,
+        /// Permission bits.
+        mode: u32,
+        /// Length in bytes.
+        len_bytes: u64,
+        /// Tablespace (pages) or plain file.
+        tablespace: bool,
+    },
+    /// The redo log: header and checkpoint blocks; the redo bytes from the checkpoint to the end follow as data
+    /// frames (offset counts from the checkpoint LSN).
+    ImportLog {
+        /// Size of ib_logfile0.
+        file_size_bytes: u64,
+        /// First 512 bytes.
+        header: Vec<u8>,
+        /// Used bytes of the two checkpoint blocks.
+        checkpoints: [Vec<u8>; 2],
+        /// LSN of the first redo byte that follows.
+        start_lsn: u64,
+    },
+    /// Make the imported volume durable and visible.
+    ImportEnd,
+}
+
+/// What the node answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// It cannot be done.
+    Failed {
+        /// The same request may succeed later.
+        retry: bool,
+        /// For people: what, where, what to do.
+        message: String,
+    },
+    /// To Status.
+    Status(NodeStatus),
+    /// To Attach and ExportBegin.
+    Attached(Attachment),
+    /// To PlainChecksums: path, CRC-32C of the contents.
+    PlainChecksums {
+        /// By path.
+        checksums: BTreeMap<String, u32>,
+    },
+    /// To Fetch and ExportFile: the data frames follow.
+    FileFollows {
+        /// Length of the whole file.
+        len_bytes: u64,
+    },
+}
+
+/// A volume as handed to a server, or held for an export.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Random id of the volume, also written into the data directory.
+    pub volume_id: String,
+    /// Generation to present in each Hello.
+    pub generation: u64,
+    /// The volume has no redo log yet: the server must be bootstrapped.
+    pub empty: bool,
+    /// LSN of the end of the stream.
+    pub end_lsn: u64,
+    /// Directories and files, parents first.
+    pub entries: Vec<Entry>,
+}
+
+/// A directory or file of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Relative path.
+    pub path: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length in bytes (0 for directories).
+    pub len_bytes: u64,
+}
+
+/// Kinds of [`Entry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// A directory.
+    Directory,
+    /// A plain file.
+    Plain,
+    /// InnoDB pages.
+    Tablespace,
+    /// ib_logfile0.
+    RedoLog,
+}
+
+/// State of a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Version of the node's package.
+    pub version: String,
+    /// Address it listens on.
+    pub listen: String,
+    /// Its data directory.
+    pub data_directory: String,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Its volumes, by name.
+    pub volumes: Vec<VolumeStatus>,
+}
+
+/// State of a volume. Byte counters count since the node started unless named otherwise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Name.
+    pub name: String,
+    /// Random id.
+    pub volume_id: String,
+    /// `ready`, `attached`, `waiting`, `stopped`, `recovering`, `exporting`.
+    pub state: String,
+    /// Why it waits or stopped.
+    pub reason: String,
+    /// Current generation.
+    pub generation: u64,
+    /// Who attached it last.
+    pub attached_by: String,
+    /// Received up to here.
+    pub w_lsn: u64,
+    /// Durable up to here.
+    pub d_lsn: u64,
+    /// Parsed up to here.
+    pub p_lsn: u64,
+    /// Applied and in the page store up to here.
+    pub a_lsn: u64,
+    /// The server's own checkpoint.
+    pub server_checkpoint_lsn: u64,
+    /// Bytes of the ring in use (W - A) and its size.
+    pub ring_used_bytes: u64,
+    /// Size of the ring.
+    pub ring_len_bytes: u64,
+    /// Which stage the ring waits for while it is full: `device`, `parser`, `apply`, or empty.
+    pub ring_waits_for: String,
+    /// Log index: pages with records, records (runs), tables.
+    pub index_pages: u64,
+    /// Record runs in the index.
+    pub index_runs: u64,
+    /// Tables in the index.
+    pub index_tables: u64,
+    /// Files known.
+    pub files: u64,
+    /// Everything counted by the node.
+    pub counters: BTreeMap<String, u64>,
+    /// Everything counted by the shim, as last reported.
+    pub server_counters: BTreeMap<String, u64>,
+}
+
+/// A JSON message as payload.
+///
+/// # Errors
+/// [`WireError::Invalid`] if it cannot be serialised: the caller's bug.
+pub fn encode_json<T: Serialize>(message: &T) -> Result<Vec<u8>, WireError> {
+    serde_json::to_vec(message).map_err(|error| json_error(&error))
+}
+
+/// A JSON message from a payload.
+///
+/// # Errors
+/// [`WireError::Invalid`] for anything that is not the expected message.
+pub fn decode_json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, WireError> {
+    serde_json::from_slice(payload).map_err(|error| json_error(&error))
+}
+
+fn json_error(error: &serde_json::Error) -> WireError {
+    WireError::Invalid { what: "control message", field: "json", why: error.to_string() }
+}
+
+/// Payload of a data frame.
+pub fn encode_data(offset_bytes: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + bytes.len());
+    out.extend_from_slice(&offset_bytes.to_le_bytes());
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// Decodes a data frame: offset and bytes, or `None` for the end of the file.
+///
+/// # Errors
+/// [`WireError::Truncated`] if the offset is cut.
+pub fn decode_data(payload: &[u8]) -> Result<Option<(u64, &[u8])>, WireError> {
+    if payload.is_empty() {
+        return Ok(None);
+    }
+    let mut reader = Reader::new("data frame", payload);
+    let offset_bytes = reader.u64("offset")?;
+    Ok(Some((offset_bytes, reader.rest())))
+}
+
+/// Is this a usable relative path (see the node's rules)?
+///
+/// # Errors
+/// [`WireError::Invalid`] saying why not.
+pub fn check_path(path: &[u8]) -> Result<(), WireError> {
+    crate::reader::check_path(path).map_err(|why| WireError::Invalid {
+        what: "control message",
+        field: "path",
+        why: why.to_owned(),
+    })
+}

@@ -1,0 +1,79 @@
+//! What can be wrong with bytes from the other side.
+
+/// A frame that must not be used. All of these are fatal for the connection, never for the volume:
+/// the sender keeps what was not acknowledged and sends it again on a new connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The first bytes of a connection are not ours.
+    #[error(
+        "the peer does not speak the Redoubt protocol (first bytes {found:02x?}); check that the address is a storage node's"
+    )]
+    BadMagic {
+        /// What was there.
+        found: [u8; 4],
+    },
+    /// The other side runs another version.
+    #[error(
+        "the peer speaks protocol version {found}, this side {expected}; install the same Redoubt version on both"
+    )]
+    Version {
+        /// The peer's version.
+        found: u16,
+        /// Ours.
+        expected: u16,
+    },
+    /// Checksum mismatch: damaged, replayed or reordered bytes.
+    #[error(
+        "frame of kind {kind} and {len_bytes} bytes at position {position}: checksum {found:08x}, expected {expected:08x}; bytes were damaged, repeated or left out on the way"
+    )]
+    Checksum {
+        /// Frame kind.
+        kind: u8,
+        /// Payload length.
+        len_bytes: u32,
+        /// Where the frame was expected to start.
+        position: u64,
+        /// Checksum in the frame.
+        found: u32,
+        /// Checksum of its bytes.
+        expected: u32,
+    },
+    /// A kind that does not belong here.
+    #[error("frame kind {kind} is not known on a {role} connection")]
+    UnknownKind {
+        /// Frame kind.
+        kind: u8,
+        /// Role of the connection.
+        role: &'static str,
+    },
+    /// Longer than the limit for this place.
+    #[error("{what} has {len_bytes} bytes, the limit is {limit_bytes}")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its length.
+        len_bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// The payload ends inside a field.
+    #[error("{what} ends after {len_bytes} bytes, inside field {field}")]
+    Truncated {
+        /// Which payload.
+        what: &'static str,
+        /// Its length.
+        len_bytes: usize,
+        /// The field that is cut.
+        field: &'static str,
+    },
+    /// A field has a value that is not allowed.
+    #[error("{what}: field {field} is invalid: {why}")]
+    Invalid {
+        /// Which payload.
+        what: &'static str,
+        /// The field.
+        field: &'static str,
+        /// Why it is refused.
+        why: String,
+    },
+}

@@ -1,0 +1,137 @@
+//! The frame: 8 bytes of header, then the payload.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind; bit 7 set: payload is compressed (u32 raw length, then an LZ4 block) |
+//! | 1 | 3 | payload length, little-endian |
+//! | 4 | 4 | CRC-32C, little-endian, of: position (u64 little-endian), bytes 0..4, payload |
+//!
+//! `position` is not transmitted. On a log connection it is the frame's [`crate::Seq`] for logged frames;
+//! on all others, and for unlogged frames, it counts frames of that direction from 0. So a frame that is
+//! replayed, left out or moved fails its checksum, at no cost in bytes.
+
+use crate::error::WireError;
+
+/// Bytes before the payload.
+pub const HEADER_LEN_BYTES: usize = 8;
+/// Longest payload.
+pub const MAX_PAYLOAD_LEN_BYTES: usize = (1 << 24) - 1;
+/// Bit of the kind that says the payload is compressed.
+pub const COMPRESSED: u8 = 0x80;
+
+/// A decoded header. Nothing about it is trusted before [`FrameHeader::check`] has seen the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Kind with the compression bit removed.
+    pub kind: u8,
+    /// The payload is compressed.
+    pub compressed: bool,
+    /// Payload length in bytes.
+    pub len_bytes: u32,
+    /// Checksum as transmitted.
+    pub crc: u32,
+}
+
+impl FrameHeader {
+    /// Decodes the 8 header bytes.
+    pub fn decode(bytes: &[u8; HEADER_LEN_BYTES]) -> Self {
+        let [kind, l0, l1, l2, c0, c1, c2, c3] = *bytes;
+        Self {
+            kind: kind & !COMPRESSED,
+            compressed: kind & COMPRESSED != 0,
+            len_bytes: u32::from_le_bytes([l0, l1, l2, 0]),
+            crc: u32::from_le_bytes([c0, c1, c2, c3]),
+        }
+    }
+
+    /// Header and payload, in bytes.
+    pub fn total_len_bytes(&self) -> u64 {
+        HEADER_LEN_BYTES as u64 + u64::from(self.len_bytes)
+    }
+
+    /// Checks the checksum of a frame expected at `position`.
+    pub fn check(&self, position: u64, payload: &[u8]) -> Result<(), WireError> {
+        let kind = self.kind | if self.compressed { COMPRESSED } else { 0 };
+        let expected = checksum(position, kind, payload);
+        if payload.len() as u64 == u64::from(self.len_bytes) && expected == self.crc {
+            return Ok(());
+        }
+        Err(WireError::Checksum {
+            kind: self.kind,
+            len_bytes: self.len_bytes,
+            position,
+            found: self.crc,
+            expected,
+        })
+    }
+}
+
+fn checksum(position: u64, kind: u8, payload: &[u8]) -> u32 {
+    let [l0, l1, l2, _] = (payload.len() as u32).to_le_bytes();
+    let mut head = [0u8; 12];
+    head[..8].copy_from_slice(&position.to_le_bytes());
+    head[8..].copy_from_slice(&[kind, l0, l1, l2]);
+    crc32c::crc32c_append(crc32c::crc32c(&head), payload)
+}
+
+/// The header for a payload at `position`. `kind` may carry [`COMPRESSED`].
+///
+/// # Errors
+/// [`WireError::TooLong`] if the payload is over [`MAX_PAYLOAD_LEN_BYTES`]: the caller's bug.
+pub fn encode_header(kind: u8, position: u64, payload: &[u8]) -> Result<[u8; HEADER_LEN_BYTES], WireError> {
+    if payload.len() > MAX_PAYLOAD_LEN_BYTES {
+        return Err(WireError::TooLong {
+            what: "frame payload",
+            len_bytes: payload.len() as u64,
+            limit_bytes: MAX_PAYLOAD_LEN_BYTES as u64,
+        });
+    }
+    let [l0, l1, l2, _] = (payload.len() as u32).to_le_bytes();
+    let [c0, c1, c2, c3] = checksum(position, kind, payload).to_le_bytes();
+    Ok([kind, l0, l1, l2, c0, c1, c2, c3])
+}
+
+/// Appends a whole frame to `out`.
+///
+/// # Errors
+/// As [`encode_header`].
+pub fn append_frame(out: &mut Vec<u8>, kind: u8, position: u64, payload: &[u8]) -> Result<(), WireError> {
+    let header = encode_header(kind, position, payload)?;
+    out.extend_from_slice(&header);
+    out.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Compresses a payload: u32 raw length, LZ4 block. `None` if that would not be smaller.
+pub fn compress(payload: &[u8]) -> Option<Vec<u8>> {
+    let packed = lz4_flex::block::compress_prepend_size(payload);
+    (packed.len() < payload.len()).then_some(packed)
+}
+
+/// Undoes [`compress`].
+///
+/// # Errors
+/// [`WireError::Invalid`] for a damaged block or a raw length over the payload limit.
+pub fn decompress(payload: &[u8]) -> Result<Vec<u8>, WireError> {
+    let raw_len =
+        payload.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(WireError::Truncated {
+            what: "compressed payload",
+            len_bytes: payload.len(),
+            field: "raw length",
+        })?;
+    if raw_len as usize > MAX_PAYLOAD_LEN_BYTES {
+        return Err(WireError::TooLong {
+            what: "decompressed payload",
+            len_bytes: u64::from(raw_len),
+            limit_bytes: MAX_PAYLOAD_LEN_BYTES as u64,
+        });
+    }
+    lz4_flex::block::decompress_size_prepended(payload).map_err(|error| WireError::Invalid {
+        what: "compressed payload",
+        field: "block",
+        why: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

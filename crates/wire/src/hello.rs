@@ -1,0 +1,211 @@
+//! The first bytes of a connection, in both directions.
+//!
+//! Hello (client): magic `RDBT`, protocol version u16, role u8, flags u8, generation u64, session u64,
+//! resume Seq u64, volume name (u16 length, bytes). Length of the whole in front as u32.
+//! Welcome (node): magic, protocol version u16, status u8, flags u8, Seq u64, LSN u64, message (u16 length, bytes);
+//! length in front as u32.
+//!
+//! All numbers little-endian. Lengths over [`MAX_LEN_BYTES`] are refused before anything is read.
+
+use crate::error::WireError;
+use crate::reader::Reader;
+use crate::{PROTOCOL_VERSION, Seq};
+use redoubt_redo::Lsn;
+
+const MAGIC: [u8; 4] = *b"RDBT";
+/// Longest Hello or Welcome after the length field.
+pub const MAX_LEN_BYTES: usize = 4096;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The ordered stream of one server.
+    Log,
+    /// Page reads of one server.
+    Page,
+    /// The `redoubt` command.
+    Control,
+}
+
+/// Sent by the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// What the connection is for.
+    pub role: Role,
+    /// The client can send and receive compressed payloads.
+    pub compression: bool,
+    /// Generation of the attachment (0 on control connections).
+    pub generation: u64,
+    /// Random number of the server process; a new one starts a new session of the same generation.
+    pub session: u64,
+    /// Log role: the client holds every logged frame from this Seq on (its oldest unacknowledged byte).
+    pub resume: Seq,
+    /// Volume name (empty on control connections).
+    pub volume: String,
+}
+
+/// The node's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Accepted, or why not.
+    pub status: Status,
+    /// Compressed payloads may be used.
+    pub compression: bool,
+    /// Log role: the Seq the node expects next.
+    pub next_seq: Seq,
+    /// Log role: the LSN the next redo byte has.
+    pub next_lsn: Lsn,
+    /// For people: why the connection is refused.
+    pub message: String,
+}
+
+/// Outcome of a Hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Go on.
+    Accepted,
+    /// Another server took the volume over: the client must stop for good.
+    Fenced,
+    /// The request can never succeed (no such volume, wrong version, volume stopped).
+    Refused,
+    /// Not now (node starting up, volume recovering): try again.
+    TryLater,
+}
+
+impl Hello {
+    /// All bytes, length included.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        out.push(match self.role {
+            Role::Log => 1,
+            Role::Page => 2,
+            Role::Control => 3,
+        });
+        out.push(u8::from(self.compression));
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&self.session.to_le_bytes());
+        out.extend_from_slice(&self.resume.0.to_le_bytes());
+        put_text(&mut out, &self.volume);
+        put_len(&mut out);
+        out
+    }
+
+    /// Decodes what follows the length field.
+    ///
+    /// # Errors
+    /// Any [`WireError`]; the connection must be closed.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new("hello", bytes);
+        check_head(&mut reader)?;
+        let role = match reader.u8("role")? {
+            1 => Role::Log,
+            2 => Role::Page,
+            3 => Role::Control,
+            other => return Err(invalid("hello", "role", other)),
+        };
+        let hello = Self {
+            role,
+            compression: reader.u8("flags")? & 1 != 0,
+            generation: reader.u64("generation")?,
+            session: reader.u64("session")?,
+            resume: Seq(reader.u64("resume")?),
+            volume: text(&mut reader, "volume")?,
+        };
+        reader.finish()?;
+        Ok(hello)
+    }
+}
+
+impl Welcome {
+    /// All bytes, length included.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        out.push(match self.status {
+            Status::Accepted => 0,
+            Status::Fenced => 1,
+            Status::Refused => 2,
+            Status::TryLater => 3,
+        });
+        out.push(u8::from(self.compression));
+        out.extend_from_slice(&self.next_seq.0.to_le_bytes());
+        out.extend_from_slice(&self.next_lsn.0.to_le_bytes());
+        put_text(&mut out, &self.message);
+        put_len(&mut out);
+        out
+    }
+
+    /// Decodes what follows the length field.
+    ///
+    /// # Errors
+    /// Any [`WireError`]; the connection must be closed.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new("welcome", bytes);
+        check_head(&mut reader)?;
+        let status = match reader.u8("status")? {
+            0 => Status::Accepted,
+            1 => Status::Fenced,
+            2 => Status::Refused,
+            3 => Status::TryLater,
+            other => return Err(invalid("welcome", "status", other)),
+        };
+        let welcome = Self {
+            status,
+            compression: reader.u8("flags")? & 1 != 0,
+            next_seq: Seq(reader.u64("next seq")?),
+            next_lsn: Lsn(reader.u64("next lsn")?),
+            message: text(&mut reader, "message")?,
+        };
+        reader.finish()?;
+        Ok(welcome)
+    }
+}
+
+/// Length that follows, checked against [`MAX_LEN_BYTES`].
+///
+/// # Errors
+/// [`WireError::TooLong`], which is also what a peer of another protocol looks like.
+pub fn decode_len(bytes: [u8; 4]) -> Result<usize, WireError> {
+    let len_bytes = u32::from_le_bytes(bytes) as usize;
+    if len_bytes > MAX_LEN_BYTES {
+        return Err(WireError::BadMagic { found: bytes });
+    }
+    Ok(len_bytes)
+}
+
+fn check_head(reader: &mut Reader<'_>) -> Result<(), WireError> {
+    let magic = reader.bytes(4, "magic")?;
+    if magic != MAGIC {
+        let mut found = [0; 4];
+        found.copy_from_slice(magic);
+        return Err(WireError::BadMagic { found });
+    }
+    let found = reader.u16("version")?;
+    if found != PROTOCOL_VERSION {
+        return Err(WireError::Version { found, expected: PROTOCOL_VERSION });
+    }
+    Ok(())
+}
+
+fn invalid(what: &'static str, field: &'static str, value: u8) -> WireError {
+    WireError::Invalid { what, field, why: format!("value {value} is not known") }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let bytes = &text.as_bytes()[..text.len().min(MAX_LEN_BYTES / 2)];
+    out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn text(reader: &mut Reader<'_>, field: &'static str) -> Result<String, WireError> {
+    let len_bytes = reader.u16(field)? as usize;
+    Ok(String::from_utf8_lossy(reader.bytes(len_bytes, field)?).into_owned())
+}
+
+fn put_len(out: &mut [u8]) {
+    let len_bytes = (out.len() - 4) as u32;
+    out[..4].copy_from_slice(&len_bytes.to_le_bytes());
+}

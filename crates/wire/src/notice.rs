@@ -1,0 +1,78 @@
+//! Frames of the log connection, node to shim. Their checksum position counts them from 0.
+
+use crate::error::WireError;
+use crate::reader::Reader;
+use redoubt_logdev::Seq;
+use redoubt_redo::Lsn;
+
+/// What the node tells the shim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Every logged frame before this Seq is durable.
+    Durable(Seq),
+    /// Another server attached the volume with this generation: stop for good.
+    Fenced {
+        /// The newer generation.
+        generation: u64,
+    },
+    /// The volume stopped (mismatch, failed device): stop for good.
+    Stopped {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Nothing becomes durable for now (for example the node's disk is full); it goes on by itself.
+    Waiting {
+        /// Why, for people. Empty: the wait is over.
+        reason: String,
+    },
+    /// A verified page differs: send its image on a page connection if you still hold it.
+    NeedImage {
+        /// Tablespace file.
+        path: Vec<u8>,
+        /// Page number inside that file.
+        page_no: u32,
+        /// LSN of the dropped write.
+        lsn: Lsn,
+    },
+}
+
+impl Notice {
+    /// Kind and payload.
+    pub fn encode(&self) -> (u8, Vec<u8>) {
+        match self {
+            Self::Durable(seq) => (1, seq.0.to_le_bytes().to_vec()),
+            Self::Fenced { generation } => (2, generation.to_le_bytes().to_vec()),
+            Self::Stopped { reason } => (3, reason.as_bytes().to_vec()),
+            Self::Waiting { reason } => (4, reason.as_bytes().to_vec()),
+            Self::NeedImage { path, page_no, lsn } => {
+                let mut out = Vec::new();
+                crate::reader::put_path(&mut out, path);
+                out.extend_from_slice(&page_no.to_le_bytes());
+                out.extend_from_slice(&lsn.0.to_le_bytes());
+                (5, out)
+            }
+        }
+    }
+
+    /// Decodes a payload.
+    ///
+    /// # Errors
+    /// Any [`WireError`]; the connection must be closed.
+    pub fn decode(kind: u8, payload: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new("notice", payload);
+        let notice = match kind {
+            1 => Self::Durable(Seq(reader.u64("seq")?)),
+            2 => Self::Fenced { generation: reader.u64("generation")? },
+            3 => return Ok(Self::Stopped { reason: String::from_utf8_lossy(payload).into_owned() }),
+            4 => return Ok(Self::Waiting { reason: String::from_utf8_lossy(payload).into_owned() }),
+            5 => Self::NeedImage {
+                path: reader.path("path")?.to_vec(),
+                page_no: reader.u32("page number")?,
+                lsn: Lsn(reader.u64("lsn")?),
+            },
+            _ => return Err(WireError::UnknownKind { kind, role: "log" }),
+        };
+        reader.finish()?;
+        Ok(notice)
+    }
+}

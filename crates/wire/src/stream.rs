@@ -1,0 +1,420 @@
+//! Frames of the ordered stream, shim to node.
+//!
+//! *Logged* frames are stored by the node and advance [`crate::Seq`] by header plus payload. The position in
+//! their checksum is their Seq. *Unlogged* frames (kind >= 0x40) advance nothing and are never sent again;
+//! the position in their checksum is the Seq of the next logged frame.
+//!
+//! Redo carries no LSN: the stream is contiguous, and both sides know where it stands ([`crate::hello::Welcome`]).
+//! Paths are relative to the data directory, normalised, without a leading `./`.
+
+use crate::error::WireError;
+use crate::reader::{Reader, put_path};
+use redoubt_redo::{Lsn, SpaceId};
+
+/// Used bytes of the log file header.
+pub const LOG_HEADER_LEN_BYTES: usize = 512;
+/// Used bytes of a checkpoint block.
+pub const CHECKPOINT_LEN_BYTES: usize = 64;
+
+const KIND_REDO: u8 = 1;
+const KIND_LOG_FILE: u8 = 2;
+const KIND_CHECKPOINT: u8 = 3;
+const KIND_IMAGE: u8 = 4;
+const KIND_CREATE: u8 = 5;
+const KIND_WRITE: u8 = 6;
+const KIND_SET_LEN: u8 = 7;
+const KIND_RENAME: u8 = 8;
+const KIND_UNLINK: u8 = 9;
+const KIND_MKDIR: u8 = 10;
+const KIND_RMDIR: u8 = 11;
+const KIND_BIND_SPACE: u8 = 12;
+const KIND_SYSTEM_FILES: u8 = 13;
+const KIND_VERIFY: u8 = 0x40;
+const KIND_COUNTERS: u8 = 0x41;
+
+/// First kind that is not logged.
+pub const FIRST_UNLOGGED_KIND: u8 = 0x40;
+
+/// What a file of the data directory is to Redoubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// InnoDB pages; the node has them, the server's side has a sparse stub of the same length.
+    Tablespace,
+    /// Anything else; a real local file whose changes are replicated.
+    Plain,
+}
+
+/// A frame of the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamFrame<'a> {
+    /// Whole mini-transactions, from the next LSN on.
+    Redo(&'a [u8]),
+    /// The redo log file now has this size, header and checkpoints (start, or a finished resize).
+    LogFile {
+        /// Size of ib_logfile0 in bytes.
+        file_size_bytes: u64,
+        /// First 512 bytes of the file.
+        header: &'a [u8; LOG_HEADER_LEN_BYTES],
+        /// The two checkpoint blocks' used bytes.
+        checkpoints: [&'a [u8; CHECKPOINT_LEN_BYTES]; 2],
+        /// LSN of the next redo byte, only for the first LogFile of a volume; else equal to the stream's.
+        next_lsn: Lsn,
+    },
+    /// A checkpoint block was written.
+    Checkpoint {
+        /// 0: at file offset 4096, 1: at 8192.
+        slot: u8,
+        /// Its used bytes.
+        block: &'a [u8; CHECKPOINT_LEN_BYTES],
+    },
+    /// A page write that redo does not explain.
+    Image {
+        /// Tablespace file.
+        path: &'a [u8],
+        /// Page number inside that file.
+        page_no: u32,
+        /// The page as written by the server.
+        page: &'a [u8],
+    },
+    /// A file was created (or emptied by O_TRUNC, if it exists).
+    Create {
+        /// The file.
+        path: &'a [u8],
+        /// What it is.
+        kind: FileKind,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Bytes written to a plain file.
+    Write {
+        /// The file.
+        path: &'a [u8],
+        /// Where.
+        offset_bytes: u64,
+        /// What.
+        data: &'a [u8],
+    },
+    /// The file has this length now (tablespaces and plain files).
+    SetLen {
+        /// The file.
+        path: &'a [u8],
+        /// New length.
+        len_bytes: u64,
+    },
+    /// A file or directory was renamed; an existing target is replaced.
+    Rename {
+        /// Old path.
+        from: &'a [u8],
+        /// New path.
+        to: &'a [u8],
+    },
+    /// A file was unlinked.
+    Unlink {
+        /// The file.
+        path: &'a [u8],
+    },
+    /// A directory was created.
+    Mkdir {
+        /// The directory.
+        path: &'a [u8],
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A directory was removed.
+    Rmdir {
+        /// The directory.
+        path: &'a [u8],
+    },
+    /// The server was seen to write pages of `space` to this file (undo tablespaces carry no FILE_ records).
+    BindSpace {
+        /// The file.
+        path: &'a [u8],
+        /// The tablespace whose pages it holds.
+        space: SpaceId,
+    },
+    /// The files of the system tablespace, in order, with the fixed length of each but the last (0 there).
+    SystemFiles(Vec<SystemFile>),
+    /// Not logged: a page write was dropped; compare with your page at this point of the stream.
+    Verify(Verify<'a>),
+    /// Not logged: the shim's counters, as pairs (counter id, value); see [`Counter`].
+    Counters(Vec<(u8, u64)>),
+}
+
+/// A file of the system tablespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemFile {
+    /// Relative path.
+    pub path: Vec<u8>,
+    /// Fixed length in bytes; 0 for the last, growing file.
+    pub len_bytes: u64,
+}
+
+/// What is compared for a dropped page write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verify<'a> {
+    /// Tablespace file.
+    pub path: &'a [u8],
+    /// Page number inside that file.
+    pub page_no: u32,
+    /// FIL_PAGE_LSN of the dropped page.
+    pub lsn: Lsn,
+    /// `redoubt_page::digest` of the dropped page.
+    pub digest: u32,
+}
+
+/// Ids of the shim's counters. All count bytes unless named otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Counter {
+    /// Redo bytes the server produced (each counted once).
+    RedoBytes = 1,
+    /// Bytes the server wrote to the redo log file (with rewritten blocks).
+    LogWrittenBytes = 2,
+    /// Bytes sent to the node on all connections.
+    SentBytes = 3,
+    /// Bytes received from the node on all connections.
+    ReceivedBytes = 4,
+    /// Page writes dropped because redo explains them.
+    PageBytesDropped = 5,
+    /// Number of those pages.
+    PagesDropped = 6,
+    /// Doublewrite area writes dropped.
+    DoublewriteBytesDropped = 7,
+    /// Page writes shipped as images.
+    ImageBytes = 8,
+    /// Plain file bytes shipped.
+    PlainBytes = 9,
+    /// Page bytes read from the node.
+    PageBytesRead = 10,
+    /// Page reads sent to the node.
+    PageReads = 11,
+    /// Durability waits (fdatasync calls answered).
+    DurabilityWaits = 12,
+    /// Microseconds spent in them.
+    DurabilityWaitMicros = 13,
+    /// Verify frames sent.
+    VerifySent = 14,
+    /// Dropped all-zero page writes (scrubbing of freed pages), pages.
+    ScrubPagesDropped = 15,
+    /// Reconnections to the node.
+    Reconnects = 16,
+}
+
+impl StreamFrame<'_> {
+    /// Kind byte of this frame.
+    pub fn kind(&self) -> u8 {
+        match self {
+            Self::Redo(_) => KIND_REDO,
+            Self::LogFile { .. } => KIND_LOG_FILE,
+            Self::Checkpoint { .. } => KIND_CHECKPOINT,
+            Self::Image { .. } => KIND_IMAGE,
+            Self::Create { .. } => KIND_CREATE,
+            Self::Write { .. } => KIND_WRITE,
+            Self::SetLen { .. } => KIND_SET_LEN,
+            Self::Rename { .. } => KIND_RENAME,
+            Self::Unlink { .. } => KIND_UNLINK,
+            Self::Mkdir { .. } => KIND_MKDIR,
+            Self::Rmdir { .. } => KIND_RMDIR,
+            Self::BindSpace { .. } => KIND_BIND_SPACE,
+            Self::SystemFiles(_) => KIND_SYSTEM_FILES,
+            Self::Verify(_) => KIND_VERIFY,
+            Self::Counters(_) => KIND_COUNTERS,
+        }
+    }
+
+    /// The frame is stored by the node and advances its Seq.
+    pub fn is_logged(&self) -> bool {
+        self.kind() < FIRST_UNLOGGED_KIND
+    }
+
+    /// Appends the payload to `out`.
+    pub fn encode_payload(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Redo(bytes) => out.extend_from_slice(bytes),
+            Self::LogFile { file_size_bytes, header, checkpoints, next_lsn } => {
+                out.extend_from_slice(&file_size_bytes.to_le_bytes());
+                out.extend_from_slice(&next_lsn.0.to_le_bytes());
+                out.extend_from_slice(*header);
+                out.extend_from_slice(checkpoints[0]);
+                out.extend_from_slice(checkpoints[1]);
+            }
+            Self::Checkpoint { slot, block } => {
+                out.push(*slot);
+                out.extend_from_slice(*block);
+            }
+            Self::Image { path, page_no, page } => {
+                put_path(out, path);
+                out.extend_from_slice(&page_no.to_le_bytes());
+                out.extend_from_slice(page);
+            }
+            Self::Create { path, kind, mode } => {
+                put_path(out, path);
+                out.push(match kind {
+                    FileKind::Tablespace => 1,
+                    FileKind::Plain => 2,
+                });
+                out.extend_from_slice(&mode.to_le_bytes());
+            }
+            Self::Write { path, offset_bytes, data } => {
+                put_path(out, path);
+                out.extend_from_slice(&offset_bytes.to_le_bytes());
+                out.extend_from_slice(data);
+            }
+            Self::SetLen { path, len_bytes } => {
+                put_path(out, path);
+                out.extend_from_slice(&len_bytes.to_le_bytes());
+            }
+            Self::Rename { from, to } => {
+                put_path(out, from);
+                put_path(out, to);
+            }
+            Self::Unlink { path } | Self::Rmdir { path } => put_path(out, path),
+            Self::Mkdir { path, mode } => {
+                put_path(out, path);
+                out.extend_from_slice(&mode.to_le_bytes());
+            }
+            Self::BindSpace { path, space } => {
+                put_path(out, path);
+                out.extend_from_slice(&space.0.to_le_bytes());
+            }
+            Self::SystemFiles(files) => {
+                for file in files {
+                    put_path(out, &file.path);
+                    out.extend_from_slice(&file.len_bytes.to_le_bytes());
+                }
+            }
+            Self::Verify(verify) => {
+                put_path(out, verify.path);
+                out.extend_from_slice(&verify.page_no.to_le_bytes());
+                out.extend_from_slice(&verify.lsn.0.to_le_bytes());
+                out.extend_from_slice(&verify.digest.to_le_bytes());
+            }
+            Self::Counters(pairs) => {
+                for (id, value) in pairs {
+                    out.push(*id);
+                    out.extend_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// Decodes a payload (already decompressed) of `kind`.
+///
+/// # Errors
+/// Any [`WireError`]: the sender is broken or hostile; nothing of the frame may be used.
+pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
+    let mut reader = Reader::new(kind_name(kind), payload);
+    let frame = match kind {
+        KIND_REDO => return Ok(StreamFrame::Redo(payload)),
+        KIND_LOG_FILE => {
+            let file_size_bytes = reader.u64("file size")?;
+            let next_lsn = Lsn(reader.u64("next lsn")?);
+            let header = fixed(&mut reader, "header")?;
+            let checkpoints = [fixed(&mut reader, "checkpoint 1")?, fixed(&mut reader, "checkpoint 2")?];
+            StreamFrame::LogFile { file_size_bytes, header, checkpoints, next_lsn }
+        }
+        KIND_CHECKPOINT => {
+            let slot = reader.u8("slot")?;
+            if slot > 1 {
+                return Err(invalid(kind, "slot", format!("{slot} is not 0 or 1")));
+            }
+            StreamFrame::Checkpoint { slot, block: fixed(&mut reader, "block")? }
+        }
+        KIND_IMAGE => {
+            let path = reader.path("path")?;
+            let page_no = reader.u32("page number")?;
+            return Ok(StreamFrame::Image { path, page_no, page: reader.rest() });
+        }
+        KIND_CREATE => StreamFrame::Create {
+            path: reader.path("path")?,
+            kind: match reader.u8("file kind")? {
+                1 => FileKind::Tablespace,
+                2 => FileKind::Plain,
+                other => return Err(invalid(kind, "file kind", format!("{other} is not known"))),
+            },
+            mode: reader.u32("mode")?,
+        },
+        KIND_WRITE => {
+            let path = reader.path("path")?;
+            let offset_bytes = reader.u64("offset")?;
+            return Ok(StreamFrame::Write { path, offset_bytes, data: reader.rest() });
+        }
+        KIND_SET_LEN => StreamFrame::SetLen { path: reader.path("path")?, len_bytes: reader.u64("length")? },
+        KIND_RENAME => StreamFrame::Rename { from: reader.path("from")?, to: reader.path("to")? },
+        KIND_UNLINK => StreamFrame::Unlink { path: reader.path("path")? },
+        KIND_MKDIR => StreamFrame::Mkdir { path: reader.path("path")?, mode: reader.u32("mode")? },
+        KIND_RMDIR => StreamFrame::Rmdir { path: reader.path("path")? },
+        KIND_BIND_SPACE => {
+            StreamFrame::BindSpace { path: reader.path("path")?, space: SpaceId(reader.u32("space")?) }
+        }
+        KIND_SYSTEM_FILES => return system_files(payload),
+        KIND_VERIFY => StreamFrame::Verify(Verify {
+            path: reader.path("path")?,
+            page_no: reader.u32("page number")?,
+            lsn: Lsn(reader.u64("lsn")?),
+            digest: reader.u32("digest")?,
+        }),
+        KIND_COUNTERS => return counters(payload),
+        _ => return Err(WireError::UnknownKind { kind, role: "log" }),
+    };
+    reader.finish()?;
+    Ok(frame)
+}
+
+fn system_files(payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
+    let mut files = Vec::new();
+    let mut rest = payload;
+    while !rest.is_empty() {
+        let mut reader = Reader::new("system files", rest);
+        let path = reader.path("path")?.to_vec();
+        let len_bytes = reader.u64("length")?;
+        files.push(SystemFile { path, len_bytes });
+        rest = reader.rest();
+    }
+    Ok(StreamFrame::SystemFiles(files))
+}
+
+fn counters(payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
+    let mut pairs = Vec::new();
+    let mut rest = payload;
+    while !rest.is_empty() {
+        let mut reader = Reader::new("counters", rest);
+        pairs.push((reader.u8("id")?, reader.u64("value")?));
+        rest = reader.rest();
+    }
+    Ok(StreamFrame::Counters(pairs))
+}
+
+fn fixed<'a, const N: usize>(reader: &mut Reader<'a>, field: &'static str) -> Result<&'a [u8; N], WireError> {
+    let bytes = reader.bytes(N, field)?;
+    bytes.first_chunk().ok_or(WireError::Truncated { what: "fixed field", len_bytes: bytes.len(), field })
+}
+
+fn invalid(kind: u8, field: &'static str, why: String) -> WireError {
+    WireError::Invalid { what: kind_name(kind), field, why }
+}
+
+fn kind_name(kind: u8) -> &'static str {
+    match kind {
+        KIND_REDO => "redo",
+        KIND_LOG_FILE => "log file",
+        KIND_CHECKPOINT => "checkpoint",
+        KIND_IMAGE => "image",
+        KIND_CREATE => "create",
+        KIND_WRITE => "write",
+        KIND_SET_LEN => "set length",
+        KIND_RENAME => "rename",
+        KIND_UNLINK => "unlink",
+        KIND_MKDIR => "mkdir",
+        KIND_RMDIR => "rmdir",
+        KIND_BIND_SPACE => "bind space",
+        KIND_SYSTEM_FILES => "system files",
+        KIND_VERIFY => "verify",
+        KIND_COUNTERS => "counters",
+        _ => "unknown frame",
+    }
+}
+
+#[cfg(test)]
+mod tests;
