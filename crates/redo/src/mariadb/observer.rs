@@ -19,6 +19,10 @@ use crate::types::Lsn;
 /// How far before `next_lsn` a write may start. The server starts at the beginning of the block that holds
 /// `next_lsn`; its blocks have at most 4096 bytes.
 const REWRITE_MAX_BYTES: u64 = 65_536;
+/// A write of one block goes out of the buffer that the server keeps filling: other threads may be appending
+/// behind the redo that the write is about, so its tail may hold half-copied mini-transactions. They are
+/// written again, whole, with the same block. Longer writes go out of a buffer nobody touches any more.
+const BLOCK_MAX_BYTES: usize = 4096;
 
 /// Which checkpoint block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +217,7 @@ impl LogObserver {
         if ahead > 0 && ahead <= self.pending.len() as u64 {
             self.pending.truncate(ahead as usize);
             self.pending.extend_from_slice(buf);
-            return self.take_pending(visitor);
+            return self.take_pending(buf.len() <= BLOCK_MAX_BYTES, visitor);
         }
         let known_bytes = if ahead == 0 { 0 } else { capacity - ahead };
         let lowest_lsn = self.geometry.first_lsn().0 + known_bytes;
@@ -222,7 +226,9 @@ impl LogObserver {
             return Err(ObserveError::Gap { offset, len_bytes, next_lsn, expected_offset });
         }
         match buf.get(known_bytes as usize..) {
-            Some(fresh) if !fresh.is_empty() => self.take_fresh(fresh, visitor),
+            Some(fresh) if !fresh.is_empty() => {
+                self.take_fresh(fresh, buf.len() <= BLOCK_MAX_BYTES, visitor)
+            }
             _ => Ok(NewRedo { start_lsn: self.next_lsn, end_lsn: self.next_lsn, bytes: &[] }),
         }
     }
@@ -231,11 +237,12 @@ impl LogObserver {
     fn take_fresh<'s>(
         &'s mut self,
         fresh: &'s [u8],
+        is_live_block: bool,
         visitor: &mut impl MtrVisitor,
     ) -> Result<NewRedo<'s>, ObserveError> {
         self.pending.clear();
         let start_lsn = self.next_lsn;
-        let (final_len, unfinished) = self.walk(fresh, visitor)?;
+        let (final_len, unfinished) = self.walk(fresh, is_live_block, visitor)?;
         let (bytes, rest) = fresh.split_at_checked(final_len).unwrap_or((fresh, &[]));
         if unfinished {
             self.pending.extend_from_slice(rest);
@@ -245,9 +252,13 @@ impl LogObserver {
     }
 
     /// The bytes from `next_lsn` on are those in `pending`.
-    fn take_pending(&mut self, visitor: &mut impl MtrVisitor) -> Result<NewRedo<'_>, ObserveError> {
+    fn take_pending(
+        &mut self,
+        is_live_block: bool,
+        visitor: &mut impl MtrVisitor,
+    ) -> Result<NewRedo<'_>, ObserveError> {
         let start_lsn = self.next_lsn;
-        let (final_len, unfinished) = self.walk(&self.pending, visitor)?;
+        let (final_len, unfinished) = self.walk(&self.pending, is_live_block, visitor)?;
         if !unfinished {
             self.pending.truncate(final_len);
         }
@@ -257,12 +268,27 @@ impl LogObserver {
         Ok(NewRedo { start_lsn, end_lsn: self.next_lsn, bytes })
     }
 
-    /// How many bytes are final, and whether a mini-transaction that is not complete follows them.
-    fn walk(&self, bytes: &[u8], visitor: &mut impl MtrVisitor) -> Result<(usize, bool), ObserveError> {
-        let walked = walk_mtrs(bytes, self.next_lsn, SequenceRule::Geometry(&self.geometry), visitor)?;
+    /// How many bytes are final, and whether a mini-transaction that is not complete follows them. The tail of
+    /// a live block may be anything; should it ever be redo that the server means, the next write leaves a gap,
+    /// which is an error.
+    fn walk(
+        &self,
+        bytes: &[u8],
+        is_live_block: bool,
+        visitor: &mut impl MtrVisitor,
+    ) -> Result<(usize, bool), ObserveError> {
+        let rule = SequenceRule::Geometry(&self.geometry);
+        let walked = match walk_mtrs(bytes, self.next_lsn, rule, visitor) {
+            Ok(walked) => walked,
+            Err(error) if is_live_block => {
+                return Ok(((error.mtr_lsn.0 - self.next_lsn.0) as usize, false));
+            }
+            Err(error) => return Err(error.into()),
+        };
         match walked.stop {
             WalkStop::AllConsumed | WalkStop::EndOfLog => Ok((walked.len_bytes, false)),
             WalkStop::Incomplete => Ok((walked.len_bytes, true)),
+            WalkStop::WrongSequenceBit if is_live_block => Ok((walked.len_bytes, false)),
             WalkStop::WrongSequenceBit => Err(ObserveError::SequenceBit {
                 lsn: walked.end_lsn,
                 first_lsn: self.geometry.first_lsn(),

@@ -226,3 +226,33 @@ fn random_writes_never_panic() {
         }
     }
 }
+
+/// Other threads append to a block while it is written: its tail holds half-copied mini-transactions.
+#[test]
+fn the_tail_of_a_live_block_is_not_believed() {
+    let mut rng = fastrand::Rng::with_seed(11);
+    let mut log = ServerLog::new(12_288, 256 * 1024, 4096);
+    let mut observer = LogObserver::new(geometry(&log), Lsn(12_288));
+    let (mut sent, mut expected, mut torn) = (Sent::default(), Vec::new(), 0);
+    while log.lsn < 12_288 + 5 * log.capacity {
+        let (mut writes, stream) = log.append(&[random_mtr(&mut rng).records]);
+        expected.extend(stream);
+        let used = ((log.lsn - 12_288) % 4096) as usize;
+        if let [write] = &mut writes[..]
+            && write.bytes.len() == 4096
+            && used > 0
+        {
+            let mut tail = random_mtr(&mut rng).records;
+            tail.extend([rng.u8(0..2), rng.u8(..), rng.u8(..), rng.u8(..), rng.u8(..)]);
+            tail.resize_with(4096, || rng.u8(..));
+            write.bytes[used..].copy_from_slice(&tail[..4096 - used]);
+            torn += 1;
+        }
+        for write in &writes {
+            sent.feed(&mut observer, write).unwrap();
+        }
+        assert_eq!(observer.next_lsn(), Lsn(log.lsn));
+    }
+    assert!(torn > 100, "{torn}");
+    assert_eq!(sent.stream, expected);
+}
