@@ -12,7 +12,7 @@
 //! acknowledged to the server without being stored.
 
 use super::log_file::{CHECKPOINT_OFFSETS, Checkpoint, DATA_OFFSET, LogGeometry};
-use super::mtr::{MtrVisitor, SequenceRule, WalkStop, walk_mtrs};
+use super::mtr::{Mtr, MtrVisitor, SequenceRule, WalkStop, Walked, walk_mtrs};
 use crate::error::StreamError;
 use crate::types::Lsn;
 
@@ -128,12 +128,15 @@ pub struct LogObserver {
     /// First `drained` bytes: handed out with the last write. Then: bytes from `next_lsn` on.
     pending: Vec<u8>,
     drained: usize,
+    /// Writes without anything new that the server may still make: it may have to catch up with what was found
+    /// behind its own end in a live block, and each of its writes is about one more mini-transaction at least.
+    catch_up_writes: usize,
 }
 
 impl LogObserver {
     /// Observe a file in which everything before `next_lsn`, the start of a mini-transaction, is known.
     pub const fn new(geometry: LogGeometry, next_lsn: Lsn) -> Self {
-        Self { geometry, next_lsn, pending: Vec::new(), drained: 0 }
+        Self { geometry, next_lsn, pending: Vec::new(), drained: 0, catch_up_writes: 0 }
     }
 
     /// End of the redo handed out so far.
@@ -226,9 +229,7 @@ impl LogObserver {
             return Err(ObserveError::Gap { offset, len_bytes, next_lsn, expected_offset });
         }
         match buf.get(known_bytes as usize..) {
-            Some(fresh) if !fresh.is_empty() => {
-                self.take_fresh(fresh, buf.len() <= BLOCK_MAX_BYTES, visitor)
-            }
+            Some(fresh) if !fresh.is_empty() => self.take_fresh(fresh, buf.len() <= BLOCK_MAX_BYTES, visitor),
             _ => Ok(NewRedo { start_lsn: self.next_lsn, end_lsn: self.next_lsn, bytes: &[] }),
         }
     }
@@ -242,7 +243,8 @@ impl LogObserver {
     ) -> Result<NewRedo<'s>, ObserveError> {
         self.pending.clear();
         let start_lsn = self.next_lsn;
-        let (final_len, unfinished) = self.walk(fresh, is_live_block, visitor)?;
+        let Step { final_len, unfinished, catch_up_writes } = self.walk(fresh, is_live_block, visitor)?;
+        self.catch_up_writes = catch_up_writes;
         let (bytes, rest) = fresh.split_at_checked(final_len).unwrap_or((fresh, &[]));
         if unfinished {
             self.pending.extend_from_slice(rest);
@@ -258,7 +260,9 @@ impl LogObserver {
         visitor: &mut impl MtrVisitor,
     ) -> Result<NewRedo<'_>, ObserveError> {
         let start_lsn = self.next_lsn;
-        let (final_len, unfinished) = self.walk(&self.pending, is_live_block, visitor)?;
+        let Step { final_len, unfinished, catch_up_writes } =
+            self.walk(&self.pending, is_live_block, visitor)?;
+        self.catch_up_writes = catch_up_writes;
         if !unfinished {
             self.pending.truncate(final_len);
         }
@@ -269,33 +273,50 @@ impl LogObserver {
     }
 
     /// How many bytes are final, and whether a mini-transaction that is not complete follows them. The tail of
-    /// a live block may be anything; should it ever be redo that the server means, the next write leaves a gap,
-    /// which is an error.
+    /// a live block may be anything, but the server means at least one mini-transaction with each write.
     fn walk(
         &self,
         bytes: &[u8],
         is_live_block: bool,
         visitor: &mut impl MtrVisitor,
-    ) -> Result<(usize, bool), ObserveError> {
+    ) -> Result<Step, ObserveError> {
         let rule = SequenceRule::Geometry(&self.geometry);
-        let walked = match walk_mtrs(bytes, self.next_lsn, rule, visitor) {
-            Ok(walked) => walked,
-            Err(error) if is_live_block => {
-                return Ok(((error.mtr_lsn.0 - self.next_lsn.0) as usize, false));
+        let mut mtrs = 0;
+        let mut counting = |mtr: &Mtr<'_, '_>| {
+            mtrs += 1;
+            visitor.visit_mtr(mtr);
+        };
+        let walked = walk_mtrs(bytes, self.next_lsn, rule, &mut counting);
+        let believed = is_live_block && (mtrs > 0 || self.catch_up_writes > 0);
+        let (final_len, unfinished) = match walked {
+            Ok(Walked { len_bytes, stop: WalkStop::AllConsumed | WalkStop::EndOfLog, .. }) => {
+                (len_bytes, false)
             }
+            Ok(Walked { len_bytes, stop: WalkStop::Incomplete, .. }) => (len_bytes, true),
+            Ok(Walked { len_bytes, stop: WalkStop::WrongSequenceBit, .. }) if believed => (len_bytes, false),
+            Ok(Walked { end_lsn, stop: WalkStop::WrongSequenceBit, .. }) => {
+                return Err(ObserveError::SequenceBit {
+                    lsn: end_lsn,
+                    first_lsn: self.geometry.first_lsn(),
+                    file_size_bytes: self.geometry.file_size_bytes(),
+                });
+            }
+            Err(error) if believed => ((error.mtr_lsn.0 - self.next_lsn.0) as usize, false),
             Err(error) => return Err(error.into()),
         };
-        match walked.stop {
-            WalkStop::AllConsumed | WalkStop::EndOfLog => Ok((walked.len_bytes, false)),
-            WalkStop::Incomplete => Ok((walked.len_bytes, true)),
-            WalkStop::WrongSequenceBit if is_live_block => Ok((walked.len_bytes, false)),
-            WalkStop::WrongSequenceBit => Err(ObserveError::SequenceBit {
-                lsn: walked.end_lsn,
-                first_lsn: self.geometry.first_lsn(),
-                file_size_bytes: self.geometry.file_size_bytes(),
-            }),
-        }
+        let catch_up_writes = if mtrs > 0 { mtrs - 1 } else { self.catch_up_writes.saturating_sub(1) };
+        Ok(Step { final_len, unfinished, catch_up_writes })
     }
+}
+
+/// What a write brought.
+struct Step {
+    /// Bytes that are final.
+    final_len: usize,
+    /// A mini-transaction that is not complete follows them.
+    unfinished: bool,
+    /// See [`LogObserver`].
+    catch_up_writes: usize,
 }
 
 #[cfg(test)]

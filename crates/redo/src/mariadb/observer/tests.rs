@@ -1,7 +1,6 @@
 //! The observer against a simulated server's writes, and writes it must refuse.
 
 use super::*;
-use crate::mariadb::mtr::Mtr;
 use crate::mariadb::test_encoder::{MtrWriter, random_mtr};
 use crate::mariadb::test_server_log::{LogWrite, ServerLog};
 use crate::types::PageId;
