@@ -304,7 +304,11 @@ impl LogObserver {
             Err(error) if believed => ((error.mtr_lsn.0 - self.next_lsn.0) as usize, false),
             Err(error) => return Err(error.into()),
         };
-        let catch_up_writes = if mtrs > 0 { mtrs - 1 } else { self.catch_up_writes.saturating_sub(1) };
+        let catch_up_writes = match (is_live_block, mtrs) {
+            (false, _) => 0,
+            (true, 0) => self.catch_up_writes.saturating_sub(1),
+            (true, mtrs) => mtrs - 1,
+        };
         Ok(Step { final_len, unfinished, catch_up_writes })
     }
 }

@@ -199,7 +199,8 @@ fn writes_that_do_not_fit_are_errors() {
     assert!(matches!(error, ObserveError::Gap { .. }), "{error}");
 
     // The geometry is not that of the file.
-    let good = MtrWriter::new().init((5, 9)).finish(0);
+    let mut good = MtrWriter::new().init((5, 9)).finish(0);
+    good.resize(BLOCK_MAX_BYTES + 1, 0);
     let place = observer.geometry().offset_of(observer.next_lsn());
     let error =
         sent.feed(&mut observer.clone(), &LogWrite { offset: place, bytes: good.clone() }).unwrap_err();
@@ -208,6 +209,7 @@ fn writes_that_do_not_fit_are_errors() {
     // Damaged bytes.
     let mut bad = MtrWriter::new().init((5, 9)).finish(1);
     bad[1] ^= 1;
+    bad.resize(BLOCK_MAX_BYTES + 1, 0);
     let error = sent.feed(&mut observer.clone(), &LogWrite { offset: place, bytes: bad }).unwrap_err();
     assert!(matches!(error, ObserveError::Stream(_)), "{error}");
 }
@@ -254,4 +256,15 @@ fn the_tail_of_a_live_block_is_not_believed() {
     }
     assert!(torn > 100, "{torn}");
     assert_eq!(sent.stream, expected);
+}
+
+/// Without anything found behind the server's own end, a write must bring something new.
+#[test]
+fn a_live_block_with_nothing_new_is_an_error_at_once() {
+    let log = ServerLog::new(12_288, 512 * 1024, 512);
+    let mut observer = LogObserver::new(geometry(&log), Lsn(12_288));
+    let other_lap = MtrWriter::new().init((5, 9)).finish(0);
+    let error =
+        Sent::default().feed(&mut observer, &LogWrite { offset: 12_288, bytes: other_lap }).unwrap_err();
+    assert!(matches!(error, ObserveError::SequenceBit { .. }), "{error}");
 }
