@@ -1,0 +1,169 @@
+//! What `redoubt run` hands to the library, in environment variables.
+//!
+//! Pure: a lookup function comes in, so that tests need no environment. Every refusal names the variable.
+
+use redoubt_wire::stream::SystemFile;
+use std::time::Duration;
+
+/// A variable that is missing or wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("environment variable {name} {why}; start the server with `redoubt run`, which sets it")]
+pub struct ConfigError {
+    /// The variable.
+    pub name: &'static str,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Which dropped page writes are verified by the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// None.
+    Off,
+    /// One of this many (1: all).
+    OneOf(u64),
+}
+
+/// Everything the library needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Address of the storage node, `host:port`.
+    pub node: String,
+    /// Name of the volume.
+    pub volume: String,
+    /// Generation of the attachment.
+    pub generation: u64,
+    /// Absolute path of the data directory, without symbolic links.
+    pub datadir: Vec<u8>,
+    /// Files of the system tablespace, in order.
+    pub system_files: Vec<SystemFile>,
+    /// Patterns of files that stay local.
+    pub local_files: Vec<Vec<u8>>,
+    /// Which dropped page writes are verified.
+    pub verify: Verify,
+    /// Compress what is sent, if the node agrees.
+    pub compress: bool,
+    /// How long a lost node is waited for.
+    pub timeout: Duration,
+    /// `innodb_page_size` in bytes.
+    pub page_size_bytes: u32,
+}
+
+/// Name of the variable that switches the library on.
+pub const NODE_VARIABLE: &str = "REDOUBT_NODE";
+
+type Lookup<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
+
+impl Config {
+    /// Reads the variables through `lookup`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first variable that is missing or invalid.
+    pub fn from_variables(lookup: &Lookup<'_>) -> Result<Self, ConfigError> {
+        let node = text(lookup, NODE_VARIABLE)?;
+        if !node.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        {
+            return Err(wrong(NODE_VARIABLE, format!("is {node:?}, expected address:port")));
+        }
+        let datadir = bytes(lookup, "REDOUBT_DATADIR")?;
+        if !datadir.starts_with(b"/") || datadir.len() < 2 {
+            return Err(wrong("REDOUBT_DATADIR", "is not an absolute path below /".to_owned()));
+        }
+        Ok(Self {
+            node,
+            volume: text(lookup, "REDOUBT_VOLUME")?,
+            generation: number(lookup, "REDOUBT_GENERATION", None)?,
+            datadir: datadir.strip_suffix(b"/").unwrap_or(&datadir).to_vec(),
+            system_files: system_files(&bytes(lookup, "REDOUBT_SYSTEM_FILES")?)?,
+            local_files: lookup("REDOUBT_LOCAL_FILES")
+                .unwrap_or_default()
+                .split(|byte| *byte == b':')
+                .filter(|pattern| !pattern.is_empty())
+                .map(<[u8]>::to_vec)
+                .collect(),
+            verify: verify(lookup)?,
+            compress: flag(lookup, "REDOUBT_COMPRESS")?,
+            timeout: Duration::from_secs(number(lookup, "REDOUBT_TIMEOUT_S", Some(600))?.max(1)),
+            page_size_bytes: page_size(number(lookup, "REDOUBT_PAGE_SIZE", Some(16384))?)?,
+        })
+    }
+}
+
+fn wrong(name: &'static str, why: String) -> ConfigError {
+    ConfigError { name, why }
+}
+
+fn bytes(lookup: &Lookup<'_>, name: &'static str) -> Result<Vec<u8>, ConfigError> {
+    match lookup(name) {
+        Some(value) if !value.is_empty() => Ok(value),
+        _ => Err(wrong(name, "is not set".to_owned())),
+    }
+}
+
+fn text(lookup: &Lookup<'_>, name: &'static str) -> Result<String, ConfigError> {
+    String::from_utf8(bytes(lookup, name)?).map_err(|_| wrong(name, "is not UTF-8".to_owned()))
+}
+
+fn number(lookup: &Lookup<'_>, name: &'static str, default: Option<u64>) -> Result<u64, ConfigError> {
+    match (lookup(name), default) {
+        (None, Some(default)) => Ok(default),
+        _ => {
+            let value = text(lookup, name)?;
+            value.parse().map_err(|_| wrong(name, format!("is {value:?}, expected a number")))
+        }
+    }
+}
+
+fn flag(lookup: &Lookup<'_>, name: &'static str) -> Result<bool, ConfigError> {
+    match number(lookup, name, Some(0))? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(wrong(name, format!("is {other}, expected 0 or 1"))),
+    }
+}
+
+fn page_size(value: u64) -> Result<u32, ConfigError> {
+    match u32::try_from(value) {
+        Ok(size) if size.is_power_of_two() && (4096..=65536).contains(&size) => Ok(size),
+        _ => {
+            Err(wrong("REDOUBT_PAGE_SIZE", format!("is {value}, expected 4096, 8192, 16384, 32768 or 65536")))
+        }
+    }
+}
+
+fn verify(lookup: &Lookup<'_>) -> Result<Verify, ConfigError> {
+    const NAME: &str = "REDOUBT_VERIFY";
+    let Some(value) = lookup(NAME) else { return Ok(Verify::OneOf(1)) };
+    let value = String::from_utf8_lossy(&value).into_owned();
+    match value.as_str() {
+        "off" => Ok(Verify::Off),
+        "all" => Ok(Verify::OneOf(1)),
+        _ => match value.strip_prefix("1/").and_then(|rest| rest.parse().ok()) {
+            Some(n) if n > 0 => Ok(Verify::OneOf(n)),
+            _ => Err(wrong(NAME, format!("is {value:?}, expected all, off or 1/N"))),
+        },
+    }
+}
+
+fn system_files(value: &[u8]) -> Result<Vec<SystemFile>, ConfigError> {
+    const NAME: &str = "REDOUBT_SYSTEM_FILES";
+    let mut files = Vec::new();
+    for part in value.split(|byte| *byte == b';') {
+        let part = String::from_utf8_lossy(part);
+        let parsed = part.rsplit_once(':').and_then(|(path, len)| {
+            let path = path.strip_prefix("./").unwrap_or(path);
+            Some((path.as_bytes().to_vec(), len.parse::<u64>().ok()?))
+        });
+        match parsed {
+            Some((path, len_bytes)) if !path.is_empty() => files.push(SystemFile { path, len_bytes }),
+            _ => return Err(wrong(NAME, format!("has the part {part:?}, expected path:length"))),
+        }
+    }
+    if files.iter().rev().skip(1).any(|file| file.len_bytes == 0) {
+        return Err(wrong(NAME, "has length 0 for a file that is not the last one".to_owned()));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

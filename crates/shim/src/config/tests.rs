@@ -1,0 +1,58 @@
+use super::*;
+use std::collections::HashMap;
+
+fn base() -> HashMap<String, Vec<u8>> {
+    [
+        ("REDOUBT_NODE", "127.0.0.1:4000"),
+        ("REDOUBT_VOLUME", "v"),
+        ("REDOUBT_GENERATION", "7"),
+        ("REDOUBT_DATADIR", "/data/d/"),
+        ("REDOUBT_SYSTEM_FILES", "ibdata1:10485760;ibdata2:0"),
+        ("REDOUBT_LOCAL_FILES", "host.pid:error.log:slow*"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()))
+    .collect()
+}
+
+fn parse(variables: &HashMap<String, Vec<u8>>) -> Result<Config, ConfigError> {
+    Config::from_variables(&|name| variables.get(name).cloned())
+}
+
+#[test]
+fn complete_environment_is_read() {
+    let config = parse(&base()).unwrap();
+    assert_eq!(config.datadir, b"/data/d");
+    assert_eq!(config.generation, 7);
+    assert_eq!(config.system_files.len(), 2);
+    assert_eq!(config.system_files[0].len_bytes, 10_485_760);
+    assert_eq!(config.local_files.len(), 3);
+    assert_eq!(config.verify, Verify::OneOf(1));
+    assert_eq!(config.page_size_bytes, 16384);
+    assert_eq!(config.timeout, Duration::from_secs(600));
+}
+
+#[test]
+fn each_wrong_variable_is_named() {
+    for (name, value) in [
+        ("REDOUBT_NODE", "nowhere"),
+        ("REDOUBT_GENERATION", "x"),
+        ("REDOUBT_DATADIR", "relative"),
+        ("REDOUBT_SYSTEM_FILES", "ibdata1"),
+        ("REDOUBT_SYSTEM_FILES", "ibdata1:0;ibdata2:0"),
+        ("REDOUBT_VERIFY", "1/0"),
+        ("REDOUBT_COMPRESS", "2"),
+        ("REDOUBT_PAGE_SIZE", "12345"),
+    ] {
+        let mut variables = base();
+        variables.insert(name.to_owned(), value.as_bytes().to_vec());
+        let error = parse(&variables).unwrap_err();
+        assert_eq!(error.name, name, "{value}");
+        assert!(error.to_string().contains("redoubt run"));
+    }
+    for name in ["REDOUBT_VOLUME", "REDOUBT_GENERATION", "REDOUBT_DATADIR", "REDOUBT_SYSTEM_FILES"] {
+        let mut variables = base();
+        variables.remove(name);
+        assert_eq!(parse(&variables).unwrap_err().name, name);
+    }
+}

@@ -1,0 +1,184 @@
+//! close, dup, sync, length.
+
+use super::{checked, status};
+use crate::real::{self, Errno};
+use crate::runtime::{active, tracked};
+use crate::{files, io};
+use libc::{c_int, c_uint, off64_t};
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    let open = active().and_then(|runtime| Some((runtime, runtime.fds.remove(fd)?)));
+    // SAFETY: the caller's argument. The entry is gone already: the number may be used again at once.
+    let result = unsafe { real::close(fd) };
+    if let Some((runtime, open)) = open {
+        let errno = Errno::last();
+        files::closed(runtime, open);
+        errno.set();
+    }
+    result
+}
+
+/// A second descriptor for the same file.
+fn duplicated(from: c_int, to: c_int) {
+    if let Some((runtime, open)) = tracked(from) {
+        let _ = runtime.fds.insert(to, open);
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: no pointers.
+    let copy = unsafe { real::dup(fd) };
+    if copy >= 0 {
+        duplicated(fd, copy);
+    }
+    copy
+}
+
+/// The number `to` is about to be replaced.
+fn replaced(from: c_int, to: c_int) {
+    if from != to
+        && let Some(runtime) = active()
+        && let Some(open) = runtime.fds.remove(to)
+    {
+        files::closed(runtime, open);
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    replaced(from, to);
+    // SAFETY: no pointers.
+    let copy = unsafe { real::dup2(from, to) };
+    if copy >= 0 && from != to {
+        duplicated(from, copy);
+    }
+    copy
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    replaced(from, to);
+    // SAFETY: no pointers.
+    let copy = unsafe { real::dup3(from, to, flags) };
+    if copy >= 0 {
+        duplicated(from, copy);
+    }
+    copy
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    match tracked(fd) {
+        Some((runtime, open)) => status(io::sync(runtime, &open)),
+        // SAFETY: no pointers.
+        None => unsafe { real::fsync(fd) },
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    match tracked(fd) {
+        Some((runtime, open)) => status(io::sync(runtime, &open)),
+        // SAFETY: no pointers.
+        None => unsafe { real::fdatasync(fd) },
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off64_t, len: off64_t, flags: c_uint) -> c_int {
+    match tracked(fd) {
+        Some((runtime, open)) => status(io::sync(runtime, &open)),
+        // SAFETY: no pointers.
+        None => unsafe { real::sync_file_range(fd, offset, len, flags) },
+    }
+}
+
+fn unsigned(value: off64_t) -> Result<u64, Errno> {
+    u64::try_from(value).map_err(|_| Errno(libc::EINVAL))
+}
+
+macro_rules! ftruncate_hooks {
+    ($($name:ident),*) => {$(
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, len: off64_t) -> c_int {
+            match tracked(fd) {
+                Some((runtime, open)) => {
+                    status(unsigned(len).and_then(|len| io::set_len(runtime, &open, fd, len)))
+                }
+                // SAFETY: no pointers.
+                None => unsafe { real::ftruncate64(fd, len) },
+            }
+        }
+    )*};
+}
+
+ftruncate_hooks!(ftruncate, ftruncate64);
+
+fn end_of(offset: off64_t, len: off64_t) -> Result<u64, Errno> {
+    let end = unsigned(offset)?.checked_add(unsigned(len)?);
+    if len == 0 { Err(Errno(libc::EINVAL)) } else { end.ok_or(Errno(libc::EFBIG)) }
+}
+
+macro_rules! fallocate_hooks {
+    ($($name:ident),*) => {$(
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int {
+            let Some((runtime, open)) = tracked(fd) else {
+                // SAFETY: no pointers.
+                return unsafe { real::fallocate64(fd, mode, offset, len) };
+            };
+            status(end_of(offset, len).and_then(|end| {
+                io::allocate(runtime, &open, fd, mode, end, || {
+                    // SAFETY: no pointers.
+                    checked(unsafe { real::fallocate64(fd, mode, offset, len) })
+                })
+            }))
+        }
+    )*};
+}
+
+fallocate_hooks!(fallocate, fallocate64);
+
+macro_rules! posix_fallocate_hooks {
+    ($($name:ident),*) => {$(
+        /// Returns the error number itself.
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
+            // SAFETY: no pointers.
+            let local = || unsafe { real::posix_fallocate64(fd, offset, len) };
+            let Some((runtime, open)) = tracked(fd) else { return local() };
+            let result = end_of(offset, len).and_then(|end| {
+                io::allocate(runtime, &open, fd, 0, end, || match local() {
+                    0 => Ok(()),
+                    errno => Err(Errno(errno)),
+                })
+            });
+            result.map_or_else(|errno| errno.0, |()| 0)
+        }
+    )*};
+}
+
+posix_fallocate_hooks!(posix_fallocate, posix_fallocate64);

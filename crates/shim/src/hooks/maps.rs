@@ -1,0 +1,119 @@
+//! mmap, munmap, msync.
+
+use super::status;
+use crate::mapping::{self, Mapping};
+use crate::message;
+use crate::real::{self, Errno};
+use crate::runtime::{Runtime, active, tracked};
+use crate::target::Target;
+use libc::{c_int, c_void, off64_t, size_t};
+use std::sync::Arc;
+
+macro_rules! mmap_hooks {
+    ($($name:ident),*) => {$(
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            address: *mut c_void,
+            len: size_t,
+            protection: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: off64_t,
+        ) -> *mut c_void {
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { map(address, len, protection, flags, fd, offset) }
+        }
+    )*};
+}
+
+mmap_hooks!(mmap, mmap64);
+
+/// # Safety
+/// As mmap.
+unsafe fn map(
+    address: *mut c_void,
+    len: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off64_t,
+) -> *mut c_void {
+    let found = if flags & libc::MAP_ANONYMOUS == 0 { tracked(fd) } else { None };
+    match found.as_ref().map(|(_, open)| &open.target) {
+        // The server then writes its log with pwrite, which is what it does on ordinary file systems.
+        Some(Target::Log(_)) => {
+            Errno(libc::EOPNOTSUPP).set();
+            return libc::MAP_FAILED;
+        }
+        Some(Target::Tablespace(_)) => {
+            message::error("mapping a tablespace file is not supported");
+            Errno(libc::ENODEV).set();
+            return libc::MAP_FAILED;
+        }
+        _ => {}
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::mmap64(address, len, protection, flags, fd, offset) };
+    let is_shared = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
+    if result != libc::MAP_FAILED
+        && is_shared
+        && protection & libc::PROT_WRITE != 0
+        && let Some((runtime, open)) = &found
+        && let Target::Plain(file) = &open.target
+    {
+        runtime.mappings.add(Mapping {
+            address: result as usize,
+            len_bytes: len,
+            offset_bytes: u64::try_from(offset).unwrap_or(0),
+            file: Arc::clone(file),
+        });
+    }
+    result
+}
+
+/// Sends what is mapped in this range.
+///
+/// # Safety
+/// The range is mapped as remembered.
+unsafe fn send(runtime: &Runtime, address: usize, len: size_t, wait: bool) -> Result<(), Errno> {
+    for range in runtime.mappings.inside(address, len) {
+        // SAFETY: the range lies inside a mapping that the server has not ended yet; other threads may write
+        // to it at the same time, as they may while the kernel writes it back.
+        let bytes = unsafe { std::slice::from_raw_parts(range.address as *const u8, range.len_bytes) };
+        let copy = bytes.to_vec();
+        mapping::send(runtime, &range, &copy, wait)?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::msync(address, len, flags) };
+    if result == 0
+        && let Some(runtime) = active()
+    {
+        // SAFETY: msync succeeded, so the range is mapped.
+        return status(unsafe { send(runtime, address as usize, len, flags & libc::MS_SYNC != 0) });
+    }
+    result
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    if let Some(runtime) = active() {
+        // SAFETY: the mapping still exists.
+        if let Err(errno) = unsafe { send(runtime, address as usize, len, false) } {
+            return status(Err(errno));
+        }
+        runtime.mappings.remove(address as usize, len);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::munmap(address, len) }
+}

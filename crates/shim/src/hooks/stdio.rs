@@ -1,0 +1,153 @@
+//! stdio streams opened for writing: the file is sent whole when the stream is flushed or closed.
+
+use super::{bytes, status};
+use crate::message::{self, show};
+use crate::real::{self, Errno};
+use crate::runtime::{Runtime, active};
+use crate::{files, plain};
+use libc::{FILE, c_char, c_int};
+use std::sync::PoisonError;
+
+fn is_for_writing(mode: &[u8]) -> bool {
+    mode.iter().any(|byte| matches!(byte, b'w' | b'a' | b'+'))
+}
+
+/// The replicated path behind a call, if any.
+///
+/// # Safety
+/// Both arguments are null or NUL-terminated.
+unsafe fn target(
+    runtime: &'static Runtime,
+    path: *const c_char,
+    mode: *const c_char,
+) -> Result<Option<Vec<u8>>, Errno> {
+    // SAFETY: the caller's contract.
+    let (path, mode) = unsafe { (bytes(path), bytes(mode)) };
+    if path.is_empty() || !is_for_writing(mode) {
+        return Ok(None);
+    }
+    files::stdio_target(runtime, path)
+}
+
+fn remember(runtime: &Runtime, file: *mut FILE, path: Option<Vec<u8>>) {
+    if let Some(path) = path
+        && !file.is_null()
+    {
+        runtime.stdio.lock().unwrap_or_else(PoisonError::into_inner).push((file as usize, path));
+    }
+}
+
+fn forget(runtime: &Runtime, file: *mut FILE) -> Option<Vec<u8>> {
+    let mut list = runtime.stdio.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = list.iter().position(|(address, _)| *address == file as usize)?;
+    Some(list.swap_remove(at).1)
+}
+
+fn known(runtime: &Runtime, file: *mut FILE) -> Vec<Vec<u8>> {
+    let list = runtime.stdio.lock().unwrap_or_else(PoisonError::into_inner);
+    list.iter()
+        .filter(|(address, _)| file.is_null() || *address == file as usize)
+        .map(|(_, path)| path.clone())
+        .collect()
+}
+
+fn send(runtime: &Runtime, path: &[u8]) -> Result<(), Errno> {
+    let hold = runtime.names.hold();
+    plain::send_whole(runtime, &hold, path).inspect_err(|errno| {
+        message::error(&format!("{} cannot be sent to the storage node: {errno}", show(path)));
+    })
+}
+
+macro_rules! fopen_hooks {
+    ($($name:ident $again:ident),*) => {$(
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+            let Some(runtime) = active() else {
+                // SAFETY: the caller's arguments, unchanged.
+                return unsafe { real::fopen64(path, mode) };
+            };
+            // SAFETY: the caller passes NUL-terminated strings.
+            match unsafe { target(runtime, path, mode) } {
+                Ok(target) => {
+                    // SAFETY: the caller's arguments, unchanged.
+                    let file = unsafe { real::fopen64(path, mode) };
+                    remember(runtime, file, target);
+                    file
+                }
+                Err(errno) => {
+                    errno.set();
+                    std::ptr::null_mut()
+                }
+            }
+        }
+
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $again(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+            let Some(runtime) = active() else {
+                // SAFETY: the caller's arguments, unchanged.
+                return unsafe { real::freopen64(path, mode, file) };
+            };
+            // SAFETY: the caller passes null or NUL-terminated strings.
+            match unsafe { target(runtime, path, mode) } {
+                Ok(target) => {
+                    let before = forget(runtime, file);
+                    // SAFETY: the caller's arguments, unchanged.
+                    let result = unsafe { real::freopen64(path, mode, file) };
+                    if let Some(before) = before {
+                        let _ = send(runtime, &before);
+                    }
+                    remember(runtime, result, target);
+                    result
+                }
+                Err(errno) => {
+                    errno.set();
+                    std::ptr::null_mut()
+                }
+            }
+        }
+    )*};
+}
+
+fopen_hooks!(fopen freopen, fopen64 freopen64);
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
+    let path = active().and_then(|runtime| Some((runtime, forget(runtime, file)?)));
+    // SAFETY: the caller's argument, unchanged.
+    let result = unsafe { real::fclose(file) };
+    match path {
+        Some((runtime, path)) if result == 0 => match send(runtime, &path) {
+            Ok(()) => 0,
+            Err(errno) => {
+                let _ = status(Err(errno));
+                libc::EOF
+            }
+        },
+        _ => result,
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fflush(file: *mut FILE) -> c_int {
+    // SAFETY: the caller's argument, unchanged.
+    let result = unsafe { real::fflush(file) };
+    if result == 0
+        && let Some(runtime) = active()
+    {
+        for path in known(runtime, file) {
+            if let Err(errno) = send(runtime, &path) {
+                let _ = status(Err(errno));
+                return libc::EOF;
+            }
+        }
+    }
+    result
+}

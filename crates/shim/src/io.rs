@@ -1,0 +1,136 @@
+//! Calls on a tracked descriptor, by kind of file.
+
+use crate::message;
+use crate::real::{self, Errno};
+use crate::runtime::Runtime;
+use crate::target::{OpenFile, Target};
+use std::os::fd::RawFd;
+
+/// Where a read or write goes, and how the position moves after it.
+fn position(fd: RawFd, at: Option<u64>) -> Result<u64, Errno> {
+    at.map_or_else(|| real::seek(fd, 0, libc::SEEK_CUR), Ok)
+}
+
+fn advance(fd: RawFd, at: Option<u64>, from: u64, len: usize) -> Result<(), Errno> {
+    if at.is_none() {
+        let to = i64::try_from(from + len as u64).map_err(|_| Errno(libc::EOVERFLOW))?;
+        real::seek(fd, to, libc::SEEK_SET)?;
+    }
+    Ok(())
+}
+
+/// Reads of this file are made locally.
+pub const fn reads_locally(open: &OpenFile) -> bool {
+    matches!(open.target, Target::Plain(_) | Target::Directory)
+}
+
+/// read and pread of a file whose bytes the node has.
+///
+/// # Errors
+/// `EIO` when the node cannot answer.
+pub fn read(
+    runtime: &Runtime,
+    open: &OpenFile,
+    fd: RawFd,
+    buffer: &mut [u8],
+    at: Option<u64>,
+) -> Result<usize, Errno> {
+    let from = position(fd, at)?;
+    let len = match &open.target {
+        Target::Log(_) => runtime.log.read(runtime, fd, buffer, from)?,
+        Target::Tablespace(file) => file.read(runtime, fd, buffer, from)?,
+        Target::Plain(_) | Target::Directory => real::read_at(fd, buffer, from)?,
+    };
+    advance(fd, at, from, len)?;
+    Ok(len)
+}
+
+/// write and pwrite.
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn write(
+    runtime: &Runtime,
+    open: &OpenFile,
+    fd: RawFd,
+    bytes: &[u8],
+    at: Option<u64>,
+) -> Result<usize, Errno> {
+    if open.flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(Errno(libc::EBADF));
+    }
+    if let Target::Plain(file) = &open.target {
+        return file.write(runtime, open, fd, bytes, at);
+    }
+    let from = position(fd, at)?;
+    match &open.target {
+        Target::Log(file) => runtime.log.write(runtime, file, fd, bytes, from)?,
+        Target::Tablespace(file) => file.write(runtime, fd, bytes, from)?,
+        Target::Plain(_) | Target::Directory => return Err(Errno(libc::EBADF)),
+    }
+    advance(fd, at, from, bytes.len())?;
+    if open.is_synchronous() {
+        sync(runtime, open)?;
+    }
+    Ok(bytes.len())
+}
+
+/// fsync and fdatasync.
+///
+/// # Errors
+/// `EIO` when the stream is dead.
+pub fn sync(runtime: &Runtime, open: &OpenFile) -> Result<(), Errno> {
+    match &open.target {
+        Target::Log(_) | Target::Directory => crate::files::sync_all(runtime),
+        Target::Tablespace(file) => file.sync(runtime),
+        Target::Plain(file) => file.sync(runtime),
+    }
+}
+
+/// ftruncate.
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn set_len(runtime: &Runtime, open: &OpenFile, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+    match &open.target {
+        // The node learns the size of the log with its header.
+        Target::Log(_) => real::set_len(fd, len_bytes),
+        Target::Tablespace(file) => file.set_len(runtime, fd, len_bytes),
+        Target::Plain(file) => file.set_len(runtime, fd, len_bytes),
+        Target::Directory => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// fallocate and posix_fallocate. `local` makes the real call, for plain files.
+///
+/// # Errors
+/// That of the local call; `EOPNOTSUPP` for a mode that cannot be followed; `EIO`.
+pub fn allocate(
+    runtime: &Runtime,
+    open: &OpenFile,
+    fd: RawFd,
+    mode: i32,
+    end_bytes: u64,
+    local: impl FnOnce() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let is_punch = mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
+    let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+    let is_known = mode & !(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) == 0;
+    match &open.target {
+        Target::Log(_) | Target::Tablespace(_) if !is_known => {}
+        // The rest of a page-compressed page: the node stores whole pages.
+        Target::Log(_) | Target::Tablespace(_) if is_punch || keeps_size => return Ok(()),
+        Target::Log(_) => {
+            if real::status(fd)?.len_bytes < end_bytes {
+                real::set_len(fd, end_bytes)?;
+            }
+            return Ok(());
+        }
+        Target::Tablespace(file) => return file.allocate(runtime, fd, end_bytes),
+        Target::Plain(_) if keeps_size && !is_punch => return local(),
+        Target::Plain(file) if mode == 0 => return file.change_len(runtime, fd, local),
+        Target::Plain(_) | Target::Directory => {}
+    }
+    message::error(&format!("fallocate with mode {mode:#x} on a replicated file is not supported"));
+    Err(Errno(libc::EOPNOTSUPP))
+}

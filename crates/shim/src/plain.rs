@@ -1,0 +1,207 @@
+//! Plain files: real local files whose changes are also sent, in the same order.
+//!
+//! The local change comes first; the frame follows under the same lock, so that the frames of a file are in
+//! the order of its local changes. The local file is a cache: what counts as durable is the node's copy, so
+//! fsync waits for the node and not for the local disk.
+
+use crate::message;
+use crate::names::{Name, NameHold};
+use crate::paths::absolute;
+use crate::real::{self, Errno};
+use crate::runtime::Runtime;
+use crate::target::OpenFile;
+use redoubt_wire::Seq;
+use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const PIECE_BYTES: usize = 4 << 20;
+
+/// A plain file.
+#[derive(Debug)]
+pub struct PlainFile {
+    /// Where it is.
+    pub name: Name,
+    /// Held from a local change until its frame is in the stream.
+    order: Mutex<()>,
+    unsynced: AtomicU64,
+}
+
+impl PlainFile {
+    /// The file at `path`.
+    pub fn new(path: &[u8]) -> Self {
+        Self { name: Name::new(path), order: Mutex::default(), unsynced: AtomicU64::new(0) }
+    }
+
+    fn sent(&self, end: Seq) {
+        self.unsynced.fetch_max(end.0, Ordering::AcqRel);
+    }
+
+    /// Sends bytes that are in the local file already.
+    fn send(
+        &self,
+        runtime: &Runtime,
+        hold: &NameHold<'_>,
+        bytes: &[u8],
+        offset_bytes: u64,
+    ) -> Result<(), Errno> {
+        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let mut at = offset_bytes;
+        for data in bytes.chunks(PIECE_BYTES) {
+            self.sent(runtime.stream.append(&StreamFrame::Write { path: &path, offset_bytes: at, data })?);
+            at += data.len() as u64;
+        }
+        runtime.counters.add(Counter::PlainBytes, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Writes at `at`, or at the file position.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn write(
+        &self,
+        runtime: &Runtime,
+        open: &OpenFile,
+        fd: RawFd,
+        bytes: &[u8],
+        at: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let hold = runtime.names.hold();
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = match at {
+            Some(at) => real::write_at(fd, bytes, at)?,
+            None => real::write_bytes(fd, bytes)?,
+        };
+        let offset_bytes = match at {
+            // Linux appends even then.
+            Some(_) if open.appends() => real::status(fd)?.len_bytes.saturating_sub(written as u64),
+            Some(at) => at,
+            None => real::seek(fd, 0, libc::SEEK_CUR)?.saturating_sub(written as u64),
+        };
+        self.send(runtime, &hold, bytes.get(..written).unwrap_or_default(), offset_bytes)?;
+        if open.is_synchronous() {
+            self.sync(runtime)?;
+        }
+        Ok(written)
+    }
+
+    /// ftruncate.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn set_len(&self, runtime: &Runtime, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.change_len(runtime, fd, || real::set_len(fd, len_bytes))
+    }
+
+    /// A local call that may change the length.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn change_len(
+        &self,
+        runtime: &Runtime,
+        fd: RawFd,
+        local: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let hold = runtime.names.hold();
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        local()?;
+        let Some(path) = self.name.path(&hold) else { return Ok(()) };
+        let len_bytes = real::status(fd)?.len_bytes;
+        self.sent(runtime.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
+        Ok(())
+    }
+
+    /// Sends bytes that the server changed through a mapping.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub fn mapped_bytes(&self, runtime: &Runtime, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        let hold = runtime.names.hold();
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        self.send(runtime, &hold, bytes, offset_bytes)
+    }
+
+    /// fsync and fdatasync.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
+        runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
+    }
+}
+
+/// Opens a plain file for writing.
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn open(
+    runtime: &Runtime,
+    path: &[u8],
+    flags: i32,
+    mode: libc::mode_t,
+) -> Result<(RawFd, Arc<PlainFile>), Errno> {
+    let local = absolute(runtime, path)?;
+    let may_create = flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
+    let _hold = if may_create { runtime.names.change() } else { runtime.names.hold() };
+    let existed = real::status_of(&local).is_ok();
+    let fd = real::open_file(&local, flags, mode)?;
+    let is_new = !existed || flags & libc::O_TRUNC != 0;
+    if !existed {
+        runtime.names.forget(path);
+    }
+    let file = runtime.names.plain(path);
+    if may_create && is_new {
+        let sent = real::status(fd).and_then(|status| {
+            runtime.stream.append(&StreamFrame::Create { path, kind: FileKind::Plain, mode: status.mode })
+        });
+        match sent {
+            Ok(end) => file.sent(end),
+            Err(errno) => {
+                let _ = real::close_file(fd);
+                return Err(errno);
+            }
+        }
+    }
+    Ok((fd, file))
+}
+
+/// Sends a local file as it is now: one that was written in a way that is not followed (stdio), or that got a
+/// replicated name.
+///
+/// # Errors
+/// That of the local calls, or `EIO`.
+pub fn send_whole(runtime: &Runtime, hold: &NameHold<'_>, path: &[u8]) -> Result<(), Errno> {
+    let local = absolute(runtime, path)?;
+    let fd = real::open_file(&local, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+    let result = send_open_file(runtime, hold, fd, path);
+    let _ = real::close_file(fd);
+    result
+}
+
+fn send_open_file(runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, path: &[u8]) -> Result<(), Errno> {
+    let status = real::status(fd)?;
+    if !status.is_regular {
+        message::error(&format!("{} is not a regular file and cannot be replicated", message::show(path)));
+        return Err(Errno(libc::EPERM));
+    }
+    let file = runtime.names.plain(path);
+    let _order = file.order.lock().unwrap_or_else(PoisonError::into_inner);
+    file.sent(runtime.stream.append(&StreamFrame::Create {
+        path,
+        kind: FileKind::Plain,
+        mode: status.mode,
+    })?);
+    let mut buffer = vec![0; PIECE_BYTES.min(status.len_bytes as usize + 1)];
+    let mut at = 0;
+    loop {
+        let len = real::read_at(fd, &mut buffer, at)?;
+        if len == 0 {
+            return Ok(());
+        }
+        file.send(runtime, hold, buffer.get(..len).unwrap_or_default(), at)?;
+        at += len as u64;
+    }
+}

@@ -1,0 +1,457 @@
+//! The redo log file: which bytes of it are new, and what the server reads from it at start.
+//!
+//! Nothing of the log is kept in the local file; it only has the right size. Writes go through an observer
+//! that yields each redo byte once; those bytes, the header and the checkpoint blocks go into the stream.
+//!
+//! There are up to two log files. `ib_logfile0` is *the* log while the server has it open. `ib_logfile101` is
+//! a log being prepared: beside an open `ib_logfile0` (online resize) only its header and checkpoint blocks
+//! matter, because the records go to both; alone (a new volume, or a new size at start) it receives the
+//! records itself. Renaming it to `ib_logfile0` makes it the log.
+//!
+//! Invariant: every redo byte the server wrote is in the stream, or the stream is dead. The lock is held from
+//! observing a write until its frames are in the stream, so redo frames are in LSN order.
+
+use crate::message;
+use crate::paths::absolute;
+use crate::real::{self, Errno};
+use crate::runtime::Runtime;
+use crate::stream::FRAME_LIMIT_BYTES;
+use redoubt_redo::Lsn;
+use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, DATA_OFFSET};
+use redoubt_redo::mariadb::mtr::{MTR_TRAILER_BYTES, Mtr};
+use redoubt_redo::mariadb::observer::{LogObserver, Observed};
+use redoubt_redo::mariadb::{LogGeometry, LogHeader, MtrStep, next_mtr};
+use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
+use redoubt_wire::stream::{CHECKPOINT_LEN_BYTES, Counter, LOG_HEADER_LEN_BYTES, StreamFrame};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Largest block the server writes (innodb_log_write_ahead_size, or what the device asks for).
+const BLOCK_MAX_BYTES: usize = 4096;
+
+/// A log file that is or was open.
+#[derive(Debug, Default)]
+pub struct LogFile {
+    open_count: AtomicUsize,
+}
+
+impl LogFile {
+    /// Another open call refers to it.
+    pub fn opened(&self) {
+        self.open_count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One open call less refers to it.
+    pub fn closed(&self) {
+        self.open_count.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn is_open(&self) -> bool {
+        self.open_count.load(Ordering::Acquire) > 0
+    }
+}
+
+/// First bytes of a log file, as last written.
+#[derive(Clone, Debug)]
+struct Front {
+    header: [u8; LOG_HEADER_LEN_BYTES],
+    checkpoints: [[u8; CHECKPOINT_LEN_BYTES]; 2],
+}
+
+impl Default for Front {
+    fn default() -> Self {
+        Self { header: [0; LOG_HEADER_LEN_BYTES], checkpoints: [[0; CHECKPOINT_LEN_BYTES]; 2] }
+    }
+}
+
+impl Front {
+    /// Takes in a write. Returns the checkpoint slot it changed.
+    fn write(&mut self, bytes: &[u8], offset_bytes: u64) -> Option<u8> {
+        if offset_bytes == 0
+            && let Some(header) = bytes.first_chunk()
+        {
+            self.header = *header;
+        }
+        let slot = CHECKPOINT_OFFSETS.iter().position(|offset| *offset == offset_bytes)?;
+        let block = bytes.first_chunk()?;
+        *self.checkpoints.get_mut(slot)? = *block;
+        Some(slot as u8)
+    }
+}
+
+/// The second log file.
+#[derive(Debug)]
+struct Prepared {
+    file: Arc<LogFile>,
+    front: Front,
+    /// It received its header while `ib_logfile0` was not open, and receives the records.
+    is_written: bool,
+    /// The node knows it already (a new volume has no other log).
+    is_announced: bool,
+}
+
+#[derive(Default)]
+struct State {
+    main: Option<Arc<LogFile>>,
+    front: Front,
+    prepared: Option<Prepared>,
+    observer: Option<LogObserver>,
+}
+
+/// The redo log of this process.
+#[derive(Default)]
+pub struct RedoLog {
+    state: Mutex<State>,
+}
+
+fn broken(runtime: &Runtime, why: &str) -> Errno {
+    runtime.stream.die(&format!("the redo log cannot be followed: {why}"));
+    Errno::EIO
+}
+
+impl RedoLog {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `ib_logfile0` is opened. The node says where the log stands.
+    ///
+    /// # Errors
+    /// `EIO` when the node cannot say or its log cannot be used.
+    pub fn open_main(&self, runtime: &Runtime) -> Result<Arc<LogFile>, Errno> {
+        let mut state = self.lock();
+        if state.observer.is_none() {
+            let (header, file_size_bytes, next_lsn) = runtime
+                .pool
+                .request(&PageRequest::LogState, |reply| match reply {
+                    PageReply::LogState { file_size_bytes, header, next_lsn } => {
+                        Some((header.to_vec(), file_size_bytes, next_lsn))
+                    }
+                    _ => None,
+                })?
+                .ok_or(Errno::EIO)?;
+            if file_size_bytes == 0 {
+                return Err(broken(runtime, "the local file exists, but the volume has no redo log"));
+            }
+            let parsed = LogHeader::parse(&header)
+                .and_then(|parsed| LogGeometry::new(parsed.first_lsn, file_size_bytes))
+                .map_err(|error| broken(runtime, &error.to_string()))?;
+            if let Some(header) = header.first_chunk() {
+                state.front.header = *header;
+            }
+            state.observer = Some(LogObserver::new(parsed, next_lsn));
+        }
+        Ok(Arc::clone(state.main.get_or_insert_default()))
+    }
+
+    /// `ib_logfile101` is opened; `is_new`: it was created.
+    pub fn open_prepared(&self, is_new: bool) -> Arc<LogFile> {
+        let mut state = self.lock();
+        if let Some(prepared) = &state.prepared
+            && !is_new
+        {
+            return Arc::clone(&prepared.file);
+        }
+        let file = Arc::<LogFile>::default();
+        state.prepared = Some(Prepared {
+            file: Arc::clone(&file),
+            front: Front::default(),
+            is_written: false,
+            is_announced: false,
+        });
+        file
+    }
+
+    /// `ib_logfile101` was unlinked: a resize was given up.
+    pub fn prepared_unlinked(&self) {
+        self.lock().prepared = None;
+    }
+
+    /// The server wrote to a log file.
+    ///
+    /// # Errors
+    /// `EIO`; the stream is dead then.
+    pub fn write(
+        &self,
+        runtime: &Runtime,
+        file: &Arc<LogFile>,
+        fd: RawFd,
+        bytes: &[u8],
+        offset_bytes: u64,
+    ) -> Result<(), Errno> {
+        runtime.counters.add(Counter::LogWrittenBytes, bytes.len() as u64);
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let main_is_open = state.main.as_ref().is_some_and(|main| main.is_open());
+        if let Some(prepared) = &mut state.prepared
+            && Arc::ptr_eq(&prepared.file, file)
+        {
+            let slot = prepared.front.write(bytes, offset_bytes);
+            if main_is_open {
+                return Ok(());
+            }
+            if offset_bytes == 0 {
+                prepared.is_written = true;
+                return begin_prepared(runtime, prepared, &mut state.observer, fd);
+            }
+            if let Some(slot) = slot {
+                let announced = prepared.is_announced;
+                return if announced { send_checkpoint(runtime, &prepared.front, slot) } else { Ok(()) };
+            }
+            return follow(runtime, &mut state.observer, bytes, offset_bytes);
+        }
+        if !state.main.as_ref().is_some_and(|main| Arc::ptr_eq(main, file)) {
+            return Err(broken(runtime, "a write to a log file that was replaced"));
+        }
+        match state.front.write(bytes, offset_bytes) {
+            Some(slot) => send_checkpoint(runtime, &state.front, slot),
+            None if offset_bytes < DATA_OFFSET => {
+                check_header(&state.front.header).map_err(|why| broken(runtime, &why))?;
+                announce(runtime, &state.front, state.observer.as_ref(), real::status(fd)?.len_bytes)
+            }
+            None => follow(runtime, &mut state.observer, bytes, offset_bytes),
+        }
+    }
+
+    /// `ib_logfile101` was renamed to `ib_logfile0`.
+    ///
+    /// # Errors
+    /// `EIO`; the stream is dead then.
+    pub fn prepared_renamed(&self, runtime: &Runtime) -> Result<(), Errno> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some(prepared) = state.prepared.take() else {
+            return Err(broken(runtime, "ib_logfile101 became ib_logfile0 without having been written"));
+        };
+        let file_size_bytes = real::status_of(&absolute(runtime, b"ib_logfile0")?)?.len_bytes;
+        if !prepared.is_written {
+            let geometry = LogHeader::parse(&prepared.front.header)
+                .and_then(|header| LogGeometry::new(header.first_lsn, file_size_bytes))
+                .map_err(|error| broken(runtime, &error.to_string()))?;
+            let Some(observer) = &mut state.observer else {
+                return Err(broken(runtime, "the redo log was exchanged before it was read"));
+            };
+            observer.switch_geometry(geometry).map_err(|error| broken(runtime, &error.to_string()))?;
+        }
+        state.front = prepared.front;
+        state.main = Some(prepared.file);
+        announce(runtime, &state.front, state.observer.as_ref(), file_size_bytes)
+    }
+
+    /// Bytes of the log as the server expects them at start.
+    ///
+    /// # Errors
+    /// `EIO` when the node cannot answer.
+    pub fn read(
+        &self,
+        runtime: &Runtime,
+        fd: RawFd,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+    ) -> Result<usize, Errno> {
+        let file_len = real::status(fd)?.len_bytes;
+        let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
+        let mut at = offset_bytes;
+        for piece in buffer.get_mut(..wanted).unwrap_or_default().chunks_mut(MAX_READ_LEN_BYTES as usize) {
+            let request = PageRequest::ReadLog { offset_bytes: at, len_bytes: piece.len() as u32 };
+            let is_complete = runtime.pool.request(&request, |reply| match reply {
+                PageReply::Bytes(bytes) if bytes.len() == piece.len() => {
+                    piece.copy_from_slice(bytes);
+                    true
+                }
+                _ => false,
+            })?;
+            if !is_complete {
+                message::error(&format!(
+                    "the storage node's answer to a redo log read at {at} has another length"
+                ));
+                return Err(Errno::EIO);
+            }
+            at += piece.len() as u64;
+        }
+        Ok(wanted)
+    }
+}
+
+fn check_header(header: &[u8]) -> Result<LogHeader, String> {
+    LogHeader::parse(header).map_err(|error| error.to_string())
+}
+
+/// The prepared log got its header while there is no other log: it is the log from here on.
+fn begin_prepared(
+    runtime: &Runtime,
+    prepared: &mut Prepared,
+    observer: &mut Option<LogObserver>,
+    fd: RawFd,
+) -> Result<(), Errno> {
+    let header = check_header(&prepared.front.header).map_err(|why| broken(runtime, &why))?;
+    let file_size_bytes = real::status(fd)?.len_bytes;
+    let geometry = LogGeometry::new(header.first_lsn, file_size_bytes)
+        .map_err(|error| broken(runtime, &error.to_string()))?;
+    let expected_lsn = match observer {
+        Some(observer) => observer.next_lsn(),
+        None => runtime.stream.session_start().map_or(Lsn(0), |start| start.next_lsn),
+    };
+    if expected_lsn != Lsn(0) && expected_lsn != header.first_lsn {
+        return Err(broken(
+            runtime,
+            &format!(
+                "the new log file starts at LSN {}, the volume's redo ends at {expected_lsn}",
+                header.first_lsn
+            ),
+        ));
+    }
+    match observer {
+        Some(observer) => {
+            observer.switch_geometry(geometry).map_err(|error| broken(runtime, &error.to_string()))
+        }
+        None => {
+            *observer = Some(LogObserver::new(geometry, header.first_lsn));
+            prepared.is_announced = true;
+            announce(runtime, &prepared.front, observer.as_ref(), file_size_bytes)
+        }
+    }
+}
+
+/// Sends the size and first bytes of the log file.
+fn announce(
+    runtime: &Runtime,
+    front: &Front,
+    observer: Option<&LogObserver>,
+    file_size_bytes: u64,
+) -> Result<(), Errno> {
+    let [first, second] = &front.checkpoints;
+    let next_lsn = observer.map_or(Lsn(0), LogObserver::next_lsn);
+    let frame = StreamFrame::LogFile {
+        file_size_bytes,
+        header: &front.header,
+        checkpoints: [first, second],
+        next_lsn,
+    };
+    runtime.stream.append(&frame).map(|_| ())
+}
+
+fn send_checkpoint(runtime: &Runtime, front: &Front, slot: u8) -> Result<(), Errno> {
+    let Some(block) = front.checkpoints.get(usize::from(slot)) else { return Ok(()) };
+    runtime.stream.append(&StreamFrame::Checkpoint { slot, block }).map(|_| ())
+}
+
+/// Sends what is new in a write of records.
+fn follow(
+    runtime: &Runtime,
+    observer: &mut Option<LogObserver>,
+    bytes: &[u8],
+    offset_bytes: u64,
+) -> Result<(), Errno> {
+    let Some(observer) = observer else {
+        return Err(broken(runtime, "records were written before the header"));
+    };
+    // A write of one block comes from the buffer that other threads go on filling at the same time: what
+    // is looked at must not change any more, and may end in a record that is only partly there.
+    let snapshot;
+    let bytes = if bytes.len() <= BLOCK_MAX_BYTES {
+        snapshot = bytes.to_vec();
+        snapshot.get(..settled_len(observer, &snapshot, offset_bytes)).unwrap_or_default()
+    } else {
+        bytes
+    };
+    let mut ends = Vec::new();
+    let observed = observer
+        .on_write(offset_bytes, bytes, &mut |mtr: &Mtr<'_, '_>| {
+            runtime.dirty.observe(mtr);
+            ends.push(mtr.offset_in_bytes + mtr.records.len() + MTR_TRAILER_BYTES);
+        })
+        .map_err(|error| broken(runtime, &error.to_string()))?;
+    let Observed::Redo(redo) = observed else {
+        return Err(broken(runtime, "a write of records was not recognised"));
+    };
+    runtime.counters.add(Counter::RedoBytes, redo.bytes.len() as u64);
+    for piece in pieces(redo.bytes, &ends, FRAME_LIMIT_BYTES) {
+        runtime.stream.append(&StreamFrame::Redo(piece))?;
+    }
+    Ok(())
+}
+
+/// How much of a write of one block is settled: everything up to the first mini-transaction that is invalid,
+/// because another thread is just copying it into the block. The server's own end is before that, and the next
+/// write begins at this block again. A mini-transaction that stays invalid is found then: the next write
+/// leaves a gap, which the observer reports.
+fn settled_len(observer: &LogObserver, block: &[u8], offset_bytes: u64) -> usize {
+    let geometry = observer.geometry();
+    let Some(mut at) = geometry.offset_of(observer.next_lsn()).checked_sub(offset_bytes) else {
+        return block.len();
+    };
+    let mut lsn = observer.next_lsn();
+    loop {
+        let Some(rest) = usize::try_from(at).ok().and_then(|at| block.get(at..)) else {
+            return block.len();
+        };
+        match next_mtr(rest) {
+            Ok(MtrStep::Mtr { records, end_byte, total_len_bytes })
+                if end_byte == geometry.sequence_bit(lsn.advance(records.len() as u64)) =>
+            {
+                at += total_len_bytes as u64;
+                lsn = lsn.advance(total_len_bytes as u64);
+            }
+            Ok(MtrStep::Incomplete | MtrStep::EndOfLog) => return block.len(),
+            Ok(MtrStep::Mtr { .. }) | Err(_) => return at as usize,
+        }
+    }
+}
+
+/// Splits `bytes` where a mini-transaction ends, into pieces of at most `limit` bytes where possible.
+fn pieces<'a>(bytes: &'a [u8], ends: &[usize], limit: usize) -> Vec<&'a [u8]> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    let mut last_end = 0;
+    for &end in ends {
+        if end - start > limit && last_end > start {
+            out.extend(bytes.get(start..last_end));
+            start = last_end;
+        }
+        last_end = end;
+    }
+    out.extend(bytes.get(start..).filter(|rest| !rest.is_empty()));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first mini-transaction of any database: FILE_CHECKPOINT at LSN 12288.
+    const MTR: [u8; 16] = [0xfa, 0, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 1, 0x1f, 0xec, 0x1a, 0x80];
+
+    #[test]
+    fn half_copied_mini_transaction_at_the_end_of_a_block_is_left_for_the_next_write() {
+        let geometry = LogGeometry::new(Lsn(12288), 1 << 20).unwrap();
+        let observer = LogObserver::new(geometry, Lsn(12288));
+        let mut block = [MTR, MTR].concat();
+        block.resize(512, 0);
+        assert_eq!(settled_len(&observer, &block, 12288), 512);
+        for torn_byte in 12..16 {
+            let mut torn = block.clone();
+            torn[16 + torn_byte] = 0;
+            assert_eq!(settled_len(&observer, &torn, 12288), 16, "{torn_byte}");
+        }
+        let mut stale_end = block.clone();
+        stale_end[16 + 11] = 0;
+        assert_eq!(settled_len(&observer, &stale_end, 12288), 16);
+        assert_eq!(settled_len(&observer, &block, 12288 + 512), 512);
+    }
+
+    #[test]
+    fn pieces_end_where_mini_transactions_end() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let ends = [10, 35, 40, 80, 100];
+        let split = pieces(&bytes, &ends, 40);
+        assert_eq!(split.concat(), bytes);
+        let mut at = 0;
+        for piece in &split {
+            at += piece.len();
+            assert!(ends.contains(&at) && piece.len() <= 40, "{at}");
+        }
+        assert!(pieces(&[], &[], 40).is_empty());
+    }
+}

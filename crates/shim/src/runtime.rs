@@ -1,0 +1,193 @@
+//! Everything an active library holds, and how it becomes active.
+//!
+//! Active means: the process is `mariadbd` or `mysqld`, `REDOUBT_NODE` is set, and this is not a forked child.
+//! Otherwise every hook passes straight through. The configuration is read before the server does anything;
+//! the node is contacted at the first operation that needs it, so that `mariadbd --version` needs no node.
+
+use crate::classify::{self, Class, Rules};
+use crate::config::{Config, NODE_VARIABLE};
+use crate::counters::Counters;
+use crate::dirty::DirtyPages;
+use crate::fds::FdTable;
+use crate::link::Peer;
+use crate::mapping::Mappings;
+use crate::message;
+use crate::names::Names;
+use crate::need::NeedTable;
+use crate::pool::PagePool;
+use crate::real::{self, Errno};
+use crate::redo_log::RedoLog;
+use crate::stream::{ImageWanted, SessionStart, Stream, StreamConfig};
+use crate::target::OpenFile;
+use crate::verify::DroppedImages;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
+
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The active library.
+pub struct Runtime {
+    /// From the environment.
+    pub config: Config,
+    /// How paths are classified.
+    pub rules: Rules,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// The log connection.
+    pub stream: Arc<Stream>,
+    /// The page connections.
+    pub pool: PagePool,
+    /// Tracked descriptors.
+    pub fds: FdTable,
+    /// Names of files.
+    pub names: Names,
+    /// How new pages must be when read.
+    pub need: NeedTable,
+    /// Page versions that redo explains.
+    pub dirty: DirtyPages,
+    /// The redo log file.
+    pub log: RedoLog,
+    /// Dropped images that the node may ask for.
+    pub dropped_images: DroppedImages,
+    /// Shared writable mappings of plain files.
+    pub mappings: Mappings,
+    /// Streams opened for writing with fopen: address, path.
+    pub stdio: Mutex<Vec<(usize, Vec<u8>)>>,
+    started: OnceLock<()>,
+    images_wanted: Mutex<Option<Receiver<ImageWanted>>>,
+}
+
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// The active library, if this process has one.
+pub fn active() -> Option<&'static Runtime> {
+    if ACTIVE.load(Ordering::Acquire) { RUNTIME.get() } else { None }
+}
+
+/// The tracked file behind a descriptor.
+pub fn tracked(fd: RawFd) -> Option<(&'static Runtime, Arc<OpenFile>)> {
+    let runtime = active()?;
+    Some((runtime, runtime.fds.get(fd)?))
+}
+
+/// Switches the library off in this process; for a forked child.
+pub fn deactivate() {
+    ACTIVE.store(false, Ordering::Release);
+}
+
+/// Reads the environment. Called once, before `main`.
+pub fn activate() {
+    let Ok(executable) = real::link_target(c"/proc/self/exe") else { return };
+    if !matches!(classify::file_name(&executable), b"mariadbd" | b"mysqld") {
+        return;
+    }
+    let lookup = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
+    if lookup(NODE_VARIABLE).is_none() {
+        return;
+    }
+    std::panic::set_hook(Box::new(|info| {
+        message::raw(&format!("internal error, the server is stopped: {info}"));
+        real::abort();
+    }));
+    match Config::from_variables(&lookup) {
+        Ok(config) => {
+            let _ = RUNTIME.set(Runtime::new(config));
+            ACTIVE.store(true, Ordering::Release);
+        }
+        Err(error) => {
+            message::raw(&error.to_string());
+            real::exit_now(1);
+        }
+    }
+}
+
+impl Runtime {
+    fn new(config: Config) -> Self {
+        let counters = Arc::new(Counters::default());
+        let (images_wanted_sender, images_wanted) = mpsc::channel();
+        let peer = Peer {
+            node: config.node.clone(),
+            volume: config.volume.clone(),
+            generation: config.generation,
+            session: fastrand::u64(1..),
+            compression: config.compress,
+        };
+        let stream = Stream::new(
+            StreamConfig { peer, timeout: config.timeout, system_files: config.system_files.clone() },
+            Arc::clone(&counters),
+            images_wanted_sender,
+        );
+        Self {
+            rules: Rules {
+                system_files: config.system_files.iter().map(|file| file.path.clone()).collect(),
+                local_files: config.local_files.clone(),
+            },
+            pool: PagePool::new(Arc::clone(&stream), Arc::clone(&counters)),
+            counters,
+            stream,
+            fds: FdTable::default(),
+            names: Names::default(),
+            need: NeedTable::default(),
+            dirty: DirtyPages::default(),
+            log: RedoLog::default(),
+            dropped_images: DroppedImages::default(),
+            mappings: Mappings::default(),
+            stdio: Mutex::default(),
+            started: OnceLock::new(),
+            images_wanted: Mutex::new(Some(images_wanted)),
+            config,
+        }
+    }
+
+    /// Connects to the node, once, and waits for it.
+    ///
+    /// # Errors
+    /// `EIO` when there is no usable node; a message says why.
+    pub fn start(&'static self) -> Result<SessionStart, Errno> {
+        self.started.get_or_init(|| {
+            let stream = Arc::clone(&self.stream);
+            let receiver = self.images_wanted.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let connection = real::spawn_quiet("redoubt-log", move || stream.run());
+            let helper = real::spawn_quiet("redoubt-help", move || {
+                if let Some(receiver) = receiver {
+                    self.help(&receiver);
+                }
+            });
+            if let Err(error) = connection.and(helper) {
+                self.stream.die(&format!("a thread cannot be started: {error}"));
+            }
+        });
+        let start = self.stream.wait_connected()?;
+        self.need.set_floor(start.seq);
+        Ok(start)
+    }
+
+    /// Body of the helper thread: sends counters, answers requests for images.
+    fn help(&self, images_wanted: &Receiver<ImageWanted>) {
+        while self.stream.death().is_none() {
+            match images_wanted.recv_timeout(REPORT_INTERVAL) {
+                Ok(wanted) => self.dropped_images.answer(self, &wanted),
+                Err(RecvTimeoutError::Timeout) => self.stream.send_counters(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// At a regular exit of the server: everything it wrote becomes durable, the counters are complete.
+    pub fn finish(&self) {
+        if self.started.get().is_some() && self.stream.session_start().is_some() {
+            self.stream.send_counters();
+            let _ = self.stream.wait_durable(self.stream.end());
+        }
+    }
+
+    /// Class of a path relative to the data directory.
+    pub fn classify(&self, path: &[u8]) -> Class {
+        classify::classify(&self.rules, path)
+    }
+}

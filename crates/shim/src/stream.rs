@@ -1,0 +1,331 @@
+//! The ordered log connection: everything the server changed, in one sequence of frames.
+//!
+//! A frame is given its position, kept in the queue and sent in the caller's thread; it stays in the queue
+//! until the node says it is durable. One background thread owns the connection: it connects, sends again what
+//! a lost connection may have swallowed, and reads notices.
+//!
+//! Invariants:
+//! * Frames reach the node in the order of their positions, each exactly once as far as the node keeps them.
+//! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
+//! * After [`Stream::die`] nothing is sent, and every call fails at once instead of waiting.
+//!
+//! Lock order: `state`, then `wake`. `state` may be held while sending blocks (back-pressure); the notice
+//! thread therefore never needs it to move `durable`, and ends a blocked send by closing the socket.
+
+mod connection;
+mod queue;
+
+use crate::counters::Counters;
+use crate::link::Peer;
+use crate::message;
+use crate::real::Errno;
+use queue::FrameQueue;
+use redoubt_redo::Lsn;
+use redoubt_wire::Seq;
+use redoubt_wire::frame::{self, COMPRESSED, append_frame};
+use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most bytes kept that are not durable yet; a caller that would exceed it waits.
+const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
+/// Longest payload of a stream frame; longer data is split by the callers.
+pub const FRAME_LIMIT_BYTES: usize = 8 << 20;
+/// Unlogged frames are gathered up to this many bytes and sent with the next logged frame.
+const UNLOGGED_LIMIT_BYTES: usize = 32 << 10;
+
+/// A page that the node wants to see because its own differs.
+#[derive(Clone, Debug)]
+pub struct ImageWanted {
+    /// Tablespace file.
+    pub path: Vec<u8>,
+    /// Page number inside it.
+    pub page_no: u32,
+    /// LSN of the dropped write.
+    pub lsn: Lsn,
+}
+
+/// What the stream needs to know.
+#[derive(Clone, Debug)]
+pub struct StreamConfig {
+    /// Where to connect.
+    pub peer: Peer,
+    /// How long a lost node is waited for.
+    pub timeout: Duration,
+    /// First frame of the session.
+    pub system_files: Vec<SystemFile>,
+}
+
+struct State {
+    queue: FrameQueue,
+    link: Option<Arc<TcpStream>>,
+    compression: bool,
+    unlogged: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// How the session began.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionStart {
+    /// Position of the session's first frame.
+    pub seq: Seq,
+    /// LSN of the next redo byte; 0 for a volume without a log.
+    pub next_lsn: Lsn,
+}
+
+/// The log connection of this process.
+pub struct Stream {
+    config: StreamConfig,
+    counters: Arc<Counters>,
+    state: Mutex<State>,
+    end: AtomicU64,
+    durable: AtomicU64,
+    start: OnceLock<SessionStart>,
+    death: OnceLock<String>,
+    wake_lock: Mutex<()>,
+    wake: Condvar,
+    images_wanted: Sender<ImageWanted>,
+}
+
+impl Stream {
+    /// A stream that is not connected yet; see [`Stream::run`].
+    pub fn new(
+        config: StreamConfig,
+        counters: Arc<Counters>,
+        images_wanted: Sender<ImageWanted>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            counters,
+            state: Mutex::new(State {
+                queue: FrameQueue::default(),
+                link: None,
+                compression: false,
+                unlogged: Vec::new(),
+                scratch: Vec::new(),
+            }),
+            end: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            start: OnceLock::new(),
+            death: OnceLock::new(),
+            wake_lock: Mutex::new(()),
+            wake: Condvar::new(),
+            images_wanted,
+        })
+    }
+
+    /// Who connects where.
+    pub const fn peer(&self) -> &Peer {
+        &self.config.peer
+    }
+
+    /// How long a lost node is waited for.
+    pub const fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    /// Why nothing works any more, if so.
+    pub fn death(&self) -> Option<&str> {
+        self.death.get().map(String::as_str)
+    }
+
+    /// Position behind the last frame.
+    pub fn end(&self) -> Seq {
+        Seq(self.end.load(Ordering::Acquire))
+    }
+
+    /// How the session began, once it has.
+    pub fn session_start(&self) -> Option<SessionStart> {
+        self.start.get().copied()
+    }
+
+    /// Waits for the first connection.
+    ///
+    /// # Errors
+    /// `EIO` when the stream died first.
+    pub fn wait_connected(&self) -> Result<SessionStart, Errno> {
+        let mut guard = self.lock_wake();
+        loop {
+            if self.death.get().is_some() {
+                return Err(Errno::EIO);
+            }
+            if let Some(start) = self.start.get() {
+                return Ok(*start);
+            }
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_wake(&self) -> MutexGuard<'_, ()> {
+        self.wake_lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_all(&self) {
+        drop(self.lock_wake());
+        self.wake.notify_all();
+    }
+
+    /// Ends the stream for good: every later call, and every call that waits now, fails.
+    pub fn die(&self, reason: &str) {
+        if self.death.set(reason.to_owned()).is_ok() {
+            message::error(&format!(
+                "{reason}. Nothing more can be made durable: all I/O on this data directory fails from now on"
+            ));
+        }
+        self.wake_all();
+    }
+
+    /// Waits up to `limit`; ends early when the stream dies. For back-off between attempts.
+    pub fn pause(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let mut guard = self.lock_wake();
+        while self.death.get().is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            guard = self.wake.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Appends a logged frame; returns the position behind it. Blocks while too much is not durable.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub fn append(&self, frame: &StreamFrame<'_>) -> Result<Seq, Errno> {
+        let mut state = self.lock_state();
+        loop {
+            if self.death.get().is_some() {
+                return Err(Errno::EIO);
+            }
+            state.queue.trim(Seq(self.durable.load(Ordering::Acquire)));
+            if state.queue.len_bytes() < UNACKNOWLEDGED_LIMIT_BYTES {
+                break;
+            }
+            let half_way = Seq(state.queue.oldest().0 + UNACKNOWLEDGED_LIMIT_BYTES / 4);
+            drop(state);
+            self.wait_durable(half_way)?;
+            state = self.lock_state();
+        }
+        self.append_locked(&mut state, frame)
+    }
+
+    fn append_locked(&self, state: &mut State, frame: &StreamFrame<'_>) -> Result<Seq, Errno> {
+        let compression = state.compression;
+        let packed = match frame {
+            StreamFrame::Redo(bytes)
+            | StreamFrame::Image { page: bytes, .. }
+            | StreamFrame::Write { data: bytes, .. }
+                if compression && bytes.len() >= 128 =>
+            {
+                let mut payload = Vec::new();
+                frame.encode_payload(&mut payload);
+                frame::compress(&payload)
+            }
+            _ => None,
+        };
+        let pushed = match &packed {
+            Some(payload) => {
+                state.queue.push(frame.kind() | COMPRESSED, |out| out.extend_from_slice(payload))
+            }
+            None => state.queue.push(frame.kind(), |out| frame.encode_payload(out)),
+        };
+        let bytes = pushed.map_err(|error| {
+            message::error(&format!("a change cannot be sent to the storage node: {error}"));
+            Errno::EIO
+        })?;
+        let end = state.queue.end();
+        self.end.store(end.0, Ordering::Release);
+        self.send(state, &bytes);
+        Ok(end)
+    }
+
+    /// Sends what was gathered, then `bytes`. A failure is no error here: the frame stays in the queue, and
+    /// the connection thread notices the closed socket.
+    fn send(&self, state: &mut State, bytes: &[u8]) {
+        let Some(link) = state.link.clone() else {
+            state.unlogged.clear();
+            return;
+        };
+        let mut link = &*link;
+        let sent = if state.unlogged.is_empty() {
+            link.write_all(bytes)
+        } else {
+            state.scratch.clear();
+            state.scratch.append(&mut state.unlogged);
+            state.scratch.extend_from_slice(bytes);
+            link.write_all(&state.scratch)
+        };
+        let sent_bytes = if state.scratch.is_empty() { bytes.len() } else { state.scratch.len() };
+        state.scratch.clear();
+        match sent {
+            Ok(()) => self.counters.add(Counter::SentBytes, sent_bytes as u64),
+            Err(_) => {
+                let _ = link.shutdown(Shutdown::Both);
+                state.link = None;
+                state.unlogged.clear();
+            }
+        }
+    }
+
+    /// Appends a frame that is not stored. It may be lost with the connection.
+    pub fn append_unlogged(&self, frame: &StreamFrame<'_>) {
+        let mut state = self.lock_state();
+        if state.link.is_none() || self.death.get().is_some() {
+            return;
+        }
+        let mut payload = Vec::new();
+        frame.encode_payload(&mut payload);
+        let position = state.queue.end().0;
+        if append_frame(&mut state.unlogged, frame.kind(), position, &payload).is_ok()
+            && state.unlogged.len() >= UNLOGGED_LIMIT_BYTES
+        {
+            self.send(&mut state, &[]);
+        }
+    }
+
+    /// Sends the counters, and with them all gathered unlogged frames.
+    pub fn send_counters(&self) {
+        self.append_unlogged(&StreamFrame::Counters(self.counters.snapshot()));
+        let mut state = self.lock_state();
+        if !state.unlogged.is_empty() {
+            self.send(&mut state, &[]);
+        }
+    }
+
+    /// Waits until everything before `seq` is durable.
+    ///
+    /// # Errors
+    /// `EIO` when the stream died before that.
+    pub fn wait_durable(&self, seq: Seq) -> Result<(), Errno> {
+        if self.durable.load(Ordering::Acquire) >= seq.0 && self.death.get().is_none() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let mut guard = self.lock_wake();
+        loop {
+            if self.death.get().is_some() {
+                return Err(Errno::EIO);
+            }
+            if self.durable.load(Ordering::Acquire) >= seq.0 {
+                break;
+            }
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(guard);
+        self.counters.add(Counter::DurabilityWaits, 1);
+        self.counters.add(Counter::DurabilityWaitMicros, began.elapsed().as_micros() as u64);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! The thread that owns the log connection.
+
+use super::{ImageWanted, SessionStart, State, Stream};
+use crate::link::{self, LinkError, read_frame};
+use crate::message;
+use redoubt_wire::Seq;
+use redoubt_wire::hello::{Role, Welcome};
+use redoubt_wire::notice::Notice;
+use redoubt_wire::stream::{Counter, StreamFrame};
+use std::io::{BufReader, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const BACK_OFF_MIN: Duration = Duration::from_millis(50);
+const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+
+impl Stream {
+    /// Body of the connection thread; returns when the stream is dead.
+    pub fn run(self: &Arc<Self>) {
+        let mut lost = Lost::new();
+        while self.death().is_none() {
+            match self.connect_once() {
+                Ok(link) => {
+                    self.report_back(&lost);
+                    let error = self.read_notices(&link);
+                    let _ = link.shutdown(Shutdown::Both);
+                    self.forget_link(&link);
+                    lost = Lost::new();
+                    self.report_lost(&mut lost, &error);
+                }
+                Err(error) if error.is_final() => self.die(&error.to_string()),
+                Err(error) => self.report_lost(&mut lost, &error),
+            }
+            if lost.since.elapsed() >= self.timeout() {
+                self.die(&format!(
+                    "storage node {} was not reachable for {} s (REDOUBT_TIMEOUT_S)",
+                    self.peer().node,
+                    self.timeout().as_secs()
+                ));
+            }
+            let left = self.timeout().saturating_sub(lost.since.elapsed());
+            self.pause(lost.next_pause().min(left));
+        }
+    }
+
+    fn report_lost(&self, lost: &mut Lost, error: &LinkError) {
+        if lost.reported || self.death().is_some() {
+            return;
+        }
+        lost.reported = true;
+        let (node, seconds) = (&self.peer().node, self.timeout().as_secs());
+        if self.session_start().is_some() {
+            message::warning(&format!(
+                "storage node {node} lost ({error}); waiting, commits are blocked, will fail after {seconds} s"
+            ));
+        } else {
+            message::warning(&format!(
+                "storage node {node} cannot be reached ({error}); trying again, will fail after {seconds} s"
+            ));
+        }
+    }
+
+    fn report_back(&self, lost: &Lost) {
+        if lost.reported {
+            let seconds = lost.since.elapsed().as_secs_f64();
+            message::note(&format!("storage node {} is back after {seconds:.1} s", self.peer().node));
+        }
+    }
+
+    /// Connects, sends again what is not durable, and lets new frames through.
+    fn connect_once(&self) -> Result<Arc<TcpStream>, LinkError> {
+        let is_first = self.session_start().is_none();
+        let resume = if is_first { Seq(0) } else { self.lock_state().queue.oldest() };
+        let (socket, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
+        let socket = Arc::new(socket);
+        let mut state = self.lock_state();
+        if is_first {
+            self.begin(&mut state, &welcome)?;
+        } else {
+            self.counters.add(Counter::Reconnects, 1);
+        }
+        state.compression = welcome.compression && self.peer().compression;
+        state.unlogged.clear();
+        // What is durable need not be known here to be sent again: the node says where it stands.
+        let again =
+            state.queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
+        for frame in again {
+            (&*socket).write_all(&frame)?;
+            self.counters.add(Counter::SentBytes, frame.len() as u64);
+        }
+        state.link = Some(Arc::clone(&socket));
+        drop(state);
+        self.wake_all();
+        Ok(socket)
+    }
+
+    /// First connection: the stream starts where the node stands.
+    fn begin(&self, state: &mut State, welcome: &Welcome) -> Result<(), LinkError> {
+        state.queue = super::FrameQueue::new(welcome.next_seq);
+        self.end.store(welcome.next_seq.0, Ordering::Release);
+        self.durable.store(welcome.next_seq.0, Ordering::Release);
+        let start = SessionStart { seq: welcome.next_seq, next_lsn: welcome.next_lsn };
+        self.append_locked(state, &StreamFrame::SystemFiles(self.config.system_files.clone()))
+            .map_err(|_| LinkError::Final("the list of system tablespace files cannot be sent".to_owned()))?;
+        let _ = self.start.set(start);
+        Ok(())
+    }
+
+    fn forget_link(&self, link: &Arc<TcpStream>) {
+        let mut state = self.lock_state();
+        if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            state.link = None;
+            state.unlogged.clear();
+        }
+    }
+
+    /// Reads notices until the connection fails; returns why.
+    fn read_notices(&self, link: &TcpStream) -> LinkError {
+        let mut reader = BufReader::with_capacity(4096, link);
+        let mut payload = Vec::new();
+        let mut position = 0;
+        let mut waiting = false;
+        loop {
+            let kind = match read_frame(&mut reader, position, &mut payload, &self.counters) {
+                Ok(kind) => kind,
+                Err(error) => return error,
+            };
+            position += 1;
+            match Notice::decode(kind, &payload) {
+                Err(error) => return error.into(),
+                Ok(Notice::Durable(seq)) => self.set_durable(seq),
+                Ok(Notice::Fenced { generation }) => {
+                    self.die(&format!(
+                        "this server is fenced: another server attached the volume (generation {generation})"
+                    ));
+                    return LinkError::Final("fenced".to_owned());
+                }
+                Ok(Notice::Stopped { reason }) => {
+                    self.die(&format!("the storage node stopped the volume: {reason}"));
+                    return LinkError::Final("stopped".to_owned());
+                }
+                Ok(Notice::Waiting { reason }) if reason.is_empty() => {
+                    if std::mem::take(&mut waiting) {
+                        message::note("the storage node goes on");
+                    }
+                }
+                Ok(Notice::Waiting { reason }) => {
+                    if !std::mem::replace(&mut waiting, true) {
+                        message::warning(&format!("the storage node waits: {reason}; commits are blocked"));
+                    }
+                }
+                Ok(Notice::NeedImage { path, page_no, lsn }) => {
+                    let _ = self.images_wanted.send(ImageWanted { path, page_no, lsn });
+                }
+            }
+        }
+    }
+
+    fn set_durable(&self, seq: Seq) {
+        if seq.0 > self.end.load(Ordering::Acquire) {
+            self.die(&format!(
+                "the storage node says that position {} is durable, but only {} was sent",
+                seq.0,
+                self.end().0
+            ));
+            return;
+        }
+        self.durable.fetch_max(seq.0, Ordering::AcqRel);
+        self.wake_all();
+    }
+}
+
+/// A node that is not reachable.
+struct Lost {
+    since: Instant,
+    reported: bool,
+    pause: Duration,
+}
+
+impl Lost {
+    fn new() -> Self {
+        Self { since: Instant::now(), reported: false, pause: BACK_OFF_MIN }
+    }
+
+    /// Grows to the maximum, with some randomness so that many servers do not come back at once.
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(BACK_OFF_MAX);
+        pause.mul_f64(0.75 + fastrand::f64() / 2.0)
+    }
+}

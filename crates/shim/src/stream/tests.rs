@@ -1,0 +1,217 @@
+//! The stream against a real listener in this process.
+
+use super::*;
+use redoubt_wire::FrameHeader;
+use redoubt_wire::frame::append_frame as frame_bytes;
+use redoubt_wire::hello::{Hello, Status, Welcome, decode_len};
+use redoubt_wire::notice::Notice;
+use std::io::Read;
+use std::net::TcpListener;
+use std::sync::mpsc::{self, Receiver};
+
+struct Node {
+    listener: TcpListener,
+}
+
+/// One accepted log connection.
+struct Session {
+    socket: TcpStream,
+    notices: u64,
+    hello: Hello,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+    }
+
+    fn accept(&self, status: Status, next_seq: u64) -> Session {
+        let (mut socket, _) = self.listener.accept().unwrap();
+        let mut len = [0; 4];
+        socket.read_exact(&mut len).unwrap();
+        let mut body = vec![0; decode_len(len).unwrap()];
+        socket.read_exact(&mut body).unwrap();
+        let welcome = Welcome {
+            status,
+            compression: false,
+            next_seq: Seq(next_seq),
+            next_lsn: Lsn(77),
+            message: "because".to_owned(),
+        };
+        socket.write_all(&welcome.encode()).unwrap();
+        Session { socket, notices: 0, hello: Hello::decode(&body).unwrap() }
+    }
+
+    fn stream(&self, timeout: Duration) -> (Arc<Stream>, Receiver<ImageWanted>) {
+        let peer = Peer {
+            node: self.listener.local_addr().unwrap().to_string(),
+            volume: "v".to_owned(),
+            generation: 3,
+            session: 9,
+            compression: false,
+        };
+        let (sender, receiver) = mpsc::channel();
+        let config = StreamConfig { peer, timeout, system_files: Vec::new() };
+        let stream = Stream::new(config, Arc::default(), sender);
+        let runner = Arc::clone(&stream);
+        std::thread::spawn(move || runner.run());
+        (stream, receiver)
+    }
+}
+
+impl Session {
+    /// Reads a frame that must be valid at `position`; returns kind, payload and the position behind it.
+    fn frame(&mut self, position: u64) -> (u8, Vec<u8>, u64) {
+        let mut head = [0; 8];
+        self.socket.read_exact(&mut head).unwrap();
+        let header = FrameHeader::decode(&head);
+        let mut payload = vec![0; header.len_bytes as usize];
+        self.socket.read_exact(&mut payload).unwrap();
+        header.check(position, &payload).unwrap();
+        (header.kind, payload, position + header.total_len_bytes())
+    }
+
+    fn notify(&mut self, notice: &Notice) {
+        let (kind, payload) = notice.encode();
+        let mut out = Vec::new();
+        frame_bytes(&mut out, kind, self.notices, &payload).unwrap();
+        self.notices += 1;
+        self.socket.write_all(&out).unwrap();
+    }
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn durable_frames_release_the_waiter() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 1000);
+    assert_eq!((session.hello.generation, session.hello.session, session.hello.resume), (3, 9, Seq(0)));
+    let start = stream.wait_connected().unwrap();
+    assert_eq!((start.seq, start.next_lsn), (Seq(1000), Lsn(77)));
+    let (kind, _, at) = session.frame(1000);
+    assert_eq!(kind, StreamFrame::SystemFiles(Vec::new()).kind());
+    let end = stream.append(&StreamFrame::Redo(b"abc")).unwrap();
+    let (_, payload, at) = session.frame(at);
+    assert_eq!((payload.as_slice(), Seq(at)), (&b"abc"[..], end));
+    let waiter = Arc::clone(&stream);
+    let waiting = std::thread::spawn(move || waiter.wait_durable(end));
+    session.notify(&Notice::Durable(Seq(end.0 - 1)));
+    session.notify(&Notice::Durable(end));
+    waiting.join().unwrap().unwrap();
+    // Nothing more to wait for, and what is beyond is not durable.
+    stream.wait_durable(end).unwrap();
+    assert!(stream.durable.load(Ordering::Acquire) == end.0);
+}
+
+#[test]
+fn lost_connection_sends_again_what_is_not_durable() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let first = stream.append(&StreamFrame::Redo(b"first")).unwrap();
+    let second = stream.append(&StreamFrame::Redo(b"second")).unwrap();
+    let (_, _, at) = session.frame(0);
+    let (_, _, at) = session.frame(at);
+    assert_eq!(Seq(at), first);
+    session.notify(&Notice::Durable(first));
+    stream.wait_durable(first).unwrap();
+    drop(session);
+    // Goes into the queue whether or not the loss was noticed yet.
+    let third = stream.append(&StreamFrame::Redo(b"third")).unwrap();
+    let mut session = node.accept(Status::Accepted, first.0);
+    assert_eq!(session.hello.session, 9);
+    assert!(session.hello.resume <= first);
+    let (_, payload, at) = session.frame(first.0);
+    assert_eq!((payload.as_slice(), Seq(at)), (&b"second"[..], second));
+    let (_, payload, at) = session.frame(at);
+    assert_eq!((payload.as_slice(), Seq(at)), (&b"third"[..], third));
+    session.notify(&Notice::Durable(third));
+    stream.wait_durable(third).unwrap();
+    assert_eq!(stream.counters.get(Counter::Reconnects), 1);
+}
+
+#[test]
+fn node_that_lost_acknowledged_bytes_ends_the_stream() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let end = stream.append(&StreamFrame::Redo(b"first")).unwrap();
+    session.notify(&Notice::Durable(end));
+    stream.wait_durable(end).unwrap();
+    let last = stream.append(&StreamFrame::Redo(b"second")).unwrap();
+    drop(session);
+    let _session = node.accept(Status::Accepted, 0);
+    assert_eq!(stream.wait_durable(last), Err(Errno::EIO));
+    assert!(stream.death().unwrap().contains("lost acknowledged data"));
+    assert_eq!(stream.append(&StreamFrame::Redo(b"x")), Err(Errno::EIO));
+}
+
+#[test]
+fn fenced_and_stopped_fail_every_waiter() {
+    for notice in [Notice::Fenced { generation: 8 }, Notice::Stopped { reason: "disk".to_owned() }] {
+        let node = Node::new();
+        let (stream, _images) = node.stream(LONG);
+        let mut session = node.accept(Status::Accepted, 0);
+        stream.wait_connected().unwrap();
+        let end = stream.append(&StreamFrame::Redo(b"first")).unwrap();
+        session.notify(&notice);
+        assert_eq!(stream.wait_durable(end), Err(Errno::EIO));
+        assert!(stream.death().is_some());
+    }
+}
+
+#[test]
+fn refusal_is_final_and_later_is_not() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    node.accept(Status::TryLater, 0);
+    node.accept(Status::Refused, 0);
+    assert!(matches!(stream.wait_connected(), Err(Errno::EIO)));
+    assert!(stream.death().unwrap().contains("because"));
+}
+
+#[test]
+fn node_that_stays_away_fails_the_waiter_after_the_time_out() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(Duration::from_millis(300));
+    let session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let end = stream.append(&StreamFrame::Redo(b"first")).unwrap();
+    drop(node);
+    drop(session);
+    assert_eq!(stream.wait_durable(end), Err(Errno::EIO));
+    assert!(stream.death().unwrap().contains("REDOUBT_TIMEOUT_S"));
+}
+
+#[test]
+fn unlogged_frames_go_in_front_of_the_next_logged_one() {
+    let node = Node::new();
+    let (stream, images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let (_, _, at) = session.frame(0);
+    stream.append_unlogged(&StreamFrame::Counters(vec![(1, 5)]));
+    let end = stream.append(&StreamFrame::Redo(b"abc")).unwrap();
+    let (kind, _, _) = session.frame(at);
+    assert_eq!(kind, StreamFrame::Counters(Vec::new()).kind());
+    let (_, payload, at) = session.frame(at);
+    assert_eq!((payload.as_slice(), Seq(at)), (&b"abc"[..], end));
+    session.notify(&Notice::NeedImage { path: b"db/t.ibd".to_vec(), page_no: 4, lsn: Lsn(8) });
+    let wanted = images.recv().unwrap();
+    assert_eq!((wanted.path.as_slice(), wanted.page_no, wanted.lsn), (&b"db/t.ibd"[..], 4, Lsn(8)));
+}
+
+#[test]
+fn durable_beyond_what_was_sent_ends_the_stream() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let end = stream.append(&StreamFrame::Redo(b"abc")).unwrap();
+    session.notify(&Notice::Durable(Seq(end.0 + 1)));
+    assert_eq!(stream.wait_durable(Seq(end.0 + 1)), Err(Errno::EIO));
+}

@@ -1,0 +1,491 @@
+//! Tablespace files: reads come from the node, writes are dropped when redo explains them.
+//!
+//! The local file is a sparse stub of the right length. Whether a page write may be dropped is decided page by
+//! page, in this order; the first rule that holds counts:
+//!
+//! 1. The page carries an encryption key version: refused.
+//! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
+//! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped.
+//! 4. It lies in the doublewrite area: dropped.
+//! 5. Its LSN is from before this session (redone by the server's own recovery) and the node says that its
+//!    redo explains it: dropped.
+//! 6. Otherwise it is sent as an image.
+//!
+//! Invariant: nothing is dropped on any other ground, and a page's slot in the need table is raised before the
+//! write returns, so a later read gets at least this version.
+
+mod adopt;
+mod classify_page;
+
+use crate::message::{self, show};
+use crate::names::{Name, NameHold};
+use crate::paths::absolute;
+use crate::real::{self, Errno};
+use crate::runtime::Runtime;
+use classify_page::{PageFacts, facts};
+use redoubt_page::doublewrite::{DoublewriteArea, TRX_SYS_PAGE_NO, locate};
+use redoubt_page::{SpaceFlags, flags_of_page0, layout};
+use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_wire::Seq;
+use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
+use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use adopt::adopt;
+
+/// What is known about a tablespace file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Info {
+    /// The node's number of the file.
+    pub file: Option<FileId>,
+    /// Tablespace id.
+    pub space: Option<SpaceId>,
+    /// Tablespace flags.
+    pub flags: Option<SpaceFlags>,
+    /// Page number of the file's first page inside the tablespace.
+    pub first_page_no: u32,
+}
+
+/// A file of InnoDB pages.
+#[derive(Debug)]
+pub struct Tablespace {
+    /// Where it is.
+    pub name: Name,
+    /// Number of this file in this process; never used again.
+    number: u64,
+    /// It is the first file of the system tablespace, which holds the doublewrite area.
+    is_first_system_file: bool,
+    /// Its page size is `innodb_page_size`, always (system and undo tablespaces).
+    has_server_page_size: bool,
+    info: Mutex<Info>,
+    doublewrite: Mutex<Option<DoublewriteArea>>,
+    /// Held while the length changes.
+    length: Mutex<()>,
+    /// Position behind the last frame of this file that is not redo.
+    unsynced: AtomicU64,
+}
+
+impl Tablespace {
+    /// The file at `path`.
+    pub fn new(runtime: &Runtime, path: &[u8]) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let is_system = runtime.rules.system_files.iter().any(|file| file == path);
+        let is_undo = crate::classify::is_undo(path);
+        Self {
+            name: Name::new(path),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            is_first_system_file: runtime.rules.system_files.first().is_some_and(|file| file == path),
+            has_server_page_size: is_system || is_undo,
+            info: Mutex::new(Info { space: is_system.then_some(SpaceId(0)), ..Info::default() }),
+            doublewrite: Mutex::default(),
+            length: Mutex::default(),
+            unsynced: AtomicU64::new(0),
+        }
+    }
+
+    fn lock_info(&self) -> MutexGuard<'_, Info> {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that a frame of this file is to be waited for by the next sync.
+    pub fn sent(&self, end: Seq) {
+        self.unsynced.fetch_max(end.0, Ordering::AcqRel);
+    }
+
+    /// Asks the node about the file, unless everything is known. `false`: the node does not have it.
+    ///
+    /// # Errors
+    /// `EIO` when the node cannot answer.
+    pub fn look_up(&self, runtime: &Runtime, hold: &NameHold<'_>, need_flags: bool) -> Result<bool, Errno> {
+        let mut info = self.lock_info();
+        if info.file.is_some() && (info.flags.is_some() || !need_flags) {
+            return Ok(true);
+        }
+        // An unlinked file keeps the number it has; without one there is nothing to read.
+        let Some(path) = self.name.path(hold) else { return Ok(info.file.is_some()) };
+        let request = PageRequest::Open { need: runtime.stream.end(), path: &path };
+        runtime.pool.request(&request, |reply| match reply {
+            PageReply::Opened { file, space, space_flags, first_page_no, .. } => {
+                info.file = Some(file);
+                info.first_page_no = first_page_no;
+                info.space = info.space.or(space);
+                info.flags = info.flags.or(space_flags.map(SpaceFlags));
+                Ok(true)
+            }
+            PageReply::NotFound => Ok(false),
+            other => {
+                message::error(&format!("unexpected answer to opening {}: {other:?}", show(&path)));
+                Err(Errno::EIO)
+            }
+        })?
+    }
+
+    /// Size of a page in the file, in bytes; `None` as long as nobody knows.
+    fn page_size(&self, runtime: &Runtime) -> Option<usize> {
+        if self.has_server_page_size {
+            return Some(runtime.config.page_size_bytes as usize);
+        }
+        let size = self.lock_info().flags?.physical_page_size_bytes();
+        (size > 0).then_some(size)
+    }
+
+    /// Reads bytes of the file.
+    ///
+    /// # Errors
+    /// `EIO` when the node cannot answer.
+    pub fn read(
+        &self,
+        runtime: &Runtime,
+        fd: RawFd,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+    ) -> Result<usize, Errno> {
+        let file_len = real::status(fd)?.len_bytes;
+        let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        if self.lock_info().file.is_none() && !self.look_up(runtime, &runtime.names.hold(), false)? {
+            message::error("a tablespace file is read that the storage node does not have");
+            return Err(Errno::EIO);
+        }
+        let need = self.need_of(runtime, offset_bytes, wanted);
+        let Some(file) = self.lock_info().file else { return Err(Errno::EIO) };
+        let mut at = offset_bytes;
+        for piece in buffer.get_mut(..wanted).unwrap_or_default().chunks_mut(MAX_READ_LEN_BYTES as usize) {
+            let len_bytes = piece.len() as u32;
+            let request = PageRequest::Read { need, file, offset_bytes: at, len_bytes };
+            let is_complete = runtime.pool.request(&request, |reply| match reply {
+                PageReply::Bytes(bytes) if bytes.len() == piece.len() => {
+                    piece.copy_from_slice(bytes);
+                    true
+                }
+                _ => false,
+            })?;
+            if !is_complete {
+                message::error(&format!(
+                    "the storage node's answer to a read of {len_bytes} bytes at {at} is wrong"
+                ));
+                return Err(Errno::EIO);
+            }
+            at += u64::from(len_bytes);
+            runtime.counters.add(Counter::PageReads, 1);
+            runtime.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
+        }
+        Ok(wanted)
+    }
+
+    /// How new the bytes must be. One page: as new as when the server wrote it last. Anything else, and page 0
+    /// (read when a file is opened, also while the page is in the buffer pool): everything so far.
+    fn need_of(&self, runtime: &Runtime, offset_bytes: u64, len_bytes: usize) -> Seq {
+        match self.page_size(runtime) {
+            Some(size)
+                if size == len_bytes && offset_bytes > 0 && offset_bytes.is_multiple_of(size as u64) =>
+            {
+                runtime.need.get(self.number, (offset_bytes / size as u64) as u32)
+            }
+            _ => runtime.stream.end(),
+        }
+    }
+
+    /// The server wrote pages.
+    ///
+    /// # Errors
+    /// `EIO` when they can neither be dropped nor sent.
+    pub fn write(&self, runtime: &Runtime, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        let hold = runtime.names.hold();
+        self.look_up(runtime, &hold, !self.has_server_page_size && offset_bytes > 0)?;
+        self.learn_flags(bytes, offset_bytes);
+        let Some(page_size) = self.page_size(runtime) else {
+            message::error(&format!(
+                "page write at {offset_bytes} to a tablespace whose page size is not known"
+            ));
+            return Err(Errno::EIO);
+        };
+        if !offset_bytes.is_multiple_of(page_size as u64) {
+            message::error(&format!(
+                "page write at {offset_bytes} is not at a multiple of {page_size} bytes"
+            ));
+            return Err(Errno::EIO);
+        }
+        let first = (offset_bytes / page_size as u64) as u32;
+        for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
+            self.write_page(runtime, &hold, page_no, page, page_size)?;
+        }
+        let end = offset_bytes + bytes.len() as u64;
+        if real::status(fd)?.len_bytes < end {
+            self.grow(runtime, &hold, fd, end)?;
+        }
+        Ok(())
+    }
+
+    /// Flags from page 0, when it is written before the node knows them.
+    fn learn_flags(&self, bytes: &[u8], offset_bytes: u64) {
+        let mut info = self.lock_info();
+        if info.flags.is_none()
+            && offset_bytes == 0
+            && layout::page_id(bytes).is_some_and(|page| page.page_no.0 == 0)
+            && let Ok(flags) = flags_of_page0(bytes)
+        {
+            info.flags = Some(flags);
+        }
+    }
+
+    fn write_page(
+        &self,
+        runtime: &Runtime,
+        hold: &NameHold<'_>,
+        page_no: u32,
+        page: &[u8],
+        page_size: usize,
+    ) -> Result<(), Errno> {
+        let info = *self.lock_info();
+        let facts = facts(page, info, page_no);
+        if facts.is_encrypted {
+            message::error(
+                "an encrypted page was written: encrypted tablespaces are not supported; \
+                 set innodb_encrypt_tables=OFF and ALTER TABLE ... ENCRYPTED=NO on a stock server",
+            );
+            return Err(Errno::EIO);
+        }
+        let counters = &runtime.counters;
+        if let Some(id) = facts.id
+            && runtime.dirty.take_if_explained(id, facts.lsn)
+        {
+            runtime.need.raise(self.number, page_no, runtime.stream.end());
+            counters.add(Counter::PageBytesDropped, page.len() as u64);
+            counters.add(Counter::PagesDropped, 1);
+            self.bind(runtime, hold, id.space)?;
+            self.verify(runtime, hold, page_no, page, facts.lsn);
+            return Ok(());
+        }
+        if facts.is_zero {
+            counters.add(Counter::ScrubPagesDropped, 1);
+            return Ok(());
+        }
+        if self.is_doublewrite(runtime, info, page_no)? {
+            counters.add(Counter::DoublewriteBytesDropped, page.len() as u64);
+            return Ok(());
+        }
+        if self.is_explained_by_node(runtime, hold, page_no, facts)? {
+            runtime.need.raise(self.number, page_no, runtime.stream.end());
+            counters.add(Counter::PageBytesDropped, page.len() as u64);
+            counters.add(Counter::PagesDropped, 1);
+            return Ok(());
+        }
+        self.send_image(runtime, hold, page_no, page, page_size)
+    }
+
+    /// Sends a page as it is. A page-compressed page may be written without its unused rest.
+    fn send_image(
+        &self,
+        runtime: &Runtime,
+        hold: &NameHold<'_>,
+        page_no: u32,
+        page: &[u8],
+        page_size: usize,
+    ) -> Result<(), Errno> {
+        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let padded;
+        let page = if page.len() < page_size {
+            padded = [page, &vec![0; page_size - page.len()]].concat();
+            &padded
+        } else {
+            page
+        };
+        let end = runtime.stream.append(&StreamFrame::Image { path: &path, page_no, page })?;
+        runtime.need.raise(self.number, page_no, end);
+        runtime.counters.add(Counter::ImageBytes, page.len() as u64);
+        self.sent(end);
+        Ok(())
+    }
+
+    /// Tells the node once which tablespace this file holds, where no file record does.
+    fn bind(&self, runtime: &Runtime, hold: &NameHold<'_>, space: SpaceId) -> Result<(), Errno> {
+        let mut info = self.lock_info();
+        if info.space.is_some() {
+            return Ok(());
+        }
+        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let end = runtime.stream.append(&StreamFrame::BindSpace { path: &path, space })?;
+        info.space = Some(space);
+        drop(info);
+        self.sent(end);
+        Ok(())
+    }
+
+    fn is_doublewrite(&self, runtime: &Runtime, info: Info, page_no: u32) -> Result<bool, Errno> {
+        if !self.is_first_system_file {
+            return Ok(false);
+        }
+        let mut area = self.doublewrite.lock().unwrap_or_else(PoisonError::into_inner);
+        if area.is_none() {
+            let (Some(file), Some(flags)) = (info.file, info.flags) else { return Ok(false) };
+            let len_bytes = runtime.config.page_size_bytes;
+            let request = PageRequest::Read {
+                need: runtime.stream.end(),
+                file,
+                offset_bytes: u64::from(TRX_SYS_PAGE_NO) * u64::from(len_bytes),
+                len_bytes,
+            };
+            let found = runtime.pool.request(&request, |reply| match reply {
+                PageReply::Bytes(page) => locate(page, flags),
+                _ => Ok(None),
+            })?;
+            *area = found.map_err(|error| {
+                message::error(&error.to_string());
+                Errno::EIO
+            })?;
+        }
+        Ok(area.is_some_and(|area| area.contains(page_no)))
+    }
+
+    fn is_explained_by_node(
+        &self,
+        runtime: &Runtime,
+        hold: &NameHold<'_>,
+        page_no: u32,
+        facts: PageFacts,
+    ) -> Result<bool, Errno> {
+        let start_lsn = runtime.stream.session_start().map_or(Lsn(0), |start| start.next_lsn);
+        if facts.id.is_none() || facts.lsn == Lsn(0) || facts.lsn > start_lsn {
+            return Ok(false);
+        }
+        let Some(path) = self.name.path(hold) else { return Ok(true) };
+        let need = runtime.stream.end();
+        let request = PageRequest::Explain { need, path: &path, page_no, lsn: facts.lsn };
+        runtime.pool.request(&request, |reply| matches!(reply, PageReply::Explained(true)))
+    }
+
+    /// Makes the file longer, here and on the node.
+    fn grow(&self, runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
+        if real::status(fd)?.len_bytes >= len_bytes {
+            return Ok(());
+        }
+        self.set_len_locked(runtime, hold, fd, len_bytes)
+    }
+
+    fn set_len_locked(
+        &self,
+        runtime: &Runtime,
+        hold: &NameHold<'_>,
+        fd: RawFd,
+        len_bytes: u64,
+    ) -> Result<(), Errno> {
+        real::set_len(fd, len_bytes)?;
+        if let Some(path) = self.name.path(hold) {
+            self.sent(runtime.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
+        }
+        Ok(())
+    }
+
+    /// ftruncate. The stub never gets blocks.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn set_len(&self, runtime: &Runtime, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        let hold = runtime.names.hold();
+        let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set_len_locked(runtime, &hold, fd, len_bytes)
+    }
+
+    /// fallocate without a mode: the file has at least this length.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn allocate(&self, runtime: &Runtime, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.grow(runtime, &runtime.names.hold(), fd, len_bytes)
+    }
+
+    /// fdatasync: redo is waited for on the log file, so only other frames of this file count.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
+        runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
+    }
+
+    /// Sends the digest of a dropped page, for the pages that are chosen.
+    fn verify(&self, runtime: &Runtime, hold: &NameHold<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
+        let Some(flags) = self.lock_info().flags else { return };
+        if let Some(path) = self.name.path(hold) {
+            crate::verify::send(runtime, &path, page_no, page, lsn, flags);
+        }
+    }
+}
+
+/// Opens a tablespace file that exists. `None`: the node does not know it and it is only read; the descriptor
+/// must not be tracked.
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn open_existing(
+    runtime: &Runtime,
+    path: &[u8],
+    flags: i32,
+) -> Result<(RawFd, Option<Arc<Tablespace>>), Errno> {
+    let hold = runtime.names.hold();
+    let local = absolute(runtime, path)?;
+    let fd = real::open_file(&local, flags & !libc::O_DIRECT, 0)?;
+    let tablespace = runtime.names.tablespace(path, || Tablespace::new(runtime, path));
+    let outcome = match tablespace.look_up(runtime, &hold, false) {
+        Ok(true) => Ok(Some(tablespace)),
+        Ok(false) if flags & libc::O_ACCMODE == libc::O_RDONLY => {
+            runtime.names.forget(path);
+            Ok(None)
+        }
+        Ok(false) => adopt(runtime, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+        Err(errno) => Err(errno),
+    };
+    match outcome {
+        Ok(tablespace) => Ok((fd, tablespace)),
+        Err(errno) => {
+            let _ = real::close_file(fd);
+            Err(errno)
+        }
+    }
+}
+
+/// Creates a tablespace file (or empties it).
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn create(
+    runtime: &Runtime,
+    path: &[u8],
+    flags: i32,
+    mode: libc::mode_t,
+) -> Result<(RawFd, Arc<Tablespace>), Errno> {
+    let hold = runtime.names.change();
+    let local = absolute(runtime, path)?;
+    let existed = real::status_of(&local).is_ok();
+    let fd = real::open_file(&local, flags & !libc::O_DIRECT, mode)?;
+    let sent = real::status(fd).and_then(|status| {
+        if !existed {
+            runtime.names.forget(path);
+        }
+        let tablespace = runtime.names.tablespace(path, || Tablespace::new(runtime, path));
+        if !existed || flags & libc::O_TRUNC != 0 {
+            let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
+            tablespace.sent(runtime.stream.append(&frame)?);
+        } else if !tablespace.look_up(runtime, &hold, false)? {
+            adopt(runtime, &hold, fd, path, &tablespace)?;
+        }
+        Ok(tablespace)
+    });
+    match sent {
+        Ok(tablespace) => Ok((fd, tablespace)),
+        Err(errno) => {
+            let _ = real::close_file(fd);
+            Err(errno)
+        }
+    }
+}
+
+/// Identity of a page of this file, for the map of dirty pages.
+fn page_id(space: SpaceId, info: Info, page_no: u32) -> PageId {
+    PageId::new(space.0, info.first_page_no.wrapping_add(page_no))
+}

@@ -1,0 +1,373 @@
+//! A stock server with the library preloaded, against the model node.
+
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::ModelNode;
+
+fn library() -> PathBuf {
+    // The test executable is in target/PROFILE/deps, the library beside that folder or in it.
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    [deps.parent().unwrap().join("libredoubt.so"), deps.join("libredoubt.so")]
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("libredoubt.so is built with the tests")
+}
+
+/// A server process; killed when a test gives up.
+struct Running(Child);
+
+impl std::ops::Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Server<'a> {
+    datadir: &'a Path,
+    node: &'a ModelNode,
+    generation: u64,
+}
+
+impl Server<'_> {
+    fn command(&self) -> Command {
+        let mut command = Command::new("mariadbd");
+        command
+            .arg("--no-defaults")
+            .arg("--user=root")
+            .arg(format!("--datadir={}", self.datadir.display()))
+            .args(["--innodb-undo-tablespaces=2", "--innodb-undo-log-truncate=1"])
+            .args(["--innodb-doublewrite=0", "--innodb-use-native-aio=0", "--skip-networking"])
+            .args([
+                "--innodb-buffer-pool-size=8M",
+                "--innodb-log-file-size=4M",
+                "--innodb-log-buffer-size=2M",
+                "--lc-messages-dir=/usr/share/mysql",
+            ])
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!("--pid-file={}", self.datadir.join("server.pid").display()))
+            .env("LD_PRELOAD", library())
+            .env("REDOUBT_NODE", &self.node.address)
+            .env("REDOUBT_VOLUME", "v")
+            .env("REDOUBT_GENERATION", self.generation.to_string())
+            .env("REDOUBT_DATADIR", self.datadir)
+            .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")
+            .env("REDOUBT_VERIFY", "all")
+            .env("REDOUBT_TIMEOUT_S", "20");
+        command
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.datadir.join("s.sock")
+    }
+
+    fn bootstrap(&self) -> Output {
+        let mut child = self
+            .command()
+            .arg("--bootstrap")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = b"create database mysql;\nuse mysql;\n".to_vec();
+        for file in ["mariadb_system_tables.sql", "mysql_system_tables.sql"] {
+            if let Ok(text) = std::fs::read(Path::new("/usr/share/mysql").join(file)) {
+                input.extend(text);
+                break;
+            }
+        }
+        let mut stdin = child.stdin.take().unwrap();
+        std::thread::spawn(move || stdin.write_all(&input));
+        child.wait_with_output().unwrap()
+    }
+
+    fn start(&self, extra: &[&str]) -> Running {
+        let mut command = self.command();
+        command.args(extra);
+        self.wait_for(command)
+    }
+
+    fn wait_for(&self, mut command: Command) -> Running {
+        let log = std::fs::File::create(self.datadir.join("server.err")).unwrap();
+        let mut child =
+            Running(command.arg("--skip-grant-tables").stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let began = Instant::now();
+        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "no answer:\n{}", self.log());
+            assert!(child.try_wait().unwrap().is_none(), "the server ended:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child
+    }
+
+    /// The same server without the library, on a data directory of its own.
+    fn start_ordinary(&self) -> Running {
+        let created = Command::new("mariadb-install-db")
+            .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"])
+            .arg(format!("--datadir={}", self.datadir.display()))
+            .output()
+            .unwrap();
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+        let mut command = self.command();
+        command.env_remove("LD_PRELOAD").env_remove("REDOUBT_NODE");
+        self.wait_for(command)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.datadir.join("server.err")).unwrap_or_default()
+    }
+
+    fn sql(&self, text: &str) -> String {
+        let output = Command::new("mariadb")
+            .args(["--no-defaults", "-N", "-u", "root"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .args(["-e", text])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{text}: {}\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            self.log()
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn no_problems(node: &ModelNode) {
+    let model = node.model.lock().unwrap();
+    assert!(model.problems.is_empty(), "{:#?}", model.problems);
+}
+
+/// Plain files of the server are the same on the node.
+fn plain_files_equal(node: &ModelNode, datadir: &Path) {
+    let model = node.model.lock().unwrap();
+    assert!(model.plain.len() > 20, "{}", model.plain.len());
+    for (path, contents) in &model.plain {
+        let local = std::fs::read(datadir.join(String::from_utf8_lossy(path).as_ref())).unwrap();
+        assert!(local == *contents, "{} differs", String::from_utf8_lossy(path));
+    }
+}
+
+const LOAD: &str = "
+    create database d; use d;
+    create table t (id int auto_increment primary key, a varchar(200), b int, key(b)) engine=innodb;
+    create table z (id int primary key, a text) engine=innodb row_format=compressed key_block_size=4;
+    create table p (id int primary key, a text) engine=innodb page_compressed=1;
+    create table r (id int primary key, a text) engine=innodb row_format=redundant;
+    insert into t (a, b) select repeat(char(65 + seq % 26), 150), seq % 1000 from seq_1_to_60000;
+    insert into z select id, a from t where id < 8000;
+    insert into p select id, a from t where id < 8000;
+    insert into r select id, a from t where id < 8000;
+    update t set b = b + 1 where id % 3 = 0;
+    delete from t where id % 7 = 0;
+    alter table t add column c int default 5, algorithm=inplace;
+    create table gone (id int primary key) engine=innodb; drop table gone;
+    rename table r to r2;
+    truncate table z; insert into z select id, a from t where id < 4000;
+";
+
+const SUMS: &str = "checksum table d.t, d.z, d.p, d.r2 extended; check table d.t, d.z, d.p, d.r2 extended";
+
+#[test]
+fn server_lives_on_the_model_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = directory.path().canonicalize().unwrap();
+    let node = ModelNode::start();
+    let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
+
+    let output = server.bootstrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    no_problems(&node);
+    plain_files_equal(&node, &datadir);
+    stubs_are_sparse(&datadir);
+
+    // A pool of 8 MiB and a log of 4 MiB: pages are read back, the log wraps.
+    server.generation = 2;
+    let mut child = server.start(&[]);
+    server.sql(LOAD);
+    let before = server.sql(SUMS);
+    assert!(!before.contains("error") && !before.contains("orrupt"), "{before}");
+    no_problems(&node);
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    // Crash recovery from the node's log and pages.
+    server.generation = 3;
+    let mut child = server.start(&[]);
+    assert_eq!(server.sql(SUMS), before, "{}", server.log());
+    server.sql(
+        "set global innodb_log_file_size = 8388608; insert into d.t (a, b) select a, b from d.t limit 20000",
+    );
+    let after = server.sql(SUMS);
+    server.sql("shutdown");
+    assert!(child.wait().unwrap().success(), "{}", server.log());
+    no_problems(&node);
+    plain_files_equal(&node, &datadir);
+
+    // A clean start with another log size: ib_logfile101 alone.
+    server.generation = 4;
+    let mut child = server.start(&["--innodb-log-file-size=6M"]);
+    assert_eq!(server.sql(SUMS), after, "{}", server.log());
+    server.sql("insert into d.t (a, b) select a, b from d.t limit 1000");
+    let last = server.sql(SUMS);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut child = server.start(&["--innodb-log-file-size=6M"]);
+    assert_eq!(server.sql(SUMS), last, "{}", server.log());
+    server.sql("shutdown");
+    assert!(child.wait().unwrap().success(), "{}", server.log());
+    no_problems(&node);
+    stubs_are_sparse(&datadir);
+    let model = node.model.lock().unwrap();
+    eprintln!(
+        "verified {} pages, {} images, {} reads, redo ends at {}",
+        model.verified,
+        model.images,
+        model.reads,
+        model.next_lsn()
+    );
+    assert!(model.verified > 1000 && model.reads > 100, "{} {}", model.verified, model.reads);
+}
+
+/// No page or redo byte is in the local files.
+fn stubs_are_sparse(datadir: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    for name in ["ibdata1", "ib_logfile0", "undo001"] {
+        let metadata = std::fs::metadata(datadir.join(name)).unwrap();
+        assert!(metadata.len() > 0 && metadata.blocks() == 0, "{name}: {} blocks", metadata.blocks());
+    }
+}
+
+/// Inserts with several clients until the server is killed; returns how many rows were acknowledged.
+fn insert_until_killed(server: &Server<'_>, child: &mut Running, rows_before_kill: u64) -> u64 {
+    use std::io::{BufRead, BufReader};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    server.sql("create database l; create table l.t (id int auto_increment primary key, a varchar(300)) engine=innodb");
+    let acknowledged = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut client = Command::new("mariadb")
+                .args(["--no-defaults", "-N", "-u", "root", "--unbuffered"])
+                .arg(format!("--socket={}", server.socket().display()))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut input = client.stdin.take().unwrap();
+            let output = BufReader::new(client.stdout.take().unwrap());
+            let acknowledged = &acknowledged;
+            scope.spawn(move || {
+                // One row per statement; its answer comes after the commit.
+                let line = b"insert into l.t (a) values (repeat('x', 250)); select 1;\n";
+                let mut lines = output.lines();
+                while input.write_all(line).and_then(|()| input.flush()).is_ok() {
+                    match lines.next() {
+                        Some(Ok(_)) => acknowledged.fetch_add(1, Ordering::SeqCst),
+                        _ => break,
+                    };
+                }
+                drop(input);
+                let _ = client.wait();
+            });
+        }
+        while acknowledged.load(Ordering::SeqCst) < rows_before_kill {
+            assert!(child.try_wait().unwrap().is_none(), "{}", server.log());
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+    acknowledged.load(Ordering::SeqCst)
+}
+
+#[test]
+fn acknowledged_rows_survive_kills_and_lost_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = directory.path().canonicalize().unwrap();
+    let node = ModelNode::start();
+    let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
+    let output = server.bootstrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Both kinds of connections are cut again and again from here on.
+    node.model.lock().unwrap().cut_after_frames = Some(150);
+    // The doublewrite area is written now, and must not reach the node.
+    server.generation = 2;
+    let mut child = server.start(&["--innodb-doublewrite=1"]);
+    let acknowledged = insert_until_killed(&server, &mut child, 3000);
+    server.generation = 3;
+    let mut child = server.start(&["--innodb-doublewrite=1"]);
+    let rows: u64 = server.sql("select count(*) from l.t").trim().parse().unwrap();
+    assert!(rows >= acknowledged && rows <= acknowledged + 4, "{rows} rows, {acknowledged} acknowledged");
+    assert!(server.sql("check table l.t extended").contains("OK"));
+    server.sql("shutdown");
+    assert!(child.wait().unwrap().success(), "{}", server.log());
+    no_problems(&node);
+    let model = node.model.lock().unwrap();
+    assert!(model.cuts > 10, "{} cuts", model.cuts);
+    assert!(model.counters.get(&7).is_some_and(|bytes| *bytes > 0), "no doublewrite: {:?}", model.counters);
+    assert_eq!(model.images, 0, "{:?}", model.counters);
+}
+
+#[test]
+fn imported_tablespace_reaches_the_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = directory.path().canonicalize().unwrap();
+    let node = ModelNode::start();
+    let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
+    assert!(server.bootstrap().status.success());
+    // The tablespace to import comes from an ordinary server.
+    let other = tempfile::tempdir().unwrap();
+    let other_dir = other.path().canonicalize().unwrap();
+    let table =
+        "create database d; use d; create table d.t (id int primary key, a varchar(200)) engine=innodb";
+    let fill = "use d; insert into d.t select seq, repeat(char(65 + seq % 26), 150) from seq_1_to_5000";
+    let plain = Server { datadir: &other_dir, node: &node, generation: 0 };
+    let mut child = plain.start_ordinary();
+    plain.sql(&format!("{table}; {fill}"));
+    let sums = plain.sql("checksum table d.t extended");
+    plain.sql("shutdown");
+    assert!(child.wait().unwrap().success());
+
+    server.generation = 2;
+    let mut child = server.start(&[]);
+    server.sql(&format!("{table}; insert into d.t values (1, 'old'); alter table d.t discard tablespace"));
+    std::fs::copy(other_dir.join("d/t.ibd"), datadir.join("d/t.ibd")).unwrap();
+    server.sql("alter table d.t import tablespace; update d.t set a = 'new' where id = 77");
+    let changed = server.sql("checksum table d.t extended");
+    assert_ne!(changed, sums);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    server.generation = 3;
+    let mut child = server.start(&[]);
+    assert_eq!(server.sql("checksum table d.t extended"), changed, "{}", server.log());
+    server.sql("update d.t set a = repeat(char(65 + 77 % 26), 150) where id = 77");
+    assert_eq!(server.sql("checksum table d.t extended"), sums);
+    server.sql("shutdown");
+    assert!(child.wait().unwrap().success(), "{}", server.log());
+    no_problems(&node);
+    assert!(node.model.lock().unwrap().images > 10);
+}
