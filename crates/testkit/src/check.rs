@@ -212,12 +212,52 @@ pub fn check_database(conn: &mut Conn, database: &str) -> Result<usize> {
 fn check_tables(conn: &mut Conn, tables: &[Table]) -> Result<usize> {
     let mut faults = Vec::new();
     for table in tables {
-        let rows = query_text(conn, &format!("CHECK TABLE {} EXTENDED", table.quoted()))?;
-        let sound = rows.last().is_some_and(|row| row.last().is_some_and(|text| text == "OK"))
-            && rows.iter().all(|row| row.get(2).is_some_and(|kind| kind == "status"));
-        if !sound {
+        if let Some(rows) = check_table(conn, table)? {
             faults.push(format!("{}: {rows:?}", table.name()));
         }
     }
     if faults.is_empty() { Ok(tables.len()) } else { Err(Error::Violation(faults.join("; "))) }
 }
+
+/// Checks one table; the answer is what the server said when it is not sound.
+fn check_table(conn: &mut Conn, table: &Table) -> Result<Option<Vec<Vec<String>>>> {
+    let rows = query_text(conn, &format!("CHECK TABLE {} EXTENDED", table.quoted()))?;
+    let sound = match judge(&rows) {
+        Verdict::Sound => true,
+        Verdict::OnlyDeleteMarked => has_virtual_columns(conn, table)?,
+        Verdict::Damaged => false,
+    };
+    Ok((!sound).then_some(rows))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Sound,
+    /// The table is `OK`, with warnings about delete-marked index records without a row and nothing else. The
+    /// stock server on a local disk leaves such records in indexes on virtual columns now and then after a
+    /// SIGKILL, and purge does not remove them; no query can see them. Only there they are let pass.
+    OnlyDeleteMarked,
+    Damaged,
+}
+
+fn judge(rows: &[Vec<String>]) -> Verdict {
+    let column = |row: &Vec<String>, index: usize| row.get(index).cloned().unwrap_or_default();
+    let Some((last, others)) = rows.split_last() else { return Verdict::Damaged };
+    if column(last, 2) != "status" || column(last, 3) != "OK" {
+        return Verdict::Damaged;
+    }
+    let only_delete_marked = others.iter().all(|row| {
+        let text = column(row, 3);
+        column(row, 2) == "Warning"
+            && text.contains("Clustered index record not found")
+            && text.contains("(info_bits=32,")
+    });
+    match (others.is_empty(), only_delete_marked) {
+        (true, _) => Verdict::Sound,
+        (false, true) => Verdict::OnlyDeleteMarked,
+        (false, false) => Verdict::Damaged,
+    }
+}
+
+#[cfg(test)]
+mod tests;

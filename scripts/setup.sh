@@ -1,0 +1,114 @@
+# shellcheck shell=bash
+# Prepares a machine to build, test and demonstrate Redoubt. Sourced by ./test and ./demo; may also be run
+# by itself: bash scripts/setup.sh
+#
+# It installs what is missing and says so first: packages by name with apt, Rust with rustup. It changes
+# nothing that is there already, starts no service, and needs root or sudo only when a package is missing.
+
+# Programs needed, each with the Debian package it comes from.
+REDOUBT_NEEDS="cc:gcc curl:curl mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core \
+mariadb:mariadb-client-core sysbench:sysbench"
+
+setup_say() { printf '%s\n' "$*" >&2; }
+
+setup_fail() {
+    setup_say "error: $*"
+    exit 1
+}
+
+# The server lies in /usr/sbin, which is not in everybody's PATH; cargo often only in the home directory.
+setup_paths() {
+    PATH="$PATH:/usr/sbin:/usr/local/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
+    export PATH
+}
+
+setup_packages() {
+    local need program package missing=""
+    for need in $REDOUBT_NEEDS; do
+        program=${need%%:*}
+        package=${need#*:}
+        if ! command -v "$program" >/dev/null 2>&1; then
+            case " $missing " in *" $package "*) ;; *) missing="$missing $package" ;; esac
+        fi
+    done
+    # A compiler without the C library's headers and start files cannot link.
+    if [ ! -e /usr/include/stdio.h ]; then missing="$missing libc6-dev"; fi
+    if [ ! -e /etc/ssl/certs/ca-certificates.crt ]; then missing="$missing ca-certificates"; fi
+    missing=${missing# }
+    if [ -z "$missing" ]; then return 0; fi
+
+    command -v apt-get >/dev/null 2>&1 ||
+        setup_fail "missing: $missing; there is no apt-get here, install these (Debian names) by hand"
+    local as_root=""
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null 2>&1 || setup_fail "missing: $missing; run as root or install sudo"
+        as_root="sudo"
+    fi
+    setup_say "Installing with apt-get: $missing"
+    $as_root apt-get update -qq || setup_fail "apt-get update failed"
+    # shellcheck disable=SC2086 # the list is meant to be split
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
+        setup_fail "apt-get install $missing failed"
+}
+
+setup_server_version() {
+    local version
+    version=$(mariadbd --no-defaults --version) || setup_fail "mariadbd --version failed"
+    case "$version" in
+    *" 10.11."*) ;;
+    *) setup_fail "Redoubt is made for MariaDB 10.11, found: $version" ;;
+    esac
+}
+
+# version_at_least HAVE WANT
+setup_version_at_least() {
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+setup_rust() {
+    local want have=""
+    want=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
+    if command -v cargo >/dev/null 2>&1; then have=$(cargo --version 2>/dev/null | cut -d ' ' -f 2); fi
+    if [ -n "$have" ] && setup_version_at_least "$have" "$want"; then return 0; fi
+    if command -v rustup >/dev/null 2>&1; then
+        setup_say "Rust ${have:-(none)} is older than $want: installing the stable toolchain with rustup"
+        rustup toolchain install stable --profile minimal || setup_fail "rustup could not install Rust"
+        export RUSTUP_TOOLCHAIN=stable
+    else
+        setup_say "Rust ${have:-(none)} is older than $want: installing it with rustup into ${CARGO_HOME:-$HOME/.cargo}"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+            sh -s -- -y --profile minimal --no-modify-path || setup_fail "rustup could not be installed"
+        # Before any older cargo elsewhere.
+        PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+        export PATH
+    fi
+    have=$(cargo --version | cut -d ' ' -f 2)
+    setup_version_at_least "$have" "$want" || setup_fail "cargo is still $have, $want is needed"
+}
+
+# setup_component NAME COMMAND: makes `cargo COMMAND` available, or fails.
+setup_component() {
+    if cargo "$2" --version >/dev/null 2>&1; then return 0; fi
+    command -v rustup >/dev/null 2>&1 || return 1
+    setup_say "Installing the Rust component $1"
+    rustup component add "$1"
+}
+
+setup_build() {
+    setup_say "Building (release)"
+    cargo build --release --locked --workspace || setup_fail "the build failed"
+}
+
+setup_all() {
+    setup_paths
+    setup_packages
+    setup_server_version
+    setup_rust
+    setup_build
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    set -eu
+    cd "$(dirname "$0")/.."
+    setup_all
+fi
