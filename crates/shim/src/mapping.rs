@@ -41,6 +41,11 @@ pub struct Mappings {
 }
 
 impl Mappings {
+    /// No file is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// Remembers a mapping.
     pub fn add(&self, mapping: Mapping) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);

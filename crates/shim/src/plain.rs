@@ -17,6 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const PIECE_BYTES: usize = 4 << 20;
+/// Old and new contents are compared in steps of this.
+const COMPARED_BYTES: usize = 32;
+/// Equal bytes between two changes that are worth a frame of their own.
+const GAP_BYTES: usize = 128;
 
 /// A plain file.
 #[derive(Debug)]
@@ -70,6 +74,10 @@ impl PlainFile {
     ) -> Result<usize, Errno> {
         let hold = runtime.names.hold();
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match at {
+            Some(at) if !open.appends() && runtime.mappings.is_empty() => old_bytes(fd, bytes.len(), at),
+            _ => Vec::new(),
+        };
         let written = match at {
             Some(at) => real::write_at(fd, bytes, at)?,
             None => real::write_bytes(fd, bytes)?,
@@ -80,7 +88,9 @@ impl PlainFile {
             Some(at) => at,
             None => real::seek(fd, 0, libc::SEEK_CUR)?.saturating_sub(written as u64),
         };
-        self.send(runtime, &hold, bytes.get(..written).unwrap_or_default(), offset_bytes)?;
+        for (start, changed) in changed_parts(&before, bytes.get(..written).unwrap_or_default()) {
+            self.send(runtime, &hold, changed, offset_bytes + start as u64)?;
+        }
         if open.is_synchronous() {
             self.sync(runtime)?;
         }
@@ -130,6 +140,43 @@ impl PlainFile {
     /// `EIO` when the stream is dead.
     pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
         runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
+    }
+}
+
+/// What is in the file where a write will go. Aria writes its log buffer again and again from the beginning:
+/// nearly all of those bytes are there already, here and on the node.
+fn old_bytes(fd: RawFd, len: usize, at: u64) -> Vec<u8> {
+    let mut old = vec![0; len];
+    // A descriptor that cannot be read, or a short read: what is not known counts as changed.
+    let known = real::read_at(fd, &mut old, at).unwrap_or(0);
+    old.truncate(known);
+    old
+}
+
+/// The parts of `new` that differ from `old`, and where they start. Bytes beyond the end of `old` differ. Parts
+/// that are close together are one: each costs a frame.
+fn changed_parts<'a>(old: &[u8], new: &'a [u8]) -> Vec<(usize, &'a [u8])> {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    let common = old.len().min(new.len());
+    let mut at = 0;
+    for (old, new) in
+        old.chunks(COMPARED_BYTES).zip(new.get(..common).unwrap_or_default().chunks(COMPARED_BYTES))
+    {
+        if old.get(..new.len()) != Some(new) {
+            join(&mut ranges, at, at + new.len());
+        }
+        at += new.len();
+    }
+    if new.len() > common {
+        join(&mut ranges, common, new.len());
+    }
+    ranges.into_iter().filter_map(|(start, end)| Some((start, new.get(start..end)?))).collect()
+}
+
+fn join(ranges: &mut Vec<(usize, usize)>, start: usize, end: usize) {
+    match ranges.last_mut() {
+        Some((_, last_end)) if start - *last_end < GAP_BYTES => *last_end = end,
+        _ => ranges.push((start, end)),
     }
 }
 
@@ -203,5 +250,50 @@ fn send_open_file(runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, path: &[u8]
         }
         file.send(runtime, hold, buffer.get(..len).unwrap_or_default(), at)?;
         at += len as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the node has after the parts were written over `old`.
+    fn patched(old: &[u8], new: &[u8]) -> Vec<u8> {
+        let mut out = old.to_vec();
+        for (start, part) in changed_parts(old, new) {
+            out.resize(out.len().max(start + part.len()), 0);
+            out[start..start + part.len()].copy_from_slice(part);
+        }
+        out
+    }
+
+    #[test]
+    fn sent_parts_make_the_old_bytes_the_new_ones() {
+        fastrand::seed(7);
+        for _ in 0..2000 {
+            let old: Vec<u8> = (0..fastrand::usize(0..2000)).map(|_| fastrand::u8(..)).collect();
+            let mut new = old.clone();
+            for _ in 0..fastrand::usize(0..4) {
+                if let Some(byte) = (!new.is_empty()).then(|| fastrand::usize(..new.len())) {
+                    new[byte] ^= 1;
+                }
+            }
+            new.resize(old.len() + fastrand::usize(0..100), 9);
+            assert_eq!(patched(&old, &new), new);
+        }
+    }
+
+    #[test]
+    fn only_what_changed_is_sent() {
+        let old = vec![1u8; 8192];
+        assert!(changed_parts(&old, &old).is_empty());
+        assert!(changed_parts(&old, &old[..100]).is_empty());
+        let mut new = old.clone();
+        (new[3], new[4000], new[8191]) = (2, 2, 2);
+        let parts = changed_parts(&old, &new);
+        assert_eq!(
+            parts.iter().map(|(start, part)| (*start, part.len())).collect::<Vec<_>>(),
+            [(0, 32), (4000, 32), (8160, 32)]
+        );
     }
 }

@@ -20,7 +20,7 @@ use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, DATA_OFFSET};
 use redoubt_redo::mariadb::mtr::{MTR_TRAILER_BYTES, Mtr};
 use redoubt_redo::mariadb::observer::{LogObserver, Observed};
-use redoubt_redo::mariadb::{LogGeometry, LogHeader, MtrStep, next_mtr};
+use redoubt_redo::mariadb::{LogGeometry, LogHeader};
 use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
 use redoubt_wire::stream::{CHECKPOINT_LEN_BYTES, Counter, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
@@ -232,7 +232,11 @@ impl RedoLog {
             let Some(observer) = &mut state.observer else {
                 return Err(broken(runtime, "the redo log was exchanged before it was read"));
             };
-            observer.switch_geometry(geometry).map_err(|error| broken(runtime, &error.to_string()))?;
+            // A mini-transaction that another thread was copying when a block was written may look unfinished.
+            // It is written again, whole, to the new file; if it were not, the next write would leave a gap.
+            if observer.switch_geometry(geometry).is_err() {
+                *observer = LogObserver::new(geometry, observer.next_lsn());
+            }
         }
         state.front = prepared.front;
         state.main = Some(prepared.file);
@@ -347,12 +351,12 @@ fn follow(
     let Some(observer) = observer else {
         return Err(broken(runtime, "records were written before the header"));
     };
-    // A write of one block comes from the buffer that other threads go on filling at the same time: what
-    // is looked at must not change any more, and may end in a record that is only partly there.
+    // A write of one block goes out of the buffer that other threads go on filling at the same time: what is
+    // decoded, checked and sent must be the same bytes.
     let snapshot;
     let bytes = if bytes.len() <= BLOCK_MAX_BYTES {
         snapshot = bytes.to_vec();
-        snapshot.get(..settled_len(observer, &snapshot, offset_bytes)).unwrap_or_default()
+        &snapshot
     } else {
         bytes
     };
@@ -371,33 +375,6 @@ fn follow(
         runtime.stream.append(&StreamFrame::Redo(piece))?;
     }
     Ok(())
-}
-
-/// How much of a write of one block is settled: everything up to the first mini-transaction that is invalid,
-/// because another thread is just copying it into the block. The server's own end is before that, and the next
-/// write begins at this block again. A mini-transaction that stays invalid is found then: the next write
-/// leaves a gap, which the observer reports.
-fn settled_len(observer: &LogObserver, block: &[u8], offset_bytes: u64) -> usize {
-    let geometry = observer.geometry();
-    let Some(mut at) = geometry.offset_of(observer.next_lsn()).checked_sub(offset_bytes) else {
-        return block.len();
-    };
-    let mut lsn = observer.next_lsn();
-    loop {
-        let Some(rest) = usize::try_from(at).ok().and_then(|at| block.get(at..)) else {
-            return block.len();
-        };
-        match next_mtr(rest) {
-            Ok(MtrStep::Mtr { records, end_byte, total_len_bytes })
-                if end_byte == geometry.sequence_bit(lsn.advance(records.len() as u64)) =>
-            {
-                at += total_len_bytes as u64;
-                lsn = lsn.advance(total_len_bytes as u64);
-            }
-            Ok(MtrStep::Incomplete | MtrStep::EndOfLog) => return block.len(),
-            Ok(MtrStep::Mtr { .. }) | Err(_) => return at as usize,
-        }
-    }
 }
 
 /// Splits `bytes` where a mini-transaction ends, into pieces of at most `limit` bytes where possible.
@@ -419,27 +396,6 @@ fn pieces<'a>(bytes: &'a [u8], ends: &[usize], limit: usize) -> Vec<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The first mini-transaction of any database: FILE_CHECKPOINT at LSN 12288.
-    const MTR: [u8; 16] = [0xfa, 0, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 1, 0x1f, 0xec, 0x1a, 0x80];
-
-    #[test]
-    fn half_copied_mini_transaction_at_the_end_of_a_block_is_left_for_the_next_write() {
-        let geometry = LogGeometry::new(Lsn(12288), 1 << 20).unwrap();
-        let observer = LogObserver::new(geometry, Lsn(12288));
-        let mut block = [MTR, MTR].concat();
-        block.resize(512, 0);
-        assert_eq!(settled_len(&observer, &block, 12288), 512);
-        for torn_byte in 12..16 {
-            let mut torn = block.clone();
-            torn[16 + torn_byte] = 0;
-            assert_eq!(settled_len(&observer, &torn, 12288), 16, "{torn_byte}");
-        }
-        let mut stale_end = block.clone();
-        stale_end[16 + 11] = 0;
-        assert_eq!(settled_len(&observer, &stale_end, 12288), 16);
-        assert_eq!(settled_len(&observer, &block, 12288 + 512), 512);
-    }
 
     #[test]
     fn pieces_end_where_mini_transactions_end() {

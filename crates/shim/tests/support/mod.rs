@@ -222,6 +222,7 @@ impl Model {
         self.files.get_mut(index)
     }
 
+    #[allow(clippy::too_many_lines, reason = "one arm per frame")]
     fn take(&mut self, frame: &StreamFrame<'_>) {
         let lsn = self.next_lsn();
         match frame {
