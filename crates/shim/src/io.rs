@@ -81,7 +81,8 @@ pub fn write(
 /// `EIO` when the stream is dead.
 pub fn sync(runtime: &Runtime, open: &OpenFile) -> Result<(), Errno> {
     match &open.target {
-        Target::Log(_) | Target::Directory => crate::files::sync_all(runtime),
+        Target::Log(_) => runtime.log.sync(runtime),
+        Target::Directory => crate::files::sync_all(runtime),
         Target::Tablespace(file) => file.sync(runtime),
         Target::Plain(file) => file.sync(runtime),
     }

@@ -5,7 +5,7 @@
 //!
 //! * [`hooks`]: the C functions the server calls instead of the C library's; raw pointers end here.
 //! * [`files`] and [`io`]: what a call means, by [`classify`] and the kind of file ([`target`]).
-//! * [`redo_log`], [`tablespace`], [`plain`], [`mapping`]: one module per kind of file.
+//! * [`redo_log`] (over [`log_memory`]), [`tablespace`], [`plain`], [`mapping`]: one module per kind of file.
 //! * [`dirty`], [`need`], [`names`], [`fds`]: what must be remembered about pages, files and descriptors.
 //! * [`stream`] and [`pool`]: the two kinds of connections, over [`link`].
 //! * [`real`]: the C library.
@@ -25,6 +25,7 @@ pub mod files;
 pub mod hooks;
 pub mod io;
 pub mod link;
+pub mod log_memory;
 pub mod mapping;
 pub mod message;
 pub mod names;

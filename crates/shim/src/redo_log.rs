@@ -11,6 +11,7 @@
 //! Invariant: every redo byte the server wrote is in the stream, or the stream is dead. The lock is held from
 //! observing a write until its frames are in the stream, so redo frames are in LSN order.
 
+use crate::log_memory::LogMemory;
 use crate::message;
 use crate::paths::absolute;
 use crate::real::{self, Errno};
@@ -25,7 +26,11 @@ use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
 use redoubt_wire::stream::{CHECKPOINT_LEN_BYTES, Counter, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The server writes its log at least once a second while there is something to write.
+const DOUBT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Largest block the server writes (innodb_log_write_ahead_size, or what the device asks for).
 const BLOCK_MAX_BYTES: usize = 4096;
@@ -96,13 +101,22 @@ struct State {
     main: Option<Arc<LogFile>>,
     front: Front,
     prepared: Option<Prepared>,
+    records: Records,
+}
+
+/// What follows the records.
+#[derive(Default)]
+struct Records {
     observer: Option<LogObserver>,
+    memory: LogMemory,
 }
 
 /// The redo log of this process.
 #[derive(Default)]
 pub struct RedoLog {
     state: Mutex<State>,
+    /// Signalled after each write of records.
+    written: Condvar,
 }
 
 fn broken(runtime: &Runtime, why: &str) -> Errno {
@@ -121,7 +135,7 @@ impl RedoLog {
     /// `EIO` when the node cannot say or its log cannot be used.
     pub fn open_main(&self, runtime: &Runtime) -> Result<Arc<LogFile>, Errno> {
         let mut state = self.lock();
-        if state.observer.is_none() {
+        if state.records.observer.is_none() {
             let (header, file_size_bytes, next_lsn) = runtime
                 .pool
                 .request(&PageRequest::LogState, |reply| match reply {
@@ -140,7 +154,7 @@ impl RedoLog {
             if let Some(header) = header.first_chunk() {
                 state.front.header = *header;
             }
-            state.observer = Some(LogObserver::new(parsed, next_lsn));
+            state.records.observer = Some(LogObserver::new(parsed, next_lsn));
         }
         Ok(Arc::clone(state.main.get_or_insert_default()))
     }
@@ -189,17 +203,21 @@ impl RedoLog {
         {
             let slot = prepared.front.write(bytes, offset_bytes);
             if main_is_open {
+                if offset_bytes >= DATA_OFFSET {
+                    state.records.memory.note_prepared(bytes);
+                }
                 return Ok(());
             }
             if offset_bytes == 0 {
                 prepared.is_written = true;
-                return begin_prepared(runtime, prepared, &mut state.observer, fd);
+                return begin_prepared(runtime, prepared, &mut state.records.observer, fd);
             }
             if let Some(slot) = slot {
                 let announced = prepared.is_announced;
                 return if announced { send_checkpoint(runtime, &prepared.front, slot) } else { Ok(()) };
             }
-            return follow(runtime, &mut state.observer, bytes, offset_bytes);
+            self.written.notify_all();
+            return follow(runtime, &mut state.records, bytes, offset_bytes);
         }
         if !state.main.as_ref().is_some_and(|main| Arc::ptr_eq(main, file)) {
             return Err(broken(runtime, "a write to a log file that was replaced"));
@@ -208,9 +226,12 @@ impl RedoLog {
             Some(slot) => send_checkpoint(runtime, &state.front, slot),
             None if offset_bytes < DATA_OFFSET => {
                 check_header(&state.front.header).map_err(|why| broken(runtime, &why))?;
-                announce(runtime, &state.front, state.observer.as_ref(), real::status(fd)?.len_bytes)
+                announce(runtime, &state.front, state.records.observer.as_ref(), real::status(fd)?.len_bytes)
             }
-            None => follow(runtime, &mut state.observer, bytes, offset_bytes),
+            None => {
+                self.written.notify_all();
+                follow(runtime, &mut state.records, bytes, offset_bytes)
+            }
         }
     }
 
@@ -229,7 +250,7 @@ impl RedoLog {
             let geometry = LogHeader::parse(&prepared.front.header)
                 .and_then(|header| LogGeometry::new(header.first_lsn, file_size_bytes))
                 .map_err(|error| broken(runtime, &error.to_string()))?;
-            let Some(observer) = &mut state.observer else {
+            let Some(observer) = &mut state.records.observer else {
                 return Err(broken(runtime, "the redo log was exchanged before it was read"));
             };
             // A mini-transaction that another thread was copying when a block was written may look unfinished.
@@ -240,7 +261,25 @@ impl RedoLog {
         }
         state.front = prepared.front;
         state.main = Some(prepared.file);
-        announce(runtime, &state.front, state.observer.as_ref(), file_size_bytes)
+        announce(runtime, &state.front, state.records.observer.as_ref(), file_size_bytes)
+    }
+
+    /// Waits until everything the server wrote to its log is durable.
+    ///
+    /// # Errors
+    /// `EIO`; the stream is dead then.
+    pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
+        let state = self.lock();
+        let doubtful = |state: &mut State| state.records.memory.is_doubtful() && !runtime.stream.is_dead();
+        let (state, timeout) = self
+            .written
+            .wait_timeout_while(state, DOUBT_TIMEOUT, doubtful)
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        if timeout.timed_out() {
+            return Err(broken(runtime, "it is not known where the server's redo ends"));
+        }
+        crate::files::sync_all(runtime)
     }
 
     /// Bytes of the log as the server expects them at start.
@@ -342,27 +381,16 @@ fn send_checkpoint(runtime: &Runtime, front: &Front, slot: u8) -> Result<(), Err
 }
 
 /// Sends what is new in a write of records.
-fn follow(
-    runtime: &Runtime,
-    observer: &mut Option<LogObserver>,
-    bytes: &[u8],
-    offset_bytes: u64,
-) -> Result<(), Errno> {
-    let Some(observer) = observer else {
+fn follow(runtime: &Runtime, records: &mut Records, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+    let Some(observer) = &mut records.observer else {
         return Err(broken(runtime, "records were written before the header"));
     };
-    // A write of one block goes out of the buffer that other threads go on filling at the same time: what is
-    // decoded, checked and sent must be the same bytes.
-    let snapshot;
-    let bytes = if bytes.len() <= BLOCK_MAX_BYTES {
-        snapshot = bytes.to_vec();
-        &snapshot
-    } else {
-        bytes
-    };
+    let known_bytes = end_in_write(observer, offset_bytes, bytes.len());
+    let write =
+        records.memory.begin(bytes, offset_bytes, known_bytes).map_err(|why| broken(runtime, &why))?;
     let mut ends = Vec::new();
     let observed = observer
-        .on_write(offset_bytes, bytes, &mut |mtr: &Mtr<'_, '_>| {
+        .on_write(offset_bytes, &write.bytes, &mut |mtr: &Mtr<'_, '_>| {
             runtime.dirty.observe(mtr);
             ends.push(mtr.offset_in_bytes + mtr.records.len() + MTR_TRAILER_BYTES);
         })
@@ -374,7 +402,21 @@ fn follow(
     for piece in pieces(redo.bytes, &ends, FRAME_LIMIT_BYTES) {
         runtime.stream.append(&StreamFrame::Redo(piece))?;
     }
+    let final_bytes = end_in_write(observer, offset_bytes, bytes.len());
+    records.memory.end(&write, offset_bytes, final_bytes);
     Ok(())
+}
+
+/// How many bytes of a write lie before the end of the redo handed out so far.
+fn end_in_write(observer: &LogObserver, offset_bytes: u64, len_bytes: usize) -> usize {
+    let geometry = observer.geometry();
+    let end = geometry.offset_of(observer.next_lsn());
+    let write_end = offset_bytes + len_bytes as u64;
+    if end == DATA_OFFSET && write_end == geometry.file_size_bytes() && offset_bytes != DATA_OFFSET {
+        return len_bytes;
+    }
+    end.checked_sub(offset_bytes)
+        .map_or(0, |known| if known <= len_bytes as u64 { known as usize } else { 0 })
 }
 
 /// Splits `bytes` where a mini-transaction ends, into pieces of at most `limit` bytes where possible.

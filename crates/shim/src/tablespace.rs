@@ -7,8 +7,8 @@
 //! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
 //! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped.
 //! 4. It lies in the doublewrite area: dropped.
-//! 5. Its LSN is from before this session (redone by the server's own recovery) and the node says that its
-//!    redo explains it: dropped.
+//! 5. Its LSN is from before this session (redone by the server's own recovery) and the node's version is as new
+//!    or newer: dropped.
 //! 6. Otherwise it is sent as an image.
 //!
 //! Invariant: nothing is dropped on any other ground, and a page's slot in the need table is raised before the
@@ -210,13 +210,14 @@ impl Tablespace {
             ));
             return Err(Errno::EIO);
         }
-        let first = (offset_bytes / page_size as u64) as u32;
-        for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
-            self.write_page(runtime, &hold, page_no, page, page_size)?;
-        }
+        // First of all: the node may be asked about these pages.
         let end = offset_bytes + bytes.len() as u64;
         if real::status(fd)?.len_bytes < end {
             self.grow(runtime, &hold, fd, end)?;
+        }
+        let first = (offset_bytes / page_size as u64) as u32;
+        for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
+            self.write_page(runtime, &hold, page_no, page, page_size)?;
         }
         Ok(())
     }
@@ -269,7 +270,7 @@ impl Tablespace {
             counters.add(Counter::DoublewriteBytesDropped, page.len() as u64);
             return Ok(());
         }
-        if self.is_explained_by_node(runtime, hold, page_no, facts)? {
+        if self.is_explained_by_node(runtime, info, page_no, page_size, facts)? {
             runtime.need.raise(self.number, page_no, runtime.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
@@ -342,21 +343,29 @@ impl Tablespace {
         Ok(area.is_some_and(|area| area.contains(page_no)))
     }
 
+    /// A page of before this session that the server's own recovery rebuilt. Recovery in several batches writes
+    /// versions that are older than what the redo before this session leads to: the node must not get those
+    /// as images, and the server redoes the rest itself. So the node's version explains all older ones.
     fn is_explained_by_node(
         &self,
         runtime: &Runtime,
-        hold: &NameHold<'_>,
+        info: Info,
         page_no: u32,
+        page_size: usize,
         facts: PageFacts,
     ) -> Result<bool, Errno> {
         let start_lsn = runtime.stream.session_start().map_or(Lsn(0), |start| start.next_lsn);
         if facts.id.is_none() || facts.lsn == Lsn(0) || facts.lsn > start_lsn {
             return Ok(false);
         }
-        let Some(path) = self.name.path(hold) else { return Ok(true) };
+        let Some(file) = info.file else { return Ok(false) };
         let need = runtime.stream.end();
-        let request = PageRequest::Explain { need, path: &path, page_no, lsn: facts.lsn };
-        runtime.pool.request(&request, |reply| matches!(reply, PageReply::Explained(true)))
+        let offset_bytes = u64::from(page_no) * page_size as u64;
+        let request = PageRequest::Read { need, file, offset_bytes, len_bytes: page_size as u32 };
+        runtime.pool.request(&request, |reply| match reply {
+            PageReply::Bytes(page) => layout::page_lsn(page).is_some_and(|newest| newest >= facts.lsn),
+            _ => false,
+        })
     }
 
     /// Makes the file longer, here and on the node.

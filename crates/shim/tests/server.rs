@@ -371,3 +371,36 @@ fn imported_tablespace_reaches_the_node() {
     no_problems(&node);
     assert!(node.model.lock().unwrap().images > 10);
 }
+
+#[test]
+fn recovery_in_several_batches_sends_no_old_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = directory.path().canonicalize().unwrap();
+    let node = ModelNode::start();
+    let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
+    assert!(server.bootstrap().status.success());
+    // The redo of the whole load is above the checkpoint, and far more than fits into a pool of 8 MiB.
+    let size = "--innodb-log-file-size=256M";
+    let options = [
+        size,
+        "--innodb-max-dirty-pages-pct=99",
+        "--innodb-idle-flush-pct=0",
+        "--innodb-buffer-pool-size=256M",
+    ];
+    server.generation = 2;
+    let mut child = server.start(&options);
+    server.sql(LOAD);
+    let before = server.sql(SUMS);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    server.generation = 3;
+    let mut child = server.start(&[size]);
+    let log = server.log();
+    assert!(log.contains("Starting crash recovery") && log.contains("batch"), "{log}");
+    assert_eq!(server.sql(SUMS), before, "{log}");
+    server.sql("shutdown");
+    assert!(child.wait().unwrap().success(), "{}", server.log());
+    no_problems(&node);
+    let model = node.model.lock().unwrap();
+    assert_eq!(model.images, 0, "{:?}", model.counters);
+}
