@@ -157,7 +157,7 @@ pub struct ExportArguments {
 /// The data directory is a cache: it may be empty, or one that `redoubt run` filled before for the same volume.
 #[derive(Args)]
 #[command(
-    after_help = "Options set for the server: datadir, innodb_use_native_aio=0, innodb_log_file_mmap=0, and \
+    after_help = "Options set for the server: datadir, innodb_use_native_aio=0, innodb_log_file_mmap=0, innodb_log_write_ahead_size=4096, and \
 innodb_doublewrite=0 unless you set it (the node protects pages against torn writes)."
 )]
 pub struct RunArguments {

@@ -32,9 +32,6 @@ use std::time::Duration;
 /// The server writes its log at least once a second while there is something to write.
 const DOUBT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Largest block the server writes (innodb_log_write_ahead_size, or what the device asks for).
-const BLOCK_MAX_BYTES: usize = 4096;
-
 /// A log file that is or was open.
 #[derive(Debug, Default)]
 pub struct LogFile {
@@ -270,7 +267,7 @@ impl RedoLog {
     /// `EIO`; the stream is dead then.
     pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
         let state = self.lock();
-        let doubtful = |state: &mut State| state.records.memory.is_doubtful() && !runtime.stream.is_dead();
+        let doubtful = |state: &mut State| state.records.memory.is_doubtful();
         let (state, timeout) = self
             .written
             .wait_timeout_while(state, DOUBT_TIMEOUT, doubtful)

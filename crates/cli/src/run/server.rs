@@ -81,6 +81,8 @@ impl Server {
         arguments.extend_from_slice(rest);
         arguments.push(format!("--datadir={}", self.datadir.display()));
         arguments.push("--innodb-use-native-aio=0".to_owned());
+        // The library follows the log in blocks of this size (see `log_memory` there).
+        arguments.push("--innodb-log-write-ahead-size=4096".to_owned());
         if self.settings.contains_key("innodb-log-file-mmap") {
             arguments.push("--innodb-log-file-mmap=0".to_owned());
         }
