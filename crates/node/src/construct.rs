@@ -4,7 +4,9 @@
 //! building of long chains. It takes no latch: the page store never shows a torn page, and the log index is
 //! looked at before the page store, so whatever is applied meanwhile is in the image and skipped by its LSN.
 //!
-//! Invariant: an entry above the caller's limit is never applied, and none after it.
+//! Invariant: an entry above the caller's limit is never applied, and none after it. The limit is never above P:
+//! what the parser is about to add to a mini-transaction must not be split from what it has added, because the
+//! page's LSN would then say that all of it is there.
 
 use crate::error::NodeError;
 use crate::index::table::resolve;
@@ -153,9 +155,10 @@ impl Builder {
     }
 }
 
-/// Images carry no LSN of their own and are wanted at once; a built page is what its last record is.
+/// Images carry no LSN of their own and are wanted at once. A built page holds only what was durable when it was
+/// built; a reader whose limit is older must not fall back to what came before it, because those records are gone.
 fn beyond(entry: &Entry, limit: Lsn) -> bool {
-    matches!(entry.body, Body::Run { .. } | Body::Built(_)) && entry.end_lsn > limit
+    matches!(entry.body, Body::Run { .. }) && entry.end_lsn > limit
 }
 
 fn is_run(entry: &Entry) -> bool {

@@ -5,11 +5,15 @@
 //! index refers into them until they are applied, so the ring is full when `W - A` reaches its length, and then
 //! the receiver waits. That wait is the back-pressure; [`LogBuffer::waits_for`] names the stage that causes it.
 //!
+//! Memory is bounded as well: decompressed payloads and unlogged frames do not count in `W - A`, so the ring is also
+//! full when the frames after A hold [`MEMORY_FACTOR`] times its length. A frame longer than the ring gets in when
+//! all before it is applied; the parser is told to close its table then, so that it is.
+//!
 //! Lock order: the state mutex is a leaf.
 
 use crate::mark::Point;
 use parking_lot::{Condvar, Mutex};
-use redoubt_redo::Lsn;
+
 use redoubt_wire::Seq;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +35,15 @@ pub struct Chunk {
     pub raw: Option<Vec<u8>>,
 }
 
+/// How much more memory than its length a ring may hold.
+pub const MEMORY_FACTOR: u64 = 4;
+
 impl Chunk {
+    /// Memory it takes.
+    fn memory_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.wire.len() + self.raw.as_ref().map_or(0, Vec::len)) as u64
+    }
+
     /// The payload, decompressed.
     pub fn payload(&self) -> &[u8] {
         self.raw.as_deref().unwrap_or_else(|| self.wire.get(redoubt_wire::HEADER_LEN_BYTES..).unwrap_or(&[]))
@@ -50,6 +62,11 @@ struct State {
     durable: Seq,
     parsed: Seq,
     applied: Seq,
+    /// Memory of the frames after A, oldest first: end of a group of frames, and its bytes.
+    held: VecDeque<(Seq, u64)>,
+    held_bytes: u64,
+    /// The receiver waits for room.
+    room_wanted: bool,
     full_waits: u64,
     full_wait_time: Duration,
     closed: bool,
@@ -70,6 +87,8 @@ pub enum Next {
     Chunks(Vec<Arc<Chunk>>),
     /// Nothing came for the time given.
     Idle,
+    /// All is parsed, and the receiver waits for room: the open table should be applied.
+    RoomWanted,
     /// The buffer was closed.
     Closed,
 }
@@ -112,6 +131,9 @@ impl LogBuffer {
                 durable: start.seq,
                 parsed: start.seq,
                 applied: start.seq,
+                held: VecDeque::new(),
+                held_bytes: 0,
+                room_wanted: false,
                 full_waits: 0,
                 full_wait_time: Duration::ZERO,
                 closed: false,
@@ -130,24 +152,22 @@ impl LogBuffer {
     /// Appends a frame that has just been received. Waits while the ring is full. False: closed.
     pub fn push(&self, chunk: Chunk) -> bool {
         let mut state = self.state.lock();
-        if chunk.logged {
-            let len_bytes = chunk.wire.len() as u64;
-            let mut since = None;
-            while !state.closed
-                && state.received.seq != state.applied
-                && state.received.seq.0 - state.applied.0 + len_bytes > self.len_bytes
-            {
-                since.get_or_insert_with(Instant::now);
-                self.for_room.wait(&mut state);
-            }
-            if let Some(since) = since {
-                state.full_waits += 1;
-                state.full_wait_time += since.elapsed();
-            }
+        let mut since = None;
+        while !state.closed && self.is_full_for(&state, &chunk) {
+            since.get_or_insert_with(Instant::now);
+            state.room_wanted = true;
+            self.for_parser.notify_one();
+            self.for_room.wait(&mut state);
+        }
+        if let Some(since) = since {
+            state.room_wanted = false;
+            state.full_waits += 1;
+            state.full_wait_time += since.elapsed();
         }
         if state.closed {
             return false;
         }
+        hold(&mut state, &chunk);
         state.received = chunk.end;
         state.chunks.push_back(Arc::new(chunk));
         self.for_writer.notify_one();
@@ -155,9 +175,22 @@ impl LogBuffer {
         true
     }
 
+    fn is_full_for(&self, state: &State, chunk: &Chunk) -> bool {
+        if state.received.seq == state.applied {
+            // Unlogged frames alone: they go as soon as both readers have passed them.
+            return !state.chunks.is_empty() && state.held_bytes > MEMORY_FACTOR * self.len_bytes;
+        }
+        let used_bytes = state.received.seq.0 - state.applied.0;
+        let added_bytes = chunk.end.seq.0 - chunk.start.seq.0;
+        (chunk.logged && used_bytes + added_bytes > self.len_bytes)
+            || (!chunk.wire.is_empty()
+                && state.held_bytes + chunk.memory_bytes() > MEMORY_FACTOR * self.len_bytes)
+    }
+
     /// Appends a frame read back from the log device: already durable, never waits.
     pub fn push_recovered(&self, chunk: Chunk) {
         let mut state = self.state.lock();
+        hold(&mut state, &chunk);
         state.received = chunk.end;
         state.durable = chunk.end.seq;
         state.chunks.push_back(Arc::new(chunk));
@@ -183,7 +216,9 @@ impl LogBuffer {
                     taken.push(chunk);
                 }
             }
-            drop_consumed(&mut state);
+            if drop_consumed(&mut state) {
+                self.for_room.notify_all();
+            }
             if !taken.is_empty() {
                 return Some(taken);
             }
@@ -202,8 +237,14 @@ impl LogBuffer {
             if from < state.chunks.len() {
                 let taken: Vec<_> = state.chunks.iter().skip(from).take(64).cloned().collect();
                 state.next_to_parse += taken.len() as u64;
-                drop_consumed(&mut state);
+                if drop_consumed(&mut state) {
+                    self.for_room.notify_all();
+                }
                 return Next::Chunks(taken);
+            }
+            if state.room_wanted {
+                state.room_wanted = false;
+                return Next::RoomWanted;
             }
             if self.for_parser.wait_until(&mut state, deadline).timed_out() {
                 return Next::Idle;
@@ -223,7 +264,15 @@ impl LogBuffer {
 
     /// A moved: there is room again.
     pub fn set_applied(&self, seq: Seq) {
-        self.state.lock().applied = seq;
+        let mut state = self.state.lock();
+        state.applied = seq;
+        while let Some((end, bytes)) = state.held.front().copied()
+            && end <= seq
+        {
+            state.held.pop_front();
+            state.held_bytes -= bytes;
+        }
+        drop(state);
         self.for_room.notify_all();
     }
 
@@ -247,7 +296,10 @@ impl LogBuffer {
     /// The ring is (nearly) full because of this stage.
     pub fn waits_for(&self) -> Option<Stage> {
         let state = self.state.lock();
-        if state.received.seq.0 - state.applied.0 < self.len_bytes / 100 * 95 {
+        let used_bytes = state.received.seq.0 - state.applied.0;
+        if used_bytes < self.len_bytes / 100 * 95
+            && state.held_bytes / MEMORY_FACTOR < self.len_bytes / 100 * 95
+        {
             return None;
         }
         let undurable = state.received.seq.0.saturating_sub(state.durable.0);
@@ -268,21 +320,36 @@ impl LogBuffer {
         self.for_parser.notify_all();
         self.for_room.notify_all();
     }
+}
 
-    /// The LSN is not known before the first redo log file is announced; this sets it once.
-    pub fn set_first_lsn(&self, lsn: Lsn) {
-        let mut state = self.state.lock();
-        if state.received.lsn == Lsn(0) {
-            state.received.lsn = lsn;
+/// Frames of a group of [`State::held`], in bytes.
+const GROUP_BYTES: u64 = 16 << 10;
+
+/// Counts the memory of a frame until the point after it is applied.
+fn hold(state: &mut State, chunk: &Chunk) {
+    let bytes = chunk.memory_bytes();
+    state.held_bytes += bytes;
+    match state.held.back_mut() {
+        Some((end, group)) if *end == chunk.end.seq || *group < GROUP_BYTES => {
+            *end = chunk.end.seq;
+            *group += bytes;
         }
+        _ => state.held.push_back((chunk.end.seq, bytes)),
     }
 }
 
-fn drop_consumed(state: &mut State) {
+/// Drops what both readers have passed. True: nothing but that was in the ring, and none of it counts any more.
+fn drop_consumed(state: &mut State) -> bool {
     let consumed = state.next_to_write.min(state.next_to_parse);
     while state.first < consumed && state.chunks.pop_front().is_some() {
         state.first += 1;
     }
+    let empty = state.chunks.is_empty() && state.received.seq == state.applied;
+    if empty {
+        state.held.clear();
+        state.held_bytes = 0;
+    }
+    empty
 }
 
 #[cfg(test)]

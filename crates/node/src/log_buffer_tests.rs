@@ -1,4 +1,5 @@
 use super::*;
+use redoubt_redo::Lsn;
 
 fn chunk(start: u64, len: usize, logged: bool) -> Chunk {
     let end = if logged { start + len as u64 } else { start };
@@ -54,4 +55,72 @@ fn closing_lets_everyone_go() {
     assert!(!buffer.push(chunk(10, 10, true)));
     assert!(buffer.take_for_device().is_none());
     assert!(matches!(buffer.take_for_parser(Instant::now()), Next::Closed));
+}
+
+fn unlogged(at: u64, memory: usize) -> Chunk {
+    Chunk { raw: Some(vec![0; memory]), ..chunk(at, 8, false) }
+}
+
+#[test]
+fn a_frame_longer_than_the_ring_asks_the_parser_to_close_its_table() {
+    let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
+    assert!(buffer.push(chunk(0, 100, true)));
+    let Next::Chunks(_) = buffer.take_for_parser(Instant::now()) else { panic!("a frame was expected") };
+    let receiver = {
+        let buffer = Arc::clone(&buffer);
+        std::thread::spawn(move || buffer.push(chunk(100, 5000, true)))
+    };
+    let far = Instant::now() + Duration::from_secs(60);
+    assert!(matches!(buffer.take_for_parser(far), Next::RoomWanted));
+    buffer.set_applied(Seq(100));
+    assert!(receiver.join().unwrap());
+    assert_eq!(buffer.used_bytes(), 5000);
+}
+
+#[test]
+fn decompressed_payloads_fill_the_ring() {
+    let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
+    for number in 0..3 {
+        let packed = Chunk { raw: Some(vec![0; 1000]), ..chunk(number * 10, 10, true) };
+        assert!(buffer.push(packed));
+    }
+    let receiver = {
+        let buffer = Arc::clone(&buffer);
+        std::thread::spawn(move || buffer.push(Chunk { raw: Some(vec![0; 1000]), ..chunk(30, 10, true) }))
+    };
+    let Next::Chunks(parsed) = buffer.take_for_parser(Instant::now()) else { panic!("frames expected") };
+    assert_eq!(parsed.len(), 3);
+    let far = Instant::now() + Duration::from_secs(60);
+    assert!(matches!(buffer.take_for_parser(far), Next::RoomWanted));
+    buffer.set_applied(Seq(30));
+    assert!(receiver.join().unwrap());
+    assert_eq!(buffer.full_waits().0, 1);
+}
+
+#[test]
+fn unlogged_frames_wait_for_readers_that_lag() {
+    let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
+    let sender = {
+        let buffer = Arc::clone(&buffer);
+        std::thread::spawn(move || (0..1000).all(|_| buffer.push(unlogged(0, 1000))))
+    };
+    let far = Instant::now() + Duration::from_secs(60);
+    let mut seen = 0;
+    let writer = {
+        let buffer = Arc::clone(&buffer);
+        std::thread::spawn(move || buffer.take_for_device().is_none())
+    };
+    while seen < 1000 {
+        match buffer.take_for_parser(far) {
+            Next::Chunks(chunks) => {
+                assert!(chunks.len() <= 8, "{} frames of 1000 bytes in a ring of 1000", chunks.len());
+                seen += chunks.len();
+            }
+            Next::RoomWanted => {}
+            _ => panic!("frames expected"),
+        }
+    }
+    assert!(sender.join().unwrap());
+    buffer.close();
+    assert!(writer.join().unwrap());
 }

@@ -325,7 +325,7 @@ impl Namespace {
                 entry.object = Some(object.0);
                 entry.first_byte = first_byte;
             }
-            first_byte += len_bytes;
+            first_byte = first_byte.saturating_add(*len_bytes);
         }
     }
 

@@ -134,7 +134,7 @@ impl<'v> Parser<'v> {
             self.names_changed(effects);
         }
         for run in mtr.runs {
-            self.run(run, mtr.start_lsn, mtr.end_lsn, table, number, outcome);
+            self.run(run, mtr.start_lsn, mtr.end_lsn, table, number, outcome)?;
         }
         Ok(())
     }
@@ -147,17 +147,17 @@ impl<'v> Parser<'v> {
         table: &Arc<Table>,
         number: u32,
         outcome: &mut Outcome,
-    ) {
+    ) -> Result<(), NodeError> {
         if run.trim_pages.is_some() {
             let (_, effects) = self.names.write().trim(run.page.space);
             self.names_changed(effects);
-            return;
+            return Ok(());
         }
         let object = self.object_of(run.page.space);
         let key = PageKey::new(object, run.page.page_no.0);
         match run.space_flags {
             SpaceFlagsChange::Unchanged => {}
-            SpaceFlagsChange::Set(flags) => self.set_flags(object, flags),
+            SpaceFlagsChange::Set(flags) => self.set_flags(object, flags, end_lsn)?,
             SpaceFlagsChange::Unknown => outcome.unknown_flags.push(key),
         }
         let body = Body::Run {
@@ -171,6 +171,7 @@ impl<'v> Parser<'v> {
         if len.is_multiple_of(CHAIN_CAP) {
             outcome.long_chains.push(key);
         }
+        Ok(())
     }
 
     fn object_of(&mut self, space: SpaceId) -> ObjectId {
@@ -189,17 +190,25 @@ impl<'v> Parser<'v> {
         object
     }
 
-    fn set_flags(&mut self, object: ObjectId, flags: u32) {
+    /// Everything after this divides by the page size, so flags that name none go no further.
+    fn set_flags(&mut self, object: ObjectId, flags: u32, lsn: Lsn) -> Result<(), NodeError> {
         let known = self.names.read().object(object).and_then(|entry| entry.flags);
         if known != Some(flags) {
+            redoubt_page::SpaceFlags(flags)
+                .check()
+                .map_err(|error| NodeError::Redo { lsn, reason: error.to_string() })?;
             self.names.write().set_flags(object, flags);
             self.names_changed = true;
         }
+        Ok(())
     }
 
-    /// The flags of an object, learnt by building its page 0 (see [`Outcome::unknown_flags`]).
-    pub fn learn_flags(&mut self, object: ObjectId, flags: u32) {
-        self.set_flags(object, flags);
+    /// The flags of an object, learnt at `lsn` by building its page 0 (see [`Outcome::unknown_flags`]).
+    ///
+    /// # Errors
+    /// [`NodeError::Redo`] if they name no page format.
+    pub fn learn_flags(&mut self, object: ObjectId, flags: u32, lsn: Lsn) -> Result<(), NodeError> {
+        self.set_flags(object, flags, lsn)
     }
 
     fn image(
@@ -224,9 +233,12 @@ impl<'v> Parser<'v> {
                 lsn: chunk.start.lsn,
                 reason: format!("page 0 of {path}, sent as an image: {error}"),
             })?;
-            self.set_flags(object, flags.0);
+            self.set_flags(object, flags.0, chunk.start.lsn)?;
         }
-        let page_no = page_no + (first_byte / page.len().max(1) as u64) as u32;
+        let page_no = page_in_tablespace(page_no, first_byte, page.len() as u64).ok_or_else(|| {
+            let reason = format!("page {page_no} of {path}, sent as an image: no tablespace has it");
+            NodeError::Redo { lsn: chunk.start.lsn, reason }
+        })?;
         let lsn = chunk.start.lsn;
         let body = Body::Image { chunk: number, offset: offset as u32, len: page.len() as u32 };
         self.index.insert(table, PageKey::new(object, page_no), Entry { start_lsn: lsn, end_lsn: lsn, body });
@@ -248,7 +260,9 @@ impl<'v> Parser<'v> {
             return Ok(());
         };
         let page_len = redoubt_page::SpaceFlags(flags).physical_page_size_bytes() as u64;
-        let page_no = verify.page_no + (entry.first_byte / page_len) as u32;
+        let Some(page_no) = page_in_tablespace(verify.page_no, entry.first_byte, page_len) else {
+            return Ok(());
+        };
         let body = Body::Verify { digest: verify.digest };
         let entry = Entry { start_lsn: verify.lsn, end_lsn: verify.lsn, body };
         drop(names);
@@ -329,4 +343,10 @@ impl<'v> Parser<'v> {
         self.names_changed = false;
         self.index.close_table(TableEnd { point, names, dead: std::mem::take(&mut self.dead) });
     }
+}
+
+/// Number in the tablespace of page `page_no` of a file that starts at `first_byte`; `None` if there is none.
+pub fn page_in_tablespace(page_no: u32, first_byte: u64, page_len_bytes: u64) -> Option<u32> {
+    let before = u32::try_from(first_byte.checked_div(page_len_bytes)?).ok()?;
+    page_no.checked_add(before)
 }

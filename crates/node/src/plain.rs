@@ -9,6 +9,7 @@
 
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
+use crate::mark::WaitEnd;
 use parking_lot::{Condvar, Mutex};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
@@ -18,6 +19,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 const MAX_OPEN_FILES: usize = 256;
 
@@ -106,19 +108,26 @@ impl PlainStore {
         self.moved.notify_all();
     }
 
-    /// Waits until no change that starts before `seq` is left. False: closed.
-    pub fn wait_executed(&self, seq: Seq) -> bool {
+    /// Waits until no change that starts before `seq` is left.
+    pub fn wait_executed(&self, seq: Seq, deadline: Option<Instant>) -> WaitEnd {
         let mut queue = self.queue.lock();
         loop {
             let executing = queue.executing.is_some_and(|at| at < seq);
             let queued = queue.changes.front().is_some_and(|(at, _)| *at < seq);
             if !executing && !queued {
-                return true;
+                return WaitEnd::Reached;
             }
             if queue.closed {
-                return false;
+                return WaitEnd::Closed;
             }
-            self.moved.wait(&mut queue);
+            match deadline {
+                None => self.moved.wait(&mut queue),
+                Some(deadline) => {
+                    if self.moved.wait_until(&mut queue, deadline).timed_out() {
+                        return WaitEnd::TimedOut;
+                    }
+                }
+            }
         }
     }
 

@@ -44,13 +44,13 @@ fn waiting_ends_when_earlier_changes_are_executed_and_not_before() {
     let store = Arc::new(PlainStore::open(directory.path()).unwrap());
     store.queue(Seq(10), Change::Create(FileId(1)));
     store.queue(Seq(20), Change::Create(FileId(2)));
-    assert!(store.wait_executed(Seq(10)));
+    assert_eq!(store.wait_executed(Seq(10), None), WaitEnd::Reached);
     let (seq, change) = store.next().unwrap();
     assert_eq!(seq, Seq(10));
     let waiter = {
         let store = Arc::clone(&store);
         std::thread::spawn(move || {
-            assert!(store.wait_executed(Seq(20)));
+            assert_eq!(store.wait_executed(Seq(20), None), WaitEnd::Reached);
             store.open_for_reading(FileId(1)).unwrap().is_some()
         })
     };
@@ -58,5 +58,5 @@ fn waiting_ends_when_earlier_changes_are_executed_and_not_before() {
     store.done();
     assert!(waiter.join().unwrap());
     store.close();
-    assert!(!store.wait_executed(Seq(21)));
+    assert_eq!(store.wait_executed(Seq(21), None), WaitEnd::Closed);
 }

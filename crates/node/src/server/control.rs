@@ -14,6 +14,7 @@ use redoubt_wire::control::{
 use redoubt_wire::page::FileId;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Longest volume name.
@@ -130,18 +131,20 @@ impl<'s> Session<'s> {
             }
             Request::ImportBegin { volume, system_files } => self.import_begin(&volume, &system_files),
             Request::ImportDirectory { path, mode } => {
-                check_path(path.as_bytes())?;
+                usable_path(&path)?;
                 self.importing()?.directory(&path, mode);
                 Ok(Reply::Done)
             }
             Request::ImportFile { path, mode, len_bytes, tablespace } => {
-                check_path(path.as_bytes())?;
-                let file = self.importing()?.file(&path, mode, len_bytes, tablespace);
+                let file = usable_path(&path)
+                    .and_then(|()| self.importing()?.file(&path, mode, len_bytes, tablespace));
                 self.upload(file.map(Upload::File))
             }
             Request::ImportLog { file_size_bytes, header, checkpoints, start_lsn } => {
-                self.importing()?.log(file_size_bytes, header, checkpoints, Lsn(start_lsn));
-                self.upload(Ok(Upload::Redo))
+                let log = self
+                    .importing()
+                    .map(|import| import.log(file_size_bytes, header, checkpoints, Lsn(start_lsn)));
+                self.upload(log.map(|()| Upload::Redo))
             }
             Request::ImportEnd => self.import_end(),
         }
@@ -174,6 +177,7 @@ impl<'s> Session<'s> {
         let _busy = self.reserve(name)?;
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!(".new-{name}"));
+        remove_leftover(&building)?;
         let target = self.node.volume_directory(name);
         Volume::create(&building)?;
         std::fs::rename(&building, &target).map_err(|error| NodeError::io("rename to", &target, error))?;
@@ -188,9 +192,10 @@ impl<'s> Session<'s> {
         let known = self.node.volumes.lock().get(name).cloned();
         let source = self.node.volume_directory(name);
         match known {
-            Some(volume) if !force && volume.status().state == "attached" => {
+            // Not by its state: a volume that waits for room is in use as well.
+            Some(volume) if !force && volume.in_use() => {
                 return Err(NodeError::Refused(format!(
-                    "a server is attached to volume {name}; stop it first, or use --force"
+                    "volume {name} is in use by a server or an export; stop that first, or use --force"
                 )));
             }
             Some(volume) => {
@@ -202,6 +207,7 @@ impl<'s> Session<'s> {
             None => {}
         }
         let target = self.node.volume_directory(&format!(".deleted-{name}"));
+        remove_leftover(&target)?;
         std::fs::rename(&source, &target).map_err(|error| NodeError::io("rename", &source, error))?;
         std::fs::remove_dir_all(&target).map_err(|error| NodeError::io("remove", &target, error))?;
         Ok(Reply::Done)
@@ -268,6 +274,7 @@ impl<'s> Session<'s> {
         let busy = self.reserve(name)?;
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!(".import-{name}"));
+        remove_leftover(&building)?;
         let import = Import::begin(name, &building, &self.node.options, system_files)?;
         self.import = Some((import, busy));
         Ok(Reply::Done)
@@ -289,10 +296,7 @@ impl<'s> Session<'s> {
                     let file = *file;
                     self.importing().and_then(|import| import.write(file, offset, bytes))
                 }
-                Ok(Upload::Redo) => {
-                    self.importing()?.redo(bytes);
-                    Ok(())
-                }
+                Ok(Upload::Redo) => self.importing().and_then(|import| import.redo(offset, bytes)),
                 Err(_) => Ok(()),
             };
             if let Err(error) = written {
@@ -323,6 +327,21 @@ impl<'s> Session<'s> {
 
 fn failed(error: &NodeError) -> Reply {
     Reply::Failed { retry: error.kind() == Kind::Retry, message: error.to_string() }
+}
+
+/// Removes what an earlier attempt left; the name is reserved, so nobody else uses it.
+fn remove_leftover(directory: &Path) -> Result<(), NodeError> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(NodeError::io("remove", directory, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A path from the command; a bad one is the command's mistake and no reason to end the connection.
+fn usable_path(path: &str) -> Result<(), NodeError> {
+    check_path(path.as_bytes()).map_err(|error| NodeError::Refused(format!("{path:?}: {error}")))
 }
 
 fn error_is_connection(error: &NodeError) -> bool {

@@ -28,7 +28,12 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &TcpStream) -> Result<(), N
         header.check(position, request)?;
         position += 1;
         let request = PageRequest::decode(header.kind, request)?;
-        let reply = match volume.check_generation(hello) {
+        // The image that completes the report of a difference comes after the volume has stopped for it.
+        let allowed = match request {
+            PageRequest::MismatchImage { .. } => volume.check_fence(hello),
+            _ => volume.check_generation(hello),
+        };
+        let reply = match allowed {
             Ok(()) => volume.answer(&request, &mut bytes),
             Err(refusal) => PageReply::Failed { retry: false, message: refusal.message },
         };

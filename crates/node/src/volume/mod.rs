@@ -88,6 +88,8 @@ pub struct Volume {
     durable: Mark,
     parsed: Mark,
     applied: Mark,
+    /// Where the log ended when the volume was opened.
+    recovered_seq: AtomicU64,
     checkpoint: Mutex<Checkpoint>,
     run_state: Mutex<RunState>,
     /// Signalled when the run state changes, a table is closed, or a hold ends.
@@ -180,6 +182,7 @@ impl Volume {
             durable: Mark::at(start),
             parsed: Mark::at(start),
             applied: Mark::at(start),
+            recovered_seq: AtomicU64::new(start.seq.0),
             checkpoint: Mutex::new(checkpoint),
             run_state: Mutex::new(RunState::Running),
             wake: Condvar::new(),

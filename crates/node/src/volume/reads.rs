@@ -11,6 +11,7 @@ use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::mark::WaitEnd;
 use crate::namespace::text_path;
+use crate::parser::page_in_tablespace;
 use redoubt_page::SpaceFlags;
 use redoubt_page::layout::page_lsn;
 use redoubt_pagestore::ObjectId;
@@ -109,6 +110,11 @@ impl Volume {
         })
     }
 
+    /// Newest LSN that pages may be built to: durable, and indexed to the end of each mini-transaction.
+    pub(super) fn build_limit(&self) -> Lsn {
+        self.durable.get().lsn.min(self.parsed.get().lsn)
+    }
+
     /// Where the bytes of a file are; `None`: nothing was ever written to it.
     pub(super) fn place_of(&self, file: FileId) -> Result<Option<Place>, NodeError> {
         let names = self.names.read();
@@ -131,8 +137,7 @@ impl Volume {
         add(&self.counters.page_reads, 1);
         add(&self.counters.page_bytes_sent, out.len() as u64);
         let Some(place) = self.place_of(file)? else { return Ok(()) };
-        let limit = self.durable.get().lsn;
-        self.read_place(&place, offset_bytes, out, limit)
+        self.read_place(&place, offset_bytes, out, self.build_limit())
     }
 
     /// Fills `out` with the file's bytes, each page as of `limit`.
@@ -146,8 +151,9 @@ impl Volume {
         let page_len = place.flags.physical_page_size_bytes() as u64;
         let mut at = 0usize;
         while at < out.len() {
-            let position = place.first_byte + offset_bytes + at as u64;
-            let page_no = (position / page_len) as u32;
+            let position = place.first_byte.saturating_add(offset_bytes).saturating_add(at as u64);
+            let page_no = u32::try_from(position / page_len)
+                .map_err(|_| NodeError::Refused(format!("no tablespace has a byte {position}")))?;
             let within = (position % page_len) as usize;
             let page = self.page(place, page_no, limit)?;
             let part = page.get(within..).unwrap_or(&[]);
@@ -183,8 +189,10 @@ impl Volume {
         let Some(file) = file else { return Ok(false) };
         let Some(place) = self.place_of(file)? else { return Ok(false) };
         let page_len = place.flags.physical_page_size_bytes() as u64;
-        let page_no = page_no + (place.first_byte / page_len) as u32;
-        let page = self.page(&place, page_no, self.durable.get().lsn)?;
+        let Some(page_no) = page_in_tablespace(page_no, place.first_byte, page_len) else {
+            return Ok(false);
+        };
+        let page = self.page(&place, page_no, self.build_limit())?;
         Ok(page_lsn(&page) == Some(lsn))
     }
 }

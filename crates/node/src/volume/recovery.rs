@@ -9,7 +9,8 @@ use crate::log_buffer::Chunk;
 use crate::mark::Point;
 use redoubt_redo::Lsn;
 use redoubt_wire::stream::{FIRST_UNLOGGED_KIND, StreamFrame, decode};
-use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq};
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
+use std::sync::atomic::Ordering;
 
 /// Most bytes read from the device at once.
 const READ_LEN_BYTES: u64 = 4 << 20;
@@ -44,6 +45,7 @@ impl Volume {
         })?;
         self.durable.advance(last);
         self.buffer.set_durable(last.seq);
+        self.recovered_seq.store(last.seq.0, Ordering::Release);
         tracing::info!(
             volume = self.name,
             applied_lsn = applied.lsn.0,
@@ -133,7 +135,7 @@ fn frame_len(bytes: &[u8]) -> Option<u64> {
 /// # Errors
 /// [`NodeError::Wire`] for a frame that is damaged or does not belong there.
 pub fn decode_chunk(wire: Vec<u8>, start: Point) -> Result<Chunk, NodeError> {
-    let cut = redoubt_wire::WireError::Truncated { what: "frame", len_bytes: wire.len(), field: "header" };
+    let cut = WireError::Truncated { what: "frame", len_bytes: wire.len(), field: "header" };
     let header = FrameHeader::decode(wire.first_chunk().ok_or(cut)?);
     let payload = wire.get(HEADER_LEN_BYTES..).unwrap_or(&[]);
     header.check(start.seq.0, payload)?;
@@ -144,6 +146,13 @@ pub fn decode_chunk(wire: Vec<u8>, start: Point) -> Result<Chunk, NodeError> {
         end.seq = Seq(start.seq.0 + wire.len() as u64);
     }
     match decode(header.kind, raw.as_deref().unwrap_or(payload))? {
+        StreamFrame::Redo(_) if start.lsn == Lsn(0) => {
+            return Err(NodeError::Wire(WireError::Invalid {
+                what: "redo",
+                field: "position",
+                why: "it comes before the first redo log file frame, so its LSN is not known".to_owned(),
+            }));
+        }
         StreamFrame::Redo(bytes) => end.lsn = start.lsn.advance(bytes.len() as u64),
         StreamFrame::LogFile { next_lsn, .. } if start.lsn == Lsn(0) => end.lsn = next_lsn,
         _ => {}

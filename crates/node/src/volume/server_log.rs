@@ -74,7 +74,8 @@ impl Volume {
 
     /// Writes the redo bytes `[from, end)` to an unlinked file. Returns it and its length.
     fn spool_redo(&self, from: Lsn, end: Point, geometry: &LogGeometry) -> Result<(File, u64), NodeError> {
-        let path = self.directory.join("server-log");
+        // A name of its own: an export and a starting server may do this at the same time.
+        let path = self.directory.join(format!("server-log-{}", self.next_connection()));
         let io = |error| NodeError::io("write", &path, error);
         let spool =
             File::options().read(true).write(true).create(true).truncate(true).open(&path).map_err(io)?;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Attach waits this long for the rest of the old stream to become durable.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Which connection may append.
 #[derive(Default)]
@@ -113,6 +113,14 @@ impl Volume {
         if let Some(reason) = self.stopped() {
             return Err(refusal(Status::Refused, format!("volume {} has stopped: {reason}", self.name)));
         }
+        self.check_fence(hello)
+    }
+
+    /// As [`Volume::check_generation`], but also for a volume that has stopped.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub fn check_fence(&self, hello: &Hello) -> Result<(), Welcome> {
         let identity = self.identity.lock();
         if hello.generation == identity.generation {
             return Ok(());
@@ -138,7 +146,9 @@ impl Volume {
     pub fn accept_log(&self, hello: &Hello) -> Result<Accepted, Welcome> {
         self.check_generation(hello)?;
         // In-flight appends of an older connection finish first.
-        let mut receive = self.receive.lock();
+        let Some(mut receive) = self.receive.try_lock_for(DRAIN_TIMEOUT) else {
+            return Err(refusal(Status::TryLater, self.still_full().to_string()));
+        };
         let mut session = self.session.lock();
         self.check_generation(hello)?;
         if let Some(current) = &*session
@@ -152,7 +162,8 @@ impl Volume {
         }
         let received = self.buffer.received();
         let resumes = session.as_ref().is_some_and(|current| current.session == hello.session);
-        if resumes && hello.resume > received.seq {
+        // Whether this node remembers the session or was restarted since: a first connection says 0.
+        if hello.resume > received.seq {
             let message = format!(
                 "the node has the stream up to {} only, but {} was acknowledged; its log has lost data",
                 received.seq, hello.resume
@@ -217,6 +228,12 @@ impl Volume {
         Err(NodeError::Stopped(self.stopped().unwrap_or_default()))
     }
 
+    /// A server is connected, or an export holds a state.
+    pub fn in_use(&self) -> bool {
+        let connected = self.session.lock().as_ref().is_some_and(LogSession::is_connected);
+        connected || self.wake_lock.lock().hold.is_some()
+    }
+
     /// A log connection ended.
     pub fn disconnected(&self, connection: u64) {
         let mut session = self.session.lock();
@@ -244,12 +261,23 @@ impl Volume {
             identity.generation
         };
         self.notify(&Notice::Fenced { generation });
-        self.receive.lock().connection = 0;
+        // The old server's receiver may be waiting for room; it must be out before anything is answered.
+        self.receive.try_lock_for(DRAIN_TIMEOUT).ok_or_else(|| self.still_full())?.connection = 0;
         *self.session.lock() = None;
         *self.server_log.lock() = None;
         tracing::info!(volume = self.name, generation, who, "volume attached");
         self.drain()?;
         Ok(self.attachment(generation))
+    }
+
+    /// The log buffer stays full for so long that somebody must look.
+    pub(super) fn still_full(&self) -> NodeError {
+        let waits_for = self.buffer.waits_for().map_or("", |stage| stage.name());
+        NodeError::NotNow(format!(
+            "the log buffer of volume {} has been full for {} s and waits for {waits_for}; see `redoubt status`",
+            self.name,
+            DRAIN_TIMEOUT.as_secs()
+        ))
     }
 
     /// Waits until everything received is durable, parsed and executed.
@@ -268,10 +296,15 @@ impl Volume {
                 }
             }
         }
-        if !self.plain.wait_executed(received.seq) {
-            return Err(NodeError::Stopped(self.stopped().unwrap_or_default()));
+        match self.plain.wait_executed(received.seq, deadline) {
+            WaitEnd::Reached => Ok(received),
+            WaitEnd::Closed => Err(NodeError::Stopped(self.stopped().unwrap_or_default())),
+            WaitEnd::TimedOut => Err(NodeError::NotNow(format!(
+                "not all changes of plain files were made within {} s; is an export of volume {} under way?",
+                DRAIN_TIMEOUT.as_secs(),
+                self.name
+            ))),
         }
-        Ok(received)
     }
 
     fn attachment(&self, generation: u64) -> Attachment {

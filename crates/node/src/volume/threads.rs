@@ -14,8 +14,11 @@ use crate::namespace::ObjectEntry;
 use crate::parser::{Outcome, Parser};
 use redoubt_page::SpaceFlags;
 use redoubt_redo::PageId;
+use redoubt_wire::Seq;
 use redoubt_wire::notice::Notice;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long to wait before trying again when the disk is full.
@@ -35,8 +38,13 @@ impl Volume {
             let thread = std::thread::Builder::new()
                 .name(format!("{what}-{}", volume.name))
                 .spawn(move || {
-                    if let Err(error) = run(&of) {
-                        of.stop(&error.to_string());
+                    // A thread that is gone without a word would leave everybody waiting for it.
+                    match std::panic::catch_unwind(AssertUnwindSafe(|| run(&of))) {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => of.stop(&error.to_string()),
+                        Err(_) => of.stop(&format!(
+                            "its {what} thread met a defect of the node; see the node's error output"
+                        )),
                     }
                 })
                 .map_err(|error| NodeError::io("start thread for", &volume.directory, error))?;
@@ -102,6 +110,10 @@ impl Volume {
             match self.buffer.take_for_parser(table_since + self.options.apply_interval) {
                 Next::Closed => return Ok(()),
                 Next::Idle => {}
+                Next::RoomWanted => {
+                    self.close_table(&mut parser);
+                    table_since = Instant::now();
+                }
                 Next::Chunks(chunks) => {
                     for chunk in chunks {
                         let close_after = self.parse_chunk(&mut parser, &chunk)?;
@@ -128,8 +140,15 @@ impl Volume {
         self.note_died(parser, chunk);
         for key in &outcome.unknown_flags {
             let known = self.names.read().object(key.object()).and_then(|entry| entry.flags);
-            let flags = self.flags_from_page0(key.object(), SpaceFlags(known.unwrap_or(0)))?;
-            parser.learn_flags(key.object(), flags);
+            match (self.flags_from_page0(key.object(), SpaceFlags(known.unwrap_or(0))), known) {
+                (Ok(flags), _) => parser.learn_flags(key.object(), flags, chunk.end.lsn)?,
+                // Right after a restart the stored page of a tablespace that is dropped further on may be void. Of
+                // any other, applying page 0 says the same.
+                (Err(error), Some(_)) => {
+                    tracing::warn!(volume = self.name, %error, "flags of a tablespace not followed");
+                }
+                (Err(error), None) => return Err(error),
+            }
         }
         self.count(&outcome);
         let table = self.index.open_table();
@@ -176,7 +195,7 @@ impl Volume {
     fn run_plain(&self) -> Result<(), NodeError> {
         while let Some((seq, change)) = self.plain.next() {
             // The change is durable when D is past its first byte: frames become durable whole.
-            if self.durable.wait_for(redoubt_wire::Seq(seq.0 + 1), None) != WaitEnd::Reached {
+            if self.durable.wait_for(Seq(seq.0 + 1), None) != WaitEnd::Reached || !self.wait_not_held(seq) {
                 return Ok(());
             }
             self.with_retry(|| self.plain.execute(&change))?;
@@ -185,11 +204,30 @@ impl Volume {
         Ok(())
     }
 
+    /// Waits while an export holds what starts at `seq`. False: the volume is closed.
+    fn wait_not_held(&self, seq: Seq) -> bool {
+        let mut wake = self.wake_lock.lock();
+        while !wake.closed && wake.hold.is_some_and(|hold| seq >= hold) {
+            self.wake.wait(&mut wake);
+        }
+        !wake.closed
+    }
+
+    /// Waits until the parser has seen all that was in the log at the start. Records of a tablespace whose end
+    /// was durable were left out of the page store; until the parser comes to that end again, nobody knows, and
+    /// its pages cannot be built. False: the volume is closed.
+    fn wait_recovered(&self) -> bool {
+        self.parsed.wait_for(Seq(self.recovered_seq.load(Ordering::Acquire)), None) == WaitEnd::Reached
+    }
+
     /// P -> A.
     fn run_apply(&self) -> Result<(), NodeError> {
+        if !self.wait_recovered() {
+            return Ok(());
+        }
         while let Some((table, end)) = self.next_table() {
             if self.durable.wait_for(end.point.seq, None) != WaitEnd::Reached
-                || !self.plain.wait_executed(end.point.seq)
+                || self.plain.wait_executed(end.point.seq, None) != WaitEnd::Reached
             {
                 return Ok(());
             }
@@ -199,6 +237,10 @@ impl Volume {
                 Err(_) if self.wake_lock.lock().closed => return Ok(()),
                 Err(error) => return Err(error),
             };
+            if self.wake_lock.lock().closed {
+                // Stopped meanwhile, perhaps by a page that differs: its records stay in the log.
+                return Ok(());
+            }
             self.plain.sync()?;
             let checkpoint = self.next_checkpoint(&end);
             if let Err(error) = self.with_retry(|| checkpoint.write(&self.directory)) {
@@ -253,10 +295,13 @@ impl Volume {
         if let Some(entry) = self.names.read().object(key.object()) {
             return Some(of(entry));
         }
+        let hold = self.wake_lock.lock().hold;
         let dying = self.dying.lock();
         let (died_at, entry) = dying.get(&key.object())?;
-        // Until its end is durable the object could still come back: a crash would forget the end.
-        (self.durable.get().seq < *died_at).then(|| of(entry))
+        // Until its end is durable the object could still come back: a crash would forget the end. And in the
+        // state that an export holds it may still be alive.
+        let alive = self.durable.get().seq < *died_at || hold.is_some_and(|hold| hold < *died_at);
+        alive.then(|| of(entry))
     }
 
     fn next_checkpoint(&self, end: &TableEnd) -> Checkpoint {
@@ -289,6 +334,9 @@ impl Volume {
 
     /// Builds the fronts of long chains.
     fn run_chains(&self) -> Result<(), NodeError> {
+        if !self.wait_recovered() {
+            return Ok(());
+        }
         loop {
             let work = std::mem::take(&mut *self.long_chains.lock());
             for LongChain { table, key } in work {
@@ -296,11 +344,29 @@ impl Volume {
                 if table.state() == TableState::Applying {
                     continue;
                 }
-                let limit = self.durable.get().lsn;
-                let mut on_verify =
-                    |builder: &Builder, case: VerifyCase<'_>| self.verify(builder, key, &case);
-                compact_chain(&*self.store, &self.index, &table, key, page_id, flags, limit, &mut on_verify)?;
-                add(&self.counters.chains_built_early, 1);
+                let limit = self.build_limit();
+                // The object may die meanwhile, and older records of it with it: then the page is no page.
+                let alive = || self.describe(key).is_some();
+                let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| {
+                    if alive() {
+                        self.verify(builder, key, &case);
+                    }
+                };
+                let built = compact_chain(
+                    &*self.store,
+                    &self.index,
+                    &table,
+                    key,
+                    page_id,
+                    flags,
+                    limit,
+                    &mut on_verify,
+                );
+                match built {
+                    Ok(()) => add(&self.counters.chains_built_early, 1),
+                    Err(error) if alive() => return Err(error),
+                    Err(_) => {}
+                }
             }
             let mut wake = self.wake_lock.lock();
             if wake.closed {

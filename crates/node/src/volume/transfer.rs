@@ -44,7 +44,8 @@ impl Volume {
     pub fn hold(&self) -> Result<Held, NodeError> {
         self.check_running()?;
         // No frame comes in between: what is received now is what is held.
-        let receive = self.receive.lock();
+        let receive =
+            self.receive.try_lock_for(super::session::DRAIN_TIMEOUT).ok_or_else(|| self.still_full())?;
         let point = self.buffer.received();
         {
             let mut wake = self.wake_lock.lock();
@@ -276,7 +277,7 @@ impl Import {
             let first_byte = self.names.file(file).map_or(0, |entry| entry.first_byte);
             if let Some(object) = self.names.object_of_file(file) {
                 self.store.create(object)?;
-                self.store.set_len(object, first_byte + len_bytes)?;
+                self.store.set_len(object, first_byte.saturating_add(len_bytes))?;
             }
         } else {
             self.plain.execute(&crate::plain::Change::Create(file))?;
@@ -305,7 +306,7 @@ impl Import {
         if offset_bytes == 0 && entry.first_byte == 0 {
             self.learn_space(object, &entry.path, bytes)?;
         }
-        Ok(self.store.write_raw(object, entry.first_byte + offset_bytes, bytes)?)
+        Ok(self.store.write_raw(object, entry.first_byte.saturating_add(offset_bytes), bytes)?)
     }
 
     fn learn_space(&mut self, object: ObjectId, path: &str, page0: &[u8]) -> Result<(), NodeError> {
@@ -329,10 +330,19 @@ impl Import {
     }
 
     /// Redo bytes from the checkpoint on, in order.
-    pub fn redo(&mut self, bytes: &[u8]) {
-        if let Some(log) = &mut self.log {
-            log.redo.extend_from_slice(bytes);
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if they do not follow the ones before.
+    pub fn redo(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), NodeError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        if offset_bytes != log.redo.len() as u64 {
+            return Err(NodeError::Refused(format!(
+                "redo at offset {offset_bytes} of the imported log does not follow the {} bytes before it",
+                log.redo.len()
+            )));
         }
+        log.redo.extend_from_slice(bytes);
+        Ok(())
     }
 
     /// Makes everything durable and moves the volume to `target`. Returns the opened volume.
@@ -356,9 +366,10 @@ impl Import {
         Identity::new().write(&self.directory)?;
         drop(self.store);
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
-        volume.feed_log(&log)?;
-        volume.drain()?;
+        let fed = volume.feed_log(&log).and_then(|()| volume.drain());
+        // On failure, too: its threads hold files of the directory that is about to go.
         volume.shut_down();
+        fed?;
         drop(volume);
         std::fs::rename(&self.directory, target)
             .map_err(|error| NodeError::io("rename to", target, error))?;
