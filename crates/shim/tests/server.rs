@@ -188,7 +188,9 @@ const LOAD: &str = "
     truncate table z; insert into z select id, a from t where id < 4000;
 ";
 
-const SUMS: &str = "checksum table d.t, d.z, d.p, d.r2 extended; check table d.t, d.z, d.p, d.r2 extended";
+// A check beside a running purge may miss the clustered record of a secondary one.
+const SUMS: &str = "set global innodb_max_purge_lag_wait = 0;
+    checksum table d.t, d.z, d.p, d.r2 extended; check table d.t, d.z, d.p, d.r2 extended";
 
 #[test]
 fn server_lives_on_the_model_node() {
@@ -209,7 +211,7 @@ fn server_lives_on_the_model_node() {
     let mut child = server.start(&[]);
     server.sql(LOAD);
     let before = server.sql(SUMS);
-    assert!(!before.contains("error") && !before.contains("orrupt"), "{before}");
+    assert!(before.matches("OK").count() == 4, "{before}");
     no_problems(&node);
     child.kill().unwrap();
     child.wait().unwrap();
