@@ -3,7 +3,7 @@
 use crate::args::NodeArguments;
 use crate::error::{CliError, Result};
 use redoubt_node::{Node, NodeOptions};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +59,12 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
 fn start_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("REDOUBT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
 }
 
 fn signal_set() -> libc::sigset_t {

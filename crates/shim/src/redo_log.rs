@@ -250,11 +250,7 @@ impl RedoLog {
             let Some(observer) = &mut state.records.observer else {
                 return Err(broken(runtime, "the redo log was exchanged before it was read"));
             };
-            // A mini-transaction that another thread was copying when a block was written may look unfinished.
-            // It is written again, whole, to the new file; if it were not, the next write would leave a gap.
-            if observer.switch_geometry(geometry).is_err() {
-                *observer = LogObserver::new(geometry, observer.next_lsn());
-            }
+            observer.switch_geometry(geometry).map_err(|error| broken(runtime, &error.to_string()))?;
         }
         state.front = prepared.front;
         state.main = Some(prepared.file);

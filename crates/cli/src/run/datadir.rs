@@ -234,6 +234,8 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
     name.starts_with(MARKER)
         || name.starts_with("ibtmp")
         || name.starts_with("ib_buffer_pool")
+        // Written by mariadb-install-db and mariadb-upgrade themselves, not by the server.
+        || path == "mysql_upgrade_info"
         || name.starts_with("#sql-temptable")
         || [".pid", ".err", ".sock"].iter().any(|ending| name.ends_with(ending))
         || server.local_files.iter().any(|local| local == path)

@@ -128,6 +128,8 @@ pub struct LogObserver {
     /// First `drained` bytes: handed out with the last write. Then: bytes from `next_lsn` on.
     pending: Vec<u8>,
     drained: usize,
+    /// The bytes in `pending` are from the tail of a live block.
+    is_pending_live: bool,
     /// Writes without anything new that the server may still make: it may have to catch up with what was found
     /// behind its own end in a live block, and each of its writes is about one more mini-transaction at least.
     catch_up_writes: usize,
@@ -136,7 +138,14 @@ pub struct LogObserver {
 impl LogObserver {
     /// Observe a file in which everything before `next_lsn`, the start of a mini-transaction, is known.
     pub const fn new(geometry: LogGeometry, next_lsn: Lsn) -> Self {
-        Self { geometry, next_lsn, pending: Vec::new(), drained: 0, catch_up_writes: 0 }
+        Self {
+            geometry,
+            next_lsn,
+            pending: Vec::new(),
+            drained: 0,
+            is_pending_live: false,
+            catch_up_writes: 0,
+        }
     }
 
     /// End of the redo handed out so far.
@@ -149,12 +158,16 @@ impl LogObserver {
         &self.geometry
     }
 
-    /// The server exchanged the log file (online resize): the stream goes on in a file with this mapping.
+    /// The server exchanged the log file (online resize): the stream goes on in a file with this mapping. What
+    /// only looked unfinished, in the tail of a live block, is written again to the new file.
     ///
     /// # Errors
     /// When a mini-transaction is only partly written.
     pub fn switch_geometry(&mut self, geometry: LogGeometry) -> Result<(), ObserveError> {
         self.forget_drained();
+        if self.is_pending_live {
+            self.pending.clear();
+        }
         if !self.pending.is_empty() {
             return Err(ObserveError::UnfinishedAtSwitch {
                 next_lsn: self.next_lsn,
@@ -245,6 +258,7 @@ impl LogObserver {
         let start_lsn = self.next_lsn;
         let Step { final_len, unfinished, catch_up_writes } = self.walk(fresh, is_live_block, visitor)?;
         self.catch_up_writes = catch_up_writes;
+        self.is_pending_live = is_live_block;
         let (bytes, rest) = fresh.split_at_checked(final_len).unwrap_or((fresh, &[]));
         if unfinished {
             self.pending.extend_from_slice(rest);
@@ -263,6 +277,7 @@ impl LogObserver {
         let Step { final_len, unfinished, catch_up_writes } =
             self.walk(&self.pending, is_live_block, visitor)?;
         self.catch_up_writes = catch_up_writes;
+        self.is_pending_live = is_live_block;
         if !unfinished {
             self.pending.truncate(final_len);
         }

@@ -146,13 +146,13 @@ fn online_resize_carries_over() {
 
 #[test]
 fn no_switch_inside_a_mini_transaction() {
-    let mut log = ServerLog::new(12_288, 8192, 512);
+    let mut log = ServerLog::new(12_288, 16_384, 512);
     let mut observer = LogObserver::new(geometry(&log), Lsn(12_288));
     let mut sent = Sent::default();
     let records = |len: usize| MtrWriter::new().write((5, 9), 100, &vec![1; len]).records.clone();
     let (writes, _) = log.append(&[records(7000)]);
     sent.feed(&mut observer, &writes[0]).unwrap();
-    let (writes, _) = log.append(&[records(3000)]);
+    let (writes, _) = log.append(&[records(12_000)]);
     assert_eq!(writes.len(), 2);
     sent.feed(&mut observer, &writes[0]).unwrap();
     let error = observer.switch_geometry(geometry(&log)).unwrap_err();
@@ -161,7 +161,7 @@ fn no_switch_inside_a_mini_transaction() {
 
 #[test]
 fn header_and_checkpoints_are_classified() {
-    let log = ServerLog::new(12_288, 8192, 512);
+    let log = ServerLog::new(12_288, 16_384, 512);
     let mut observer = LogObserver::new(geometry(&log), Lsn(12_288));
     let none = &mut |_: &Mtr<'_, '_>| ();
     assert_eq!(observer.on_write(0, &[0; 4096], none), Ok(Observed::Header));

@@ -1,0 +1,114 @@
+//! Nothing acknowledged is lost: a ledger of acknowledged commits outside the database, while server, node, or
+//! both are killed at random moments.
+//!
+//! `REDOUBT_SOAK_ROUNDS` sets the number of rounds (default: a handful), `REDOUBT_SEED` the seed.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use std::time::Duration;
+
+use redoubt_testkit::check::check_all;
+use redoubt_testkit::launcher::{Verify, find_redoubt};
+use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::server::{Server, ServerConfig};
+
+const VOLUME: &str = "ledger";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+struct Setup {
+    node: Node,
+    server: Server,
+}
+
+fn setup(node_args: &[&str]) -> Setup {
+    let node = Node::create(&find_redoubt().unwrap(), node_args).unwrap();
+    node.create_volume(VOLUME).unwrap();
+    let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
+    config.log_file_size_mib = 16;
+    config.buffer_pool_mib = 32;
+    let server =
+        Server::create(config).unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    Setup { node, server }
+}
+
+/// All acknowledged commits are there, nothing is partial, every table is sound, every compared page was equal.
+fn require_sound(setup: &Setup, entries: &Entries) {
+    let mut conn = setup.server.connect().unwrap();
+    let report = ledger::verify(&mut conn, entries).unwrap().require_sound().unwrap();
+    assert!(report.rows_found >= entries.acknowledged());
+    check_all(&mut conn).unwrap();
+    let status = setup.node.status(VOLUME).unwrap();
+    assert_eq!(status["volumes"][0]["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
+}
+
+#[test]
+fn no_acknowledged_commit_is_lost_by_kills() {
+    let rounds = setting("REDOUBT_SOAK_ROUNDS", 6);
+    let mut random = fastrand::Rng::with_seed(setting("REDOUBT_SEED", 1));
+    let mut setup = setup(&["--ring", "32MiB", "--batch", "1MiB", "--apply-interval", "1"]);
+    let file = setup.server.directory().join("ledger");
+    for round in 0..rounds {
+        let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
+        run.wait_for_more(random.u64(30..400), PATIENCE).unwrap();
+        let what = round % 4;
+        let fail = |error: redoubt_testkit::error::Error, setup: &Setup| -> ! {
+            panic!(
+                "round {round}: {error}\nserver: {}\nnode: {}",
+                setup.server.error_log_tail(20),
+                setup.node.log_tail(20)
+            )
+        };
+        match what {
+            0 => setup.server.kill9().unwrap(),
+            1 => setup.node.kill9().unwrap(),
+            _ => {
+                setup.node.kill9().unwrap();
+                setup.server.kill9().unwrap();
+            }
+        }
+        if what > 0 {
+            setup.node.start().unwrap();
+        }
+        if what == 3 {
+            setup.server.empty_data_directory().unwrap();
+        }
+        if what != 1 {
+            setup.server.start().unwrap_or_else(|error| fail(error, &setup));
+        }
+        // The server goes on, without a restart where only the node was killed.
+        run.wait_for_more(50, PATIENCE).unwrap_or_else(|error| fail(error, &setup));
+        run.stop().unwrap();
+        require_sound(&setup, &Entries::read(&file).unwrap());
+        println!(
+            "round {round}: {} commits acknowledged so far",
+            Entries::read(&file).unwrap().acknowledged()
+        );
+    }
+    setup.server.shutdown().unwrap();
+}
+
+#[test]
+fn a_second_server_fences_the_first() {
+    let mut setup = setup(&[]);
+    let file = setup.server.directory().join("ledger");
+    let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
+    run.wait_for_more(100, PATIENCE).unwrap();
+
+    let mut config = setup.server.config().clone();
+    config.innodb_args.clear();
+    let mut second = Server::new(config).unwrap();
+    second.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", setup.node.log_tail(20)));
+    assert!(setup.server.wait_exit(PATIENCE).is_ok(), "the fenced server is still there");
+    let log = setup.server.error_log_tail(200);
+    assert!(log.contains("[redoubt]") && log.contains("this server is fenced"), "{log}");
+    drop(run);
+
+    let mut conn = second.connect().unwrap();
+    ledger::verify(&mut conn, &Entries::read(&file).unwrap()).unwrap().require_sound().unwrap();
+    check_all(&mut conn).unwrap();
+}

@@ -1,0 +1,103 @@
+//! All of InnoDB on a volume: the feature battery with the server on a storage node, every dropped page write
+//! compared, restarts by kill, by shutdown, and by attaching from an empty directory.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_testkit::battery::{self, Restart, Schedule};
+use redoubt_testkit::features;
+use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::server::Server;
+
+const VOLUME: &str = "features";
+
+fn node() -> Node {
+    // Small batches, so that many tables are applied while the test runs.
+    Node::create(&find_redoubt().unwrap(), &["--ring", "64MiB", "--batch", "1MiB", "--apply-interval", "1"])
+        .unwrap()
+}
+
+fn counter(node: &Node, name: &str) -> u64 {
+    let status = node.status(VOLUME).unwrap();
+    status["volumes"][0]["counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name} in {status}"))
+}
+
+/// Pages verified since the node started; no mismatch.
+fn verified(node: &Node) -> u64 {
+    assert_eq!(counter(node, "page_mismatches"), 0);
+    counter(node, "pages_verified")
+}
+
+fn launcher(node: &Node) -> Launcher {
+    node.create_volume(VOLUME).unwrap();
+    node.launcher(VOLUME, Verify::All)
+}
+
+fn run_battery(page_size_bytes: u32, innodb_args: &[&str], schedule: Schedule) {
+    let node = node();
+    let mut config = battery::config(launcher(&node));
+    config.page_size_bytes = page_size_bytes;
+    config.innodb_args.extend(innodb_args.iter().map(|arg| (*arg).to_owned()));
+    let mut server = Server::create(config).unwrap();
+    let features = features::for_page_size(page_size_bytes);
+    let report = battery::run(&mut server, &features, schedule)
+        .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    server.shutdown().unwrap();
+    let verified = verified(&node);
+    println!(
+        "{page_size_bytes} byte pages: {verified} pages verified, {} images, {report:#?}",
+        counter(&node, "images")
+    );
+    assert_eq!(report.steps.len(), features.len());
+    assert!(report.tables_compared >= features.len(), "{report:?}");
+    assert!(verified > 500, "{verified} pages verified");
+}
+
+const IN_TURN: Schedule = Schedule::AfterEach(&[Restart::KillAndAttach, Restart::Clean, Restart::Kill]);
+const AT_END: Schedule = Schedule::AtEnd(&[Restart::KillAndAttach, Restart::Clean]);
+
+#[test]
+fn features_16k_restart_after_each() {
+    run_battery(16384, &[], IN_TURN);
+}
+
+#[test]
+fn features_16k_crc32_buffered_log_doublewrite() {
+    run_battery(
+        16384,
+        &["--innodb-checksum-algorithm=crc32", "--innodb-log-file-buffering=ON", "--innodb-doublewrite=1"],
+        AT_END,
+    );
+}
+
+#[test]
+fn features_4k() {
+    run_battery(4096, &[], AT_END);
+}
+
+#[test]
+fn features_8k_crc32() {
+    run_battery(8192, &["--innodb-checksum-algorithm=crc32"], AT_END);
+}
+
+#[test]
+fn features_32k() {
+    run_battery(32768, &[], AT_END);
+}
+
+#[test]
+fn features_64k() {
+    run_battery(65536, &[], AT_END);
+}
+
+#[test]
+fn change_buffer_with_a_small_pool() {
+    let node = node();
+    let mut config = battery::config(launcher(&node));
+    config.buffer_pool_mib = features::CHANGE_BUFFER_POOL_MIB;
+    let mut server = Server::create(config).unwrap();
+    battery::run(&mut server, &[features::change_buffer()], AT_END)
+        .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    server.shutdown().unwrap();
+    assert!(verified(&node) > 100);
+}
