@@ -161,7 +161,7 @@ fn no_switch_inside_a_mini_transaction() {
 
 #[test]
 fn header_and_checkpoints_are_classified() {
-    let log = ServerLog::new(12_288, 16_384, 512);
+    let log = ServerLog::new(12_288, 8192, 512);
     let mut observer = LogObserver::new(geometry(&log), Lsn(12_288));
     let none = &mut |_: &Mtr<'_, '_>| ();
     assert_eq!(observer.on_write(0, &[0; 4096], none), Ok(Observed::Header));
