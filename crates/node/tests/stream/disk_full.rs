@@ -1,0 +1,151 @@
+//! A full disk under the node: it waits, says why, and goes on by itself when there is room; nothing is lost.
+
+use super::client::{ControlClient, LogClient, PATIENCE, PageClient};
+use super::encoder::MtrWriter;
+use super::protocol::{Stream, changed};
+use super::running::{LocalNode, Sizes, options};
+use redoubt_redo::mariadb::Checkpoint;
+use redoubt_wire::notice::Notice;
+use redoubt_wire::stream::StreamFrame;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Pages written in each round.
+const PAGES: u32 = 250;
+
+/// An ext4 file system of 40 MB on a loop device.
+struct SmallDisk {
+    directory: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Result<Self, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let (image, point) = (directory.path().join("image"), directory.path().join("disk"));
+        std::fs::create_dir(&point).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(40 << 20).unwrap();
+        let run = |program: &str, arguments: &[&Path]| {
+            let output = Command::new(program)
+                .args(arguments)
+                .output()
+                .map_err(|error| format!("{program}: {error}"))?;
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() { Ok(()) } else { Err(format!("{program}: {text}")) }
+        };
+        run("mkfs.ext4", &[Path::new("-q"), Path::new("-m0"), &image])?;
+        run("mount", &[Path::new("-o"), Path::new("loop"), &image, &point])?;
+        Ok(Self { directory })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("disk")
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.path().join("filler")
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut filler = std::fs::File::options().append(true).create(true).open(self.filler()).unwrap();
+        for len in [1 << 20, 4096, 1] {
+            while filler.write_all(&vec![1; len]).is_ok() {}
+        }
+        let _ = filler.sync_all();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+#[test]
+fn the_node_waits_for_room_says_so_and_loses_nothing() {
+    let disk = match SmallDisk::mount() {
+        Ok(disk) => disk,
+        Err(reason) => {
+            eprintln!("\n*** SKIPPED: a loop device with ext4 is needed, which needs root: {reason} ***\n");
+            return;
+        }
+    };
+    let data = disk.path().join("node");
+    let sizes = Sizes { ring: 1 << 20, batch: 64 << 10, interval_ms: 50 };
+    let mut node = LocalNode::open(&options(&data, sizes));
+    let mut control = ControlClient::connect(node.address).unwrap();
+    control.create("v");
+    let generation = control.attach("v").generation;
+    let mut client = LogClient::connect(node.address, "v", generation, 1, 0).unwrap();
+    let mut stream = Stream::new();
+    client.send(&stream.begin(0)).unwrap();
+    assert!(client.wait_durable(stream.seq));
+
+    let mut random = fastrand::Rng::with_seed(3);
+    for round in 0..3u32 {
+        if round == 2 {
+            // From here on the server's checkpoint keeps the log, which then needs new segments.
+            let lsn = stream.lsn;
+            let block = Checkpoint { checkpoint_lsn: lsn, end_lsn: lsn }.build();
+            client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
+            assert!(client.wait_durable(stream.seq));
+        }
+        disk.fill();
+        // New pages, so that the page store must grow, and more redo than the ring and the spare segments take.
+        let first = 3 + round * PAGES;
+        let mut contents = vec![Vec::new(); PAGES as usize];
+        let (waited, sent) = std::thread::scope(|scope| {
+            let mut writer = client.stream.try_clone().unwrap();
+            let stream = &mut stream;
+            let contents = &mut contents;
+            let random = &mut random;
+            let sender = scope.spawn(move || {
+                use std::io::Write;
+                for page in 0..PAGES {
+                    let mut mtr = MtrWriter::new();
+                    mtr.init((5, first + page));
+                    writer.write_all(&stream.redo(&mtr)).unwrap();
+                }
+                for _ in 0..6 {
+                    for page in 0..PAGES {
+                        let data: Vec<u8> = (0..random.usize(800..1600)).map(|_| random.u8(..)).collect();
+                        writer.write_all(&stream.change(first + page, &data)).unwrap();
+                        contents[page as usize] = data;
+                    }
+                }
+                stream.seq
+            });
+            let waited =
+                client.wait(|notice, _| matches!(notice, Notice::Waiting { reason } if !reason.is_empty()));
+            // One thread of the node may just have found a little room while another still waits.
+            let deadline = Instant::now() + PATIENCE;
+            while control.status().state != "waiting" {
+                assert!(Instant::now() < deadline, "round {round}: {:?}", control.status());
+            }
+            std::fs::remove_file(disk.filler()).unwrap();
+            (waited, sender.join().unwrap())
+        });
+        let Some(Notice::Waiting { reason }) = waited else { panic!("{waited:?}") };
+        println!("round {round}: {reason}");
+        assert!(reason.contains("space"), "{reason}");
+        assert!(client.wait_durable(sent), "round {round}");
+        let mut pages = PageClient::connect(node.address, "v", generation).unwrap();
+        for (page, data) in (0u32..).zip(&contents) {
+            assert_eq!(
+                changed(&mut pages, sent, first + page, data.len()),
+                *data,
+                "page {page} in round {round}"
+            );
+        }
+        drop((pages, client, control));
+        node.stop();
+        node = LocalNode::open(&options(&data, sizes));
+        control = ControlClient::connect(node.address).unwrap();
+        client = LogClient::connect(node.address, "v", generation, 1, sent).unwrap();
+        assert_eq!(client.welcome.next_seq.0, sent);
+    }
+    drop((client, control));
+    node.stop();
+}

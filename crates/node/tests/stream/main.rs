@@ -1,0 +1,13 @@
+//! A storage node over real TCP: the stream with a real server's redo and kills, fencing, hostile input, full disk.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod client;
+mod disk_full;
+#[path = "../../../redo/tests/support/encoder.rs"]
+mod encoder;
+mod hostile;
+mod protocol;
+mod replay;
+mod running;
+mod source;

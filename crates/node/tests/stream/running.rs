@@ -1,0 +1,131 @@
+//! Nodes under test: in this process, or as a process of its own that can be killed.
+
+use redoubt_node::{Node, NodeError, NodeOptions};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Lengths that make every limit be met often.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub ring: u64,
+    pub batch: u64,
+    pub interval_ms: u64,
+}
+
+pub const SMALL: Sizes = Sizes { ring: 256 << 10, batch: 32 << 10, interval_ms: 200 };
+
+pub fn options(directory: &Path, sizes: Sizes) -> NodeOptions {
+    NodeOptions {
+        ring_len_bytes: sizes.ring,
+        batch_len_bytes: sizes.batch,
+        apply_interval: Duration::from_millis(sizes.interval_ms),
+        apply_workers: 2,
+        journal_len_bytes: 1 << 20,
+        segment_len_bytes: 256 << 10,
+        ..NodeOptions::new(directory.to_owned(), "127.0.0.1:0".to_owned())
+    }
+}
+
+/// A node in this process.
+pub struct LocalNode {
+    pub node: Arc<Node>,
+    pub address: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LocalNode {
+    /// Opens it; a node that was stopped just before may need a moment to let go of the directory.
+    pub fn open(options: &NodeOptions) -> Self {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let node = loop {
+            match Node::open(options.clone()) {
+                Ok(node) => break node,
+                Err(NodeError::Refused(reason)) => assert!(Instant::now() < deadline, "{reason}"),
+                Err(error) => panic!("{error}"),
+            }
+            std::thread::yield_now();
+        };
+        let serving = Arc::clone(&node);
+        let thread = std::thread::spawn(move || serving.serve());
+        Self { address: node.address(), node, thread: Some(thread) }
+    }
+
+    /// Stops it without draining anything.
+    pub fn stop(mut self) {
+        self.node.stop();
+        self.thread.take().unwrap().join().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Arc::strong_count(&self.node) > 1 {
+            assert!(Instant::now() < deadline, "connections do not end");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for LocalNode {
+    fn drop(&mut self) {
+        self.node.stop();
+    }
+}
+
+const DIRECTORY: &str = "REDOUBT_TEST_NODE";
+
+/// Body of the process that [`NodeProcess`] starts; does nothing when run as a test by hand.
+#[test]
+#[ignore = "the node that the other tests start and kill"]
+fn node_process() {
+    let Ok(arguments) = std::env::var(DIRECTORY) else { return };
+    let fields: Vec<&str> = arguments.splitn(4, ' ').collect();
+    let number = |index: usize| fields[index].parse().unwrap();
+    let sizes = Sizes { ring: number(0), batch: number(1), interval_ms: number(2) };
+    let node = Node::open(options(Path::new(fields[3]), sizes)).unwrap();
+    println!("listens on {}", node.address());
+    node.serve();
+}
+
+/// A node that can be killed.
+pub struct NodeProcess {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl NodeProcess {
+    pub fn start(directory: &Path, sizes: Sizes) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["running::node_process", "--exact", "--ignored", "--nocapture"])
+            .env(
+                DIRECTORY,
+                format!("{} {} {} {}", sizes.ring, sizes.batch, sizes.interval_ms, directory.display()),
+            )
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = loop {
+            let line = lines.next().expect("the node's process ended").unwrap();
+            if let Some((_, address)) = line.split_once("listens on ") {
+                break address.parse().unwrap();
+            }
+        };
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    /// kill -9.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
