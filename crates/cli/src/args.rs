@@ -33,7 +33,10 @@ pub struct NodeAddress {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Run a storage node.
+    /// Run a storage node until SIGTERM or SIGINT.
+    ///
+    /// Prints `listening on HOST:PORT` on standard output when it is ready. Its log goes to standard error; the
+    /// environment variable REDOUBT_LOG sets the level, for example `debug`.
     Node(NodeArguments),
     /// Create, list, show, delete, import or export volumes.
     Volume {
@@ -41,15 +44,17 @@ pub enum Command {
         command: VolumeCommand,
     },
     /// Start a server on a volume.
+    ///
+    /// Takes the volume over (a server that had it stops with an error), fills the data directory with stubs and
+    /// the volume's plain files, and replaces itself by the server command with the library preloaded. Signals
+    /// and exit code are the server's own.
+    ///
+    /// The data directory is a cache: it may be empty, or one that `redoubt run` filled before for the same volume.
     Run(RunArguments),
     /// Show what a node and its volumes are doing.
     Status(StatusArguments),
 }
 
-/// Run a storage node until SIGTERM or SIGINT.
-///
-/// Prints `listening on HOST:PORT` on standard output when it is ready; its log goes to standard error
-/// (level: environment variable REDOUBT_LOG, for example `debug`).
 #[derive(Args)]
 pub struct NodeArguments {
     /// Directory for the volumes; created if missing.
@@ -59,7 +64,7 @@ pub struct NodeArguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     pub listen: String,
     /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_ring)]
     pub ring: u64,
     /// Bytes of redo applied together (1MiB or more) [default: an eighth of --ring].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -71,7 +76,7 @@ pub struct NodeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub apply_workers: Option<u16>,
     /// Journal that protects pages against torn writes (4MiB to 1GiB).
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_journal)]
     pub journal: u64,
 }
 
@@ -150,15 +155,11 @@ pub struct ExportArguments {
     pub to: PathBuf,
 }
 
-/// Start a server on a volume: takes the volume over (a server that had it stops with an error), fills the data
-/// directory with stubs and the volume's plain files, and replaces itself by the server command with the library
-/// preloaded. Signals and exit code are the server's own.
-///
-/// The data directory is a cache: it may be empty, or one that `redoubt run` filled before for the same volume.
 #[derive(Args)]
 #[command(
-    after_help = "Options set for the server: datadir, innodb_use_native_aio=0, innodb_log_file_mmap=0, innodb_log_write_ahead_size=4096, and \
-innodb_doublewrite=0 unless you set it (the node protects pages against torn writes)."
+    after_help = "Options set for the server: datadir, innodb_use_native_aio=0, innodb_log_file_mmap=0, \
+                  innodb_log_write_ahead_size=4096, and innodb_doublewrite=0 unless it is given on this command \
+                  line (the node protects pages against torn writes)."
 )]
 pub struct RunArguments {
     #[command(flatten)]
@@ -210,6 +211,19 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is not a whole number"))?;
     number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn parse_ring(text: &str) -> Result<u64, String> {
+    parse_size(text)
+        .and_then(|size| if size >= 16 << 20 { Ok(size) } else { Err("16MiB is the least".to_owned()) })
+}
+
+fn parse_journal(text: &str) -> Result<u64, String> {
+    let size = parse_size(text)?;
+    if (4 << 20..=1 << 30).contains(&size) && size % 4096 == 0 {
+        return Ok(size);
+    }
+    Err("from 4MiB to 1GiB, in steps of 4KiB".to_owned())
 }
 
 fn parse_verify(text: &str) -> Result<String, String> {

@@ -15,7 +15,6 @@ use std::path::Path;
 /// [`CliError::Usage`] if the directory holds something; what the node answers; [`CliError::Io`].
 pub fn run(arguments: &ExportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
-    prepare(&arguments.to)?;
     let mut client = Client::connect(&arguments.volume.address.node)?;
     let attachment = match client.call(&Request::ExportBegin { volume: volume.clone() })? {
         Reply::Attached(attachment) => attachment,
@@ -24,6 +23,7 @@ pub fn run(arguments: &ExportArguments) -> Result<()> {
     if attachment.empty {
         return Err(CliError::Usage(format!("volume {volume} is empty: no server has written to it yet")));
     }
+    prepare(&arguments.to)?;
     let total_bytes = attachment.entries.iter().map(|entry| entry.len_bytes).sum();
     let mut progress = Progress::new("exporting", total_bytes);
     for entry in &attachment.entries {

@@ -1,6 +1,6 @@
 //! The `redoubt` command. Each sub-command is a module; this file only chooses one and reports errors.
 //!
-//! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 wrong usage.
+//! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 options that are not understood.
 
 mod args;
 mod client;

@@ -7,7 +7,6 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-const MIN_RING_LEN_BYTES: u64 = 16 << 20;
 const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
 
 /// Runs a node until a signal ends it.
@@ -44,9 +43,6 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     options.journal_len_bytes = arguments.journal;
     if let Some(workers) = arguments.apply_workers {
         options.apply_workers = usize::from(workers);
-    }
-    if options.ring_len_bytes < MIN_RING_LEN_BYTES {
-        return Err(CliError::Usage("--ring must be 16MiB or more".to_owned()));
     }
     if options.batch_len_bytes < MIN_BATCH_LEN_BYTES || options.batch_len_bytes > options.ring_len_bytes / 2 {
         return Err(CliError::Usage("--batch must be 1MiB or more, and at most half of --ring".to_owned()));

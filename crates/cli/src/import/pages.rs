@@ -128,6 +128,14 @@ impl Checker<'_, '_> {
         }
         let wrong =
             |path: &str, reason: String| CliError::Usage(format!("{path}: page {}: {reason}", id.page_no));
+        if is_encrypted(page, flags) {
+            return Err(wrong(
+                &self.path,
+                "it is encrypted, which is not supported; decrypt the table first (ALTER TABLE ... ENCRYPTED=NO, or \
+                 innodb_encrypt_tables=OFF)"
+                    .to_owned(),
+            ));
+        }
         if let Err(error) = verify(page, flags) {
             self.repair(id, flags, page).ok_or_else(|| {
                 wrong(
@@ -168,4 +176,15 @@ impl Checker<'_, '_> {
         }
         log.initialised.contains(&id).then(|| page.fill(0))
     }
+}
+
+/// The page carries an encryption key version: at 0 in the full_crc32 format, at 26 in the older one (page 0 of a
+/// tablespace is never encrypted, and has other bytes there).
+fn is_encrypted(page: &[u8], flags: SpaceFlags) -> bool {
+    let offset = if flags.is_full_crc32() { 0 } else { 26 };
+    let is_page0 = page_id(page).is_none_or(|page| page.page_no.0 == 0);
+    !is_page0
+        && !flags.is_row_format_compressed()
+        && !is_page_compressed_image(page, flags)
+        && page.get(offset..offset + 4).is_some_and(|key| key != [0; 4])
 }
