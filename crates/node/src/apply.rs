@@ -31,32 +31,39 @@ pub struct Applied {
     pub bytes: u64,
 }
 
+/// Built pages that are not written yet.
+#[derive(Default)]
+struct Built {
+    pages: Vec<(PageKey, Vec<u8>)>,
+    len_bytes: usize,
+}
+
 struct Output<'s> {
     store: &'s dyn PageStore,
-    pages: Mutex<(Vec<(PageKey, Vec<u8>)>, usize)>,
+    built: Mutex<Built>,
     /// Batches go to the store one at a time.
     writing: Mutex<Applied>,
 }
 
 impl Output<'_> {
     fn add(&self, key: PageKey, page: Vec<u8>) -> Result<(), NodeError> {
-        let mut pages = self.pages.lock();
-        pages.1 += page.len();
-        pages.0.push((key, page));
-        if pages.1 < WRITE_BATCH_BYTES {
+        let mut built = self.built.lock();
+        built.len_bytes += page.len();
+        built.pages.push((key, page));
+        if built.len_bytes < WRITE_BATCH_BYTES {
             return Ok(());
         }
-        let batch = std::mem::take(&mut *pages);
+        let batch = std::mem::take(&mut *built);
         // Taken before the list is unlocked, so that at most one more batch can gather meanwhile.
         let mut applied = self.writing.lock();
-        drop(pages);
-        self.write(&batch.0, &mut applied)
+        drop(built);
+        self.write(&batch.pages, &mut applied)
     }
 
     fn finish(&self) -> Result<Applied, NodeError> {
-        let batch = std::mem::take(&mut *self.pages.lock());
+        let batch = std::mem::take(&mut *self.built.lock());
         let mut applied = self.writing.lock();
-        self.write(&batch.0, &mut applied)?;
+        self.write(&batch.pages, &mut applied)?;
         Ok(*applied)
     }
 
@@ -89,7 +96,7 @@ pub fn apply_table(
     describe: Describe<'_>,
     on_verify: OnVerify<'_>,
 ) -> Result<Applied, NodeError> {
-    let output = Output { store, pages: Mutex::default(), writing: Mutex::default() };
+    let output = Output { store, built: Mutex::default(), writing: Mutex::default() };
     let next_bucket = AtomicUsize::new(0);
     let failure = Mutex::new(None);
     let work = || {

@@ -292,8 +292,11 @@ impl RedoLog {
         for piece in buffer.get_mut(..wanted).unwrap_or_default().chunks_mut(MAX_READ_LEN_BYTES as usize) {
             let request = PageRequest::ReadLog { offset_bytes: at, len_bytes: piece.len() as u32 };
             let is_complete = runtime.pool.request(&request, |reply| match reply {
-                PageReply::Bytes(bytes) if bytes.len() == piece.len() => {
-                    piece.copy_from_slice(bytes);
+                // Zeros at the end are left out.
+                PageReply::Bytes(bytes) if bytes.len() <= piece.len() => {
+                    let (used, rest) = piece.split_at_mut(bytes.len());
+                    used.copy_from_slice(bytes);
+                    rest.fill(0);
                     true
                 }
                 _ => false,

@@ -203,7 +203,7 @@ pub struct VolumeStatus {
     pub name: String,
     /// Random id.
     pub volume_id: String,
-    /// `ready`, `attached`, `waiting`, `stopped`, `recovering`, `exporting`.
+    /// `ready`, `attached`, `waiting`, `stopped`, `exporting`, or `unusable` (it could not be opened).
     pub state: String,
     /// Why it waits or stopped.
     pub reason: String,

@@ -84,7 +84,7 @@ pub enum PageReply<'a> {
     },
     /// To Open: no such file.
     NotFound,
-    /// To Read and ReadLog: exactly the bytes asked for.
+    /// To Read: exactly the bytes asked for. To ReadLog: the same without the zeros at their end.
     Bytes(&'a [u8]),
     /// To Explain.
     Explained(bool),

@@ -19,7 +19,8 @@ pub const CHECKPOINT_LEN_BYTES: usize = 64;
 const KIND_REDO: u8 = 1;
 const KIND_LOG_FILE: u8 = 2;
 const KIND_CHECKPOINT: u8 = 3;
-const KIND_IMAGE: u8 = 4;
+/// Kind of [`StreamFrame::Image`].
+pub const KIND_IMAGE: u8 = 4;
 const KIND_CREATE: u8 = 5;
 const KIND_WRITE: u8 = 6;
 const KIND_SET_LEN: u8 = 7;

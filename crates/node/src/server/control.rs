@@ -182,7 +182,10 @@ impl<'s> Session<'s> {
         Volume::create(&building)?;
         std::fs::rename(&building, &target).map_err(|error| NodeError::io("rename to", &target, error))?;
         crate::plain::sync_directory(&self.node.options.data_directory.join("volumes"))?;
-        let volume = Volume::open(name, &target, &self.node.options)?;
+        let volume = Volume::open(name, &target, &self.node.options).inspect_err(|_| {
+            // Nothing is in it yet: the name stays free for another try.
+            let _ = std::fs::remove_dir_all(&target);
+        })?;
         self.node.volumes.lock().insert(name.to_owned(), volume);
         Ok(Reply::Done)
     }
@@ -206,6 +209,7 @@ impl<'s> Session<'s> {
             None if !source.exists() => return Err(no_volume(name)),
             None => {}
         }
+        self.node.unusable.lock().remove(name);
         let target = self.node.volume_directory(&format!(".deleted-{name}"));
         remove_leftover(&target)?;
         std::fs::rename(&source, &target).map_err(|error| NodeError::io("rename", &source, error))?;

@@ -13,7 +13,7 @@ use crate::options::NodeOptions;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use redoubt_wire::Seq;
-use redoubt_wire::control::NodeStatus;
+use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -33,6 +33,8 @@ pub struct Node {
     address: SocketAddr,
     listener: TcpListener,
     volumes: Mutex<BTreeMap<String, Arc<Volume>>>,
+    /// Volumes that could not be opened, and why.
+    unusable: Mutex<BTreeMap<String, String>>,
     /// Names that are being created, imported or deleted.
     busy: Mutex<Vec<String>>,
     connections: Mutex<BTreeMap<u64, TcpStream>>,
@@ -66,6 +68,7 @@ impl Node {
             address,
             listener,
             volumes: Mutex::default(),
+            unusable: Mutex::default(),
             busy: Mutex::default(),
             connections: Mutex::default(),
             next_connection: AtomicU64::new(0),
@@ -94,7 +97,10 @@ impl Node {
                 Ok(volume) => {
                     self.volumes.lock().insert(name, volume);
                 }
-                Err(error) => tracing::error!(volume = name, %error, "volume cannot be opened"),
+                Err(error) => {
+                    tracing::error!(volume = name, %error, "volume cannot be opened");
+                    self.unusable.lock().insert(name, error.to_string());
+                }
             }
         }
         Ok(())
@@ -190,7 +196,16 @@ impl Node {
             listen: self.address.to_string(),
             data_directory: self.options.data_directory.display().to_string(),
             uptime_seconds: self.since.elapsed().as_secs(),
-            volumes: volumes.iter().map(|volume| volume.status()).collect(),
+            volumes: volumes
+                .iter()
+                .map(|volume| volume.status())
+                .chain(self.unusable.lock().iter().map(|(name, reason)| VolumeStatus {
+                    name: name.clone(),
+                    state: "unusable".to_owned(),
+                    reason: reason.clone(),
+                    ..VolumeStatus::default()
+                }))
+                .collect(),
         }
     }
 

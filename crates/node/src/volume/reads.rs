@@ -48,7 +48,8 @@ impl Volume {
             PageRequest::ReadLog { offset_bytes, len_bytes } => {
                 out.resize(len_bytes as usize, 0);
                 return match self.read_server_log(offset_bytes, out) {
-                    Ok(()) => PageReply::Bytes(out),
+                    // Servers read their log in pieces of many MiB, most of which was never written.
+                    Ok(()) => PageReply::Bytes(without_zero_tail(out)),
                     Err(error) => failed(&error),
                 };
             }
@@ -195,6 +196,11 @@ impl Volume {
         let page = self.page(&place, page_no, self.build_limit())?;
         Ok(page_lsn(&page) == Some(lsn))
     }
+}
+
+fn without_zero_tail(bytes: &[u8]) -> &[u8] {
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.get(..used).unwrap_or(bytes)
 }
 
 fn failed(error: &NodeError) -> PageReply<'static> {

@@ -217,6 +217,7 @@ impl Volume {
         }
         let chunk = decode_chunk(wire, self.buffer.received())?;
         add(&self.counters.frames, 1);
+        add(&self.counters.images, u64::from(chunk.kind == redoubt_wire::stream::KIND_IMAGE));
         add(&self.counters.received_bytes, chunk.wire.len() as u64);
         if chunk.start.lsn != Lsn(0) {
             add(&self.counters.redo_bytes, chunk.end.lsn.0 - chunk.start.lsn.0);
