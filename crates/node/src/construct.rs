@@ -51,7 +51,7 @@ impl Builder {
         page_id: PageId,
         flags: SpaceFlags,
     ) -> Result<Self, NodeError> {
-        let mut page = vec![0; flags.physical_page_size_bytes() as usize];
+        let mut page = vec![0; flags.physical_page_size_bytes()];
         match store.read_page(key.object(), key.page_no(), &mut page) {
             // Nothing of this object was applied yet.
             Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => {}
@@ -66,7 +66,7 @@ impl Builder {
 
     /// Starts from nothing.
     pub fn empty(page_id: PageId, flags: SpaceFlags) -> Self {
-        Self { page_id, flags, page: vec![0; flags.physical_page_size_bytes() as usize] }
+        Self { page_id, flags, page: vec![0; flags.physical_page_size_bytes()] }
     }
 
     fn error(&self, reason: String) -> NodeError {
@@ -215,7 +215,11 @@ pub fn compact_chain(
     }
     let mut builder = Builder::from_store(store, key, page_id, flags)?;
     for older in tables.iter().filter(|other| other.id() < table.id()) {
-        builder.apply_entries(&older.chunks(), &older.chain(key), Some(limit), None)?;
+        let entries = older.chain(key);
+        if builder.apply_entries(&older.chunks(), &entries, Some(limit), None)? < entries.len() {
+            // What this table holds comes after something that may not be applied yet.
+            return Ok(());
+        }
     }
     let entries = table.chain(key);
     let within = builder.apply_entries(&table.chunks(), &entries, Some(limit), Some(on_verify))?;
@@ -225,3 +229,7 @@ pub fn compact_chain(
     table.compact(key, within, Entry { start_lsn: lsn, end_lsn: lsn, body: built });
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "construct_tests.rs"]
+mod tests;

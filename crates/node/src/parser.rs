@@ -350,3 +350,7 @@ pub fn page_in_tablespace(page_no: u32, first_byte: u64, page_len_bytes: u64) ->
     let before = u32::try_from(first_byte.checked_div(page_len_bytes)?).ok()?;
     page_no.checked_add(before)
 }
+
+#[cfg(test)]
+#[path = "parser_tests.rs"]
+mod tests;

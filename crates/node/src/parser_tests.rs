@@ -1,0 +1,218 @@
+use super::*;
+use crate::index::TableState;
+use encoder::MtrWriter;
+use redoubt_wire::Seq;
+use redoubt_wire::frame::append_frame;
+
+#[path = "../../redo/tests/support/encoder.rs"]
+mod encoder;
+
+const LSN: Lsn = Lsn(12_288);
+
+struct Fixture {
+    _directory: tempfile::TempDir,
+    index: LogIndex,
+    names: RwLock<Namespace>,
+    plain: PlainStore,
+    at: Point,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let at = Point { seq: Seq(0), lsn: LSN };
+        Self {
+            index: LogIndex::new(at),
+            names: RwLock::default(),
+            plain: PlainStore::open(directory.path()).unwrap(),
+            at,
+            _directory: directory,
+        }
+    }
+
+    fn chunk(&mut self, frame: &StreamFrame<'_>) -> Arc<Chunk> {
+        let mut payload = Vec::new();
+        frame.encode_payload(&mut payload);
+        let mut wire = Vec::new();
+        append_frame(&mut wire, frame.kind(), self.at.seq.0, &payload).unwrap();
+        let start = self.at;
+        if frame.is_logged() {
+            self.at.seq.0 += wire.len() as u64;
+        }
+        if matches!(frame, StreamFrame::Redo(_)) {
+            self.at.lsn = self.at.lsn.advance(payload.len() as u64);
+        }
+        Arc::new(Chunk {
+            kind: frame.kind(),
+            logged: frame.is_logged(),
+            start,
+            end: self.at,
+            wire,
+            raw: None,
+        })
+    }
+
+    fn key(&self, space: u32, page_no: u32) -> PageKey {
+        PageKey::new(self.names.read().known_object_of_space(SpaceId(space)).unwrap(), page_no)
+    }
+}
+
+fn create_space(space: u32, path: &str) -> Vec<u8> {
+    let mut mtr = MtrWriter::new();
+    mtr.file(0x80, space, format!("./{path}").as_bytes());
+    mtr.init((space, 0)).write_absolute((space, 0), 54, &0x15u32.to_be_bytes());
+    mtr.finish(0)
+}
+
+#[test]
+fn runs_are_routed_by_page_in_stream_order_with_their_lsns() {
+    let mut fixture = Fixture::new();
+    let create =
+        fixture.chunk(&StreamFrame::Create { path: b"d/t.ibd", kind: FileKind::Tablespace, mode: 0o660 });
+    let mut redo = create_space(5, "d/t.ibd");
+    let first = redo.len() as u64;
+    let mut mtr = MtrWriter::new();
+    mtr.write((5, 3), 100, b"a").write((5, 4), 100, b"b").write((5, 3), 200, b"c");
+    redo.extend(mtr.finish(1));
+    let total = redo.len() as u64;
+    let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    parser.handle(&create).unwrap();
+    let outcome = parser.handle(&chunk).unwrap();
+    assert_eq!((outcome.mtrs, outcome.runs), (2, 4));
+    assert_eq!(fixture.index.sizes(), (3, 4, 1));
+    let table = fixture.index.open_table();
+    let chain = table.chain(fixture.key(5, 3));
+    let expected = (LSN.advance(first), LSN.advance(total));
+    assert_eq!(chain.iter().map(|entry| (entry.start_lsn, entry.end_lsn)).collect::<Vec<_>>(), [expected; 2]);
+    let texts: Vec<_> = chain
+        .iter()
+        .map(|entry| match entry.body {
+            Body::Run { chunk, offset, len, init: false } => {
+                let chunks = table.chunks();
+                *crate::index::table::resolve(&chunks, chunk, offset, len).unwrap().last().unwrap()
+            }
+            _ => panic!("{entry:?}"),
+        })
+        .collect();
+    assert_eq!(texts, b"ac");
+    assert!(matches!(table.chain(fixture.key(5, 0))[0].body, Body::Run { init: true, .. }));
+    let names = fixture.names.read();
+    let (_, entry) = names.file_at("d/t.ibd").unwrap();
+    assert_eq!(names.object(ObjectId(entry.object.unwrap())).unwrap().flags, Some(0x15));
+}
+
+#[test]
+fn a_frame_that_is_not_whole_mini_transactions_stops_the_parser_and_says_where() {
+    let mut good = MtrWriter::new();
+    good.write((5, 3), 100, b"a");
+    let good = good.finish(1);
+    let mut damaged = good.clone();
+    damaged[4] ^= 1;
+    let cut = [good.clone(), good[..good.len() - 1].to_vec()].concat();
+    let padded = [good.clone(), vec![0]].concat();
+    for (bytes, at) in
+        [(damaged, LSN), (cut, LSN.advance(good.len() as u64)), (padded, LSN.advance(good.len() as u64))]
+    {
+        let mut fixture = Fixture::new();
+        let chunk = fixture.chunk(&StreamFrame::Redo(&bytes));
+        let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+        let error = parser.handle(&chunk).err().unwrap();
+        assert!(matches!(error, NodeError::Redo { lsn, .. } if lsn == at), "{error}");
+        assert!(error.to_string().contains(&at.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_dropped_and_a_trimmed_tablespace_get_new_objects_and_the_old_ones_die_with_their_table() {
+    let mut fixture = Fixture::new();
+    let first = fixture.chunk(&StreamFrame::Redo(&create_space(5, "d/t.ibd")));
+    let mut drop_it = MtrWriter::new();
+    drop_it.file(0x90, 5, b"./d/t.ibd");
+    let dropped = fixture.chunk(&StreamFrame::Redo(&drop_it.finish(1)));
+    let mut undo = MtrWriter::new();
+    undo.init((1, 0)).write_absolute((1, 0), 54, &0x15u32.to_be_bytes());
+    let undo = fixture.chunk(&StreamFrame::Redo(&undo.finish(1)));
+    let mut trim = MtrWriter::new();
+    trim.trim((1, 64));
+    let trimmed = fixture.chunk(&StreamFrame::Redo(&trim.finish(1)));
+    let end = fixture.at;
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    parser.handle(&first).unwrap();
+    let old = fixture.key(5, 0).object();
+    parser.handle(&dropped).unwrap();
+    parser.handle(&undo).unwrap();
+    let old_undo = fixture.key(1, 0).object();
+    parser.handle(&trimmed).unwrap();
+    assert!(fixture.names.read().known_object_of_space(SpaceId(5)).is_none());
+    assert_ne!(fixture.key(1, 0).object(), old_undo);
+    let died: Vec<_> = parser.take_died().into_iter().map(|(object, _)| object).collect();
+    assert_eq!(died, [old, old_undo]);
+    assert_eq!(parser.take_died().len(), 0);
+    let table = fixture.index.open_table();
+    parser.close_table(end);
+    assert_eq!(table.state(), TableState::Closed);
+    let closed = table.end().unwrap();
+    assert_eq!((closed.point, closed.dead), (end, vec![old, old_undo]));
+    assert_eq!(*closed.names.unwrap(), *fixture.names.read());
+    // A table in which no name changed says so.
+    parser.close_table(end);
+    assert!(fixture.index.open_table().end().is_none());
+}
+
+#[test]
+fn verify_frames_and_images_find_their_tablespace_or_are_nobodys() {
+    let mut fixture = Fixture::new();
+    let frames = [
+        StreamFrame::Create { path: b"d/t.ibd", kind: FileKind::Tablespace, mode: 0o660 },
+        StreamFrame::Redo(&create_space(5, "d/t.ibd")),
+        StreamFrame::Verify(Verify { path: b"d/t.ibd", page_no: 3, lsn: Lsn(9), digest: 7 }),
+        StreamFrame::Verify(Verify { path: b"d/other.ibd", page_no: 3, lsn: Lsn(9), digest: 7 }),
+        StreamFrame::Image { path: b"d/t.ibd", page_no: 3, page: &[1; 16_384] },
+        StreamFrame::Image { path: b"d/other.ibd", page_no: 3, page: &[1; 16_384] },
+    ]
+    .map(|frame| fixture.chunk(&frame));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    let verifies: u64 = frames.iter().map(|chunk| parser.handle(chunk).unwrap().verifies).sum();
+    assert_eq!(verifies, 1);
+    let chain = fixture.index.open_table().chain(fixture.key(5, 3));
+    assert!(matches!(
+        chain[..],
+        [
+            Entry { start_lsn: Lsn(9), body: Body::Verify { digest: 7 }, .. },
+            Entry { body: Body::Image { len: 16_384, .. }, .. }
+        ]
+    ));
+    assert_eq!(fixture.index.sizes().0, 2);
+}
+
+#[test]
+fn impossible_flags_and_page_numbers_stop_the_parser() {
+    let mut fixture = Fixture::new();
+    let mut mtr = MtrWriter::new();
+    mtr.init((5, 0)).write_absolute((5, 0), 54, &[0xff; 4]);
+    let chunk = fixture.chunk(&StreamFrame::Redo(&mtr.finish(1)));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    let error = parser.handle(&chunk).err().unwrap();
+    assert!(error.to_string().contains("0xffffffff"), "{error}");
+    assert_eq!(page_in_tablespace(7, 1 << 20, 16_384), Some(71));
+    assert_eq!(page_in_tablespace(u32::MAX, 16_384, 16_384), None);
+    assert_eq!(page_in_tablespace(7, u64::MAX, 1), None);
+    assert_eq!(page_in_tablespace(7, 0, 0), None);
+}
+
+#[test]
+fn a_long_chain_is_reported_each_time_it_grows_by_the_cap() {
+    let mut fixture = Fixture::new();
+    let create = fixture.chunk(&StreamFrame::Redo(&create_space(5, "d/t.ibd")));
+    let mut redo = Vec::new();
+    for _ in 0..2 * CHAIN_CAP + 1 {
+        let mut mtr = MtrWriter::new();
+        mtr.write((5, 3), 100, b"a");
+        redo.extend(mtr.finish(1));
+    }
+    let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    parser.handle(&create).unwrap();
+    assert_eq!(parser.handle(&chunk).unwrap().long_chains, [fixture.key(5, 3); 2]);
+}
