@@ -149,7 +149,8 @@ impl LogBuffer {
         self.state.lock().received
     }
 
-    /// Appends a frame that has just been received. Waits while the ring is full. False: closed.
+    /// Appends a frame that has just been received. Waits while the ring is full. False: closed. The caller sees to
+    /// it that the frame is written to the device.
     pub fn push(&self, chunk: Chunk) -> bool {
         let mut state = self.state.lock();
         let mut since = None;
@@ -157,6 +158,8 @@ impl LogBuffer {
             since.get_or_insert_with(Instant::now);
             state.room_wanted = true;
             self.for_parser.notify_one();
+            // Nobody else may be about to write what came before.
+            self.for_writer.notify_one();
             self.for_room.wait(&mut state);
         }
         if let Some(since) = since {
@@ -170,7 +173,6 @@ impl LogBuffer {
         hold(&mut state, &chunk);
         state.received = chunk.end;
         state.chunks.push_back(Arc::new(chunk));
-        self.for_writer.notify_one();
         self.for_parser.notify_one();
         true
     }
@@ -198,32 +200,38 @@ impl LogBuffer {
         self.for_parser.notify_one();
     }
 
-    /// Logged frames not yet given to the device writer, at least one. `None`: closed.
-    pub fn take_for_device(&self) -> Option<Vec<Arc<Chunk>>> {
+    /// Waits until there are frames that were not given to the device writer. False: closed.
+    pub fn wait_for_device_work(&self) -> bool {
         let mut state = self.state.lock();
-        loop {
-            if state.closed {
-                return None;
-            }
-            let mut taken = Vec::new();
-            let mut taken_bytes = 0;
-            while taken_bytes < BATCH_LEN_BYTES {
-                let at = (state.next_to_write - state.first) as usize;
-                let Some(chunk) = state.chunks.get(at).cloned() else { break };
-                state.next_to_write += 1;
-                if chunk.logged {
-                    taken_bytes += chunk.wire.len();
-                    taken.push(chunk);
-                }
-            }
-            if drop_consumed(&mut state) {
-                self.for_room.notify_all();
-            }
-            if !taken.is_empty() {
-                return Some(taken);
-            }
+        while !state.closed && state.next_to_write == state.first + state.chunks.len() as u64 {
             self.for_writer.wait(&mut state);
         }
+        !state.closed
+    }
+
+    /// Wakes whoever waits in [`LogBuffer::wait_for_device_work`].
+    pub fn wake_device(&self) {
+        self.for_writer.notify_one();
+    }
+
+    /// Logged frames not yet given to the device writer, up to a batch; empty if there are none.
+    pub fn take_for_device(&self) -> Vec<Arc<Chunk>> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        let mut taken_bytes = 0;
+        while taken_bytes < BATCH_LEN_BYTES && !state.closed {
+            let at = (state.next_to_write - state.first) as usize;
+            let Some(chunk) = state.chunks.get(at).cloned() else { break };
+            state.next_to_write += 1;
+            if chunk.logged {
+                taken_bytes += chunk.wire.len();
+                taken.push(chunk);
+            }
+        }
+        if drop_consumed(&mut state) {
+            self.for_room.notify_all();
+        }
+        taken
     }
 
     /// Frames for the parser; waits at most until `deadline` for the first.

@@ -39,6 +39,14 @@ impl<'s> FrameReader<'s> {
         Ok(self.fill(&mut frame[HEADER_LEN_BYTES..])?.then_some(frame))
     }
 
+    /// The next frame has arrived already.
+    pub fn has_whole_frame(&self) -> bool {
+        let buffered = self.stream.buffer();
+        buffered
+            .first_chunk()
+            .is_some_and(|header| buffered.len() as u64 >= FrameHeader::decode(header).total_len_bytes())
+    }
+
     fn fill(&mut self, out: &mut [u8]) -> Result<bool, NodeError> {
         match self.stream.read_exact(out) {
             Ok(()) => Ok(true),

@@ -39,6 +39,10 @@ fn receive(volume: &Volume, connection: u64, stream: &TcpStream) -> Result<(), N
         if volume.receive(connection, frame)? == Received::NotCurrent {
             return Ok(());
         }
+        // What has come together is written together.
+        if !reader.has_whole_frame() {
+            volume.write_received()?;
+        }
     }
     Ok(())
 }

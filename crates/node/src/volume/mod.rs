@@ -11,13 +11,13 @@
 //! | `plain/` | contents of plain files |
 //! | `mismatch-*` | reports of the self-verification |
 //!
-//! Threads ([`threads`]): device writer (W -> D), parser (W -> P), plain files (X), apply (P, D, X -> A), and one
+//! Threads ([`threads`]): device writer (W -> D, for what connections do not write themselves), parser (W -> P), plain files (X), apply (P, D, X -> A), and one
 //! that builds long chains early. Connections call [`session`] (the stream) and [`reads`] (pages).
 //!
 //! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
 //! answered to a read; the generation on disk is never behind one that was given out.
 //!
-//! Lock order: receive, session, names, index locks, marks. No lock is held while a device syncs.
+//! Lock order: receive, device turn, session, names, index locks, marks. No lock is held while a device syncs.
 
 mod identity;
 mod reads;
@@ -96,6 +96,8 @@ pub struct Volume {
     wake: Condvar,
     wake_lock: Mutex<Wake>,
     receive: Mutex<session::Receiver>,
+    /// Held by whoever writes to the log device; a buffer for it.
+    device_turn: Mutex<Vec<u8>>,
     session: Mutex<Option<session::LogSession>>,
     server_log: Mutex<Option<server_log::ServerLog>>,
     /// LSN and Seq of frames with redo, thinned out, oldest first: where to keep the log from.
@@ -188,6 +190,7 @@ impl Volume {
             wake: Condvar::new(),
             wake_lock: Mutex::default(),
             receive: Mutex::default(),
+            device_turn: Mutex::default(),
             session: Mutex::new(None),
             server_log: Mutex::new(None),
             redo_positions: Mutex::default(),

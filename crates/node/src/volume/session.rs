@@ -237,6 +237,7 @@ impl Volume {
 
     /// A log connection ended.
     pub fn disconnected(&self, connection: u64) {
+        self.buffer.wake_device();
         let mut session = self.session.lock();
         if let Some(current) = session.as_mut().filter(|current| current.connection == connection) {
             current.connected = false;

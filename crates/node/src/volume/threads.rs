@@ -78,17 +78,39 @@ impl Volume {
         }
     }
 
-    /// W -> D: appends everything received to the log device and makes it durable, batch by batch. A batch is
-    /// whatever came while the one before was synced.
+    /// W -> D for whatever a connection does not write itself (see [`Volume::write_received`]).
     fn run_device(&self) -> Result<(), NodeError> {
-        let mut batch = Vec::new();
-        while let Some(chunks) = self.buffer.take_for_device() {
-            let Some(end) = chunks.last().map(|chunk| chunk.end) else { continue };
+        while self.buffer.wait_for_device_work() {
+            let mut batch = self.device_turn.lock();
+            self.write_batches(&mut batch)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was received to the log device, in the thread of the connection that received it: that saves a
+    /// change of threads on the way of each commit. If another thread is at it, that one goes on, or is woken.
+    ///
+    /// # Errors
+    /// What stopped the volume.
+    pub fn write_received(&self) -> Result<(), NodeError> {
+        let Some(mut batch) = self.device_turn.try_lock() else {
+            self.buffer.wake_device();
+            return Ok(());
+        };
+        self.write_batches(&mut batch).inspect_err(|error| self.stop(&error.to_string()))
+    }
+
+    /// Appends everything received to the log device and makes it durable, batch by batch. A batch is whatever
+    /// came while the one before was synced. `batch` is the buffer that whose turn it is may use.
+    fn write_batches(&self, batch: &mut Vec<u8>) -> Result<(), NodeError> {
+        loop {
+            let chunks = self.buffer.take_for_device();
+            let Some(end) = chunks.last().map(|chunk| chunk.end) else { return Ok(()) };
             batch.clear();
             for chunk in &chunks {
                 batch.extend_from_slice(&chunk.wire);
             }
-            self.with_retry(|| Ok(self.device.append(&batch)?))?;
+            self.with_retry(|| Ok(self.device.append(batch)?))?;
             let durable = self.device.sync()?;
             if durable != end.seq {
                 let reason = format!("log device is at {durable}, the stream at {}", end.seq);
@@ -99,7 +121,6 @@ impl Volume {
             self.notify(&Notice::Durable(end.seq));
             self.buffer.set_durable(end.seq);
         }
-        Ok(())
     }
 
     /// W -> P.

@@ -63,6 +63,7 @@ impl Volume {
             raw: None,
         };
         self.buffer.push(close);
+        self.buffer.wake_device();
         drop(receive);
         let held = self.held(point);
         if held.is_err() {
@@ -414,6 +415,7 @@ impl Volume {
         let Seq(position) = self.buffer.received().seq;
         redoubt_wire::frame::append_frame(&mut wire, frame.kind(), position, &payload)?;
         self.receive(connection, wire)?;
+        self.buffer.wake_device();
         Ok(())
     }
 }

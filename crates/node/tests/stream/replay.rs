@@ -301,7 +301,11 @@ impl LogRead for RemoteLog {
         let mut client = self.0.borrow_mut();
         let request = PageRequest::ReadLog { offset_bytes, len_bytes: buf.len() as u32 };
         client.ask(&request, |reply| match reply {
-            PageReply::Bytes(bytes) => buf.copy_from_slice(bytes),
+            // Zeros at the end are left out.
+            PageReply::Bytes(bytes) => {
+                buf[..bytes.len()].copy_from_slice(bytes);
+                buf[bytes.len()..].fill(0);
+            }
             other => panic!("{other:?}"),
         })
     }
