@@ -4,7 +4,7 @@
 SOAK_ROUNDS ?= 50
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test lint bench soak fuzz
+.PHONY: demo test lint bench compare soak fuzz
 
 demo:
 	./demo
@@ -18,6 +18,11 @@ lint:
 
 bench:
 	cargo bench --workspace --benches
+
+# Throughput with and without Redoubt, in turns, on this machine.
+compare:
+	cargo build --release --workspace
+	target/release/redoubt-testkit compare
 
 # Heavier runs of tests that always run: the environment says how many rounds.
 soak:

@@ -10,12 +10,16 @@
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
 //! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
+//! * [`command`]: one run of the `redoubt` command, with a deadline.
+//! * [`compare`]: the same load with and without Redoubt, in turns.
 //! * [`workload`]: sysbench with a fixed seed, and its report as numbers.
 //!
 //! This crate is never a dependency of a product crate.
 
 pub mod battery;
 pub mod check;
+pub mod command;
+pub mod compare;
 pub mod error;
 pub mod features;
 pub mod launcher;

@@ -13,7 +13,7 @@ use redoubt_testkit::error::{Error, Result};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
-use redoubt_testkit::{check, process};
+use redoubt_testkit::{check, compare, process};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -100,6 +100,11 @@ enum Command {
         /// Leave out the reads (oltp_write_only)
         #[arg(long)]
         write_only: bool,
+    },
+    /// Run sysbench with and without Redoubt, in turns, and print the ratio of their throughput
+    Compare {
+        #[command(flatten)]
+        options: compare::Options,
     },
     /// Print one field of the JSON on standard input
     Field {
@@ -191,6 +196,7 @@ fn run(command: Command) -> Result<Answer> {
             };
             answer(&size.sysbench(server).run(load, until)?)
         }
+        Command::Compare { options } => answer(&compare::run(&options)?),
         Command::Field { path } => field(&path),
     }
 }
