@@ -40,17 +40,6 @@ pub enum PageRequest<'a> {
         /// How much; at most [`MAX_READ_LEN_BYTES`].
         len_bytes: u32,
     },
-    /// Is the newest version of this page, after all of the stream before `need`, the one with this LSN?
-    Explain {
-        /// The node must have parsed the stream up to here.
-        need: Seq,
-        /// Relative path.
-        path: &'a [u8],
-        /// Page number inside that file.
-        page_no: u32,
-        /// FIL_PAGE_LSN of the page the server wants to write.
-        lsn: Lsn,
-    },
     /// The image asked for by [`crate::notice::Notice::NeedImage`]; empty if it is gone.
     MismatchImage {
         /// Relative path.
@@ -86,8 +75,6 @@ pub enum PageReply<'a> {
     NotFound,
     /// To Read: exactly the bytes asked for. To ReadLog: the same without the zeros at their end.
     Bytes(&'a [u8]),
-    /// To Explain.
-    Explained(bool),
     /// To MismatchImage.
     Done,
     /// To LogState.
@@ -129,21 +116,14 @@ impl PageRequest<'_> {
                 out.extend_from_slice(&len_bytes.to_le_bytes());
                 3
             }
-            Self::Explain { need, path, page_no, lsn } => {
-                out.extend_from_slice(&need.0.to_le_bytes());
-                put_path(out, path);
-                out.extend_from_slice(&page_no.to_le_bytes());
-                out.extend_from_slice(&lsn.0.to_le_bytes());
-                4
-            }
             Self::MismatchImage { path, page_no, lsn, page } => {
                 put_path(out, path);
                 out.extend_from_slice(&page_no.to_le_bytes());
                 out.extend_from_slice(&lsn.0.to_le_bytes());
                 out.extend_from_slice(page);
-                5
+                4
             }
-            Self::LogState => 6,
+            Self::LogState => 5,
         }
     }
 
@@ -165,19 +145,13 @@ impl PageRequest<'_> {
                 offset_bytes: reader.u64("offset")?,
                 len_bytes: read_len(&mut reader)?,
             },
-            4 => PageRequest::Explain {
-                need: Seq(reader.u64("need")?),
-                path: reader.path("path")?,
-                page_no: reader.u32("page number")?,
-                lsn: Lsn(reader.u64("lsn")?),
-            },
-            5 => {
+            4 => {
                 let path = reader.path("path")?;
                 let page_no = reader.u32("page number")?;
                 let lsn = Lsn(reader.u64("lsn")?);
                 return Ok(PageRequest::MismatchImage { path, page_no, lsn, page: reader.rest() });
             }
-            6 => PageRequest::LogState,
+            5 => PageRequest::LogState,
             _ => return Err(WireError::UnknownKind { kind, role: "page" }),
         };
         reader.finish()?;
@@ -215,21 +189,17 @@ impl PageReply<'_> {
                 out.extend_from_slice(bytes);
                 3
             }
-            Self::Explained(explained) => {
-                out.push(u8::from(*explained));
-                4
-            }
-            Self::Done => 5,
+            Self::Done => 4,
             Self::LogState { file_size_bytes, header, next_lsn } => {
                 out.extend_from_slice(&file_size_bytes.to_le_bytes());
                 out.extend_from_slice(&next_lsn.0.to_le_bytes());
                 out.extend_from_slice(header);
-                6
+                5
             }
             Self::Failed { retry, message } => {
                 out.push(u8::from(*retry));
                 out.extend_from_slice(message.as_bytes());
-                7
+                6
             }
         }
     }
@@ -257,14 +227,13 @@ impl PageReply<'_> {
             }
             2 => PageReply::NotFound,
             3 => return Ok(PageReply::Bytes(payload)),
-            4 => PageReply::Explained(reader.u8("explained")? != 0),
-            5 => PageReply::Done,
-            6 => {
+            4 => PageReply::Done,
+            5 => {
                 let file_size_bytes = reader.u64("file size")?;
                 let next_lsn = Lsn(reader.u64("next lsn")?);
                 return Ok(PageReply::LogState { file_size_bytes, header: reader.rest(), next_lsn });
             }
-            7 => {
+            6 => {
                 let retry = reader.u8("retry")? != 0;
                 let message = String::from_utf8_lossy(reader.rest()).into_owned();
                 return Ok(PageReply::Failed { retry, message });

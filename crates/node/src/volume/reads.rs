@@ -11,9 +11,7 @@ use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::mark::WaitEnd;
 use crate::namespace::text_path;
-use crate::parser::page_in_tablespace;
 use redoubt_page::SpaceFlags;
-use redoubt_page::layout::page_lsn;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
@@ -52,9 +50,6 @@ impl Volume {
                     Ok(()) => PageReply::Bytes(without_zero_tail(out)),
                     Err(error) => failed(&error),
                 };
-            }
-            PageRequest::Explain { need, path, page_no, lsn } => {
-                self.explain(need, path, page_no, lsn).map(PageReply::Explained)
             }
             PageRequest::MismatchImage { path, page_no, lsn, page } => {
                 self.mismatch_image(path, page_no, lsn, page).map(|()| PageReply::Done)
@@ -182,19 +177,6 @@ impl Volume {
             file: "?".to_owned(),
             reason: error.to_string(),
         })
-    }
-
-    fn explain(&self, need: Seq, path: &[u8], page_no: u32, lsn: Lsn) -> Result<bool, NodeError> {
-        self.wait_parsed(need)?;
-        let file = self.names.read().file_at(&text_path(path)?).map(|(file, _)| file);
-        let Some(file) = file else { return Ok(false) };
-        let Some(place) = self.place_of(file)? else { return Ok(false) };
-        let page_len = place.flags.physical_page_size_bytes() as u64;
-        let Some(page_no) = page_in_tablespace(page_no, place.first_byte, page_len) else {
-            return Ok(false);
-        };
-        let page = self.page(&place, page_no, self.build_limit())?;
-        Ok(page_lsn(&page) == Some(lsn))
     }
 }
 

@@ -324,8 +324,6 @@ fn reads_outside_of_any_tablespace_are_refused() {
     let need = Seq(stream.seq);
     let request = PageRequest::Read { need, file, offset_bytes: u64::MAX - 5, len_bytes: 16_384 };
     assert!(pages.ask(&request, |reply| matches!(reply, PageReply::Failed { retry: false, .. })).unwrap());
-    let explain = PageRequest::Explain { need, path: b"d/t.ibd", page_no: u32::MAX, lsn: Lsn(1) };
-    assert!(pages.ask(&explain, |reply| matches!(reply, PageReply::Explained(false))).unwrap());
 }
 
 #[test]

@@ -173,9 +173,7 @@ fn serve_pages(socket: &mut TcpStream, model: &Mutex<Model>) -> Option<()> {
         let (kind, payload, _) = read_frame(socket, position)?;
         let request = PageRequest::decode(kind, &payload).unwrap();
         let need = match &request {
-            PageRequest::Open { need, .. }
-            | PageRequest::Read { need, .. }
-            | PageRequest::Explain { need, .. } => *need,
+            PageRequest::Open { need, .. } | PageRequest::Read { need, .. } => *need,
             _ => Seq(0),
         };
         // Frames and requests race on different connections: wait until the stream is there.
@@ -430,13 +428,6 @@ impl Model {
             PageRequest::ReadLog { offset_bytes, len_bytes } => {
                 self.read_log(*offset_bytes, *len_bytes, buffer);
                 PageReply::Bytes(buffer)
-            }
-            PageRequest::Explain { path, page_no, lsn, .. } => {
-                let file = &self.files[self.names[*path]];
-                let page = self.page(file, *page_no);
-                PageReply::Explained(
-                    redoubt_page::layout::page_lsn(&page).is_some_and(|newest| newest >= *lsn),
-                )
             }
             PageRequest::MismatchImage { .. } => PageReply::Done,
             PageRequest::LogState => {
