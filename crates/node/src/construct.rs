@@ -195,6 +195,17 @@ pub fn construct(
     builder.finish()
 }
 
+/// A page by key, with what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct PageTarget {
+    /// Where it is in index and store.
+    pub key: PageKey,
+    /// Its identity as the server knows it.
+    pub page_id: PageId,
+    /// Format of its tablespace.
+    pub flags: SpaceFlags,
+}
+
 /// Builds the front of a long chain and puts the result in its place, so that reads stay short.
 ///
 /// # Errors
@@ -203,12 +214,11 @@ pub fn compact_chain(
     store: &dyn PageStore,
     index: &LogIndex,
     table: &Arc<Table>,
-    key: PageKey,
-    page_id: PageId,
-    flags: SpaceFlags,
+    target: PageTarget,
     limit: Lsn,
     on_verify: OnVerify<'_>,
 ) -> Result<(), NodeError> {
+    let PageTarget { key, page_id, flags } = target;
     let tables = index.tables_of(key);
     if !tables.iter().any(|other| other.id() == table.id()) {
         return Ok(());

@@ -13,7 +13,7 @@ mod encoder;
 use encoder::MtrWriter;
 use parking_lot::RwLock;
 use redoubt_node::apply::apply_table;
-use redoubt_node::construct::{Builder, VerifyCase, compact_chain, construct};
+use redoubt_node::construct::{Builder, PageTarget, VerifyCase, compact_chain, construct};
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey, Table, TableState};
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
@@ -333,12 +333,13 @@ fn compact(parts: &Parts<'_>, model: &mut Model, durable: Lsn, counts: &mut Coun
     }
     let table = &tables[model.random.usize(..tables.len())];
     let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| check_verify(counts, builder, &case);
-    compact_chain(parts.store, &parts.index, table, key, identity(key), FLAGS, durable, &mut on_verify)
-        .unwrap();
+    let target = PageTarget { key, page_id: identity(key), flags: FLAGS };
+    compact_chain(parts.store, &parts.index, table, target, durable, &mut on_verify).unwrap();
     counts.compactions += 1;
 }
 
 /// One life of the parts, from a start to a crash.
+#[expect(clippy::too_many_lines, reason = "one choice per kind of step")]
 fn live(parts: &mut Parts<'_>, model: &mut Model, steps: usize, counts: &mut Counts) {
     let mut durable = model.durable;
     let mut old_limits = vec![parts.applied.lsn];

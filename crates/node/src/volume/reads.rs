@@ -55,6 +55,11 @@ impl Volume {
                 self.mismatch_image(path, page_no, lsn, page).map(|()| PageReply::Done)
             }
             PageRequest::LogState => {
+                // What a process before this one of the same attachment sent may still be under way.
+                let end = match self.drain() {
+                    Ok(end) => end,
+                    Err(error) => return failed(&error),
+                };
                 let names = self.names.read();
                 let log_file = names.log_file();
                 if let Some(log_file) = log_file {
@@ -62,7 +67,7 @@ impl Volume {
                 }
                 return PageReply::LogState {
                     file_size_bytes: log_file.map_or(0, |log_file| log_file.file_size_bytes),
-                    next_lsn: self.buffer.received().lsn,
+                    next_lsn: end.lsn,
                     header: out,
                 };
             }

@@ -179,6 +179,12 @@ impl Volume {
             connected: true,
             notices: None,
         });
+        // Neither lock may be held while waiting for a reader of the server's log, who may wait for them.
+        drop((session, receive));
+        if !resumes {
+            // Another process of the same attachment (a script that starts the server again) reads its log anew.
+            *self.server_log.lock() = None;
+        }
         tracing::info!(volume = self.name, connection, resumes, lsn = received.lsn.0, "server connected");
         let welcome = Welcome {
             status: Status::Accepted,

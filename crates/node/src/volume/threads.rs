@@ -4,7 +4,7 @@
 use super::{LongChain, Volume};
 use crate::apply::{Applied, apply_table};
 use crate::checkpoint::Checkpoint;
-use crate::construct::{Builder, VerifyCase, compact_chain};
+use crate::construct::{Builder, PageTarget, VerifyCase, compact_chain};
 use crate::counters::add;
 use crate::error::{Kind, NodeError};
 use crate::index::{PageKey, Table, TableEnd, TableState};
@@ -26,7 +26,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Volume {
     pub(super) fn start_threads(volume: &Arc<Self>) -> Result<(), NodeError> {
-        let loops: [(&str, fn(&Self) -> Result<(), NodeError>); 5] = [
+        type Loop = fn(&Volume) -> Result<(), NodeError>;
+        let loops: [(&str, Loop); 5] = [
             ("device", Self::run_device),
             ("parser", Self::run_parser),
             ("plain", Self::run_plain),
@@ -377,9 +378,7 @@ impl Volume {
                     &*self.store,
                     &self.index,
                     &table,
-                    key,
-                    page_id,
-                    flags,
+                    PageTarget { key, page_id, flags },
                     limit,
                     &mut on_verify,
                 );

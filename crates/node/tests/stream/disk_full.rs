@@ -64,6 +64,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one history, told in order")]
 fn the_node_waits_for_room_says_so_and_loses_nothing() {
     let disk = match SmallDisk::mount() {
         Ok(disk) => disk,
