@@ -229,7 +229,7 @@ fn check_all(recording: &Recording, address: SocketAddr, generation: u64) {
     let mut client = PageClient::connect(address, VOLUME, generation).unwrap();
     let mut compared = 0;
     for (path, space) in &recording.spaces {
-        let on_disk = std::fs::read(stock().join(path)).unwrap();
+        let on_disk = &stock().files[path];
         let flags = recording.flags[space];
         let size = flags.physical_page_size_bytes();
         let file = client.open(recording.end, path).unwrap().unwrap();
@@ -238,7 +238,7 @@ fn check_all(recording: &Recording, address: SocketAddr, generation: u64) {
             let len = (on_disk.len() - ours.len()).min(1 << 20) as u32;
             ours.extend(client.read(recording.end, file, ours.len() as u64, len).unwrap());
         }
-        compared += compare_file(recording, *space, flags, size, &ours, &on_disk);
+        compared += compare_file(recording, *space, flags, size, &ours, on_disk);
     }
     assert!(compared > 500, "{compared} pages compared");
     check_log(recording, client);
@@ -312,7 +312,7 @@ impl LogRead for RemoteLog {
 }
 
 fn check_log(recording: &Recording, client: PageClient) {
-    let size = std::fs::metadata(stock().join("ib_logfile0")).unwrap().len();
+    let size = stock().log.len() as u64;
     let log = RemoteLog(RefCell::new(client), size);
     let scan = LogScan::open(&log).unwrap();
     assert_eq!(scan.checkpoint().checkpoint_lsn, recording.checkpoint_lsn);

@@ -11,7 +11,7 @@ use redoubt_wire::frame::{COMPRESSED, append_frame, compress};
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile, Verify};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -64,10 +64,17 @@ pub struct Recording {
     boundaries: Vec<Lsn>,
 }
 
-/// Data directory of a stock server that was shut down cleanly.
-pub fn stock() -> &'static Path {
-    static DIRECTORY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = DIRECTORY.get_or_init(|| {
+/// Files of a stock server that was shut down cleanly.
+pub struct Stock {
+    pub log: Vec<u8>,
+    /// Tablespaces by path.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// The server's files; made once. They are kept in memory, because nothing would remove a directory at the end.
+pub fn stock() -> &'static Stock {
+    static STOCK: OnceLock<Stock> = OnceLock::new();
+    STOCK.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let datadir = dir.path().join("data");
         let tmpdir = format!("--tmpdir={}", dir.path().display());
@@ -96,9 +103,22 @@ pub fn stock() -> &'static Path {
         server.stdin.take().unwrap().write_all(load().as_bytes()).unwrap();
         let output = server.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        (dir, datadir)
-    });
-    path
+        let mut files = BTreeMap::new();
+        read_tablespaces(&datadir, "", &mut files);
+        Stock { log: std::fs::read(datadir.join("ib_logfile0")).unwrap(), files }
+    })
+}
+
+fn read_tablespaces(directory: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+        if entry.path().is_dir() {
+            read_tablespaces(&entry.path(), &format!("{name}/"), files);
+        } else if name.ends_with(".ibd") || name == "ibdata1" {
+            files.insert(name, std::fs::read(entry.path()).unwrap());
+        }
+    }
 }
 
 fn load() -> String {
@@ -130,14 +150,14 @@ fn load() -> String {
 impl Recording {
     /// Cuts the server's redo into frames at random and puts other frames in between.
     pub fn new(seed: u64) -> Self {
-        let image = std::fs::read(stock().join("ib_logfile0")).unwrap();
+        let image = &stock().log;
         let scan = LogScan::open(image.as_slice()).unwrap();
         let end = scan.checkpoint().end_lsn.advance(16);
         let mut redo = vec![0; (end.0 - FIRST_LSN.0) as usize];
         scan.read_stream(FIRST_LSN, &mut redo).unwrap();
         let mut this = Self { redo_lsn: FIRST_LSN, checkpoint_lsn: FIRST_LSN, ..Self::default() };
         let mut random = fastrand::Rng::with_seed(seed);
-        this.begin(&image);
+        this.begin(image);
         let mut limit = 0;
         let mut visit = |mtr: &Mtr<'_, '_>| {
             if !mtr.files.is_empty() || this.redo.len() >= limit {
