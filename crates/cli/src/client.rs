@@ -7,11 +7,13 @@ use redoubt_wire::control::{
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A node greets at once; what it is asked afterwards may take long.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub struct Client {
@@ -45,7 +47,9 @@ impl Client {
         let reader = BufReader::with_capacity(256 << 10, writer.try_clone().map_err(failed)?);
         let mut client =
             Self { address: address.to_owned(), reader, writer, read_position: 0, write_position: 0 };
-        client.hello()?;
+        client.writer.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(failed)?;
+        client.hello().map_err(|error| client.silence(error))?;
+        client.writer.set_read_timeout(None).map_err(failed)?;
         Ok(client)
     }
 
@@ -67,14 +71,34 @@ impl Client {
         if welcome.status == Status::Accepted { Ok(()) } else { Err(CliError::Node(welcome.message)) }
     }
 
+    /// A greeting that did not come in time, or is none, is a fault of the address.
+    fn silence(&self, error: CliError) -> CliError {
+        match error {
+            CliError::Connection { address, source }
+                if matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                CliError::Silent { address, after: GREETING_TIMEOUT }
+            }
+            // A node of another version says so well enough itself.
+            CliError::Wire { address, source } if !matches!(source, WireError::Version { .. }) => {
+                CliError::NotANode { address, source }
+            }
+            other => other,
+        }
+    }
+
     fn wire(&self, source: WireError) -> CliError {
         CliError::Wire { address: self.address.clone(), source }
     }
 
     fn read(&mut self, out: &mut [u8]) -> Result<()> {
-        self.reader
-            .read_exact(out)
-            .map_err(|source| CliError::Connection { address: self.address.clone(), source })
+        self.reader.read_exact(out).map_err(|source| {
+            let source = match source.kind() {
+                ErrorKind::UnexpectedEof => std::io::Error::new(source.kind(), "the other side closed it"),
+                _ => source,
+            };
+            CliError::Connection { address: self.address.clone(), source }
+        })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {

@@ -1,13 +1,16 @@
 //! Errors of the command: each is one line for a person.
 
+use redoubt_node::NodeError;
 use redoubt_wire::WireError;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// A file operation failed.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
     Io {
         /// What was attempted.
         action: &'static str,
@@ -27,12 +30,33 @@ pub enum CliError {
         source: std::io::Error,
     },
     /// The connection broke.
-    #[error("connection to the storage node at {address} broke: {source}")]
+    #[error(
+        "connection to the storage node at {address} broke: {source}; see the node's log, then try again"
+    )]
     Connection {
         /// Its address.
         address: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// What answers does not answer.
+    #[error(
+        "{address} took the connection but said nothing for {} s; check that a storage node listens there",
+        after.as_secs()
+    )]
+    Silent {
+        /// Its address.
+        address: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// What answers is not a node.
+    #[error("{address} does not greet like a storage node: {source}; check the address")]
+    NotANode {
+        /// Its address.
+        address: String,
+        /// What is wrong.
+        source: WireError,
     },
     /// The node sent something that is not understood.
     #[error("storage node at {address}: {source}")]
@@ -46,8 +70,12 @@ pub enum CliError {
     #[error("{0}")]
     Node(String),
     /// The node itself failed.
-    #[error("{0}")]
-    Failed(#[from] redoubt_node::NodeError),
+    #[error("{source}{}", node_advice(source))]
+    Failed {
+        /// Why.
+        #[from]
+        source: NodeError,
+    },
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
@@ -57,6 +85,26 @@ impl CliError {
     /// An I/O error with what was attempted.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
+    }
+}
+
+/// What to do about a file error whose text does not say it.
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "; check the owner and the permissions",
+        ErrorKind::ReadOnlyFilesystem => {
+            "; the file system is mounted read-only: use another place, or remount it"
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space, or use another place",
+        ErrorKind::NotADirectory => "; a directory is needed there",
+        _ => "",
+    }
+}
+
+fn node_advice(error: &NodeError) -> &'static str {
+    match error {
+        NodeError::Io { source, .. } => advice(source),
+        _ => "",
     }
 }
 

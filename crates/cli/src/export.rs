@@ -60,7 +60,7 @@ pub fn run(arguments: &ExportArguments) -> Result<()> {
 }
 
 fn prepare(directory: &Path) -> Result<()> {
-    std::fs::create_dir_all(directory).map_err(|error| CliError::io("create", directory, error))?;
+    crate::show::make_directory(directory)?;
     let mut entries = std::fs::read_dir(directory).map_err(|error| CliError::io("list", directory, error))?;
     if entries.next().is_some() {
         return Err(CliError::Usage(format!(

@@ -47,8 +47,7 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     if options.batch_len_bytes < MIN_BATCH_LEN_BYTES || options.batch_len_bytes > options.ring_len_bytes / 2 {
         return Err(CliError::Usage("--batch must be 1MiB or more, and at most half of --ring".to_owned()));
     }
-    std::fs::create_dir_all(&arguments.data)
-        .map_err(|error| CliError::io("create", &arguments.data, error))?;
+    crate::show::make_directory(&arguments.data)?;
     Ok(options)
 }
 

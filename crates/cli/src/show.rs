@@ -4,6 +4,7 @@ use crate::error::{CliError, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Rows under a heading, columns aligned.
@@ -47,6 +48,17 @@ pub fn bytes(count: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// Makes a directory that a person named, with its parents, unless it is there.
+///
+/// # Errors
+/// [`CliError::Usage`] if something else is there; [`CliError::Io`].
+pub fn make_directory(path: &Path) -> Result<()> {
+    if path.exists() && !path.is_dir() {
+        return Err(CliError::Usage(format!("{} is not a directory; name another place", path.display())));
+    }
+    std::fs::create_dir_all(path).map_err(|error| CliError::io("create", path, error))
 }
 
 /// Prints a value as indented JSON.

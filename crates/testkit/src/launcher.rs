@@ -46,6 +46,8 @@ pub enum Launcher {
         redoubt_bin: PathBuf,
         /// Page comparison.
         verify: Verify,
+        /// Further options of `redoubt run`.
+        options: Vec<String>,
     },
 }
 
@@ -59,11 +61,11 @@ impl Launcher {
     pub fn command(&self, program: &Path, datadir: &Path) -> Command {
         match self {
             Self::Stock => Command::new(program),
-            Self::Redoubt { node_addr, volume, redoubt_bin, verify } => {
+            Self::Redoubt { node_addr, volume, redoubt_bin, verify, options } => {
                 let mut command = Command::new(redoubt_bin);
                 command.arg("run").arg("--node").arg(node_addr.to_string());
                 command.arg("--volume").arg(volume).arg("--datadir").arg(datadir);
-                command.arg(format!("--verify={verify}")).arg("--").arg(program);
+                command.arg(format!("--verify={verify}")).args(options).arg("--").arg(program);
                 command
             }
         }

@@ -10,6 +10,7 @@
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
 //! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
+//! * [`mount`]: small and read-only file systems.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`compare`]: the same load with and without Redoubt, in turns.
 //! * [`workload`]: sysbench with a fixed seed, and its report as numbers.
@@ -24,6 +25,7 @@ pub mod error;
 pub mod features;
 pub mod launcher;
 pub mod ledger;
+pub mod mount;
 pub mod node;
 pub mod process;
 pub mod script;

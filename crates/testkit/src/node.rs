@@ -41,16 +41,36 @@ impl Node {
             .prefix("rdtn-")
             .tempdir()
             .map_err(Error::io("make a temporary directory"))?;
+        let mut node = Self::in_directory(redoubt_bin, temporary.path(), args)?;
+        node._temporary = Some(temporary);
+        Ok(node)
+    }
+
+    /// [`Node::create`] in a given directory, which is kept; the node's data lies in its `node` subdirectory.
+    ///
+    /// # Errors
+    /// As for [`Node::create`].
+    pub fn in_directory(redoubt_bin: &Path, directory: &Path, args: &[&str]) -> Result<Self> {
         let mut node = Self {
             redoubt_bin: redoubt_bin.to_owned(),
-            directory: temporary.path().to_owned(),
-            _temporary: Some(temporary),
+            directory: directory.to_owned(),
+            _temporary: None,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             process: None,
         };
         node.start()?;
         Ok(node)
+    }
+
+    /// The `redoubt` command.
+    pub fn redoubt_bin(&self) -> &Path {
+        &self.redoubt_bin
+    }
+
+    /// The process id of the running node.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
     }
 
     /// The address it listens on.
@@ -204,11 +224,17 @@ impl Node {
 
     /// The launcher that puts a server on a volume of this node.
     pub fn launcher(&self, volume: &str, verify: Verify) -> Launcher {
+        self.launcher_with(volume, verify, &[])
+    }
+
+    /// [`Node::launcher`] with further options of `redoubt run`.
+    pub fn launcher_with(&self, volume: &str, verify: Verify, options: &[&str]) -> Launcher {
         Launcher::Redoubt {
             node_addr: self.listen,
             volume: volume.to_owned(),
             redoubt_bin: self.redoubt_bin.clone(),
             verify,
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
         }
     }
 

@@ -287,9 +287,17 @@ impl Server {
     /// # Errors
     /// [`Error::Deadline`] when it still runs after `timeout`.
     pub fn wait_exit(&mut self, timeout: Duration) -> Result<bool> {
+        Ok(self.wait_exit_code(timeout)? == Some(0))
+    }
+
+    /// Waits for the server to end by itself, and returns its exit code; `None` when a signal ended it.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] when it still runs after `timeout`.
+    pub fn wait_exit_code(&mut self, timeout: Duration) -> Result<Option<i32>> {
         let mut process = self.take_process()?;
         match process.wait(timeout) {
-            Ok(status) => Ok(status.success()),
+            Ok(status) => Ok(status.code()),
             Err(error) => {
                 self.process = Some(process);
                 Err(error)

@@ -141,7 +141,8 @@ impl Checker<'_, '_> {
                 wrong(
                     &self.path,
                     format!(
-                        "{error}; start the server once on a copy of the directory so that it recovers it"
+                        "{error}; start the server once on a copy of the directory so that it recovers it, or \
+                         restore the file from a backup"
                     ),
                 )
             })?;
@@ -170,7 +171,11 @@ impl Checker<'_, '_> {
     /// A copy from the doublewrite area, or zeros if redo initialises the page.
     fn repair(&self, id: PageId, flags: SpaceFlags, page: &mut [u8]) -> Option<()> {
         let log = &self.pages.source.log;
-        if let Some(copy) = find_copy(&self.pages.copies, self.pages.system_flags, id, flags, log.end_lsn) {
+        // A copy older than the checkpoint is left from an earlier write of the page: redo from the checkpoint on
+        // does not bring it up to date.
+        let copy = find_copy(&self.pages.copies, self.pages.system_flags, id, flags, log.end_lsn)
+            .filter(|copy| page_lsn(copy).is_some_and(|lsn| lsn >= log.checkpoint_lsn));
+        if let Some(copy) = copy {
             page.copy_from_slice(copy);
             return Some(());
         }

@@ -11,6 +11,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// The server rounds innodb_log_file_size to this.
+const LOG_SIZE_UNIT_BYTES: u64 = 4096;
+
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -91,6 +94,7 @@ impl Source {
     /// [`CliError::Usage`] if it is in use, incomplete, or needs something that is not supported.
     pub fn open(directory: &Path, data_file_path: Option<&str>) -> Result<Self> {
         let system_files = parse_data_file_path(data_file_path.unwrap_or("ibdata1:12M:autoextend"))?;
+        check_directory(directory, &system_files)?;
         for (path, _) in &system_files {
             let file = directory.join(path);
             let handle = File::options().read(true).write(true).open(&file).or_else(|_| File::open(&file));
@@ -98,13 +102,20 @@ impl Source {
             check_unused(&handle, directory)?;
         }
         if data_file_path.is_none() && directory.join("ibdata2").exists() {
-            return Err(CliError::Usage(
-                "there is an ibdata2: say how the system tablespace is laid out with --innodb-data-file-path, as in \
-                 the server's innodb_data_file_path"
-                    .to_owned(),
-            ));
+            return Err(CliError::Usage(format!(
+                "{} has an ibdata2: say how the system tablespace is laid out with --innodb-data-file-path, as in the \
+                 server's innodb_data_file_path",
+                directory.display()
+            )));
         }
         let log_path = directory.join("ib_logfile0");
+        if !log_path.exists() {
+            return Err(CliError::Usage(format!(
+                "{} has no redo log (ib_logfile0), without which its pages cannot be trusted; find it (the server's \
+                 innodb_log_group_home_dir) and put it there",
+                directory.display()
+            )));
+        }
         let file = File::open(&log_path).map_err(|error| CliError::io("open", &log_path, error))?;
         let size_bytes = file.metadata().map_err(|error| CliError::io("read", &log_path, error))?.len();
         let log_file = LogFile { file, size_bytes };
@@ -198,6 +209,31 @@ fn is_left_out(path: &str) -> bool {
         || [".pid", ".err", ".sock"].iter().any(|ending| name.ends_with(ending))
 }
 
+/// Says early and in plain words what is no data directory of a stock server.
+fn check_directory(directory: &Path, system_files: &[(String, u64)]) -> Result<()> {
+    let shown = directory.display();
+    if !directory.is_dir() {
+        return Err(CliError::Usage(format!(
+            "{shown} is not a directory; give the data directory of a stopped server with --from"
+        )));
+    }
+    if directory.join(".redoubt").exists() {
+        return Err(CliError::Usage(format!(
+            "{shown} is the local directory of a volume: its InnoDB files have no content. Use `redoubt volume export` \
+             to copy that volume"
+        )));
+    }
+    for (path, _) in system_files {
+        if !directory.join(path).is_file() {
+            return Err(CliError::Usage(format!(
+                "{shown} has no {path}, a file of the system tablespace; check --from, and --innodb-data-file-path if \
+                 the server's innodb_data_file_path is set"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn check_unused(file: &File, directory: &Path) -> Result<()> {
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -220,6 +256,13 @@ fn check_unused(file: &File, directory: &Path) -> Result<()> {
 
 fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
     let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
+    if !log_file.size_bytes.is_multiple_of(LOG_SIZE_UNIT_BYTES) {
+        return Err(wrong(format!(
+            "{} bytes is not a size a server gives its redo log (a multiple of {LOG_SIZE_UNIT_BYTES}): the file was cut; \
+             use an undamaged copy of the directory",
+            log_file.size_bytes
+        )));
+    }
     let scan = LogScan::open(log_file).map_err(|error| wrong(error.to_string()))?;
     let checkpoint_lsn = scan.checkpoint().checkpoint_lsn;
     let mut initialised = BTreeSet::new();
@@ -227,6 +270,15 @@ fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
         initialised.extend(mtr.runs.iter().filter(|run| run.last_init_offset.is_some()).map(|run| run.page));
     };
     let end = scan.walk(checkpoint_lsn, &mut visitor).map_err(|error| wrong(error.to_string()))?;
+    // A checkpoint counts only with the records that were written for it.
+    let expected = scan.checkpoint().end_lsn;
+    if end.end_lsn <= expected {
+        return Err(wrong(format!(
+            "the redo log is damaged or cut: it ends at LSN {}, but its newest checkpoint needs more than {expected}; \
+             use an undamaged copy of the directory",
+            end.end_lsn
+        )));
+    }
     let mut head = vec![0; 12288];
     log_file.read_at(0, &mut head).map_err(|error| CliError::io("read", path, error))?;
     Ok(SourceLog {
@@ -244,7 +296,11 @@ fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
 /// # Errors
 /// [`CliError::Usage`] for what is not supported.
 pub fn parse_data_file_path(text: &str) -> Result<Vec<(String, u64)>> {
-    let wrong = |why: &str| CliError::Usage(format!("innodb_data_file_path {text:?}: {why}"));
+    let wrong = |why: &str| {
+        CliError::Usage(format!(
+            "innodb_data_file_path {text:?}: {why}; use files in the data directory, as in \"ibdata1:12M:autoextend\""
+        ))
+    };
     let mut files = Vec::new();
     for part in text.split(';').filter(|part| !part.is_empty()) {
         let mut fields = part.split(':');

@@ -72,10 +72,14 @@ impl DataDirectory {
         let marker = if text.is_empty() {
             None
         } else {
-            Some(
-                serde_json::from_str(&text)
-                    .map_err(|error| CliError::io("read", &marker_path, error.into()))?,
-            )
+            Some(serde_json::from_str(&text).map_err(|error| {
+                CliError::Usage(format!(
+                    "{} is damaged ({error}), so it is not known which volume this directory belongs to; remove the \
+                     directory {}, which is only a cache, or use another one",
+                    marker_path.display(),
+                    path.display()
+                ))
+            })?)
         };
         Ok(Self { path: path.to_owned(), volume: volume.to_owned(), lock, marker })
     }

@@ -22,8 +22,7 @@ use std::process::Command;
 /// Anything that keeps the server from starting.
 pub fn run(arguments: &RunArguments) -> Result<()> {
     let library = find_library(arguments.library.as_deref())?;
-    std::fs::create_dir_all(&arguments.datadir)
-        .map_err(|error| CliError::io("create", &arguments.datadir, error))?;
+    crate::show::make_directory(&arguments.datadir)?;
     let path =
         arguments.datadir.canonicalize().map_err(|error| CliError::io("open", &arguments.datadir, error))?;
     let server = Server::examine(&arguments.command, &path)?;

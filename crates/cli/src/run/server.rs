@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
+/// Scripts that start the server themselves and hand the library on to it.
+const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mariadbd-safe", "mysqld_safe"];
+const ENCRYPTION_PLUGINS: [&str; 4] =
+    ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"];
 const SUPPORTED: &str = "10.11.";
 
 /// See the module.
@@ -38,10 +42,13 @@ impl Server {
             return Err(CliError::Usage("no server command after `--`".to_owned()));
         };
         let program = find_program(name)?;
+        check_program(&program)?;
         let is_server = is_server_name(&program);
         let binary = if is_server { program.clone() } else { find_program("mariadbd")? };
         let settings = effective_settings(&binary, user_arguments, datadir)?;
         check_settings(&settings, datadir)?;
+        check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
+        check_plugins(user_arguments)?;
         let get = |name: &str| settings.get(name).cloned().unwrap_or_default();
         let system_files = parse_data_file_path(&get("innodb-data-file-path"))?;
         let page_size = get("innodb-page-size").parse().map_err(|_| {
@@ -104,12 +111,35 @@ fn is_server_name(program: &Path) -> bool {
     program.file_name().and_then(|name| name.to_str()).is_some_and(|name| SERVER_NAMES.contains(&name))
 }
 
+/// The library works in a process whose program is called `mariadbd` or `mysqld`. Under any other name a server
+/// would run without it, on files without content.
+fn check_program(program: &Path) -> Result<()> {
+    let known = |path: &Path, names: &[&str]| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.contains(&name))
+    };
+    let resolved = program.canonicalize().map_err(|error| CliError::io("open", program, error))?;
+    let is_script = known(program, &SCRIPT_NAMES) || known(&resolved, &SCRIPT_NAMES);
+    if is_script || (is_server_name(program) && is_server_name(&resolved)) {
+        return Ok(());
+    }
+    let shown = if resolved == program {
+        program.display().to_string()
+    } else {
+        format!("{} ({})", program.display(), resolved.display())
+    };
+    Err(CliError::Usage(format!(
+        "{shown} is not a server command; give mariadbd or mysqld under that name, or mariadb-install-db for a new volume"
+    )))
+}
+
 fn find_program(name: &str) -> Result<PathBuf> {
     let direct = PathBuf::from(name);
     if name.contains('/') {
         return match direct.is_file() {
             true => Ok(direct),
-            false => Err(CliError::Usage(format!("{name} does not exist"))),
+            false => {
+                Err(CliError::Usage(format!("there is no server program {name}; check the path after `--`")))
+            }
         };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -143,7 +173,7 @@ fn effective_settings(
     let version = text.lines().next().unwrap_or_default();
     if !version.contains(SUPPORTED) {
         return Err(CliError::Usage(format!(
-            "{} is not a supported server: {:?}; supported: MariaDB {SUPPORTED}x",
+            "{} is not a supported server: {:?}; give a MariaDB {SUPPORTED}x server",
             binary.display(),
             if version.is_empty() {
                 String::from_utf8_lossy(&output.stderr).trim().to_owned()
@@ -209,17 +239,6 @@ fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<
             "innodb_encrypt_tables={tables} is not supported. Set innodb_encrypt_tables=OFF"
         ));
     }
-    let plugins = format!("{};{}", get("plugin-load"), get("plugin-load-add"));
-    for plugin in
-        ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"]
-    {
-        if plugins.contains(plugin) {
-            return refuse(format!(
-                "encryption plugin {plugin} is not supported: encrypted tablespaces cannot be checked by the node. \
-                 Remove it from plugin_load_add"
-            ));
-        }
-    }
     for option in
         ["innodb-log-group-home-dir", "innodb-data-home-dir", "innodb-undo-directory", "aria-log-dir-path"]
     {
@@ -234,7 +253,7 @@ fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<
     for option in ["innodb-read-only", "innodb-force-recovery"] {
         if is_on(get(option)) || get(option).parse::<u32>().is_ok_and(|value| value >= 3) {
             return refuse(format!(
-                "{}={} is not supported with Redoubt",
+                "{}={} is not supported: the server would not write redo. Remove the option, or repair an exported copy",
                 option.replace('-', "_"),
                 get(option)
             ));
@@ -247,6 +266,34 @@ fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<
         );
     }
     Ok(())
+}
+
+/// The server does not show which plugins it loads among its settings, so the options themselves are looked at.
+fn check_plugins(arguments: &[String]) -> Result<()> {
+    for argument in arguments {
+        let argument = argument.replace('-', "_");
+        let option = argument.trim_start_matches("__");
+        let loads = option.trim_start_matches("loose_").starts_with("plugin_load");
+        if let Some(plugin) = ENCRYPTION_PLUGINS.iter().find(|plugin| loads && argument.contains(**plugin)) {
+            return Err(CliError::Usage(format!(
+                "encryption plugin {plugin} is not supported: encrypted tablespaces cannot be checked by the node. \
+                 Remove it from plugin_load_add"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Options the server takes from its option files.
+fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec<String>> {
+    let mut command = Command::new(binary);
+    command.env_remove("LD_PRELOAD");
+    command.args(user_arguments.iter().take_while(|argument| is_leading(argument)));
+    let output = command.arg("--print-defaults").output();
+    let output = output.map_err(|error| CliError::io("run", binary, error))?;
+    // All options on one line; a value with a space is cut, which does not matter for what is looked for.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.split_whitespace().filter(|word| word.starts_with("--")).map(str::to_owned).collect())
 }
 
 fn is_on(value: &str) -> bool {
@@ -296,7 +343,6 @@ mod tests {
         for (name, value) in [
             ("innodb-encrypt-log", "TRUE"),
             ("innodb-encrypt-tables", "FORCE"),
-            ("plugin-load-add", "file_key_management"),
             ("innodb-undo-directory", "/elsewhere"),
             ("innodb-log-group-home-dir", "../log"),
         ] {
@@ -304,6 +350,12 @@ mod tests {
             let named = name.replace('-', "_");
             assert!(error.contains(&named) || error.contains(value), "{error}");
         }
+        for option in ["--plugin-load-add=file_key_management", "--loose-plugin_load=x;aws-key-management.so"]
+        {
+            let error = check_plugins(&[option.to_owned()]).unwrap_err().to_string();
+            assert!(error.contains("plugin_load_add"), "{error}");
+        }
+        check_plugins(&["--plugin-load-add=auth_socket".to_owned(), "--file-key=x".to_owned()]).unwrap();
         let fine = [
             ("innodb-encrypt-log", "FALSE"),
             ("innodb-undo-directory", "/data/undo"),

@@ -1,0 +1,91 @@
+//! File systems for tests: a small one that can be filled, and one that cannot be written.
+//!
+//! Mounting needs root and, for the small one, a loop device. Where that is missing the caller is told why and
+//! skips its test. Dropping unmounts.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, Result};
+use crate::process::run_to_end;
+
+/// Something mounted in a temporary directory of its own.
+#[derive(Debug)]
+pub struct Mount {
+    point: PathBuf,
+    // After the mount point is free, so that nothing mounted is removed with it.
+    _temporary: tempfile::TempDir,
+}
+
+impl Mount {
+    /// An ext4 file system of `len_bytes` on a loop device, without blocks reserved for root.
+    ///
+    /// # Errors
+    /// [`Error::Command`] where this machine does not allow it.
+    pub fn small_disk(len_bytes: u64) -> Result<Self> {
+        let (temporary, point) = mount_point()?;
+        let image = temporary.path().join("image");
+        File::create(&image)
+            .and_then(|file| file.set_len(len_bytes))
+            .map_err(Error::io_at("create", &image))?;
+        run_to_end("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-m0"]).arg(&image))?;
+        run_to_end("mount", Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point))?;
+        Ok(Self { point, _temporary: temporary })
+    }
+
+    /// A read-only view of `directory`.
+    ///
+    /// # Errors
+    /// [`Error::Command`] where this machine does not allow it.
+    pub fn read_only(directory: &Path) -> Result<Self> {
+        let (temporary, point) = mount_point()?;
+        run_to_end("mount", Command::new("mount").arg("--bind").arg(directory).arg(&point))?;
+        let mount = Self { point, _temporary: temporary };
+        run_to_end("mount", Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&mount.point))?;
+        Ok(mount)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.point
+    }
+
+    /// Takes all the room there is with one file; returns its path.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be made.
+    pub fn fill(&self) -> Result<PathBuf> {
+        let path = self.point.join("filler");
+        let mut file =
+            File::options().append(true).create(true).open(&path).map_err(Error::io_at("create", &path))?;
+        for len_bytes in [1 << 20, 4096, 1] {
+            let piece = vec![1; len_bytes];
+            while file.write_all(&piece).is_ok() {}
+        }
+        // The blocks are taken; whether they reach the disk does not matter.
+        let _ = file.sync_all();
+        Ok(path)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(&self.point).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            // Something still uses it: it goes when that ends.
+            let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
+        }
+    }
+}
+
+fn mount_point() -> Result<(tempfile::TempDir, PathBuf)> {
+    let temporary = tempfile::Builder::new()
+        .prefix("rdtm-")
+        .tempdir()
+        .map_err(Error::io("make a temporary directory"))?;
+    let point = temporary.path().join("disk");
+    std::fs::create_dir(&point).map_err(Error::io_at("create", &point))?;
+    Ok((temporary, point))
+}
