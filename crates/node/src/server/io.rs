@@ -4,6 +4,33 @@ use crate::error::NodeError;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+/// Seconds without a byte before the kernel asks the peer whether it is there, and between such questions.
+const KEEP_ALIVE_S: libc::c_int = 10;
+
+/// A peer whose host is gone is noticed within about a minute.
+pub fn keep_alive(stream: &TcpStream) {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 5),
+    ];
+    for (level, name, value) in options {
+        // SAFETY: the descriptor is open; the option value is a c_int that lives during the call. A failure only
+        // leaves the kernel's own default in place.
+        unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                level,
+                name,
+                (&raw const value).cast(),
+                std::mem::size_of_val(&value) as libc::socklen_t,
+            )
+        };
+    }
+}
 
 /// Reads frames of one direction.
 pub struct FrameReader<'s> {

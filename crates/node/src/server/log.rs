@@ -24,13 +24,23 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &TcpStream) -> Result<(), N
         Ok(accepted) => accepted,
         Err(refusal) => return welcome(stream, &refusal),
     };
+    let _connected = Connected { volume, connection: accepted.connection };
     // The welcome is the first thing on the connection: notices go out only after `greet`.
-    let result = welcome(stream, &accepted.welcome).and_then(|()| {
-        volume.greet(accepted.connection, NoticeWriter::new(notices));
-        receive(volume, accepted.connection, stream)
-    });
-    volume.disconnected(accepted.connection);
-    result
+    welcome(stream, &accepted.welcome)?;
+    volume.greet(accepted.connection, NoticeWriter::new(notices));
+    receive(volume, accepted.connection, stream)
+}
+
+/// However serving ends, the volume is told.
+struct Connected<'v> {
+    volume: &'v Volume,
+    connection: u64,
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.volume.disconnected(self.connection);
+    }
 }
 
 fn receive(volume: &Volume, connection: u64, stream: &TcpStream) -> Result<(), NodeError> {

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// A client must say hello within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long to wait after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// A storage node.
 pub struct Node {
     options: NodeOptions,
@@ -120,9 +123,9 @@ impl Node {
             let stream = match stream {
                 Ok(stream) => stream,
                 Err(error) => {
-                    // Out of file descriptors, most likely: the next accept may work.
+                    // Out of file descriptors, most likely: not before somebody closes one.
                     tracing::warn!(%error, "cannot accept a connection");
-                    std::thread::yield_now();
+                    std::thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }
             };
@@ -157,6 +160,7 @@ impl Node {
             self.connections.lock().insert(number, copy);
         }
         let _ = stream.set_nodelay(true);
+        io::keep_alive(&stream);
         if let Err(error) = self.serve_connection(&stream)
             && !self.stopping.load(Ordering::Acquire)
         {

@@ -10,6 +10,7 @@
 //! | `pages/` | the page store: one file per tablespace incarnation, plus the page journal |
 //! | `plain/` | contents of plain files |
 //! | `mismatch-*` | reports of the self-verification |
+//! | `stopped` | a mismatch stopped the volume; the node does not open it while this is there |
 //!
 //! Threads ([`threads`]): device writer (W -> D, for what connections do not write themselves), parser (W -> P), plain files (X), apply (P, D, X -> A), and one
 //! that builds long chains early. Connections call [`session`] (the stream) and [`reads`] (pages).
@@ -17,7 +18,8 @@
 //! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
 //! answered to a read; the generation on disk is never behind one that was given out.
 //!
-//! Lock order: receive, device turn, session, names, index locks, marks. No lock is held while a device syncs.
+//! Lock order: receive, device turn, session, names, index locks, marks. No lock but the device turn is held while a
+//! device syncs.
 
 mod identity;
 mod reads;
@@ -150,6 +152,7 @@ impl Volume {
     /// # Errors
     /// Any [`NodeError`]; nothing was changed that a second try would miss.
     pub fn open(name: &str, directory: &Path, options: &NodeOptions) -> Result<Arc<Self>, NodeError> {
+        Self::check_not_stopped(directory)?;
         let identity = Identity::read(directory)?;
         let checkpoint = Checkpoint::read(directory)?;
         for sub in ["log", "pages"] {

@@ -98,7 +98,12 @@ impl Volume {
             self.buffer.wake_device();
             return Ok(());
         };
-        self.write_batches(&mut batch).inspect_err(|error| self.stop(&error.to_string()))
+        let written = std::panic::catch_unwind(AssertUnwindSafe(|| self.write_batches(&mut batch)));
+        written
+            .unwrap_or_else(|_| {
+                Err(NodeError::Stopped("writing its log met a defect of the node".to_owned()))
+            })
+            .inspect_err(|error| self.stop(&error.to_string()))
     }
 
     /// Appends everything received to the log device and makes it durable, batch by batch. A batch is whatever

@@ -1,6 +1,6 @@
 //! Self-verification: comparing a page the server wanted to write with ours.
 //!
-//! Any difference stops the volume at once. The report file names the page and both LSNs; when the server still
+//! Any difference stops the volume at once, also for later starts of the node (file `stopped`). The report file names the page and both LSNs; when the server still
 //! has the page's image, it is asked for and the differing byte ranges and both images are added.
 
 use super::Volume;
@@ -14,7 +14,10 @@ use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageId};
 use redoubt_wire::notice::Notice;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Note that a mismatch stopped the volume.
+const STOPPED: &str = "stopped";
 
 /// A difference that was found, kept to complete its report.
 pub struct Mismatch {
@@ -76,11 +79,36 @@ impl Volume {
             page_no: page.page_no.0,
             lsn: case.lsn,
         });
-        self.stop(&format!(
+        let reason = format!(
             "page {page} of {path} differs from the server's at LSN {}; see {}",
             case.lsn,
             report.display()
-        ));
+        );
+        self.keep_stopped(&reason);
+        self.stop(&reason);
+    }
+
+    /// Makes the stop outlast a restart of the node: somebody has to look first.
+    fn keep_stopped(&self, reason: &str) {
+        let path = self.directory.join(STOPPED);
+        if let Err(error) = std::fs::write(&path, reason) {
+            tracing::error!(volume = self.name, %error, "cannot write {}", path.display());
+        }
+    }
+
+    /// A mismatch stopped the volume earlier, and nobody has removed the note of it.
+    ///
+    /// # Errors
+    /// [`NodeError::Stopped`] saying why and what to do.
+    pub(super) fn check_not_stopped(directory: &Path) -> Result<(), NodeError> {
+        let path = directory.join(STOPPED);
+        match std::fs::read_to_string(&path) {
+            Ok(reason) => Err(NodeError::Stopped(format!(
+                "{reason}. Find out why first; to use the volume all the same, remove {} and restart the node",
+                path.display()
+            ))),
+            Err(_) => Ok(()),
+        }
     }
 
     fn path_of_object(&self, object: ObjectId) -> String {

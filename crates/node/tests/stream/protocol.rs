@@ -361,6 +361,16 @@ fn a_differing_page_stops_the_volume_with_a_report_and_its_redo_stays() {
     assert_eq!(std::fs::read(report.with_extension("server.page")).unwrap(), page);
     fixture.restart();
     let status = fixture.control().status();
+    assert_eq!(status.state, "unusable");
+    assert!(
+        status.reason.contains("d/t.ibd differs") && status.reason.contains("remove"),
+        "{}",
+        status.reason
+    );
+    std::fs::remove_file(fixture.directory.path().join("volumes/v/stopped")).unwrap();
+    fixture.restart();
+    let status = fixture.control().status();
+    assert_eq!(status.state, "ready");
     assert!(status.a_lsn < lsn.0, "the records of the differing page were given up");
 }
 
