@@ -114,6 +114,11 @@ pub fn classify(rules: &Rules, path: &[u8]) -> Class {
     Class::Plain
 }
 
+/// A directory of this host. The names of local files do not count: a database may be called `core`.
+pub fn is_local_directory(rules: &Rules, path: &[u8]) -> bool {
+    path.starts_with(b".redoubt") || rules.local_files.iter().any(|pattern| matches(pattern, path))
+}
+
 /// Why a file outside the data directory may not be opened, if it is an InnoDB file.
 pub fn refusal_outside(rules: &Rules, absolute: &[u8]) -> Option<&'static str> {
     let name = file_name(absolute);

@@ -3,7 +3,7 @@
 //! Each classifies its path first. What is outside the data directory or local passes through; a name change
 //! inside is done locally and then sent, under the lock that keeps names and frames in step.
 
-use crate::classify::{Class, refusal_outside};
+use crate::classify::{Class, is_local_directory, refusal_outside};
 use crate::message::{self, show};
 use crate::paths::{Place, absolute, resolve};
 use crate::plain;
@@ -151,7 +151,8 @@ pub fn opened_by_library(runtime: &'static Runtime, fd: RawFd) -> Result<(), Err
     let hold = runtime.names.change();
     runtime.names.forget(&path);
     plain::send_whole(runtime, &hold, &path)?;
-    track(runtime, fd, Target::Plain(runtime.names.plain(&path)), libc::O_RDWR).map(|_| ())
+    track(runtime, fd, Target::Plain(runtime.names.plain(&path, runtime.stream.end())), libc::O_RDWR)
+        .map(|_| ())
 }
 
 /// After close: a plain file that nobody has open is forgotten.
@@ -200,6 +201,9 @@ pub fn rename(
     runtime.start()?;
     let hold = runtime.names.change();
     let stream = &runtime.stream;
+    if from == to {
+        return local().map(Done);
+    }
     match (from_class, to_class) {
         (Class::Tablespace, Class::Tablespace) | (Class::Plain, Class::Plain) => {
             local()?;
@@ -278,7 +282,7 @@ pub fn make_directory(
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
     let Place::Inside(path) = resolve(runtime, libc::AT_FDCWD, path)? else { return Ok(PassThrough) };
-    if path.is_empty() || runtime.classify(&path) == Class::Local {
+    if path.is_empty() || is_local_directory(&runtime.rules, &path) {
         return Ok(PassThrough);
     }
     runtime.start()?;
@@ -300,7 +304,7 @@ pub fn remove_directory(
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
     let Place::Inside(path) = resolve(runtime, dir, path)? else { return Ok(PassThrough) };
-    if path.is_empty() || runtime.classify(&path) == Class::Local {
+    if path.is_empty() || is_local_directory(&runtime.rules, &path) {
         return Ok(PassThrough);
     }
     runtime.start()?;

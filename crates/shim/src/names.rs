@@ -9,6 +9,7 @@
 
 use crate::plain::PlainFile;
 use crate::tablespace::Tablespace;
+use redoubt_wire::Seq;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -76,9 +77,10 @@ impl Names {
         locked(&self.tablespaces).get(path).cloned()
     }
 
-    /// The plain file at `path`, made known if it is not.
-    pub fn plain(&self, path: &[u8]) -> Arc<PlainFile> {
-        Arc::clone(locked(&self.plain).entry(path.to_vec()).or_insert_with(|| Arc::new(PlainFile::new(path))))
+    /// The plain file at `path`, made known if it is not; `end` is the end of the stream.
+    pub fn plain(&self, path: &[u8], end: Seq) -> Arc<PlainFile> {
+        let mut map = locked(&self.plain);
+        Arc::clone(map.entry(path.to_vec()).or_insert_with(|| Arc::new(PlainFile::new(path, end))))
     }
 
     /// Nothing is at `path` any more.
@@ -140,18 +142,18 @@ mod tests {
     #[test]
     fn files_keep_their_identity_when_renamed() {
         let names = Names::default();
-        let file = names.plain(b"db/a.frm");
-        let sibling = names.plain(b"db/a.frmx");
+        let file = names.plain(b"db/a.frm", Seq(0));
+        let sibling = names.plain(b"db/a.frmx", Seq(0));
         names.renamed(b"db/a.frm", b"db/b.frm");
-        assert!(Arc::ptr_eq(&file, &names.plain(b"db/b.frm")));
+        assert!(Arc::ptr_eq(&file, &names.plain(b"db/b.frm", Seq(0))));
         assert_eq!(file.name.path(&names.hold()).as_deref(), Some(&b"db/b.frm"[..]));
-        assert!(Arc::ptr_eq(&sibling, &names.plain(b"db/a.frmx")));
+        assert!(Arc::ptr_eq(&sibling, &names.plain(b"db/a.frmx", Seq(0))));
     }
 
     #[test]
     fn directories_take_their_files_along() {
         let names = Names::default();
-        let file = names.plain(b"db/a.frm");
+        let file = names.plain(b"db/a.frm", Seq(0));
         names.renamed(b"db", b"other");
         assert_eq!(file.name.path(&names.hold()).as_deref(), Some(&b"other/a.frm"[..]));
     }
@@ -159,8 +161,8 @@ mod tests {
     #[test]
     fn unlinked_and_replaced_files_have_no_name() {
         let names = Names::default();
-        let old = names.plain(b"b");
-        let new = names.plain(b"a");
+        let old = names.plain(b"b", Seq(0));
+        let new = names.plain(b"a", Seq(0));
         names.renamed(b"a", b"b");
         assert_eq!(old.name.path(&names.hold()), None);
         assert_eq!(new.name.path(&names.hold()).as_deref(), Some(&b"b"[..]));

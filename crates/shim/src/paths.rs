@@ -1,6 +1,7 @@
 //! From the path a call names to a path relative to the data directory.
 
 use crate::classify::{normalise, parent, relative};
+use crate::message::{self, show};
 use crate::real::{self, Errno, c_path};
 use crate::runtime::Runtime;
 use std::os::fd::RawFd;
@@ -17,7 +18,7 @@ pub enum Place {
 /// Resolves `path` as a system call with the directory descriptor `dir` would.
 ///
 /// # Errors
-/// When the current directory or `dir` has no name any more.
+/// When the current directory or `dir` has no name any more; `EILSEQ` for a path inside that is not UTF-8.
 pub fn resolve(runtime: &Runtime, dir: RawFd, path: &[u8]) -> Result<Place, Errno> {
     let base = if path.starts_with(b"/") {
         Vec::new()
@@ -28,17 +29,26 @@ pub fn resolve(runtime: &Runtime, dir: RawFd, path: &[u8]) -> Result<Place, Errn
     };
     let absolute = normalise(&base, path);
     let datadir = &runtime.config.datadir;
-    if let Some(inside) = relative(datadir, &absolute) {
-        return Ok(Place::Inside(inside.to_vec()));
+    if let Some(path) = relative(datadir, &absolute) {
+        return inside(path);
     }
     // The data directory may have been named through a symbolic link.
     if let Ok(directory) = real::canonical(&c_path(parent(&absolute))?) {
         let canonical = normalise(&directory, crate::classify::file_name(&absolute));
-        if let Some(inside) = relative(datadir, &canonical) {
-            return Ok(Place::Inside(inside.to_vec()));
+        if let Some(path) = relative(datadir, &canonical) {
+            return inside(path);
         }
     }
     Ok(Place::Outside(absolute))
+}
+
+/// A volume has UTF-8 names only. The server's own always are; `SELECT ... INTO OUTFILE` takes any bytes.
+fn inside(path: &[u8]) -> Result<Place, Errno> {
+    if std::str::from_utf8(path).is_err() {
+        message::error(&format!("{} is not UTF-8, and cannot be the name of a file here", show(path)));
+        return Err(Errno(libc::EILSEQ));
+    }
+    Ok(Place::Inside(path.to_vec()))
 }
 
 /// Absolute path of a relative one.

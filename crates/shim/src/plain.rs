@@ -33,9 +33,10 @@ pub struct PlainFile {
 }
 
 impl PlainFile {
-    /// The file at `path`.
-    pub fn new(path: &[u8]) -> Self {
-        Self { name: Name::new(path), order: Mutex::default(), unsynced: AtomicU64::new(0) }
+    /// The file at `path`. `before`: the end of the stream; what was written to the file through an earlier
+    /// descriptor is waited for by a sync too.
+    pub fn new(path: &[u8], before: Seq) -> Self {
+        Self { name: Name::new(path), order: Mutex::default(), unsynced: AtomicU64::new(before.0) }
     }
 
     fn sent(&self, end: Seq) {
@@ -199,7 +200,7 @@ pub fn open(
     if !existed {
         runtime.names.forget(path);
     }
-    let file = runtime.names.plain(path);
+    let file = runtime.names.plain(path, runtime.stream.end());
     if may_create && is_new {
         let sent = real::status(fd).and_then(|status| {
             runtime.stream.append(&StreamFrame::Create { path, kind: FileKind::Plain, mode: status.mode })
@@ -234,7 +235,7 @@ fn send_open_file(runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, path: &[u8]
         message::error(&format!("{} is not a regular file and cannot be replicated", message::show(path)));
         return Err(Errno(libc::EPERM));
     }
-    let file = runtime.names.plain(path);
+    let file = runtime.names.plain(path, runtime.stream.end());
     let _order = file.order.lock().unwrap_or_else(PoisonError::into_inner);
     file.sent(runtime.stream.append(&StreamFrame::Create {
         path,

@@ -116,9 +116,20 @@ impl PagePool {
             Err(error) => {
                 drop(connection);
                 self.lose();
+                self.drop_idle();
                 Err(error)
             }
         }
+    }
+
+    /// A connection broke: those that wait since before are most likely broken too (the node was restarted), and
+    /// each would cost a request one attempt.
+    fn drop_idle(&self) {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = std::mem::take(&mut pool.idle);
+        pool.open -= idle.len();
+        drop(pool);
+        self.freed.notify_all();
     }
 
     fn take(&self) -> Result<Connection, LinkError> {
@@ -135,12 +146,16 @@ impl PagePool {
         }
         drop(pool);
         match link::connect(self.stream.peer(), Role::Page, Seq(0), &self.counters) {
-            Ok((socket, _)) => Ok(Connection {
-                socket: BufReader::with_capacity(32 << 10, socket),
-                requests: 0,
-                payload: Vec::new(),
-                buffer: Vec::new(),
-            }),
+            Ok((socket, _)) => {
+                // A node that hangs must not hold a read for ever.
+                let _ = socket.set_read_timeout(Some(self.stream.timeout()));
+                Ok(Connection {
+                    socket: BufReader::with_capacity(32 << 10, socket),
+                    requests: 0,
+                    payload: Vec::new(),
+                    buffer: Vec::new(),
+                })
+            }
             Err(error) => {
                 self.lose();
                 Err(error)

@@ -121,6 +121,7 @@ real! {
     msync c"msync" (address: *mut c_void, len: size_t, flags: c_int) -> c_int;
     fopen64 c"fopen64" (path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     freopen64 c"freopen64" (path: *const c_char, mode: *const c_char, file: *mut libc::FILE) -> *mut libc::FILE;
+    fdopen c"fdopen" (fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fclose c"fclose" (file: *mut libc::FILE) -> c_int;
     fflush c"fflush" (file: *mut libc::FILE) -> c_int;
     mkstemp64 c"mkstemp64" (template: *mut c_char) -> c_int;

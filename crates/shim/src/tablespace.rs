@@ -100,6 +100,8 @@ impl Tablespace {
     /// `EIO` when the node cannot answer.
     pub fn look_up(&self, runtime: &Runtime, hold: &NameHold<'_>, need_flags: bool) -> Result<bool, Errno> {
         let mut info = self.lock_info();
+        // Without the flags the node does not know the page size, which a later file's first page number is of.
+        let need_flags = need_flags || info.first_page_no > 0;
         if info.file.is_some() && (info.flags.is_some() || !need_flags) {
             return Ok(true);
         }

@@ -43,6 +43,14 @@ impl Drop for Running {
     }
 }
 
+fn data_directory(directory: &tempfile::TempDir) -> PathBuf {
+    let path = directory.path().canonicalize().unwrap();
+    for name in ["data", "tmp"] {
+        std::fs::create_dir(path.join(name)).unwrap();
+    }
+    path.join("data")
+}
+
 struct Server<'a> {
     datadir: &'a Path,
     node: &'a ModelNode,
@@ -56,6 +64,7 @@ impl Server<'_> {
             .arg("--no-defaults")
             .arg("--user=root")
             .arg(format!("--datadir={}", self.datadir.display()))
+            .env("TMPDIR", self.temporary())
             .args(["--innodb-undo-tablespaces=2", "--innodb-undo-log-truncate=1"])
             .args(["--innodb-doublewrite=0", "--innodb-use-native-aio=0", "--skip-networking"])
             .args([
@@ -75,6 +84,11 @@ impl Server<'_> {
             .env("REDOUBT_VERIFY", "all")
             .env("REDOUBT_TIMEOUT_S", "20");
         command
+    }
+
+    /// A server that starts removes the temporary tables of any other that has the same directory for them.
+    fn temporary(&self) -> PathBuf {
+        self.datadir.with_file_name("tmp")
     }
 
     fn socket(&self) -> PathBuf {
@@ -126,6 +140,7 @@ impl Server<'_> {
         let created = Command::new("mariadb-install-db")
             .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"])
             .arg(format!("--datadir={}", self.datadir.display()))
+            .env("TMPDIR", self.temporary())
             .output()
             .unwrap();
         assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
@@ -195,7 +210,7 @@ const SUMS: &str = "set global innodb_max_purge_lag_wait = 0;
 #[test]
 fn server_lives_on_the_model_node() {
     let directory = tempfile::tempdir().unwrap();
-    let datadir = directory.path().canonicalize().unwrap();
+    let datadir = data_directory(&directory);
     let node = ModelNode::start();
     let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
 
@@ -309,7 +324,7 @@ fn insert_until_killed(server: &Server<'_>, child: &mut Running, rows_before_kil
 #[test]
 fn acknowledged_rows_survive_kills_and_lost_connections() {
     let directory = tempfile::tempdir().unwrap();
-    let datadir = directory.path().canonicalize().unwrap();
+    let datadir = data_directory(&directory);
     let node = ModelNode::start();
     let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
     let output = server.bootstrap();
@@ -337,13 +352,13 @@ fn acknowledged_rows_survive_kills_and_lost_connections() {
 #[test]
 fn imported_tablespace_reaches_the_node() {
     let directory = tempfile::tempdir().unwrap();
-    let datadir = directory.path().canonicalize().unwrap();
+    let datadir = data_directory(&directory);
     let node = ModelNode::start();
     let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
     assert!(server.bootstrap().status.success());
     // The tablespace to import comes from an ordinary server.
     let other = tempfile::tempdir().unwrap();
-    let other_dir = other.path().canonicalize().unwrap();
+    let other_dir = data_directory(&other);
     let table =
         "create database d; use d; create table d.t (id int primary key, a varchar(200)) engine=innodb";
     let fill = "use d; insert into d.t select seq, repeat(char(65 + seq % 26), 150) from seq_1_to_5000";
@@ -377,7 +392,7 @@ fn imported_tablespace_reaches_the_node() {
 #[test]
 fn recovery_in_several_batches_sends_no_old_page() {
     let directory = tempfile::tempdir().unwrap();
-    let datadir = directory.path().canonicalize().unwrap();
+    let datadir = data_directory(&directory);
     let node = ModelNode::start();
     let mut server = Server { datadir: &datadir, node: &node, generation: 1 };
     assert!(server.bootstrap().status.success());

@@ -174,6 +174,8 @@ impl Server {
             .arg("--skip-test-db")
             .arg("--skip-name-resolve")
             .args(self.config.common_args())
+            // A server that starts removes the temporary tables of any other that has the same directory for them.
+            .env("TMPDIR", self.directory.join("tmp"))
             .stdin(Stdio::null());
         let output = run_to_end("mariadb-install-db", &mut command)?;
         let log = self.directory.join("install.log");

@@ -3,7 +3,7 @@
 use super::{bytes, status};
 use crate::message::{self, show};
 use crate::real::{self, Errno};
-use crate::runtime::{Runtime, active};
+use crate::runtime::{Runtime, active, tracked};
 use crate::{files, plain};
 use libc::{FILE, c_char, c_int};
 use std::sync::PoisonError;
@@ -113,6 +113,21 @@ macro_rules! fopen_hooks {
 }
 
 fopen_hooks!(fopen freopen, fopen64 freopen64);
+
+/// A descriptor that is followed would be written and closed inside the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    if tracked(fd).is_some() {
+        message::error("fdopen on a file of the data directory is not supported");
+        Errno(libc::EOPNOTSUPP).set();
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::fdopen(fd, mode) }
+}
 
 /// # Safety
 /// As the C function.

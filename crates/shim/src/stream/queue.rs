@@ -45,7 +45,7 @@ pub enum ResumeError {
 /// The queue.
 #[derive(Debug, Default)]
 pub struct FrameQueue {
-    frames: VecDeque<(u64, Arc<[u8]>)>,
+    frames: VecDeque<(u64, Arc<Vec<u8>>)>,
     end: u64,
     len_bytes: u64,
 }
@@ -75,12 +75,12 @@ impl FrameQueue {
     ///
     /// # Errors
     /// [`WireError::TooLong`] for a payload over the limit.
-    pub fn push(&mut self, kind: u8, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Arc<[u8]>, WireError> {
+    pub fn push(&mut self, kind: u8, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Arc<Vec<u8>>, WireError> {
         let mut bytes = vec![0; HEADER_LEN_BYTES];
         encode(&mut bytes);
         let (head, payload) = bytes.split_at_mut(HEADER_LEN_BYTES);
         head.copy_from_slice(&encode_header(kind, self.end, payload)?);
-        let frame: Arc<[u8]> = bytes.into();
+        let frame = Arc::new(bytes);
         self.frames.push_back((self.end, Arc::clone(&frame)));
         self.end += frame.len() as u64;
         self.len_bytes += frame.len() as u64;
@@ -103,7 +103,7 @@ impl FrameQueue {
     ///
     /// # Errors
     /// [`ResumeError`]: the stream cannot go on.
-    pub fn resume(&self, wanted: Seq) -> Result<Vec<Arc<[u8]>>, ResumeError> {
+    pub fn resume(&self, wanted: Seq) -> Result<Vec<Arc<Vec<u8>>>, ResumeError> {
         let (wanted, oldest) = (wanted.0, self.oldest().0);
         if wanted < oldest {
             return Err(ResumeError::Lost { wanted, oldest });
