@@ -1,0 +1,324 @@
+//! In and out: a stock server's data directory becomes a volume, and a volume becomes a stock data directory, with
+//! the same contents each time.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use mysql::Conn;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redoubt_testkit::battery::{self, Schedule};
+use redoubt_testkit::check::{Snapshot, check_all};
+use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_testkit::features::{self, Feature};
+use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
+
+/// The layout of the battery's servers; see `features::INNODB_ARGS`.
+const TWO_FILES: &str = "ibdata1:12M;ibdata2:4M:autoextend";
+
+/// What differs in how its pages are stored, or where.
+const FEATURES: [&str; 11] = [
+    "redundant",
+    "compressed_1k",
+    "compressed_8k",
+    "page_compressed",
+    "off_page",
+    "system_tablespace",
+    "fulltext",
+    "spatial",
+    "generated",
+    "partitions",
+    "versioned",
+];
+
+fn some_features() -> Vec<Feature> {
+    let chosen: Vec<_> =
+        features::all().into_iter().filter(|feature| FEATURES.contains(&feature.name)).collect();
+    assert_eq!(chosen.len(), FEATURES.len());
+    chosen
+}
+
+fn node() -> Node {
+    Node::create(&find_redoubt().unwrap(), &["--ring", "64MiB", "--batch", "1MiB", "--apply-interval", "1"])
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn redoubt(node: &Node, args: &[&str]) -> String {
+    let address = node.address().to_string();
+    let args = [args, &["--node", &address]].concat();
+    let outcome = Outcome::of(node.redoubt_bin(), args, PATIENCE).unwrap();
+    let said =
+        outcome.require_success().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    println!("{}", said.trim_end());
+    said
+}
+
+fn import(node: &Node, volume: &str, from: &Path, data_file_path: Option<&str>) {
+    let mut args = vec!["volume", "import", volume, "--from", from.to_str().unwrap()];
+    if let Some(spec) = data_file_path {
+        args.extend(["--innodb-data-file-path", spec]);
+    }
+    redoubt(node, &args);
+}
+
+fn export(node: &Node, volume: &str, directory: &tempfile::TempDir, name: &str) -> PathBuf {
+    let target = directory.path().join(name);
+    std::fs::create_dir(&target).unwrap();
+    let data = target.join("data");
+    redoubt(node, &["volume", "export", volume, "--to", data.to_str().unwrap()]);
+    target
+}
+
+/// A server with the arguments of `like`, on a volume.
+fn attach(node: &Node, volume: &str, like: &Server) -> Server {
+    let mut config = like.config().clone();
+    config.launcher = node.launcher(volume, Verify::All);
+    let mut server = Server::new(config).unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    server
+}
+
+/// Contents of all tables, users and grants, of a sound server.
+fn contents(server: &Server) -> Snapshot {
+    let mut conn = server.connect().unwrap();
+    finish_purge(&mut conn);
+    check_all(&mut conn).unwrap_or_else(|error| panic!("{error}\n{}", server.error_log_tail(20)));
+    let mut snapshot = Snapshot::take(&mut conn, None, &[]).unwrap();
+    let accounts = "SELECT * FROM mysql.global_priv ORDER BY User, Host";
+    snapshot.probes.insert("accounts".into(), query_text(&mut conn, accounts).unwrap());
+    let aria = "CHECK TABLE plain.aria, plain.myisam EXTENDED";
+    if snapshot.checksums.keys().any(|table| table.starts_with("plain.")) {
+        snapshot.probes.insert("plain tables".into(), query_text(&mut conn, aria).unwrap());
+    }
+    snapshot
+}
+
+/// A check beside a running purge may miss the row of an index record.
+fn finish_purge(conn: &mut Conn) {
+    execute(conn, "SET GLOBAL innodb_max_purge_lag_wait = 0").unwrap();
+}
+
+/// A stock server opens the exported directory and shows `expected`; nothing in its error log complains.
+fn require_stock_opens(like: &Server, directory: &Path, expected: &Snapshot) {
+    let mut config = like.config().clone();
+    config.launcher = Launcher::Stock;
+    let mut server = Server::in_directory(config, directory).unwrap();
+    server.start().unwrap_or_else(|error| panic!("stock server on the export: {error}"));
+    expected.require_same(&contents(&server), "in the export").unwrap();
+    let log = server.error_log_tail(1000);
+    let faults: Vec<_> =
+        log.lines().filter(|line| line.contains("[ERROR]") || line.contains("orrupt")).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    server.shutdown().unwrap();
+}
+
+fn change(server: &Server, round: u32) {
+    let mut conn = server.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE IF NOT EXISTS moved".to_owned(),
+        "USE moved".to_owned(),
+        format!("CREATE TABLE t{round} (id INT PRIMARY KEY, b VARCHAR(200), KEY (b)) ENGINE=InnoDB"),
+        format!("INSERT INTO t{round} SELECT seq, REPEAT(MD5(seq), 4) FROM seq_1_to_5000"),
+        "UPDATE f_redundant.t SET a = a + 1 WHERE id % 5 = 0".to_owned(),
+        "UPDATE f_compressed_8k.t SET a = a + 1 WHERE id % 5 = 0".to_owned(),
+        "UPDATE f_page_compressed.t SET a = a + 1 WHERE id % 5 = 0".to_owned(),
+        format!("INSERT INTO plain.aria SELECT seq + {round}0000, MD5(seq) FROM seq_1_to_500"),
+        format!("CREATE USER user{round}@localhost IDENTIFIED BY 'secret'"),
+        "FLUSH TABLES".to_owned(),
+    ] {
+        execute(&mut conn, &statement).unwrap();
+    }
+}
+
+fn fill_plain(server: &Server) {
+    let mut conn = server.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE plain",
+        "USE plain",
+        "CREATE TABLE aria (id INT PRIMARY KEY, b TEXT) ENGINE=Aria TRANSACTIONAL=1",
+        "INSERT INTO aria SELECT seq, REPEAT(MD5(seq), 3) FROM seq_1_to_3000",
+        "CREATE TABLE myisam (id INT PRIMARY KEY, b TEXT) ENGINE=MyISAM",
+        "INSERT INTO myisam SELECT seq, REPEAT(MD5(seq), 3) FROM seq_1_to_3000",
+        "CREATE USER shop@'%' IDENTIFIED BY 'secret'",
+        "GRANT SELECT, INSERT ON plain.* TO shop@'%'",
+    ] {
+        execute(&mut conn, statement).unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_server_moves_in_and_out() {
+    let mut stock = Server::create(battery::config(Launcher::Stock)).unwrap();
+    battery::run(&mut stock, &some_features(), Schedule::AtEnd(&[])).unwrap();
+    fill_plain(&stock);
+    let original = contents(&stock);
+    stock.shutdown().unwrap();
+
+    let (node, directory) = (node(), tempfile::tempdir().unwrap());
+    import(&node, "moved", &stock.datadir(), Some(TWO_FILES));
+    let mut server = attach(&node, "moved", &stock);
+    original.require_same(&contents(&server), "after the import").unwrap();
+
+    change(&server, 1);
+    let first = contents(&server);
+    // The server runs, but nothing writes.
+    let while_running = export(&node, "moved", &directory, "running");
+    change(&server, 2);
+    let second = contents(&server);
+    server.shutdown().unwrap();
+    let after_shutdown = export(&node, "moved", &directory, "shutdown");
+
+    import(&node, "again", &after_shutdown.join("data"), Some(TWO_FILES));
+    let mut again = attach(&node, "again", &stock);
+    second.require_same(&contents(&again), "after export and import").unwrap();
+    change(&again, 3);
+    again.shutdown().unwrap();
+
+    require_stock_opens(&stock, &while_running, &first);
+    require_stock_opens(&stock, &after_shutdown, &second);
+    for volume in ["moved", "again"] {
+        let status = node.status(volume).unwrap();
+        assert_eq!(status["volumes"][0]["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
+    }
+}
+
+#[test]
+fn a_killed_server_moves_in_with_every_acknowledged_commit() {
+    let mut config = ServerConfig::new(Launcher::Stock).innodb_arg("--innodb-doublewrite=1");
+    config.log_file_size_mib = 16;
+    config.buffer_pool_mib = 32;
+    let mut stock = Server::create(config).unwrap();
+    let file = stock.directory().join("ledger");
+    let run = Run::start(&stock.socket(), &file, Options::default()).unwrap();
+    run.wait_for_more(1500, PATIENCE).unwrap();
+    let mut prepared = stock.connect().unwrap();
+    for statement in [
+        "CREATE TABLE redoubt_ledger.more (id INT PRIMARY KEY) ENGINE=InnoDB",
+        "XA START 'half'",
+        "INSERT INTO redoubt_ledger.more VALUES (0)",
+        "XA END 'half'",
+        "XA PREPARE 'half'",
+    ] {
+        execute(&mut prepared, statement).unwrap();
+    }
+    run.wait_for_more(100, PATIENCE).unwrap();
+    stock.kill9().unwrap();
+    // The clients look for a server that does not come back here.
+    drop(run);
+    let entries = Entries::read(&file).unwrap();
+    assert!(entries.acknowledged() >= 1500);
+
+    let (node, directory) = (node(), tempfile::tempdir().unwrap());
+    import(&node, "killed", &stock.datadir(), None);
+    let mut server = attach(&node, "killed", &stock);
+    // Purge does not end before the prepared transaction does.
+    server.query("XA COMMIT 'half'").unwrap();
+    let sound = |server: &Server| {
+        let mut conn = server.connect().unwrap();
+        finish_purge(&mut conn);
+        ledger::verify(&mut conn, &entries).unwrap().require_sound().unwrap();
+        check_all(&mut conn).unwrap();
+    };
+    sound(&server);
+    // Exported after a kill as well: the export has a log to recover from.
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "USE redoubt_ledger").unwrap();
+    execute(&mut conn, "INSERT INTO redoubt_ledger.more SELECT seq FROM seq_1_to_2000").unwrap();
+    server.kill9().unwrap();
+    let exported = export(&node, "killed", &directory, "killed");
+    let mut config = stock.config().clone();
+    config.launcher = Launcher::Stock;
+    let mut opened = Server::in_directory(config, &exported).unwrap();
+    opened.start().unwrap_or_else(|error| panic!("stock server on the export: {error}"));
+    sound(&opened);
+    assert_eq!(opened.query("SELECT COUNT(*) FROM redoubt_ledger.more").unwrap(), [["2001"]]);
+    opened.shutdown().unwrap();
+}
+
+#[test]
+fn a_system_tablespace_of_several_files() {
+    let node = node();
+    node.create_volume("files").unwrap();
+    let mut config = ServerConfig::new(node.launcher("files", Verify::All))
+        .innodb_arg("--innodb-data-file-path=ibdata1:12M;ibdata2:12M;ibdata3:4M:autoextend")
+        .innodb_arg("--innodb-file-per-table=0");
+    config.log_file_size_mib = 16;
+    config.buffer_pool_mib = 16;
+    let mut server = Server::create(config).unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
+    let mut conn = server.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE shop",
+        "USE shop",
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(500), KEY by_b (b(100))) ENGINE=InnoDB",
+        "INSERT INTO t SELECT seq, seq % 97, REPEAT(MD5(seq), 12) FROM seq_1_to_50000",
+    ] {
+        execute(&mut conn, statement).unwrap();
+    }
+    let grown = std::fs::metadata(server.datadir().join("ibdata3")).unwrap().len();
+    assert!(grown > 4 << 20, "ibdata3 has not grown: {grown} bytes");
+    execute(&mut conn, "UPDATE t SET a = a + 1, b = REVERSE(b) WHERE id % 3 = 0").unwrap();
+    let before = contents(&server);
+    server.kill9().unwrap();
+    server.empty_data_directory().unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    before.require_same(&contents(&server), "after the attach from an empty directory").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let running = export(&node, "files", &directory, "running");
+    server.shutdown().unwrap();
+    let spec = "ibdata1:12M;ibdata2:12M;ibdata3:4M:autoextend";
+    import(&node, "again", &running.join("data"), Some(spec));
+    let mut again = attach(&node, "again", &server);
+    before.require_same(&contents(&again), "after export and import").unwrap();
+    again.shutdown().unwrap();
+    require_stock_opens(&server, &running, &before);
+}
+
+/// An export holds the volume's state while the server goes on; what it gets is one moment of it.
+#[test]
+fn an_export_under_load_is_one_moment() {
+    let node = node();
+    node.create_volume("busy").unwrap();
+    let mut config = ServerConfig::new(node.launcher("busy", Verify::All));
+    config.log_file_size_mib = 16;
+    config.buffer_pool_mib = 32;
+    let mut server = Server::create(config).unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
+    let file = server.directory().join("ledger");
+    let run = Run::start(&server.socket(), &file, Options::default()).unwrap();
+    run.wait_for_more(500, PATIENCE).unwrap();
+    let before = Entries::read(&file).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let exported = export(&node, "busy", &directory, "busy");
+    run.wait_for_more(100, Duration::from_secs(60)).unwrap();
+    run.stop().unwrap();
+    server.shutdown().unwrap();
+
+    let mut config = server.config().clone();
+    config.launcher = Launcher::Stock;
+    let mut opened = Server::in_directory(config, &exported).unwrap();
+    opened.start().unwrap_or_else(|error| panic!("stock server on the export: {error}"));
+    let mut conn = opened.connect().unwrap();
+    finish_purge(&mut conn);
+    check_all(&mut conn).unwrap();
+    // Everything acknowledged before the export began is in it. What came later may be.
+    let rows = query_text(&mut conn, "SELECT client, sequence FROM redoubt_ledger.entry").unwrap();
+    let found: std::collections::BTreeSet<(u32, u64)> =
+        rows.iter().map(|row| (row[0].parse().unwrap(), row[1].parse().unwrap())).collect();
+    let lost: Vec<_> = before
+        .fates
+        .iter()
+        .filter(|(_, fate)| **fate == ledger::Fate::Acknowledged)
+        .filter(|((client, sequence), _)| !found.contains(&(client.0, sequence.0)))
+        .collect();
+    assert!(lost.is_empty(), "not in the export: {lost:?}");
+    // A transaction is in it as a whole: each has two detail rows, and the counters agree.
+    let partial = "SELECT e.client, e.sequence FROM redoubt_ledger.entry e LEFT JOIN redoubt_ledger.detail d \
+                   USING (client, sequence) GROUP BY 1, 2 HAVING COUNT(d.part) <> 2";
+    assert_eq!(query_text(&mut conn, partial).unwrap(), Vec::<Vec<String>>::new());
+    let counted =
+        "SELECT SUM(transactions) = (SELECT COUNT(*) FROM redoubt_ledger.entry) FROM redoubt_ledger.counter";
+    assert_eq!(query_text(&mut conn, counted).unwrap(), [["1"]]);
+    opened.shutdown().unwrap();
+}
