@@ -153,12 +153,14 @@ impl Runtime {
             let stream = Arc::clone(&self.stream);
             let receiver = self.images_wanted.lock().unwrap_or_else(PoisonError::into_inner).take();
             let connection = real::spawn_quiet("redoubt-log", move || stream.run());
+            let stream = Arc::clone(&self.stream);
+            let watch = real::spawn_quiet("redoubt-watch", move || stream.watch());
             let helper = real::spawn_quiet("redoubt-help", move || {
                 if let Some(receiver) = receiver {
                     self.help(&receiver);
                 }
             });
-            if let Err(error) = connection.and(helper) {
+            if let Err(error) = connection.and(watch).and(helper) {
                 self.stream.die(&format!("a thread cannot be started: {error}"));
             }
         });

@@ -9,7 +9,7 @@
 //! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
 //! * After [`Stream::die`] nothing is sent, and every call fails at once instead of waiting.
 //!
-//! Lock order: `state`, then `wake`. `state` may be held while sending blocks (back-pressure); the notice
+//! Lock order: `state`, then `wake`; `socket` is a leaf. `state` may be held while sending blocks (back-pressure); the notice
 //! thread therefore never needs it to move `durable`, and ends a blocked send by closing the socket.
 
 mod connection;
@@ -26,13 +26,15 @@ use redoubt_wire::frame::{self, COMPRESSED, append_frame};
 use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Most bytes kept that are not durable yet; a caller that would exceed it waits.
 const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
+/// How often it is looked whether the node gets on.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest payload of a stream frame; longer data is split by the callers.
 pub const FRAME_LIMIT_BYTES: usize = 8 << 20;
 /// Unlogged frames are gathered up to this many bytes and sent with the next logged frame.
@@ -84,6 +86,10 @@ pub struct Stream {
     state: Mutex<State>,
     end: AtomicU64,
     durable: AtomicU64,
+    /// The connection again, for a thread that must not wait for `state`.
+    socket: Mutex<Option<Arc<TcpStream>>>,
+    /// The node said that it waits (for room on its disk, say): it does not hang.
+    node_waits: AtomicBool,
     start: OnceLock<SessionStart>,
     death: OnceLock<String>,
     wake_lock: Mutex<()>,
@@ -110,6 +116,8 @@ impl Stream {
             }),
             end: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            socket: Mutex::default(),
+            node_waits: AtomicBool::new(false),
             start: OnceLock::new(),
             death: OnceLock::new(),
             wake_lock: Mutex::new(()),
@@ -181,6 +189,14 @@ impl Stream {
             ));
         }
         self.wake_all();
+        self.close_socket();
+    }
+
+    /// Ends a send that blocks, and the reading of notices.
+    fn close_socket(&self) {
+        if let Some(socket) = &*self.socket.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// Waits up to `limit`; ends early when the stream dies. For back-off between attempts.
@@ -298,6 +314,25 @@ impl Stream {
         let mut state = self.lock_state();
         if !state.unlogged.is_empty() {
             self.send(&mut state, &[]);
+        }
+    }
+
+    /// Body of a thread of its own, because every other one may be waiting for the node: closes a connection
+    /// whose node has made nothing durable for the configured time although there is something to. Its host may
+    /// be up and take bytes while the process hangs; whether it answers the next greeting tells.
+    pub fn watch(&self) {
+        let (mut seen, mut since) = (0, Instant::now());
+        while self.death().is_none() {
+            self.pause(WATCH_INTERVAL);
+            let durable = self.durable.load(Ordering::Acquire);
+            let is_idle = self.end.load(Ordering::Acquire) <= durable;
+            if durable != seen || is_idle || self.node_waits.load(Ordering::Acquire) {
+                (seen, since) = (durable, Instant::now());
+            } else if since.elapsed() >= self.timeout() {
+                since = Instant::now();
+                message::warning("the storage node has stored nothing for too long; connecting again");
+                self.close_socket();
+            }
         }
     }
 

@@ -9,8 +9,8 @@ use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::{Counter, StreamFrame};
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
@@ -75,6 +75,7 @@ impl Stream {
         let resume = if is_first { Seq(0) } else { self.lock_state().queue.oldest() };
         let (socket, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
         let socket = Arc::new(socket);
+        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&socket));
         let mut state = self.lock_state();
         if is_first {
             self.begin(&mut state, &welcome)?;
@@ -121,7 +122,7 @@ impl Stream {
         let mut reader = BufReader::with_capacity(4096, link);
         let mut payload = Vec::new();
         let mut position = 0;
-        let mut waiting = false;
+        self.node_waits.store(false, Ordering::Release);
         loop {
             let kind = match read_frame(&mut reader, position, &mut payload, &self.counters) {
                 Ok(kind) => kind,
@@ -142,12 +143,12 @@ impl Stream {
                     return LinkError::Final("stopped".to_owned());
                 }
                 Ok(Notice::Waiting { reason }) if reason.is_empty() => {
-                    if std::mem::take(&mut waiting) {
+                    if self.node_waits.swap(false, Ordering::AcqRel) {
                         message::note("the storage node goes on");
                     }
                 }
                 Ok(Notice::Waiting { reason }) => {
-                    if !std::mem::replace(&mut waiting, true) {
+                    if !self.node_waits.swap(true, Ordering::AcqRel) {
                         message::warning(&format!("the storage node waits: {reason}; commits are blocked"));
                     }
                 }

@@ -55,6 +55,8 @@ impl Node {
         let stream = Stream::new(config, Arc::default(), sender);
         let runner = Arc::clone(&stream);
         std::thread::spawn(move || runner.run());
+        let watcher = Arc::clone(&stream);
+        std::thread::spawn(move || watcher.watch());
         (stream, receiver)
     }
 }
@@ -214,4 +216,31 @@ fn durable_beyond_what_was_sent_ends_the_stream() {
     let end = stream.append(&StreamFrame::Redo(b"abc")).unwrap();
     session.notify(&Notice::Durable(Seq(end.0 + 1)));
     assert_eq!(stream.wait_durable(Seq(end.0 + 1)), Err(Errno::EIO));
+}
+
+/// Its kernel takes bytes until the socket is full; the process takes none.
+#[test]
+fn node_that_hangs_is_connected_to_again() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(Duration::from_secs(2));
+    let hanging = node.accept(Status::Accepted, 1000);
+    stream.wait_connected().unwrap();
+    let appender = Arc::clone(&stream);
+    let appending = std::thread::spawn(move || {
+        let data = vec![7; 4 << 20];
+        let write = StreamFrame::Write { path: b"f", offset_bytes: 0, data: &data };
+        let ends: Vec<_> = (0..6).map(|_| appender.append(&write).unwrap()).collect();
+        let end = ends.last().copied().unwrap();
+        appender.wait_durable(end).unwrap();
+        end
+    });
+    let mut session = node.accept(Status::Accepted, 1000);
+    assert_eq!(session.hello.resume, Seq(1000));
+    let mut at = 1000;
+    for _ in 0..7 {
+        at = session.frame(at).2;
+    }
+    session.notify(&Notice::Durable(Seq(at)));
+    assert_eq!(appending.join().unwrap(), Seq(at));
+    drop(hanging);
 }
