@@ -173,7 +173,10 @@ impl Runtime {
     fn help(&self, images_wanted: &Receiver<ImageWanted>) {
         while self.stream.death().is_none() {
             match images_wanted.recv_timeout(REPORT_INTERVAL) {
-                Ok(wanted) => self.dropped_images.answer(self, &wanted),
+                Ok(wanted) => {
+                    self.dropped_images.answer(self, &wanted);
+                    self.stream.image_answered();
+                }
                 Err(RecvTimeoutError::Timeout) => self.stream.send_counters(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }

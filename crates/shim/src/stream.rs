@@ -95,6 +95,8 @@ pub struct Stream {
     wake_lock: Mutex<()>,
     wake: Condvar,
     images_wanted: Sender<ImageWanted>,
+    /// Images asked for and not answered yet.
+    images_pending: AtomicU64,
 }
 
 impl Stream {
@@ -123,6 +125,7 @@ impl Stream {
             wake_lock: Mutex::new(()),
             wake: Condvar::new(),
             images_wanted,
+            images_pending: AtomicU64::new(0),
         })
     }
 
@@ -149,6 +152,26 @@ impl Stream {
     /// How the session began, once it has.
     pub fn session_start(&self) -> Option<SessionStart> {
         self.start.get().copied()
+    }
+
+    /// An image the node asked for was answered.
+    pub fn image_answered(&self) {
+        self.images_pending.fetch_sub(1, Ordering::AcqRel);
+        self.wake_all();
+    }
+
+    /// Waits until all images asked for are answered, for at most `limit`: after the stream's death the server
+    /// ends, and the images with it.
+    fn wait_images(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let mut guard = self.lock_wake();
+        while self.images_pending.load(Ordering::Acquire) > 0 && self.death.get().is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            guard = self.wake.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Waits for the first connection.

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// A volume that stops for a difference waits so long at most for the images that show it.
+const IMAGES_LIMIT: Duration = Duration::from_secs(5);
 
 impl Stream {
     /// Body of the connection thread; returns when the stream is dead.
@@ -139,6 +141,7 @@ impl Stream {
                     return LinkError::Final("fenced".to_owned());
                 }
                 Ok(Notice::Stopped { reason }) => {
+                    self.wait_images(IMAGES_LIMIT);
                     self.die(&format!("the storage node stopped the volume: {reason}"));
                     return LinkError::Final("stopped".to_owned());
                 }
@@ -153,7 +156,10 @@ impl Stream {
                     }
                 }
                 Ok(Notice::NeedImage { path, page_no, lsn }) => {
-                    let _ = self.images_wanted.send(ImageWanted { path, page_no, lsn });
+                    self.images_pending.fetch_add(1, Ordering::AcqRel);
+                    if self.images_wanted.send(ImageWanted { path, page_no, lsn }).is_err() {
+                        self.image_answered();
+                    }
                 }
             }
         }
