@@ -29,6 +29,12 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut directory = DataDirectory::open(&path, &arguments.volume)?;
     let mut client = Client::connect(&arguments.address.node)?;
     let volume = crate::status::fetch_volume(&arguments.address.node, &arguments.volume)?;
+    if volume.state == "unusable" {
+        return Err(CliError::Usage(format!(
+            "volume {} could not be opened: {}",
+            volume.name, volume.reason
+        )));
+    }
     directory.check_volume(&volume.volume_id)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
     let attachment = match client.call(&Request::Attach { volume: arguments.volume.clone(), who })? {

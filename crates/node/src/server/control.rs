@@ -151,7 +151,11 @@ impl<'s> Session<'s> {
     }
 
     fn volume(&self, name: &str) -> Result<Arc<Volume>, NodeError> {
-        self.node.volumes.lock().get(name).cloned().ok_or_else(|| no_volume(name))
+        self.node.volumes.lock().get(name).cloned().ok_or_else(|| self.no_volume(name))
+    }
+
+    fn no_volume(&self, name: &str) -> NodeError {
+        NodeError::Refused(self.node.why_no_volume(name))
     }
 
     fn reserve(&self, name: &str) -> Result<BusyName<'s>, NodeError> {
@@ -206,7 +210,7 @@ impl<'s> Session<'s> {
                 volume.stop("the volume was deleted");
                 volume.shut_down();
             }
-            None if !source.exists() => return Err(no_volume(name)),
+            None if !source.exists() => return Err(self.no_volume(name)),
             None => {}
         }
         self.node.unusable.lock().remove(name);
@@ -351,10 +355,6 @@ fn usable_path(path: &str) -> Result<(), NodeError> {
 fn error_is_connection(error: &NodeError) -> bool {
     matches!(error, NodeError::Wire(_))
         || matches!(error, NodeError::Io { path, .. } if path.as_os_str() == "connection")
-}
-
-fn no_volume(name: &str) -> NodeError {
-    NodeError::Refused(format!("node has no volume {name:?}; see `redoubt volume list`"))
 }
 
 fn check_name(name: &str) -> Result<(), NodeError> {

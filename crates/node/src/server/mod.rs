@@ -178,18 +178,26 @@ impl Node {
         }
         let volume = self.volumes.lock().get(&hello.volume).cloned();
         let Some(volume) = volume else {
-            let message = format!("node has no volume {:?}; see `redoubt volume list`", hello.volume);
-            return welcome(stream, &refused(message));
+            return welcome(stream, &refused(self.why_no_volume(&hello.volume)));
         };
         match hello.role {
             Role::Log => log::serve(&volume, &hello, stream),
-            _ => match volume.check_generation(&hello) {
+            // Also of a volume that has stopped: the image that shows a difference may still come.
+            _ => match volume.check_fence(&hello) {
                 Ok(()) => {
                     welcome(stream, &Welcome { compression: hello.compression, ..accepted() })?;
                     page::serve(&volume, &hello, stream)
                 }
                 Err(refusal) => welcome(stream, &refusal),
             },
+        }
+    }
+
+    /// Why a volume cannot be served: it could not be opened, or there is none.
+    fn why_no_volume(&self, name: &str) -> String {
+        match self.unusable.lock().get(name) {
+            Some(reason) => format!("volume {name} could not be opened: {reason}"),
+            None => format!("node has no volume {name:?}; see `redoubt volume list`"),
         }
     }
 
