@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use mysql::Conn;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoubt_testkit::battery::{self, Schedule};
-use redoubt_testkit::check::{Snapshot, check_all};
+use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::features::{self, Feature};
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
@@ -84,7 +83,7 @@ fn attach(node: &Node, volume: &str, like: &Server) -> Server {
 /// Contents of all tables, users and grants, of a sound server.
 fn contents(server: &Server) -> Snapshot {
     let mut conn = server.connect().unwrap();
-    finish_purge(&mut conn);
+    finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap_or_else(|error| panic!("{error}\n{}", server.error_log_tail(20)));
     let mut snapshot = Snapshot::take(&mut conn, None, &[]).unwrap();
     let accounts = "SELECT * FROM mysql.global_priv ORDER BY User, Host";
@@ -94,11 +93,6 @@ fn contents(server: &Server) -> Snapshot {
         snapshot.probes.insert("plain tables".into(), query_text(&mut conn, aria).unwrap());
     }
     snapshot
-}
-
-/// A check beside a running purge may miss the row of an index record.
-fn finish_purge(conn: &mut Conn) {
-    execute(conn, "SET GLOBAL innodb_max_purge_lag_wait = 0").unwrap();
 }
 
 /// A stock server opens the exported directory and shows `expected`; nothing in its error log complains.
@@ -218,7 +212,7 @@ fn a_killed_server_moves_in_with_every_acknowledged_commit() {
     server.query("XA COMMIT 'half'").unwrap();
     let sound = |server: &Server| {
         let mut conn = server.connect().unwrap();
-        finish_purge(&mut conn);
+        finish_purge(&mut conn).unwrap();
         ledger::verify(&mut conn, &entries).unwrap().require_sound().unwrap();
         check_all(&mut conn).unwrap();
     };
@@ -300,7 +294,7 @@ fn an_export_under_load_is_one_moment() {
     let mut opened = Server::in_directory(config, &exported).unwrap();
     opened.start().unwrap_or_else(|error| panic!("stock server on the export: {error}"));
     let mut conn = opened.connect().unwrap();
-    finish_purge(&mut conn);
+    finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
     // Everything acknowledged before the export began is in it. What came later may be.
     let rows = query_text(&mut conn, "SELECT client, sequence FROM redoubt_ledger.entry").unwrap();

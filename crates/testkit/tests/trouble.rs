@@ -1,0 +1,216 @@
+//! When something goes wrong under a running server: what it does, what its error log says, and that it goes on by
+//! itself where it can.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+#[path = "trouble/compression.rs"]
+mod compression;
+#[path = "trouble/difference.rs"]
+mod difference;
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use redoubt_testkit::check::{check_all, finish_purge};
+use redoubt_testkit::error::Error;
+use redoubt_testkit::launcher::{Verify, find_redoubt};
+use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_testkit::mount::Mount;
+use redoubt_testkit::node::Node;
+use redoubt_testkit::process::poll_until;
+use redoubt_testkit::server::{Server, ServerConfig, connect, execute, query_text};
+
+const VOLUME: &str = "trouble";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long against a commit, short against every timeout.
+const A_WHILE: Duration = Duration::from_millis(1500);
+/// Small, so that a full disk is felt early.
+const NODE_ARGS: [&str; 8] =
+    ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1", "--journal", "4MiB"];
+
+struct Setup {
+    // Dropped in this order: the server before its node.
+    server: Server,
+    node: Node,
+}
+
+impl Setup {
+    fn new(run_options: &[&str]) -> Self {
+        Self::on(Node::create(&find_redoubt().unwrap(), &NODE_ARGS).unwrap(), Verify::All, run_options)
+    }
+
+    fn on(node: Node, verify: Verify, run_options: &[&str]) -> Self {
+        node.create_volume(VOLUME).unwrap();
+        let mut config = ServerConfig::new(node.launcher_with(VOLUME, verify, run_options));
+        config.log_file_size_mib = 64;
+        config.buffer_pool_mib = 64;
+        let server =
+            Server::create(config).unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+        Self { server, node }
+    }
+
+    fn sql(&self, statements: &[&str]) {
+        let mut conn = self.server.connect().unwrap();
+        for statement in statements {
+            execute(&mut conn, statement).unwrap_or_else(|error| {
+                let (server, node) = (self.server.error_log_tail(20), self.node.log_tail(20));
+                panic!("{error}\nserver: {server}\nnode: {node}")
+            });
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.server.error_log_path()).unwrap()
+    }
+
+    /// Waits until the server's error log has a line with all parts, and returns it.
+    fn wait_for_log(&self, parts: &[&str]) -> String {
+        let find = || {
+            let log = self.log();
+            Ok(log.lines().find(|line| parts.iter().all(|part| line.contains(part))).map(str::to_owned))
+        };
+        let line = poll_until("a message in the error log", PATIENCE, find).unwrap_or_else(|error| {
+            panic!("{parts:?}: {error}\n{}\n{}", self.server.error_log_tail(20), self.volume())
+        });
+        println!("{line}");
+        line
+    }
+
+    fn volume(&self) -> serde_json::Value {
+        self.node.status(VOLUME).unwrap()["volumes"][0].clone()
+    }
+
+    fn require_no_mismatch(&self) {
+        let volume = self.volume();
+        assert_eq!(volume["counters"]["page_mismatches"].as_u64(), Some(0), "{volume}");
+    }
+}
+
+/// Runs a statement on a connection of its own, in a thread; the channel gets its end.
+fn in_background(server: &Server, statement: &'static str) -> mpsc::Receiver<Result<(), Error>> {
+    let socket = server.socket();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let result = connect(&socket).and_then(|mut conn| execute(&mut conn, statement));
+        // Nobody listens any more when the test has failed.
+        let _ = sender.send(result);
+    });
+    receiver
+}
+
+#[test]
+fn a_full_disk_of_the_node_stops_commits_until_there_is_room() {
+    let disk = match Mount::small_disk(600 << 20) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("\n*** SKIPPED: a loop device needs root: {reason} ***\n"),
+    };
+    let node = Node::in_directory(&find_redoubt().unwrap(), disk.path(), &NODE_ARGS).unwrap();
+    let mut setup = Setup::on(node, Verify::All, &[]);
+    let file = setup.server.directory().join("ledger");
+    let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
+    run.wait_for_more(100, PATIENCE).unwrap();
+    setup.sql(&[
+        "CREATE DATABASE bulk",
+        "CREATE TABLE bulk.t (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=InnoDB",
+    ]);
+    let filler = disk.fill().unwrap();
+
+    // More new pages than the log buffer holds bytes.
+    let bulk = in_background(
+        &setup.server,
+        "INSERT INTO bulk.t SELECT seq, RANDOM_BYTES(1000) FROM mysql.seq_1_to_150000",
+    );
+    setup.wait_for_log(&[
+        "[Warning]",
+        "[redoubt]",
+        "storage node waits",
+        "commits are blocked",
+        "No space left",
+    ]);
+    poll_until("the end of commits", PATIENCE, || match run.wait_for_more(1, A_WHILE) {
+        Ok(()) => Ok(None),
+        Err(Error::Deadline { .. }) => Ok(Some(())),
+        Err(other) => Err(other),
+    })
+    .unwrap();
+    let volume = setup.volume();
+    println!("state {} ({}), waits for {:?}", volume["state"], volume["reason"], volume["ring_waits_for"]);
+
+    std::fs::remove_file(filler).unwrap();
+    run.wait_for_more(200, PATIENCE).unwrap_or_else(|error| {
+        panic!("{error}\nserver: {}\nnode: {}", setup.server.error_log_tail(10), setup.node.log_tail(10))
+    });
+    bulk.recv_timeout(PATIENCE).unwrap().unwrap();
+    setup.wait_for_log(&["[Note]", "[redoubt]", "storage node goes on"]);
+    run.stop().unwrap();
+    let mut conn = setup.server.connect().unwrap();
+    assert_eq!(query_text(&mut conn, "SELECT COUNT(*) FROM bulk.t").unwrap(), [["150000"]]);
+    ledger::verify(&mut conn, &Entries::read(&file).unwrap()).unwrap().require_sound().unwrap();
+    finish_purge(&mut conn).unwrap();
+    check_all(&mut conn).unwrap();
+    setup.require_no_mismatch();
+    setup.server.shutdown().unwrap();
+}
+
+#[test]
+fn a_lost_node_blocks_commits_until_it_is_back() {
+    let mut setup = Setup::new(&[]);
+    setup.sql(&["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=InnoDB"]);
+    let process_id = setup.server.process_id();
+    setup.node.kill9().unwrap();
+    let address = setup.node.address().to_string();
+    let line =
+        setup.wait_for_log(&["[Warning]", "[redoubt]", "lost", "waiting", "commits are blocked", &address]);
+    assert!(line.contains("600 s"), "how long it waits is not said: {line}");
+
+    let commit = in_background(&setup.server, "INSERT INTO d.t VALUES (1)");
+    let too_early = commit.recv_timeout(A_WHILE);
+    assert!(matches!(too_early, Err(RecvTimeoutError::Timeout)), "a commit without a node: {too_early:?}");
+    setup.node.start().unwrap();
+    commit.recv_timeout(PATIENCE).unwrap().unwrap();
+    setup.wait_for_log(&["[Note]", "[redoubt]", "is back after", &address]);
+    setup.sql(&["INSERT INTO d.t VALUES (2)"]);
+    assert_eq!(setup.server.query("SELECT COUNT(*) FROM d.t").unwrap(), [["2"]]);
+    assert_eq!(setup.server.process_id(), process_id);
+    setup.require_no_mismatch();
+    setup.server.shutdown().unwrap();
+}
+
+#[test]
+fn a_node_that_stays_away_ends_the_server_loudly() {
+    let mut setup = Setup::new(&["--timeout", "2"]);
+    setup.sql(&["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=InnoDB"]);
+    setup.node.kill9().unwrap();
+    let commit = in_background(&setup.server, "INSERT INTO d.t VALUES (1)");
+    let code = setup.server.wait_exit_code(PATIENCE);
+    let code = code.unwrap_or_else(|error| panic!("{error}\n{}", setup.server.error_log_tail(20)));
+    assert_ne!(code, Some(0), "a server without its node ended as if all was well");
+    let refused = commit.recv_timeout(PATIENCE).unwrap();
+    assert!(refused.is_err(), "a commit was acknowledged without a node");
+    let address = setup.node.address().to_string();
+    setup.wait_for_log(&["[ERROR]", "[redoubt]", &address, "not reachable for 2 s"]);
+
+    // Nothing is broken by it: the same directory starts again when the node is there.
+    setup.node.start().unwrap();
+    setup.server.start().unwrap_or_else(|error| panic!("{error}"));
+    let rows = setup.server.query("SELECT COUNT(*) FROM d.t").unwrap();
+    assert!(rows == [["0"]] || rows == [["1"]], "{rows:?}");
+    check_all(&mut setup.server.connect().unwrap()).unwrap();
+    setup.server.shutdown().unwrap();
+}
+
+#[test]
+fn encryption_is_refused_and_hurts_nothing() {
+    let mut setup = Setup::new(&[]);
+    setup.sql(&["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=InnoDB"]);
+    let mut conn = setup.server.connect().unwrap();
+    let refused =
+        execute(&mut conn, "CREATE TABLE d.secret (id INT PRIMARY KEY) ENGINE=InnoDB ENCRYPTED=YES");
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("1005") && message.contains("140"), "{message}");
+    execute(&mut conn, "INSERT INTO d.t VALUES (1)").unwrap();
+    setup.server.kill9().unwrap();
+    setup.server.start().unwrap();
+    assert_eq!(setup.server.query("SELECT COUNT(*) FROM d.t").unwrap(), [["1"]]);
+    setup.server.shutdown().unwrap();
+}

@@ -1,0 +1,68 @@
+//! `--compress`: the same load with and without, side by side.
+
+use redoubt_testkit::check::{check_all, finish_purge};
+use redoubt_testkit::launcher::{Verify, find_redoubt};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::workload::{Load, Report, Sysbench, Until};
+
+use super::{NODE_ARGS, Setup};
+
+/// What a load cost.
+#[derive(Debug)]
+#[allow(dead_code, reason = "shown as a whole")]
+struct Cost {
+    sent_bytes: u64,
+    received_bytes: u64,
+    server_cpu_ms: u64,
+    node_cpu_ms: u64,
+    report: Report,
+}
+
+/// User and system time of a process, in clock ticks of 10 ms.
+fn cpu_ms(process_id: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()) * 10
+}
+
+fn cost(run_options: &[&str]) -> Cost {
+    let node = Node::create(&find_redoubt().unwrap(), &NODE_ARGS).unwrap();
+    // Without digests of dropped pages, which are the same with both.
+    let mut setup = Setup::on(node, Verify::Off, run_options);
+    // Smaller than the tables: pages are read as well.
+    setup.server.shutdown().unwrap();
+    setup.server.config_mut().buffer_pool_mib = 8;
+    setup.server.start().unwrap();
+    let load = Sysbench { rows: 30_000, ..Sysbench::small(&setup.server.socket()) };
+    load.prepare().unwrap();
+    let server_id = setup.server.process_id().unwrap();
+    let node_id = setup.node.process_id().unwrap();
+    let before = (cpu_ms(server_id), cpu_ms(node_id));
+    let report = load.run(Load::ReadWrite, Until::Transactions(2000)).unwrap();
+    let (server_cpu_ms, node_cpu_ms) = (cpu_ms(server_id) - before.0, cpu_ms(node_id) - before.1);
+    let mut conn = setup.server.connect().unwrap();
+    finish_purge(&mut conn).unwrap();
+    check_all(&mut conn).unwrap();
+    setup.server.shutdown().unwrap();
+    setup.require_no_mismatch();
+    let volume = setup.volume();
+    let counter = |name: &str| {
+        volume["server_counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name}: {volume}"))
+    };
+    Cost {
+        sent_bytes: counter("sent_bytes"),
+        received_bytes: counter("received_bytes"),
+        server_cpu_ms,
+        node_cpu_ms,
+        report,
+    }
+}
+
+#[test]
+fn compression_sends_fewer_bytes() {
+    let (plain, compressed) = (cost(&[]), cost(&["--compress"]));
+    println!("without: {plain:#?}\nwith --compress: {compressed:#?}");
+    // The rows are random digits, which LZ4 can hardly shorten; the rest of the redo it can.
+    assert!(compressed.sent_bytes * 20 < plain.sent_bytes * 19, "{plain:?} {compressed:?}");
+    assert!(compressed.received_bytes < plain.received_bytes, "{plain:?} {compressed:?}");
+}
