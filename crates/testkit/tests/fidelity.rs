@@ -115,6 +115,7 @@ fn node() -> Node {
 }
 
 /// Everything in a server that writes a file of the data directory, a few times over.
+#[expect(clippy::too_many_lines, reason = "one list of statements, in order")]
 fn busy(server: &Server, round: u32) {
     let mut conn = server.connect().unwrap();
     let datadir = server.datadir();
