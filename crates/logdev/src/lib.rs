@@ -21,6 +21,7 @@
 mod error;
 mod file;
 mod format;
+pub mod pmem;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod storage;
