@@ -16,7 +16,8 @@
 //!   opened again. Nothing is retried in the hope that it works.
 //!
 //! [`FileLogDevice`] keeps the stream in segment files. [`storage`] is the seam to the file system, shared
-//! with the page store; `sim` is a simulated disk behind that seam, for tests.
+//! with the page store; `sim` is a simulated disk behind that seam, for tests. [`waiters`] is where threads wait
+//! for a position to become durable.
 
 mod error;
 mod file;
@@ -24,7 +25,9 @@ mod format;
 pub mod pmem;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+mod slot;
 pub mod storage;
+pub mod waiters;
 
 use std::fmt;
 
