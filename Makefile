@@ -4,7 +4,7 @@
 SOAK_ROUNDS ?= 50
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test lint bench compare soak fuzz
+.PHONY: demo test lint bench compare soak fuzz nvdimm
 
 demo:
 	./demo
@@ -39,3 +39,7 @@ fuzz:
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
+
+# Persistent memory: a guest with an emulated NVDIMM is reset while it commits. See docs/nvdimm.md.
+nvdimm:
+	scripts/nvdimm/run
