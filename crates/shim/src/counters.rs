@@ -5,7 +5,7 @@
 use redoubt_wire::stream::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const IDS: [Counter; 16] = [
+const IDS: [Counter; 18] = [
     Counter::RedoBytes,
     Counter::LogWrittenBytes,
     Counter::SentBytes,
@@ -22,6 +22,8 @@ const IDS: [Counter; 16] = [
     Counter::VerifySent,
     Counter::ScrubPagesDropped,
     Counter::Reconnects,
+    Counter::DurabilityWakeups,
+    Counter::DurabilityWakeupsNotReached,
 ];
 
 /// One value per [`Counter`].
@@ -35,6 +37,13 @@ impl Counters {
     pub fn add(&self, counter: Counter, amount: u64) {
         if let Some(value) = self.values.get(counter as usize) {
             value.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets a counter that is counted elsewhere to its value there.
+    pub fn raise_to(&self, counter: Counter, value: u64) {
+        if let Some(counter) = self.values.get(counter as usize) {
+            counter.fetch_max(value, Ordering::Relaxed);
         }
     }
 

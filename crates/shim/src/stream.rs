@@ -8,8 +8,10 @@
 //! * Frames reach the node in the order of their positions, each exactly once as far as the node keeps them.
 //! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
 //! * After [`Stream::die`] nothing is sent, and every call fails at once instead of waiting.
+//! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
+//!   stream dies. `wake` is only for the connection's state, which few threads wait for.
 //!
-//! Lock order: `state`, then `wake`; `socket` is a leaf. `state` may be held while sending blocks (back-pressure); the notice
+//! Lock order: `state`, then `wake` or that of `waiters`; `socket` is a leaf. `state` may be held while sending blocks (back-pressure); the notice
 //! thread therefore never needs it to move `durable`, and ends a blocked send by closing the socket.
 
 mod connection;
@@ -20,6 +22,7 @@ use crate::link::Peer;
 use crate::message;
 use crate::real::Errno;
 use queue::FrameQueue;
+use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::{self, COMPRESSED, append_frame};
@@ -85,7 +88,8 @@ pub struct Stream {
     counters: Arc<Counters>,
     state: Mutex<State>,
     end: AtomicU64,
-    durable: AtomicU64,
+    /// What the node said is durable, and who waits for more.
+    waiters: CommitWaiters,
     /// The connection again, for a thread that must not wait for `state`.
     socket: Mutex<Option<Arc<TcpStream>>>,
     /// The node said that it waits (for room on its disk, say): it does not hang.
@@ -117,7 +121,7 @@ impl Stream {
                 scratch: Vec::new(),
             }),
             end: AtomicU64::new(0),
-            durable: AtomicU64::new(0),
+            waiters: CommitWaiters::default(),
             socket: Mutex::default(),
             node_waits: AtomicBool::new(false),
             start: OnceLock::new(),
@@ -212,6 +216,7 @@ impl Stream {
             ));
         }
         self.wake_all();
+        self.waiters.close();
         self.close_socket();
     }
 
@@ -245,7 +250,7 @@ impl Stream {
             if self.death.get().is_some() {
                 return Err(Errno::EIO);
             }
-            state.queue.trim(Seq(self.durable.load(Ordering::Acquire)));
+            state.queue.trim(Seq(self.waiters.durable()));
             if state.queue.len_bytes() < UNACKNOWLEDGED_LIMIT_BYTES {
                 break;
             }
@@ -333,6 +338,9 @@ impl Stream {
 
     /// Sends the counters, and with them all gathered unlogged frames.
     pub fn send_counters(&self) {
+        let stats = self.waiters.stats();
+        self.counters.raise_to(Counter::DurabilityWakeups, stats.wakeups);
+        self.counters.raise_to(Counter::DurabilityWakeupsNotReached, stats.wakeups_not_reached);
         self.append_unlogged(&StreamFrame::Counters(self.counters.snapshot()));
         let mut state = self.lock_state();
         if !state.unlogged.is_empty() {
@@ -347,7 +355,7 @@ impl Stream {
         let (mut seen, mut since) = (0, Instant::now());
         while self.death().is_none() {
             self.pause(WATCH_INTERVAL);
-            let durable = self.durable.load(Ordering::Acquire);
+            let durable = self.waiters.durable();
             let is_idle = self.end.load(Ordering::Acquire) <= durable;
             if durable != seen || is_idle || self.node_waits.load(Ordering::Acquire) {
                 (seen, since) = (durable, Instant::now());
@@ -364,21 +372,14 @@ impl Stream {
     /// # Errors
     /// `EIO` when the stream died before that.
     pub fn wait_durable(&self, seq: Seq) -> Result<(), Errno> {
-        if self.durable.load(Ordering::Acquire) >= seq.0 && self.death.get().is_none() {
-            return Ok(());
+        let is_dead = || self.death.get().is_some();
+        if self.waiters.durable() >= seq.0 {
+            return if is_dead() { Err(Errno::EIO) } else { Ok(()) };
         }
         let began = Instant::now();
-        let mut guard = self.lock_wake();
-        loop {
-            if self.death.get().is_some() {
-                return Err(Errno::EIO);
-            }
-            if self.durable.load(Ordering::Acquire) >= seq.0 {
-                break;
-            }
-            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        if self.waiters.wait(seq.0, None) != WaitEnd::Reached || is_dead() {
+            return Err(Errno::EIO);
         }
-        drop(guard);
         self.counters.add(Counter::DurabilityWaits, 1);
         self.counters.add(Counter::DurabilityWaitMicros, began.elapsed().as_micros() as u64);
         Ok(())

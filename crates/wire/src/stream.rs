@@ -199,6 +199,10 @@ pub enum Counter {
     ScrubPagesDropped = 15,
     /// Reconnections to the node.
     Reconnects = 16,
+    /// Times a thread in a durability wait was woken.
+    DurabilityWakeups = 17,
+    /// Those that found its position not durable yet.
+    DurabilityWakeupsNotReached = 18,
 }
 
 impl StreamFrame<'_> {

@@ -357,7 +357,7 @@ impl Volume {
 
 /// The shim's counters by name.
 pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
-    const NAMES: [(Counter, &str); 16] = [
+    const NAMES: [(Counter, &str); 18] = [
         (Counter::RedoBytes, "redo_bytes"),
         (Counter::LogWrittenBytes, "log_written_bytes"),
         (Counter::SentBytes, "sent_bytes"),
@@ -374,6 +374,8 @@ pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
         (Counter::VerifySent, "verify_sent"),
         (Counter::ScrubPagesDropped, "scrub_pages_dropped"),
         (Counter::Reconnects, "reconnects"),
+        (Counter::DurabilityWakeups, "durability_wakeups"),
+        (Counter::DurabilityWakeupsNotReached, "durability_wakeups_not_reached"),
     ];
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()

@@ -103,7 +103,7 @@ impl Stream {
     fn begin(&self, state: &mut State, welcome: &Welcome) -> Result<(), LinkError> {
         state.queue = super::FrameQueue::new(welcome.next_seq);
         self.end.store(welcome.next_seq.0, Ordering::Release);
-        self.durable.store(welcome.next_seq.0, Ordering::Release);
+        self.waiters.advance(welcome.next_seq.0);
         let start = SessionStart { seq: welcome.next_seq, next_lsn: welcome.next_lsn };
         self.append_locked(state, &StreamFrame::SystemFiles(self.config.system_files.clone()))
             .map_err(|_| LinkError::Final("the list of system tablespace files cannot be sent".to_owned()))?;
@@ -174,8 +174,7 @@ impl Stream {
             ));
             return;
         }
-        self.durable.fetch_max(seq.0, Ordering::AcqRel);
-        self.wake_all();
+        self.waiters.advance(seq.0);
     }
 }
 

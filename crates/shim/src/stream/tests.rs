@@ -104,7 +104,38 @@ fn durable_frames_release_the_waiter() {
     waiting.join().unwrap().unwrap();
     // Nothing more to wait for, and what is beyond is not durable.
     stream.wait_durable(end).unwrap();
-    assert!(stream.durable.load(Ordering::Acquire) == end.0);
+    assert!(stream.waiters.durable() == end.0);
+}
+
+#[test]
+fn durable_bytes_wake_their_own_waiter_and_death_wakes_the_rest() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let waiting: Vec<_> = (0..8)
+        .map(|_| {
+            let end = stream.append(&StreamFrame::Redo(b"commit")).unwrap();
+            let waiter = Arc::clone(&stream);
+            (end, std::thread::spawn(move || waiter.wait_durable(end)))
+        })
+        .collect();
+    while stream.waiters.stats().waits < 8 {
+        std::thread::yield_now();
+    }
+    let mut durable = waiting;
+    let rest = durable.split_off(4);
+    session.notify(&Notice::Durable(durable[3].0));
+    for (_, thread) in durable {
+        thread.join().unwrap().unwrap();
+    }
+    assert_eq!(stream.waiters.stats().wakeups, 4);
+    assert!(rest.iter().all(|(_, thread)| !thread.is_finished()));
+    session.notify(&Notice::Stopped { reason: "end of test".to_owned() });
+    for (_, thread) in rest {
+        assert_eq!(thread.join().unwrap(), Err(Errno::EIO));
+    }
+    assert_eq!(stream.waiters.stats().wakeups_not_reached, 0);
 }
 
 #[test]
