@@ -23,6 +23,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 pub mod memory;
+#[cfg(any(test, feature = "sim"))]
+pub mod model;
 mod poison;
 mod stores;
 
