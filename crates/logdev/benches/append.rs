@@ -1,6 +1,6 @@
 //! One append and sync, for records of some lengths, on real files in the temporary directory.
 
-use redoubt_logdev::{FileLogDevice, FileLogOptions, LogDevice};
+use redoubt_logdev::{FileLogDevice, LogDevice, SegmentOptions};
 
 fn main() {
     divan::main();
@@ -9,7 +9,7 @@ fn main() {
 #[divan::bench(args = [512, 4096, 65536], max_time = 3)]
 fn append_and_sync(bencher: divan::Bencher<'_, '_>, record_len: usize) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let log = FileLogDevice::open(dir.path(), FileLogOptions::default()).expect("a log");
+    let log = FileLogDevice::open(dir.path(), SegmentOptions::default()).expect("a log");
     let record = vec![0x5a; record_len];
     bencher.counter(divan::counter::BytesCount::new(record_len)).bench_local(|| {
         log.append(&record).expect("append");
@@ -22,7 +22,7 @@ fn append_and_sync(bencher: divan::Bencher<'_, '_>, record_len: usize) {
 #[divan::bench(args = [512, 4096, 65536], max_time = 1)]
 fn append_only(bencher: divan::Bencher<'_, '_>, record_len: usize) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let log = FileLogDevice::open(dir.path(), FileLogOptions::default()).expect("a log");
+    let log = FileLogDevice::open(dir.path(), SegmentOptions::default()).expect("a log");
     let record = vec![0x5a; record_len];
     bencher.counter(divan::counter::BytesCount::new(record_len)).bench_local(|| {
         let end = log.append(&record).expect("append");

@@ -7,22 +7,22 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `RDBTLOG1` |
-//! | 8 | 4 | format version, 1 |
-//! | 12 | 4 | zero |
+//! | 8 | 4 | format version, 2 |
+//! | 12 | 4 | write unit: records start at multiples of it (version 1: zero, for 8) |
 //! | 16 | 8 | stream position of the segment's first payload byte |
 //! | 24 | 8 | epoch: a random number for this use of the file |
 //! | 32 | 8 | length of the file |
 //! | 40 | 8 | durable end of the stream when the header was written |
 //! | 48 | 4 | CRC-32C of bytes 0..48 |
 //!
-//! Record, at a multiple of [`RECORD_ALIGN`], zero padded to one:
+//! Record, at a multiple of the segment's write unit, zero padded to one:
 //!
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 8 | epoch of the segment: tells the record from what an earlier use of the file left |
 //! | 8 | 8 | stream position of the record's first payload byte |
 //! | 16 | 8 | durable end of the stream when the record was written |
-//! | 24 | 4 | payload length; bit 31: the appended record goes on in the next segment; bit 30: mark |
+//! | 24 | 4 | payload length; bit 31: the appended record goes on in the next segment; bit 30: mark; bit 29: the segment ends here |
 //! | 28 | 4 | CRC-32C of bytes 0..28 and the payload |
 //! | 32 | | payload |
 //!
@@ -30,23 +30,31 @@
 //! in any order, so a valid record after an invalid one proves nothing by itself; a valid record that says the
 //! stream was durable *past* the invalid one proves that durable data is lost.
 //!
-//! A mark is a record without payload, written to leave such a proof for data that no later record vouches for.
+//! A mark is a record without payload, written to leave such a proof for data that no later record vouches for, or
+//! to close a segment before it is full.
+//!
+//! No unit holds bytes of two records, so what is durable is never written again.
 
 /// Length of a segment header in bytes; the first record starts here.
 pub(crate) const SEGMENT_HEADER_LEN: usize = 4096;
 /// Length of a record header in bytes.
 pub(crate) const RECORD_HEADER_LEN: usize = 32;
-/// Records start at multiples of this many bytes.
+/// The smallest write unit.
 pub(crate) const RECORD_ALIGN: usize = 8;
+/// The largest write unit: segments are a multiple of it, so that a segment's room always is, too.
+pub(crate) const MAX_UNIT: usize = 4096;
 /// A segment with less room than this is full.
 pub(crate) const MIN_ROOM: usize = RECORD_HEADER_LEN + RECORD_ALIGN;
 
 const MAGIC: [u8; 8] = *b"RDBTLOG1";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Written before write units were known.
+const VERSION_WITHOUT_UNIT: u32 = 1;
 const HEADER_CRC_AT: usize = 48;
 const RECORD_CRC_AT: usize = 28;
 const CONTINUES: u32 = 1 << 31;
 const MARK: u32 = 1 << 30;
+const CLOSES: u32 = 1 << 29;
 const LEN_MASK: u32 = (1 << 28) - 1;
 
 /// What a segment header says.
@@ -56,6 +64,8 @@ pub(crate) struct SegmentHeader {
     pub epoch: u64,
     pub len_bytes: u64,
     pub durable_seq: u64,
+    /// Records start at multiples of this many bytes: a power of two, from 8 to 4096.
+    pub unit: u32,
 }
 
 impl SegmentHeader {
@@ -63,7 +73,7 @@ impl SegmentHeader {
         let mut out = Vec::with_capacity(SEGMENT_HEADER_LEN);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.unit.to_le_bytes());
         for field in [self.first_seq, self.epoch, self.len_bytes, self.durable_seq] {
             out.extend_from_slice(&field.to_le_bytes());
         }
@@ -78,7 +88,7 @@ impl SegmentHeader {
         if bytes.get(..8) != Some(&MAGIC) {
             return Err("it does not begin with a segment header".into());
         }
-        let (Some(version), Some(reserved), Some(crc)) =
+        let (Some(version), Some(unit), Some(crc)) =
             (u32_at(bytes, 8), u32_at(bytes, 12), u32_at(bytes, HEADER_CRC_AT))
         else {
             return Err("its header is cut short".into());
@@ -86,12 +96,22 @@ impl SegmentHeader {
         if bytes.get(..HEADER_CRC_AT).map(crc32c::crc32c) != Some(crc) {
             return Err("the checksum of its header does not match".into());
         }
-        if version != VERSION || reserved != 0 {
-            return Err(format!("format version {version} (flags {reserved}) is not known to this program"));
-        }
+        let unit = match (version, unit) {
+            (VERSION_WITHOUT_UNIT, 0) => RECORD_ALIGN as u32,
+            (VERSION, unit)
+                if unit.is_power_of_two() && (RECORD_ALIGN..=MAX_UNIT).contains(&(unit as usize)) =>
+            {
+                unit
+            }
+            _ => {
+                return Err(format!(
+                    "format version {version} with write unit {unit} is not known to this program"
+                ));
+            }
+        };
         match (u64_at(bytes, 16), u64_at(bytes, 24), u64_at(bytes, 32), u64_at(bytes, 40)) {
             (Some(first_seq), Some(epoch), Some(len_bytes), Some(durable_seq)) => {
-                Ok(Self { first_seq, epoch, len_bytes, durable_seq })
+                Ok(Self { first_seq, epoch, len_bytes, durable_seq, unit })
             }
             _ => Err("its header is cut short".into()),
         }
@@ -108,12 +128,15 @@ pub(crate) struct RecordHeader {
     /// The appended record goes on in the next segment.
     pub continues: bool,
     pub mark: bool,
+    /// Nothing follows in this segment. Only a mark does that.
+    pub closes: bool,
 }
 
 impl RecordHeader {
     /// The header's bytes for this payload.
     pub fn encode(&self, payload: &[u8]) -> [u8; RECORD_HEADER_LEN] {
-        let flags = if self.continues { CONTINUES } else { 0 } | if self.mark { MARK } else { 0 };
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(self.continues, CONTINUES) | flag(self.mark, MARK) | flag(self.closes, CLOSES);
         let mut out = [0; RECORD_HEADER_LEN];
         out[..8].copy_from_slice(&self.epoch.to_le_bytes());
         out[8..16].copy_from_slice(&self.seq.to_le_bytes());
@@ -138,12 +161,14 @@ impl RecordHeader {
             len_bytes: length & LEN_MASK,
             continues: length & CONTINUES != 0,
             mark: length & MARK != 0,
+            closes: length & CLOSES != 0,
         };
-        let known = LEN_MASK | CONTINUES | MARK;
+        let known = LEN_MASK | CONTINUES | MARK | CLOSES;
         if length & !known != 0
             || header.mark != (header.len_bytes == 0)
             || header.durable_seq > header.seq
             || (header.mark && header.continues)
+            || (header.closes && !header.mark)
         {
             return None;
         }
@@ -153,17 +178,18 @@ impl RecordHeader {
     }
 
     /// Where the record after one at `at` starts.
-    pub fn next_at(&self, at: usize) -> usize {
-        (at + RECORD_HEADER_LEN + self.len_bytes as usize).next_multiple_of(RECORD_ALIGN)
+    pub fn next_at(&self, at: usize, unit: u32) -> usize {
+        (at + RECORD_HEADER_LEN + self.len_bytes as usize).next_multiple_of(unit as usize)
     }
 }
 
-/// Offsets at or after `from` where a record of `epoch` could start: where the epoch's bytes stand.
-pub(crate) fn candidates(segment: &[u8], from: usize, epoch: u64) -> impl Iterator<Item = usize> {
-    let from = from.next_multiple_of(RECORD_ALIGN).min(segment.len());
-    let pattern = epoch.to_le_bytes();
-    let words = segment.get(from..).unwrap_or_default().chunks_exact(RECORD_ALIGN).enumerate();
-    words.filter(move |(_, word)| *word == pattern).map(move |(n, _)| from + n * RECORD_ALIGN)
+/// Offsets at or after `from` where a record of the segment could start: where the epoch's bytes stand.
+pub(crate) fn candidates(segment: &[u8], from: usize, header: &SegmentHeader) -> impl Iterator<Item = usize> {
+    let unit = header.unit as usize;
+    let from = from.next_multiple_of(unit).min(segment.len());
+    let pattern = header.epoch.to_le_bytes();
+    let units = segment.get(from..).unwrap_or_default().chunks_exact(unit).enumerate();
+    units.filter(move |(_, bytes)| bytes.starts_with(&pattern)).map(move |(n, _)| from + n * unit)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {

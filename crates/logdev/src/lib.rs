@@ -15,7 +15,9 @@
 //! * After a failed write or a failed sync the device answers [`LogDeviceError::Poisoned`] until it is
 //!   opened again. Nothing is retried in the hope that it works.
 //!
-//! [`FileLogDevice`] keeps the stream in segment files. [`storage`] is the seam to the file system, shared
+//! All devices keep the stream in the same segment files, so a log that one device wrote can be opened by any
+//! other. They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`.
+//! [`storage`] is the seam to the file system, shared
 //! with the page store; `sim` is a simulated disk behind that seam, for tests. [`waiters`] is where threads wait
 //! for a position to become durable.
 
@@ -23,6 +25,7 @@ mod error;
 mod file;
 mod format;
 pub mod pmem;
+mod segments;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod slot;
@@ -32,7 +35,8 @@ pub mod waiters;
 use std::fmt;
 
 pub use error::{ErrorKind, LogDeviceError};
-pub use file::{FileLogDevice, FileLogOptions};
+pub use file::FileLogDevice;
+pub use segments::SegmentOptions;
 
 /// The longest record that [`LogDevice::append`] takes, in bytes.
 pub const MAX_RECORD_LEN_BYTES: usize = 64 << 20;
@@ -52,8 +56,8 @@ impl fmt::Display for Seq {
 pub struct LogDeviceStats {
     /// Payload bytes appended.
     pub bytes_appended: u64,
-    /// Bytes written for records: payload, record headers and segment headers. Zero padding up to the end
-    /// of a page-cache page and the preparation of new segments are not in it.
+    /// Bytes written for records: payload, headers and the padding to the device's write unit. The preparation
+    /// of new segments is not in it, nor is what the page cache adds on a plain file (whole pages).
     pub bytes_written: u64,
     /// Bytes written to prepare new segments.
     pub bytes_preallocated: u64,
@@ -65,11 +69,47 @@ pub struct LogDeviceStats {
     pub segments_created: u64,
 }
 
+/// Which of the devices one is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceKind {
+    /// Plain files with `fdatasync`.
+    File,
+    /// A block device, written around the page cache with several durable writes in flight.
+    Block,
+    /// Persistent memory, written by the processor.
+    Pmem,
+}
+
+impl DeviceKind {
+    /// Its name in options and in status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Block => "block",
+            Self::Pmem => "pmem",
+        }
+    }
+}
+
+/// What a device is, for the operator.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceInfo {
+    /// Which device.
+    pub kind: DeviceKind,
+    /// Records start at multiples of this many bytes.
+    pub write_unit_bytes: usize,
+    /// Durable writes that can be on their way at once.
+    pub max_in_flight: usize,
+    /// How it writes, in a few words.
+    pub detail: String,
+}
+
 /// A durable append-only stream of bytes. See the crate's documentation for what is promised.
 pub trait LogDevice: Send + Sync {
     /// Appends one record of at most [`MAX_RECORD_LEN_BYTES`] and returns the position after it.
     ///
-    /// The record is not durable before [`LogDevice::sync`] returns. Appends are taken one at a time. An empty
+    /// The record is not durable before [`LogDevice::sync`] or [`LogDevice::wait_durable`] returns. A device
+    /// that [is pipelined](LogDevice::is_pipelined) starts to write it right away. Appends are taken one at a time. An empty
     /// record changes nothing.
     ///
     /// # Errors
@@ -84,6 +124,27 @@ pub trait LogDevice: Send + Sync {
     /// # Errors
     /// Any I/O failure poisons the device.
     fn sync(&self) -> Result<Seq, LogDeviceError>;
+
+    /// The end of what is durable.
+    fn durable_end(&self) -> Seq;
+
+    /// Waits until everything before `seq` is durable and returns the durable end.
+    ///
+    /// # Errors
+    /// As [`LogDevice::sync`].
+    fn wait_durable(&self, seq: Seq) -> Result<Seq, LogDeviceError> {
+        let durable = self.durable_end();
+        if durable >= seq { Ok(durable) } else { self.sync() }
+    }
+
+    /// [`LogDevice::append`] starts the durable write itself, and further appends may be made while it is on its
+    /// way. Otherwise nothing becomes durable before somebody waits for it.
+    fn is_pipelined(&self) -> bool {
+        false
+    }
+
+    /// What the device is.
+    fn info(&self) -> DeviceInfo;
 
     /// The position of the first byte still kept.
     fn start(&self) -> Seq;

@@ -9,8 +9,8 @@ use super::*;
 use crate::ErrorKind;
 use crate::sim::{Fault, OpKind, SimDisk};
 
-fn options() -> FileLogOptions {
-    FileLogOptions { segment_len_bytes: 8192, spare_segments: 1, prepare_in_background: false }
+fn options() -> SegmentOptions {
+    SegmentOptions { segment_len_bytes: 8192, spare_segments: 1, prepare_in_background: false }
 }
 
 fn open(disk: &SimDisk) -> Result<FileLogDevice, LogDeviceError> {

@@ -1,9 +1,10 @@
 //! Tests on real files. Those on a simulated disk are in `crash_tests`.
 
 use super::*;
+use crate::MAX_RECORD_LEN_BYTES;
 
-fn options() -> FileLogOptions {
-    FileLogOptions { segment_len_bytes: 16384, ..FileLogOptions::default() }
+fn options() -> SegmentOptions {
+    SegmentOptions { segment_len_bytes: 16384, ..SegmentOptions::default() }
 }
 
 fn read_all(log: &FileLogDevice) -> Vec<u8> {
@@ -32,7 +33,7 @@ fn a_reopened_log_holds_what_was_synced() {
 #[test]
 fn discarded_segments_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
-    let options = FileLogOptions { prepare_in_background: false, ..options() };
+    let options = SegmentOptions { prepare_in_background: false, ..options() };
     let log = FileLogDevice::open(dir.path(), options.clone()).unwrap();
     for n in 0..100_u64 {
         log.append(&[n as u8; 12_000]).unwrap();
@@ -81,7 +82,7 @@ fn what_the_caller_does_wrong_changes_nothing() {
 #[test]
 fn a_record_longer_than_a_segment_is_read_back() {
     let dir = tempfile::tempdir().unwrap();
-    let options = FileLogOptions { segment_len_bytes: 4 << 20, ..FileLogOptions::default() };
+    let options = SegmentOptions { segment_len_bytes: 4 << 20, ..SegmentOptions::default() };
     let record: Vec<u8> = (0..10_000_000_u32).map(|n| (n / 7) as u8).collect();
     let log = FileLogDevice::open(dir.path(), options.clone()).unwrap();
     log.append(&record).unwrap();

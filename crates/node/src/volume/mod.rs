@@ -44,7 +44,7 @@ use crate::namespace::{Namespace, ObjectEntry};
 use crate::options::NodeOptions;
 use crate::plain::PlainStore;
 use parking_lot::{Condvar, Mutex, RwLock};
-use redoubt_logdev::{FileLogDevice, FileLogOptions, LogDevice};
+use redoubt_logdev::{FileLogDevice, SegmentOptions, LogDevice};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageStore};
 use redoubt_redo::Lsn;
 use redoubt_wire::Seq;
@@ -101,6 +101,8 @@ pub struct Volume {
     /// Held by whoever writes to the log device; a buffer for it.
     device_turn: Mutex<Vec<u8>>,
     session: Mutex<Option<session::LogSession>>,
+    /// Signalled when a session's connection ends.
+    session_ended: Condvar,
     server_log: Mutex<Option<server_log::ServerLog>>,
     /// LSN and Seq of frames with redo, thinned out, oldest first: where to keep the log from.
     redo_positions: Mutex<VecDeque<Point>>,
@@ -161,7 +163,7 @@ impl Volume {
         }
         let device = FileLogDevice::open(
             &directory.join("log"),
-            FileLogOptions { segment_len_bytes: options.segment_len_bytes, ..FileLogOptions::default() },
+            SegmentOptions { segment_len_bytes: options.segment_len_bytes, ..SegmentOptions::default() },
         )?;
         let store = FilePageStore::open(
             &directory.join("pages"),
@@ -195,6 +197,7 @@ impl Volume {
             receive: Mutex::default(),
             device_turn: Mutex::default(),
             session: Mutex::new(None),
+            session_ended: Condvar::new(),
             server_log: Mutex::new(None),
             redo_positions: Mutex::default(),
             long_chains: Mutex::default(),

@@ -26,6 +26,10 @@ use std::time::{Duration, Instant};
 /// Attach waits this long for the rest of the old stream to become durable.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Attach cuts the old server's connection off when nothing has come on it for this long. A server that is gone, or
+/// has been told that it is fenced, ends it by itself.
+const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+
 /// Which connection may append.
 #[derive(Default)]
 pub struct Receiver {
@@ -248,6 +252,7 @@ impl Volume {
         if let Some(current) = session.as_mut().filter(|current| current.connection == connection) {
             current.connected = false;
             current.notices = None;
+            self.session_ended.notify_all();
             tracing::info!(volume = self.name, connection, "server disconnected");
         }
     }
@@ -269,6 +274,7 @@ impl Volume {
             identity.generation
         };
         self.notify(&Notice::Fenced { generation });
+        self.take_the_rest();
         // The old server's receiver may be waiting for room; it must be out before anything is answered.
         self.receive.try_lock_for(DRAIN_TIMEOUT).ok_or_else(|| self.still_full())?.connection = 0;
         *self.session.lock() = None;
@@ -276,6 +282,26 @@ impl Volume {
         tracing::info!(volume = self.name, generation, who, "volume attached");
         self.drain()?;
         Ok(self.attachment(generation))
+    }
+
+    /// Takes in what the old server sent before it ended. A killed server has told its clients of commits whose
+    /// binary log it only wrote (`sync_binlog=0`), which on a local disk survive it; here they may still be on the
+    /// connection.
+    fn take_the_rest(&self) {
+        let last = Instant::now() + DRAIN_TIMEOUT;
+        let (mut received, mut since) = (self.buffer.received(), Instant::now());
+        let mut session = self.session.lock();
+        while session.as_ref().is_some_and(LogSession::is_connected)
+            && since.elapsed() < SILENCE_LIMIT
+            && Instant::now() < last
+        {
+            let until = (since + SILENCE_LIMIT).min(last);
+            self.session_ended.wait_until(&mut session, until);
+            // A full log buffer is not the old server's silence.
+            if self.buffer.received() != received || self.buffer.waits_for().is_some() {
+                (received, since) = (self.buffer.received(), Instant::now());
+            }
+        }
     }
 
     /// The log buffer stays full for so long that somebody must look.

@@ -12,8 +12,8 @@
 //! Every step may be cut off by a crash and done again.
 
 use super::index::{Index, SegmentIndex};
-use super::spares::{Spare, Spares};
-use super::{Active, FileLogOptions, MAX_SEGMENT_LEN, MIN_SEGMENT_LEN, segment_name};
+use super::spares::{OpenSegment, Spare, Spares};
+use super::{MAX_SEGMENT_LEN, MIN_SEGMENT_LEN, SegmentOptions, segment_name};
 use crate::Seq;
 use crate::error::LogDeviceError;
 use crate::format::{
@@ -36,11 +36,13 @@ pub(super) struct Recovered {
 
 /// A log that was found, ready for appends.
 pub(super) struct RecoveredLog {
-    pub active: Active,
+    /// The segment for the next record, and the record's place and alignment there.
+    pub open: OpenSegment,
+    pub at: usize,
+    pub unit: usize,
     pub index: Index,
-    pub end_seq: u64,
-    /// A record or header says that the stream is durable up to here.
-    pub proven_seq: u64,
+    /// A record or header says that the whole stream is durable.
+    pub is_proven: bool,
 }
 
 /// A segment file and its header.
@@ -70,7 +72,7 @@ struct Walk {
     content: Vec<u8>,
 }
 
-pub(super) fn recover(dir: &dyn StorageDir, options: &FileLogOptions) -> Result<Recovered, LogDeviceError> {
+pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<Recovered, LogDeviceError> {
     // A name that a killed process changed may be so in memory only.
     dir.sync().map_err(LogDeviceError::io("sync", "the log directory"))?;
     let (log_names, spare_names) = classify(dir)?;
@@ -92,10 +94,10 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &FileLogOptions) -> Result<
     let Some(Segment { file, name, header }) = segments.pop() else {
         return Ok(Recovered { log: None, spares });
     };
-    let len = header.len_bytes as usize;
-    let active = Active { file, name, epoch: header.epoch, len, at, is_dirty: false };
+    let open = OpenSegment { file, name, epoch: header.epoch, len_bytes: header.len_bytes };
     let index = Index::from_segments(walk.indexes, end_seq);
-    let log = RecoveredLog { active, index, end_seq, proven_seq: walk.proven_seq };
+    let is_proven = walk.proven_seq == end_seq;
+    let log = RecoveredLog { open, at, unit: header.unit as usize, index, is_proven };
     Ok(Recovered { log: Some(log), spares })
 }
 
@@ -125,7 +127,7 @@ fn classify(dir: &dyn StorageDir) -> Result<(NumberedNames, NumberedNames), LogD
 /// Opens the spares that fit the options, and removes the others.
 fn open_spares(
     dir: &dyn StorageDir,
-    options: &FileLogOptions,
+    options: &SegmentOptions,
     names: NumberedNames,
 ) -> Result<Spares, LogDeviceError> {
     let next_number = names.last().map_or(0, |(number, _)| *number);
@@ -210,7 +212,7 @@ fn walk_segments(segments: &[Segment]) -> Result<Walk, LogDeviceError> {
         walk.content = read(&*segment.file, &segment.name, header.len_bytes as usize)?;
         let mut index =
             SegmentIndex::new(header.first_seq, header.len_bytes, segment.file.clone(), &segment.name);
-        let is_full = walk_records(&mut walk, header.epoch, &mut index);
+        let is_full = walk_records(&mut walk, header, &mut index);
         walk.indexes.push(index);
         if !is_full {
             break;
@@ -219,16 +221,16 @@ fn walk_segments(segments: &[Segment]) -> Result<Walk, LogDeviceError> {
     Ok(walk)
 }
 
-/// Follows the records of one segment. True if they fill it.
-fn walk_records(walk: &mut Walk, epoch: u64, index: &mut SegmentIndex) -> bool {
+/// Follows the records of one segment. True if they fill it, or the last one closes it.
+fn walk_records(walk: &mut Walk, header: &SegmentHeader, index: &mut SegmentIndex) -> bool {
     while walk.content.len().saturating_sub(walk.stopped_at) >= MIN_ROOM {
         let at = walk.stopped_at;
-        let record = RecordHeader::decode(&walk.content, at, epoch);
+        let record = RecordHeader::decode(&walk.content, at, header.epoch);
         let Some(record) = record.filter(|record| record.seq == walk.stopped_seq) else { return false };
         if !record.mark {
             index.push(record.seq, at + RECORD_HEADER_LEN);
         }
-        walk.stopped_at = record.next_at(at);
+        walk.stopped_at = if record.closes { walk.content.len() } else { record.next_at(at, header.unit) };
         walk.stopped_seq += u64::from(record.len_bytes);
         walk.proven_seq = walk.proven_seq.max(record.durable_seq);
         if !record.continues {
@@ -257,7 +259,7 @@ fn check_tail(segments: &[Segment], walk: &Walk) -> Result<(), LogDeviceError> {
         )));
     }
     let check = |content: &[u8], from: usize, segment: &Segment| {
-        for at in candidates(content, from, segment.header.epoch) {
+        for at in candidates(content, from, &segment.header) {
             if let Some(record) = RecordHeader::decode(content, at, segment.header.epoch)
                 && record.durable_seq > limit
             {

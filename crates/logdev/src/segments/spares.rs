@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use super::index::SegmentIndex;
-use super::{Active, Counters, Device, add, segment_name};
+use super::{Counters, Media, Segment, Shared, add, segment_name};
 use crate::error::LogDeviceError;
-use crate::format::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::SegmentHeader;
 use crate::storage::{StorageDir, StorageFile};
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
@@ -25,24 +25,42 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Turns the file into the segment that starts at `first_seq`; durable when it returns.
+    /// Turns the file into the segment that starts at `first_seq`, with records at multiples of `unit`; durable
+    /// when it returns.
     pub fn activate(
         self,
         dir: &dyn StorageDir,
         first_seq: u64,
         durable_seq: u64,
-    ) -> Result<(Active, SegmentIndex), LogDeviceError> {
+        unit: usize,
+    ) -> Result<(OpenSegment, SegmentIndex), LogDeviceError> {
         let Self { file, name: old_name, len_bytes, .. } = self;
         let epoch = fastrand::u64(1..);
-        let header = SegmentHeader { first_seq, epoch, len_bytes, durable_seq };
+        let header = SegmentHeader { first_seq, epoch, len_bytes, durable_seq, unit: unit as u32 };
         file.write_at(0, &header.encode()).map_err(LogDeviceError::io("write header to", &old_name))?;
         file.sync_data().map_err(LogDeviceError::io("sync", &old_name))?;
         let name = segment_name(first_seq);
         dir.rename(&old_name, &name).map_err(LogDeviceError::io("rename", &old_name))?;
         dir.sync().map_err(LogDeviceError::io("sync the directory of", &name))?;
         let segment = SegmentIndex::new(first_seq, len_bytes, file.clone(), &name);
-        let len = len_bytes as usize;
-        Ok((Active { file, name, epoch, len, at: SEGMENT_HEADER_LEN, is_dirty: false }, segment))
+        Ok((OpenSegment { file, name, epoch, len_bytes }, segment))
+    }
+}
+
+/// A segment that is on the disk under its own name, before the device has prepared it for records.
+pub(super) struct OpenSegment {
+    pub file: Arc<dyn StorageFile>,
+    pub name: String,
+    pub epoch: u64,
+    pub len_bytes: u64,
+}
+
+impl OpenSegment {
+    /// Lets the device prepare it.
+    pub fn with_handle<M: Media>(self, media: &M) -> Result<Segment<M::Handle>, LogDeviceError> {
+        let Self { file, name, epoch, len_bytes } = self;
+        let handle = media.open(&file, &name, len_bytes).map_err(LogDeviceError::io("prepare", &name))?;
+        Ok(Segment { file, name, epoch, len: len_bytes as usize, handle })
     }
 }
 
@@ -122,7 +140,7 @@ fn fill(file: &dyn StorageFile, len_bytes: u64, counters: &Counters) -> std::io:
     file.sync_all()
 }
 
-impl Device {
+impl<M: Media> Shared<M> {
     /// A new spare. Not under the lock of the others, since it takes long.
     pub(super) fn make_spare(&self) -> Result<Spare, LogDeviceError> {
         let name = self.spares.lock().next_name();
@@ -172,12 +190,12 @@ pub(super) struct Preparer {
 }
 
 impl Preparer {
-    pub fn start(device: &Arc<Device>) -> Result<Self, LogDeviceError> {
+    pub fn start<M: Media>(log: &Arc<Shared<M>>) -> Result<Self, LogDeviceError> {
         let signal = Arc::new(Signal { wanted: Mutex::new(Wanted::Spares), changed: Condvar::new() });
-        let (theirs, device) = (signal.clone(), Arc::downgrade(device));
+        let (theirs, log) = (signal.clone(), Arc::downgrade(log));
         let thread = std::thread::Builder::new()
             .name("log-spares".into())
-            .spawn(move || prepare_until_stopped(&theirs, &device))
+            .spawn(move || prepare_until_stopped(&theirs, &log))
             .map_err(LogDeviceError::io("start a thread for", "log spares"))?;
         Ok(Self { signal, thread })
     }
@@ -199,7 +217,7 @@ impl Preparer {
     }
 }
 
-fn prepare_until_stopped(signal: &Signal, device: &Weak<Device>) {
+fn prepare_until_stopped<M: Media>(signal: &Signal, log: &Weak<Shared<M>>) {
     loop {
         {
             let mut wanted = signal.wanted.lock();
@@ -211,9 +229,9 @@ fn prepare_until_stopped(signal: &Signal, device: &Weak<Device>) {
             }
             *wanted = Wanted::Nothing;
         }
-        let Some(device) = device.upgrade() else { return };
-        if device.poison.check().is_ok() {
-            let _ = device.prepare_spares();
+        let Some(log) = log.upgrade() else { return };
+        if log.poison.check().is_ok() {
+            let _ = log.prepare_spares();
         }
     }
 }
