@@ -200,6 +200,23 @@ fn a_fenced_server_appends_nothing_more() {
 }
 
 #[test]
+fn what_a_server_sent_before_it_died_is_there_for_the_next() {
+    let fixture = Fixture::new();
+    let mut stream = Stream::new();
+    let mut wire = stream.begin(200);
+    let filler = vec![7; 12_000];
+    for n in 0..1500_u32 {
+        wire.extend(stream.change(3 + n % 200, &filler));
+    }
+    let mut log = fixture.log(1, 0);
+    // All of it is on the connection, and much of it has not been taken by the node.
+    log.send(&wire).unwrap();
+    log.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let attachment = fixture.control().attach("v");
+    assert_eq!(attachment.end_lsn, stream.lsn.0);
+}
+
+#[test]
 fn one_session_at_a_time() {
     let fixture = Fixture::new();
     let first = fixture.log(1, 0);
