@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::Seq;
+use crate::pmem::PmemError;
 
 /// What the caller may do after an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +106,14 @@ pub enum LogDeviceError {
         /// Position after the last byte kept.
         end: Seq,
     },
+    /// A file cannot be mapped as the device needs it.
+    #[error("log file {file} cannot be used as persistent memory: {source}")]
+    NotMappable {
+        /// The file.
+        file: String,
+        /// Why.
+        source: PmemError,
+    },
     /// The options make no sense.
     #[error("log device option {option}: {reason}")]
     InvalidOption {
@@ -125,7 +134,8 @@ impl LogDeviceError {
             | Self::Poisoned { .. }
             | Self::Damaged { .. }
             | Self::BadSegment { .. }
-            | Self::Locked { .. } => ErrorKind::Fatal,
+            | Self::Locked { .. }
+            | Self::NotMappable { .. } => ErrorKind::Fatal,
             Self::RecordTooLarge { .. } | Self::OutOfRange { .. } | Self::InvalidOption { .. } => {
                 ErrorKind::CallerBug
             }

@@ -11,6 +11,7 @@
 //!   simulator, just as it runs on real memory.
 //! * [`stores`] has those steps for the processor, chosen at run time.
 //! * [`poison`] turns a SIGBUS in a mapping into an error.
+//! * [`PmemLogDevice`] is the log device made of these, [`numa`] what it knows about the machine.
 //!
 //! Invariants:
 //! * Nobody forms a Rust reference to mapped bytes. They are touched by raw pointers, with stores and loads that
@@ -22,15 +23,22 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
+mod device;
+mod log;
 pub mod memory;
 #[cfg(any(test, feature = "sim"))]
 pub mod model;
+pub mod numa;
 mod poison;
 mod stores;
 
+pub use device::{PmemLogDevice, PmemLogOptions};
 use memory::Memory;
 use poison::Registration;
 use stores::Stores;
+
+/// Pages are this many bytes on the processors that have durable stores.
+const PAGE_ALIGN: u64 = 4096;
 
 /// Why persistent memory cannot be used.
 #[derive(thiserror::Error, Debug)]
@@ -176,13 +184,22 @@ impl Mapping {
         self.stores.to_string()
     }
 
-    /// Makes the kernel set up the whole range for writing now, so that no later store waits for that. A hint:
+    /// Makes the kernel set up the whole mapping for writing now, so that no later store waits for that. A hint:
     /// what cannot be set up now is set up by the first store.
     pub fn prefault(&self) {
-        // SAFETY: the range is mapped by this value; the call changes no content.
+        self.prefault_range(0, self.len_bytes);
+    }
+
+    /// Like [`Mapping::prefault`], for the pages of a range. What is outside the mapping is left out.
+    pub fn prefault_range(&self, offset_bytes: u64, len_bytes: u64) {
+        let start = offset_bytes.min(self.len_bytes) / PAGE_ALIGN * PAGE_ALIGN;
+        let len = offset_bytes.saturating_add(len_bytes).min(self.len_bytes) - start;
+        // SAFETY: the range is mapped by this value; the call changes no content. A start that is not at a page of
+        // the system is refused.
         unsafe {
-            libc::madvise(self.base.as_ptr().cast(), self.len_bytes as usize, libc::MADV_POPULATE_WRITE)
-        };
+            let start = self.base.as_ptr().add(start as usize);
+            libc::madvise(start.cast(), len as usize, libc::MADV_POPULATE_WRITE);
+        }
     }
 
     /// Stores `bytes` at `offset_bytes`. They are durable once [`Mapping::fence`] returned in this thread.
