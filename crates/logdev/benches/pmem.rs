@@ -49,6 +49,20 @@ fn pmem_log_append(bencher: divan::Bencher<'_, '_>, len: usize) {
     });
 }
 
+/// The time of one append in each of many threads.
+#[divan::bench(threads = [1, 2, 4, 16, 64], max_time = 2, sample_size = 200)]
+fn pmem_log_append_512_by_threads(bencher: divan::Bencher<'_, '_>) {
+    let dir = memory_dir();
+    let options = PmemLogOptions { pretend: true, ..PmemLogOptions::default() };
+    let log = PmemLogDevice::open(dir.path(), options).expect("a log");
+    bencher.counter(divan::counter::ItemsCount::new(1_u32)).bench(|| {
+        let end = log.append(&[0x5a; 512]).expect("append");
+        if (end.0 / 512).is_multiple_of(8192) {
+            log.discard_before(end).expect("discard");
+        }
+    });
+}
+
 #[divan::bench(args = LENGTHS, max_time = 1, sample_size = 100)]
 fn mapped_store_and_fence(bencher: divan::Bencher<'_, '_>, len: usize) {
     let dir = memory_dir();

@@ -137,7 +137,7 @@ impl StoreModel {
         self.state.lock().persisted.clone()
     }
 
-    /// How many words have stores that no fence covers.
+    /// How many words have stores that no fence covers and that matter.
     pub fn pending_words(&self) -> usize {
         self.state.lock().pending.len()
     }
@@ -149,20 +149,15 @@ impl StoreModel {
 }
 
 impl State {
-    fn word(&self, word: usize) -> Word {
-        let mut value = [0; WORD_LEN];
-        let at = word * WORD_LEN;
-        let end = self.visible.len().min(at + WORD_LEN);
-        value[..end - at].copy_from_slice(&self.visible[at..end]);
-        value
-    }
-
     /// Stores bytes that lie in one word.
     fn store(&mut self, at: usize, bytes: &[u8], way: Way) {
         self.visible[at..at + bytes.len()].copy_from_slice(bytes);
         let word = at / WORD_LEN;
-        let value = self.word(word);
-        self.pending.entry(word).or_default().push(Version { value, way });
+        let value = word_of(&self.visible, word);
+        // A store of what is persisted already makes no difference to any image.
+        if value != word_of(&self.persisted, word) || self.pending.contains_key(&word) {
+            self.pending.entry(word).or_default().push(Version { value, way });
+        }
     }
 
     fn flush_line(&mut self, line_at: usize, thread: u32) {
@@ -218,6 +213,15 @@ impl State {
         }
         image
     }
+}
+
+/// What a word holds; zeros where the memory does not reach.
+fn word_of(bytes: &[u8], word: usize) -> Word {
+    let at = word * WORD_LEN;
+    let mut value = [0; WORD_LEN];
+    let there = bytes.get(at..bytes.len().min(at + WORD_LEN)).unwrap_or_default();
+    value[..there.len()].copy_from_slice(there);
+    value
 }
 
 /// Stores a word, as far as the memory reaches.
