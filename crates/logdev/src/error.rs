@@ -114,6 +114,14 @@ pub enum LogDeviceError {
         /// Why.
         source: PmemError,
     },
+    /// The system does not let this process use something that the device needs.
+    #[error("log device: cannot use {what}: {reason}; use the file device instead")]
+    Unsupported {
+        /// What is needed.
+        what: &'static str,
+        /// Why it cannot be used, in words.
+        reason: String,
+    },
     /// The options make no sense.
     #[error("log device option {option}: {reason}")]
     InvalidOption {
@@ -134,6 +142,7 @@ impl LogDeviceError {
             | Self::Poisoned { .. }
             | Self::Damaged { .. }
             | Self::BadSegment { .. }
+            | Self::Unsupported { .. }
             | Self::Locked { .. }
             | Self::NotMappable { .. } => ErrorKind::Fatal,
             Self::RecordTooLarge { .. } | Self::OutOfRange { .. } | Self::InvalidOption { .. } => {

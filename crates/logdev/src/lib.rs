@@ -21,10 +21,12 @@
 //! with the page store; `sim` is a simulated disk behind that seam, for tests. [`waiters`] is where threads wait
 //! for a position to become durable.
 
+pub mod block;
 mod error;
 mod file;
 mod format;
 pub mod pmem;
+pub mod probe;
 mod segments;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
@@ -34,6 +36,7 @@ pub mod waiters;
 
 use std::fmt;
 
+pub use block::{BlockLogDevice, BlockLogOptions};
 pub use error::{ErrorKind, LogDeviceError};
 pub use file::FileLogDevice;
 pub use segments::SegmentOptions;

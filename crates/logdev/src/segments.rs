@@ -285,6 +285,16 @@ impl<M: Media> SegmentLog<M> {
         Ok(Self { shared, preparer })
     }
 
+    /// Makes sure that reserving `len` bytes next does not fail for lack of space.
+    ///
+    /// # Errors
+    /// [`LogDeviceError::NoSpace`] if no room could be made: nothing has changed.
+    pub fn make_room(&self, len: usize) -> Result<(), LogDeviceError> {
+        let appender = self.shared.appender.lock();
+        let needed = self.shared.segments_needed(&appender, len);
+        if needed > 0 { self.shared.ensure_spares(needed) } else { Ok(()) }
+    }
+
     /// Takes the place for a record of `len` bytes at the end of the stream, in as many parts as segments it
     /// reaches into. The caller writes it; nobody else may, and nothing else makes up for it.
     ///

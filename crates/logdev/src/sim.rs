@@ -9,6 +9,7 @@
 //! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later
 //!   sync succeeds without them, while reads still show them until [`StorageFile::drop_cache`].
 //! * A failed write may have been done in part.
+//! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors.
 //!
 //! Every changing call counts as one operation, so a test can cut the power at each of them in turn.
 
@@ -20,6 +21,10 @@ use fastrand::Rng;
 use parking_lot::Mutex;
 
 use crate::storage::{StorageDir, StorageFile};
+
+mod durable_io;
+
+pub use durable_io::SimIo;
 
 const SECTOR_LEN: usize = 512;
 type Sector = [u8; SECTOR_LEN];
@@ -43,6 +48,10 @@ pub enum OpKind {
     Remove,
     /// [`StorageDir::sync`]
     SyncNames,
+    /// [`DurableFile::start`](crate::block::DurableFile::start)
+    StartWrite,
+    /// [`DurableIo::finish`](crate::block::DurableIo::finish)
+    FinishWrite,
 }
 
 /// Makes one operation fail: the first of its kind, after `skip` others, on a file whose name contains `name`.
@@ -90,6 +99,8 @@ struct File {
     durable: Vec<u8>,
     /// For each sector written since the last sync, what it held after each write.
     dirty: BTreeMap<usize, Vec<Sector>>,
+    /// Durable writes that the disk has, by number.
+    under_way: BTreeMap<u64, durable_io::UnderWay>,
 }
 
 /// What a call that changes something goes on to do.
@@ -210,13 +221,16 @@ impl SimDisk {
         state.files[state.names[name]].cache.clone()
     }
 
-    /// An independent copy of the disk in its present state, switched on and without faults.
+    /// An independent copy of the disk in its present state, switched on and without faults. Of the durable writes
+    /// that were under way, some are done and some never came to the disk.
     pub fn copy(&self) -> Self {
         let state = self.state.lock();
         let copy = Self::new(state.rng.clone().u64(..));
         {
             let mut to = copy.state.lock();
             to.files = state.files.clone();
+            let State { rng, files, .. } = &mut *to;
+            files.iter_mut().for_each(|file| file.finish_without_process(rng));
             to.names = state.names.clone();
             to.durable_names = state.durable_names.clone();
             to.name_changes = state.name_changes.clone();
@@ -341,7 +355,10 @@ impl File {
                 put_sector(&mut after, sector, &versions[version]);
             }
         }
-        Self { cache: after.clone(), durable: after, dirty: BTreeMap::new() }
+        for write in self.under_way.values() {
+            write.put_some_sectors(&mut after, rng);
+        }
+        Self { cache: after.clone(), durable: after, ..Self::default() }
     }
 }
 

@@ -96,7 +96,9 @@ impl StorageDir for RealDir {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.open_with(name, false)
+        let file = self.open_with(name, false)?;
+        wait_for_writes_under_way(&self.path.join(name))?;
+        Ok(file)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
@@ -113,6 +115,20 @@ impl StorageDir for RealDir {
 
     fn sync(&self) -> io::Result<()> {
         self.dir.sync_all()
+    }
+}
+
+/// Waits for writes that a process which is gone had handed to the kernel (see [`crate::block::UringIo`]): it held
+/// a shared lock on the file, and the kernel keeps that until the last of them is done.
+fn wait_for_writes_under_way(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            // Closing the file gives the lock back.
+            Ok(()) => return Ok(()),
+        }
     }
 }
 

@@ -73,7 +73,12 @@ impl Index {
         self.segments.front().map_or(self.end_seq, |segment| segment.first_seq)
     }
 
+    /// Adds a segment at the end. One that was closed before it held anything starts at the same position: the new
+    /// one has taken its name, and takes its place here.
     pub fn push_segment(&mut self, segment: SegmentIndex) {
+        if self.segments.back().is_some_and(|last| last.first_seq == segment.first_seq) {
+            self.segments.pop_back();
+        }
         self.segments.push_back(segment);
     }
 

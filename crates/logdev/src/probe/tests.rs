@@ -1,0 +1,207 @@
+//! Made-up trees of sysfs, lines of mountinfo, and what follows from what was found. One probe of a real path.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::device::DeviceLayer;
+use super::path::{Mount, parse_mount};
+use super::*;
+
+/// A tree like that below `/sys`, with one disk.
+struct Tree {
+    dir: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new(number: &str, device_dir: &str, files: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let device = dir.path().join("devices").join(device_dir);
+        for (name, content) in files {
+            let file = device.join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, content).unwrap();
+        }
+        let links = dir.path().join("dev/block");
+        fs::create_dir_all(&links).unwrap();
+        symlink(format!("../../devices/{device_dir}"), links.join(number)).unwrap();
+        Self { dir }
+    }
+
+    fn read(&self, major: u32, minor: u32) -> Option<BlockDevice> {
+        BlockDevice::read(self.dir.path(), major, minor).unwrap()
+    }
+}
+
+#[test]
+fn a_partition_has_the_queue_of_its_disk() {
+    let tree = Tree::new(
+        "259:2",
+        "pci0000:00/nvme/nvme0/nvme0n1/nvme0n1p2",
+        &[
+            ("partition", "2\n"),
+            ("../queue/logical_block_size", "4096\n"),
+            ("../queue/write_cache", "write through\n"),
+            ("../queue/fua", "1\n"),
+            ("../queue/rotational", "0\n"),
+            ("../device/model", "EXAMPLE DRIVE 960GB   \n"),
+        ],
+    );
+    let device = tree.read(259, 2).unwrap();
+    let expected = BlockDevice {
+        name: "nvme0n1p2".into(),
+        disk: "nvme0n1".into(),
+        layer: DeviceLayer::Disk,
+        model: Some("EXAMPLE DRIVE 960GB".into()),
+        logical_block_len: Some(4096),
+        write_cache: WriteCache::Through,
+        has_fua: Some(true),
+        is_rotational: Some(false),
+    };
+    assert_eq!(device, expected);
+    assert_eq!(device.to_string(), "nvme0n1 EXAMPLE DRIVE 960GB, no volatile write cache, FUA");
+    assert_eq!(tree.read(259, 3), None);
+}
+
+#[test]
+fn layers_are_told_apart() {
+    let mapped = Tree::new("253:0", "virtual/block/dm-0", &[("dm/name", "vg-log\n")]);
+    assert_eq!(mapped.read(253, 0).unwrap().layer, DeviceLayer::Mapped { name: "vg-log".into() });
+    assert_eq!(mapped.read(253, 0).unwrap().to_string(), "dm-0 (vg-log), write cache unknown");
+    let looped = Tree::new(
+        "7:1",
+        "virtual/block/loop1",
+        &[("loop/backing_file", "/a/disk.img\n"), ("queue/fua", "x")],
+    );
+    let device = looped.read(7, 1).unwrap();
+    assert_eq!(device.layer, DeviceLayer::Loop { backing_file: Some("/a/disk.img".into()) });
+    assert_eq!((device.has_fua, device.write_cache), (None, WriteCache::Unknown));
+    let memory = Tree::new("252:0", "virtual/block/zram0", &[("queue/write_cache", "write through\n")]);
+    assert_eq!(memory.read(252, 0).unwrap().layer, DeviceLayer::Ram);
+    let raid = Tree::new("9:0", "virtual/block/md0", &[("md/level", "raid1\n")]);
+    assert_eq!(raid.read(9, 0).unwrap().layer, DeviceLayer::Mapped { name: "md0".into() });
+}
+
+#[test]
+fn lines_of_mountinfo_are_taken_apart() {
+    let line = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
+    let mount =
+        Mount { mount_id: 36, device: (98, 0), file_system: "ext3".into(), source: "/dev/root".into() };
+    assert_eq!(parse_mount(line), Some(mount));
+    for line in
+        ["", "36 35 98:0 /mnt1 /mnt2 rw", "36 35 98 / / rw - ext4 /dev/a rw", "x 35 98:0 / / rw - ext4 a"]
+    {
+        assert_eq!(parse_mount(line), None, "{line}");
+    }
+}
+
+fn disk() -> BlockDevice {
+    BlockDevice {
+        name: "sda1".into(),
+        disk: "sda".into(),
+        layer: DeviceLayer::Disk,
+        model: None,
+        logical_block_len: Some(512),
+        write_cache: WriteCache::Through,
+        has_fua: Some(false),
+        is_rotational: Some(false),
+    }
+}
+
+fn good() -> PathProbe {
+    PathProbe {
+        path: "/log".into(),
+        file_system: "ext4".into(),
+        map_sync: false,
+        direct_io: DirectIo::Supported { memory_align_bytes: 4, offset_align_bytes: 512 },
+        block_device: Some(disk()),
+        io_uring_refused: None,
+    }
+}
+
+#[test]
+fn the_device_follows_from_the_path() {
+    let kind = |probe: PathProbe| probe.choose(false).kind;
+    assert_eq!(kind(good()), DeviceKind::Block);
+    assert_eq!(good().warnings(), Vec::<String>::new());
+    assert_eq!(kind(PathProbe { map_sync: true, ..good() }), DeviceKind::Pmem);
+    assert_eq!(kind(PathProbe { file_system: "btrfs".into(), ..good() }), DeviceKind::File);
+    assert_eq!(kind(PathProbe { block_device: None, ..good() }), DeviceKind::File);
+    let no_direct = DirectIo::Unsupported { reason: "no".into() };
+    assert_eq!(kind(PathProbe { direct_io: no_direct, ..good() }), DeviceKind::File);
+    let refused = PathProbe { io_uring_refused: Some("not permitted".into()), ..good() };
+    assert_eq!(kind(refused.clone()), DeviceKind::File);
+    assert!(refused.choose(false).reason.contains("not permitted"));
+    assert_eq!(refused.warnings().len(), 1);
+    // Pretending does not hide what is not there.
+    let pretended = good().choose(true);
+    assert_eq!(pretended.kind, DeviceKind::Pmem);
+    assert!(pretended.reason.contains("is not persistent memory"), "{}", pretended.reason);
+    assert!(!PathProbe { map_sync: true, ..good() }.choose(true).reason.contains("pretend"));
+}
+
+#[test]
+fn the_unit_is_what_device_and_file_system_take() {
+    let unit = |logical, offset_align_bytes| {
+        let block_device = Some(BlockDevice { logical_block_len: logical, ..disk() });
+        let direct_io = DirectIo::Supported { memory_align_bytes: 512, offset_align_bytes };
+        PathProbe { block_device, direct_io, ..good() }
+    };
+    assert_eq!(unit(Some(512), 512).write_unit_len(), 512);
+    assert_eq!(unit(Some(4096), 512).write_unit_len(), 4096);
+    assert_eq!(unit(None, 4096).write_unit_len(), 4096);
+    assert_eq!(unit(Some(1), 1).write_unit_len(), 512);
+    assert_eq!(unit(Some(16384), 512).choose(false).kind, DeviceKind::File);
+}
+
+#[test]
+fn what_an_operator_should_know_is_said() {
+    let warned = |device: BlockDevice, word: &str| {
+        let warnings = PathProbe { block_device: Some(device), ..good() }.warnings();
+        assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
+    };
+    warned(BlockDevice { write_cache: WriteCache::Back, ..disk() }, "power-loss protection");
+    warned(BlockDevice { write_cache: WriteCache::Unknown, ..disk() }, "does not say");
+    warned(BlockDevice { is_rotational: Some(true), model: Some("M".into()), ..disk() }, "rotating");
+    warned(BlockDevice { layer: DeviceLayer::Ram, ..disk() }, "memory");
+    warned(BlockDevice { layer: DeviceLayer::Loop { backing_file: None }, ..disk() }, "loop");
+    let nowhere = PathProbe { block_device: None, ..good() };
+    assert_eq!(nowhere.warnings().len(), 1);
+}
+
+#[test]
+fn a_real_directory_is_probed_and_left_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = probe(dir.path()).unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_ne!(found.file_system, "unknown file system");
+    assert!(found.write_unit_len().is_power_of_two());
+    // Whatever is there, the choice can be opened.
+    let log = dir.path().join("log");
+    let device: Box<dyn crate::LogDevice> = match found.choose(false).kind {
+        DeviceKind::Block => {
+            let write_unit_bytes = found.write_unit_len() as usize;
+            let options = crate::BlockLogOptions { write_unit_bytes, ..crate::BlockLogOptions::default() };
+            Box::new(crate::BlockLogDevice::open(&log, options).unwrap())
+        }
+        _ => Box::new(crate::FileLogDevice::open(&log, crate::SegmentOptions::default()).unwrap()),
+    };
+    device.append(b"abc").unwrap();
+    assert_eq!(device.sync().unwrap(), crate::Seq(3));
+}
+
+#[test]
+fn memory_is_no_block_device() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let found = probe(dir.path()).unwrap();
+    assert_eq!(found.file_system, "tmpfs");
+    assert!(!found.map_sync);
+    assert_eq!(found.choose(false).kind, DeviceKind::File);
+    assert_eq!(found.choose(true).kind, DeviceKind::Pmem);
+    assert_eq!(found.warnings().len(), 1);
+}
+
+#[test]
+fn a_path_that_is_not_there_is_an_error() {
+    let error = probe(Path::new("/nonexistent/log")).unwrap_err();
+    assert!(error.to_string().starts_with("cannot find out what /nonexistent/log lies on"), "{error}");
+}
