@@ -51,6 +51,10 @@ pub struct Config {
 
 /// Name of the variable that switches the library on.
 pub const NODE_VARIABLE: &str = "REDOUBT_NODE";
+/// Name of the variable that switches the library on for a server without a storage node: `map-sync` or `pretend`.
+pub const LOCAL_LOG_VARIABLE: &str = "REDOUBT_LOCAL_LOG";
+/// Name of the variable with the data directory.
+pub const DATADIR_VARIABLE: &str = "REDOUBT_DATADIR";
 
 type Lookup<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
 
@@ -65,9 +69,9 @@ impl Config {
         {
             return Err(wrong(NODE_VARIABLE, format!("is {node:?}, expected address:port")));
         }
-        let datadir = bytes(lookup, "REDOUBT_DATADIR")?;
+        let datadir = bytes(lookup, DATADIR_VARIABLE)?;
         if !datadir.starts_with(b"/") || datadir.len() < 2 {
-            return Err(wrong("REDOUBT_DATADIR", "is not an absolute path below /".to_owned()));
+            return Err(wrong(DATADIR_VARIABLE, "is not an absolute path below /".to_owned()));
         }
         Ok(Self {
             node,

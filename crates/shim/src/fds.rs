@@ -14,31 +14,36 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
-#[derive(Default)]
-struct Slot {
+struct Slot<T> {
     used: AtomicBool,
-    file: RwLock<Option<Arc<OpenFile>>>,
+    file: RwLock<Option<Arc<T>>>,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self { used: AtomicBool::new(false), file: RwLock::new(None) }
+    }
 }
 
 /// The table.
-pub struct FdTable {
-    chunks: Vec<OnceLock<Box<[Slot]>>>,
+pub struct FdTable<T = OpenFile> {
+    chunks: Vec<OnceLock<Box<[Slot<T>]>>>,
 }
 
-impl Default for FdTable {
+impl<T> Default for FdTable<T> {
     fn default() -> Self {
         Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect() }
     }
 }
 
-impl FdTable {
-    fn slot(&self, fd: RawFd) -> Option<&Slot> {
+impl<T> FdTable<T> {
+    fn slot(&self, fd: RawFd) -> Option<&Slot<T>> {
         let fd = usize::try_from(fd).ok()?;
         self.chunks.get(fd / CHUNK)?.get()?.get(fd % CHUNK)
     }
 
     /// The tracked file behind `fd`.
-    pub fn get(&self, fd: RawFd) -> Option<Arc<OpenFile>> {
+    pub fn get(&self, fd: RawFd) -> Option<Arc<T>> {
         let slot = self.slot(fd)?;
         if !slot.used.load(Ordering::Acquire) {
             return None;
@@ -48,7 +53,7 @@ impl FdTable {
 
     /// Tracks `fd`. `false` if the number is too large to be tracked.
     #[must_use]
-    pub fn insert(&self, fd: RawFd, file: Arc<OpenFile>) -> bool {
+    pub fn insert(&self, fd: RawFd, file: Arc<T>) -> bool {
         let Ok(index) = usize::try_from(fd) else { return false };
         let Some(chunk) = self.chunks.get(index / CHUNK) else { return false };
         let slots = chunk.get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
@@ -59,7 +64,7 @@ impl FdTable {
     }
 
     /// Stops tracking `fd`.
-    pub fn remove(&self, fd: RawFd) -> Option<Arc<OpenFile>> {
+    pub fn remove(&self, fd: RawFd) -> Option<Arc<T>> {
         let slot = self.slot(fd)?;
         if !slot.used.swap(false, Ordering::AcqRel) {
             return None;

@@ -8,13 +8,14 @@
 //! * [`redo_log`] (over [`log_memory`]), [`tablespace`], [`plain`], [`mapping`]: one module per kind of file.
 //! * [`dirty`], [`need`], [`names`], [`fds`]: what must be remembered about pages, files and descriptors.
 //! * [`stream`] and [`pool`]: the two kinds of connections, over [`link`].
+//! * [`local_log`]: a mode of its own, without a storage node; it shares the hooks and [`real`] only.
 //! * [`real`]: the C library.
 //!
 //! Lock order: names, a file's own lock, the redo log, the stream's state. No hook holds a lock when it
 //! returns, none calls another hook, and a descriptor that is not tracked costs a hook two loads.
 //!
 //! The library is inactive (every hook passes straight through) in every process but `mariadbd` and `mysqld`
-//! with `REDOUBT_NODE` set, and in their forked children. See [`runtime`].
+//! with `REDOUBT_NODE` or `REDOUBT_LOCAL_LOG` set, and in their forked children. See [`runtime`].
 
 pub mod classify;
 pub mod config;
@@ -25,6 +26,7 @@ pub mod files;
 pub mod hooks;
 pub mod io;
 pub mod link;
+pub mod local_log;
 pub mod log_memory;
 pub mod mapping;
 pub mod message;

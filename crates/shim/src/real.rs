@@ -8,8 +8,8 @@
 use libc::{c_char, c_int, c_uint, c_void, mode_t, off64_t, size_t, ssize_t};
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// A C error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +259,61 @@ pub fn status_of(path: &CStr) -> Result<Status, Errno> {
     // SAFETY: `path` is NUL-terminated and `raw` is valid for writing.
     check_int(unsafe { libc::lstat64(path.as_ptr(), &raw mut raw) })?;
     Ok(Status::from_raw(&raw))
+}
+
+/// Device and inode number of an open file: two descriptors with the same are the same file.
+pub fn identity(fd: RawFd) -> Result<(u64, u64), Errno> {
+    // SAFETY: all zero bytes are a valid stat64.
+    let mut raw: libc::stat64 = unsafe { std::mem::zeroed() };
+    // SAFETY: `raw` is valid for writing.
+    check_int(unsafe { libc::fstat64(fd, &raw mut raw) })?;
+    Ok((raw.st_dev, raw.st_ino))
+}
+
+/// The file is on a file system that is memory and nothing else.
+pub fn is_memory_file_system(fd: RawFd) -> Result<bool, Errno> {
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    // SAFETY: all zero bytes are a valid statfs64.
+    let mut raw: libc::statfs64 = unsafe { std::mem::zeroed() };
+    // SAFETY: `raw` is valid for writing.
+    check_int(unsafe { libc::fstatfs64(fd, &raw mut raw) })?;
+    Ok(matches!(raw.f_type, libc::TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+/// The same file again, for reading and writing, by a descriptor that is not tracked.
+pub fn reopen(fd: RawFd) -> Result<OwnedFd, Errno> {
+    let path = c_path(format!("/proc/self/fd/{fd}").as_bytes())?;
+    let fd = open_file(&path, libc::O_RDWR | libc::O_CLOEXEC, 0)?;
+    // SAFETY: the descriptor is new and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Gives every block of the first `len_bytes` of a file room on its device.
+pub fn reserve_blocks(file: &impl AsRawFd, len_bytes: u64) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    check_int(unsafe { fallocate64(file.as_raw_fd(), 0, 0, offset(len_bytes)?) }).map(|_| ())
+}
+
+/// Locks a file until the process ends or closes it.
+///
+/// # Errors
+/// `EWOULDBLOCK` if another process has it.
+pub fn lock_exclusively(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    check_int(unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) }).map(|_| ())
+}
+
+/// Maps the first bytes of a file, shared, for good. The file must be at least that long.
+pub fn map_words<const N: usize>(fd: RawFd) -> Result<&'static [AtomicU64; N], Errno> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let address = unsafe { mmap64(std::ptr::null_mut(), N * 8, protection, libc::MAP_SHARED, fd, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(Errno::last());
+    }
+    // SAFETY: the mapping has that length and the alignment of a page, is never unmapped, and other processes
+    // are meant to look at it: all access is atomic.
+    Ok(unsafe { &*address.cast() })
 }
 
 /// The path behind a symbolic link such as `/proc/self/fd/7`.

@@ -1,15 +1,17 @@
 //! Everything an active library holds, and how it becomes active.
 //!
 //! Active means: the process is `mariadbd` or `mysqld`, `REDOUBT_NODE` is set, and this is not a forked child.
+//! With `REDOUBT_LOCAL_LOG` set instead, [`local_log`] is active and nothing of this.
 //! Otherwise every hook passes straight through. The configuration is read before the server does anything;
 //! the node is contacted at the first operation that needs it, so that `mariadbd --version` needs no node.
 
 use crate::classify::{self, Class, Rules};
-use crate::config::{Config, NODE_VARIABLE};
+use crate::config::{Config, LOCAL_LOG_VARIABLE, NODE_VARIABLE};
 use crate::counters::Counters;
 use crate::dirty::DirtyPages;
 use crate::fds::FdTable;
 use crate::link::Peer;
+use crate::local_log;
 use crate::mapping::Mappings;
 use crate::message;
 use crate::names::Names;
@@ -82,28 +84,42 @@ pub fn deactivate() {
 
 /// Reads the environment. Called once, before `main`.
 pub fn activate() {
-    let Ok(executable) = real::link_target(c"/proc/self/exe") else { return };
-    if !matches!(classify::file_name(&executable), b"mariadbd" | b"mysqld") {
+    if !is_server() {
         return;
     }
     let lookup = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
-    if lookup(NODE_VARIABLE).is_none() {
+    let is_local = lookup(LOCAL_LOG_VARIABLE).is_some();
+    if lookup(NODE_VARIABLE).is_none() && !is_local {
         return;
     }
     std::panic::set_hook(Box::new(|info| {
         message::raw(&format!("internal error, the server is stopped: {info}"));
         real::abort();
     }));
-    match Config::from_variables(&lookup) {
-        Ok(config) => {
+    let result = if is_local {
+        local_log::activate(&lookup)
+    } else {
+        Config::from_variables(&lookup).map(|config| {
             let _ = RUNTIME.set(Runtime::new(config));
             ACTIVE.store(true, Ordering::Release);
-        }
-        Err(error) => {
-            message::raw(&error.to_string());
-            real::exit_now(1);
-        }
+        })
+    };
+    if let Err(error) = result {
+        message::raw(&error.to_string());
+        real::exit_now(1);
     }
+}
+
+/// This process runs a server program, be it started by the dynamic loader as its first argument.
+fn is_server() -> bool {
+    let is_server_name = |path: &[u8]| matches!(classify::file_name(path), b"mariadbd" | b"mysqld");
+    let Ok(executable) = real::link_target(c"/proc/self/exe") else { return false };
+    if is_server_name(&executable) {
+        return true;
+    }
+    // The loader takes itself and its options out of the arguments before the program or this library sees them.
+    classify::file_name(&executable).starts_with(b"ld-")
+        && std::env::args_os().next().is_some_and(|program| is_server_name(program.as_encoded_bytes()))
 }
 
 impl Runtime {

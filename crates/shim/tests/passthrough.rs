@@ -93,3 +93,26 @@ fn server_without_the_variables_is_an_ordinary_server() {
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("MariaDB"));
 }
+
+#[test]
+fn the_library_needs_nothing_but_the_c_library() {
+    // A server with libraries of its own has no others that this one could use.
+    let output = Command::new("ldd").arg(library()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("libc.so"), "{text}");
+    let others: Vec<_> = text
+        .lines()
+        .filter(|line| !["libc.so", "ld-linux", "linux-vdso"].iter().any(|known| line.contains(known)))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn a_local_log_without_a_data_directory_is_refused() {
+    for (value, named) in [("map-sync", "REDOUBT_DATADIR"), ("yes", "REDOUBT_LOCAL_LOG")] {
+        let output = server().arg("--version").env("REDOUBT_LOCAL_LOG", value).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(named) && text.contains("redoubt run"), "{text}");
+    }
+}

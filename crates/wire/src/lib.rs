@@ -9,12 +9,15 @@
 //! * **page**: a pool per server. One [`page`] request, one reply, in turn.
 //! * **control**: JSON requests and replies ([`control`]), plus raw data frames for file contents.
 //!
+//! [`local_log`] is no wire: the counters that a server without a storage node shows to the command.
+//!
 //! Every frame is [`frame`]: a kind, a length, a CRC-32C seeded with the frame's position, a payload.
 
 pub mod control;
 pub mod error;
 pub mod frame;
 pub mod hello;
+pub mod local_log;
 pub mod notice;
 pub mod page;
 mod reader;

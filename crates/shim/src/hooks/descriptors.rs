@@ -3,7 +3,7 @@
 use super::{checked, status};
 use crate::real::{self, Errno};
 use crate::runtime::{active, tracked};
-use crate::{files, io};
+use crate::{files, io, local_log};
 use libc::{c_int, c_uint, off64_t};
 
 /// # Safety
@@ -11,6 +11,7 @@ use libc::{c_int, c_uint, off64_t};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     let open = active().and_then(|runtime| Some((runtime, runtime.fds.remove(fd)?)));
+    local_log::closing(fd);
     // SAFETY: the caller's argument. The entry is gone already: the number may be used again at once.
     let result = unsafe { real::close(fd) };
     if let Some((runtime, open)) = open {
@@ -26,6 +27,7 @@ fn duplicated(from: c_int, to: c_int) {
     if let Some((runtime, open)) = tracked(from) {
         let _ = runtime.fds.insert(to, open);
     }
+    local_log::duplicated(from, to);
 }
 
 /// # Safety
@@ -47,6 +49,9 @@ fn replaced(from: c_int, to: c_int) {
         && let Some(open) = runtime.fds.remove(to)
     {
         files::closed(runtime, open);
+    }
+    if from != to {
+        local_log::closing(to);
     }
 }
 
@@ -76,6 +81,22 @@ pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     copy
 }
 
+/// A sync of a file that no storage node has.
+fn sync_locally(fd: c_int, local: impl FnOnce() -> c_int) -> c_int {
+    match local_log::tracked(fd) {
+        Some(open) => status(open.sync(|| checked(local()))),
+        None => local(),
+    }
+}
+
+/// A change of the length or the blocks of a file that no storage node has; -1 is failure.
+fn resize_locally(fd: c_int, local: impl FnOnce() -> c_int) -> c_int {
+    match local_log::tracked(fd) {
+        Some(open) => status(open.change_size(|| checked(local()))),
+        None => local(),
+    }
+}
+
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
@@ -83,7 +104,7 @@ pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     match tracked(fd) {
         Some((runtime, open)) => status(io::sync(runtime, &open)),
         // SAFETY: no pointers.
-        None => unsafe { real::fsync(fd) },
+        None => sync_locally(fd, || unsafe { real::fsync(fd) }),
     }
 }
 
@@ -94,7 +115,7 @@ pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     match tracked(fd) {
         Some((runtime, open)) => status(io::sync(runtime, &open)),
         // SAFETY: no pointers.
-        None => unsafe { real::fdatasync(fd) },
+        None => sync_locally(fd, || unsafe { real::fdatasync(fd) }),
     }
 }
 
@@ -105,7 +126,7 @@ pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off64_t, len: off64_
     match tracked(fd) {
         Some((runtime, open)) => status(io::sync(runtime, &open)),
         // SAFETY: no pointers.
-        None => unsafe { real::sync_file_range(fd, offset, len, flags) },
+        None => sync_locally(fd, || unsafe { real::sync_file_range(fd, offset, len, flags) }),
     }
 }
 
@@ -124,7 +145,7 @@ macro_rules! ftruncate_hooks {
                     status(unsigned(len).and_then(|len| io::set_len(runtime, &open, fd, len)))
                 }
                 // SAFETY: no pointers.
-                None => unsafe { real::ftruncate64(fd, len) },
+                None => resize_locally(fd, || unsafe { real::ftruncate64(fd, len) }),
             }
         }
     )*};
@@ -145,7 +166,7 @@ macro_rules! fallocate_hooks {
         pub unsafe extern "C" fn $name(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int {
             let Some((runtime, open)) = tracked(fd) else {
                 // SAFETY: no pointers.
-                return unsafe { real::fallocate64(fd, mode, offset, len) };
+                return resize_locally(fd, || unsafe { real::fallocate64(fd, mode, offset, len) });
             };
             status(end_of(offset, len).and_then(|end| {
                 io::allocate(runtime, &open, fd, mode, end, || {
@@ -169,7 +190,12 @@ macro_rules! posix_fallocate_hooks {
         pub unsafe extern "C" fn $name(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
             // SAFETY: no pointers.
             let local = || unsafe { real::posix_fallocate64(fd, offset, len) };
-            let Some((runtime, open)) = tracked(fd) else { return local() };
+            let Some((runtime, open)) = tracked(fd) else {
+                return match local_log::tracked(fd) {
+                    Some(open) => open.change_size(|| Ok(local())).unwrap_or_else(|errno| errno.0),
+                    None => local(),
+                };
+            };
             let result = end_of(offset, len).and_then(|end| {
                 io::allocate(runtime, &open, fd, 0, end, || match local() {
                     0 => Ok(()),

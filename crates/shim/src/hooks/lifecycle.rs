@@ -1,10 +1,10 @@
 //! Load, fork, exit.
 
-use crate::runtime;
+use crate::{local_log, runtime};
 
 extern "C" fn load() {
     runtime::activate();
-    if runtime::active().is_none() {
+    if runtime::active().is_none() && local_log::active().is_none() {
         return;
     }
     remove_from_preload();
@@ -31,6 +31,7 @@ fn remove_from_preload() {
 
 extern "C" fn in_child() {
     runtime::deactivate();
+    local_log::forked();
 }
 
 extern "C" fn unload() {

@@ -1,6 +1,7 @@
 //! mmap, munmap, msync.
 
 use super::status;
+use crate::local_log;
 use crate::mapping::{self, Mapping};
 use crate::message;
 use crate::real::{self, Errno};
@@ -53,6 +54,10 @@ unsafe fn map(
             return libc::MAP_FAILED;
         }
         _ => {}
+    }
+    if local_log::refuses_map(fd, protection, flags) {
+        Errno(libc::EOPNOTSUPP).set();
+        return libc::MAP_FAILED;
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::mmap64(address, len, protection, flags, fd, offset) };

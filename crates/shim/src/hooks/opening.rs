@@ -2,6 +2,7 @@
 
 use super::{bytes, descriptor};
 use crate::files::{self, Decision};
+use crate::local_log;
 use crate::real::{self, Errno};
 use crate::runtime;
 use libc::{c_char, c_int, mode_t};
@@ -20,13 +21,21 @@ unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -
         }
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe {
+    let fd = unsafe {
         if dir == libc::AT_FDCWD {
             real::open64(path, flags, mode)
         } else {
             real::openat64(dir, path, flags, mode)
         }
+    };
+    if fd >= 0
+        // SAFETY: the call succeeded, so the path is NUL-terminated.
+        && let Err(errno) = local_log::opened(fd, unsafe { bytes(path) }, flags)
+    {
+        let _ = real::close_file(fd);
+        return descriptor(Err(errno));
     }
+    fd
 }
 
 macro_rules! open_hooks {

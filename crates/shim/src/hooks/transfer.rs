@@ -2,11 +2,13 @@
 
 use super::length;
 use crate::io;
+use crate::local_log::{self, OpenRedo};
 use crate::message;
 use crate::real::{self, Errno};
 use crate::runtime::{Runtime, tracked};
 use crate::target::OpenFile;
 use libc::{c_int, c_uint, c_void, off64_t, size_t, ssize_t};
+use std::sync::Arc;
 
 fn position(offset: off64_t) -> Result<u64, Errno> {
     u64::try_from(offset).map_err(|_| Errno(libc::EINVAL))
@@ -30,11 +32,32 @@ unsafe fn read_tracked(
     length(at.map(position).transpose().and_then(|at| io::read(runtime, open, fd, buffer, at)))
 }
 
+/// What is written to by the library instead of the kernel.
+enum Followed {
+    Node(&'static Runtime, Arc<OpenFile>),
+    Redo(Arc<OpenRedo>),
+}
+
+fn followed(fd: c_int) -> Option<Followed> {
+    match tracked(fd) {
+        Some((runtime, open)) => Some(Followed::Node(runtime, open)),
+        None => local_log::tracked(fd).map(Followed::Redo),
+    }
+}
+
+impl Followed {
+    fn write(&self, fd: c_int, bytes: &[u8], at: Option<u64>) -> Result<usize, Errno> {
+        match self {
+            Self::Node(runtime, open) => io::write(runtime, open, fd, bytes, at),
+            Self::Redo(open) => open.write(fd, bytes, at),
+        }
+    }
+}
+
 /// # Safety
 /// `buffer` is valid for reading `len` bytes.
-unsafe fn write_tracked(
-    runtime: &Runtime,
-    open: &OpenFile,
+unsafe fn write_followed(
+    file: &Followed,
     fd: c_int,
     buffer: *const c_void,
     len: size_t,
@@ -49,7 +72,7 @@ unsafe fn write_tracked(
         // SAFETY: not null and valid for `len` bytes by the caller's contract.
         unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), len) }
     };
-    length(at.map(position).transpose().and_then(|at| io::write(runtime, open, fd, bytes, at)))
+    length(at.map(position).transpose().and_then(|at| file.write(fd, bytes, at)))
 }
 
 /// # Safety
@@ -87,9 +110,9 @@ pub unsafe extern "C" fn __read_chk(
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-    match tracked(fd) {
+    match followed(fd) {
         // SAFETY: the caller's buffer.
-        Some((runtime, open)) => unsafe { write_tracked(runtime, &open, fd, buffer, len, None) },
+        Some(file) => unsafe { write_followed(&file, fd, buffer, len, None) },
         // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::write(fd, buffer, len) },
     }
@@ -139,9 +162,9 @@ macro_rules! pwrite_hooks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: c_int, buffer: *const c_void, len: size_t, offset: off64_t) -> ssize_t {
-            match tracked(fd) {
+            match followed(fd) {
                 // SAFETY: the caller's buffer.
-                Some((runtime, open)) => unsafe { write_tracked(runtime, &open, fd, buffer, len, Some(offset)) },
+                Some(file) => unsafe { write_followed(&file, fd, buffer, len, Some(offset)) },
                 // SAFETY: the caller's arguments, unchanged.
                 None => unsafe { real::pwrite64(fd, buffer, len, offset) },
             }
@@ -195,13 +218,7 @@ unsafe fn read_parts(
 ///
 /// # Safety
 /// Each part is valid for reading.
-unsafe fn write_parts(
-    runtime: &Runtime,
-    open: &OpenFile,
-    fd: c_int,
-    list: &[libc::iovec],
-    offset: Option<off64_t>,
-) -> ssize_t {
+unsafe fn write_parts(file: &Followed, fd: c_int, list: &[libc::iovec], offset: Option<off64_t>) -> ssize_t {
     let mut all = Vec::new();
     for part in list.iter().filter(|part| part.iov_len > 0) {
         // SAFETY: the part is valid for reading by the caller's contract.
@@ -210,7 +227,7 @@ unsafe fn write_parts(
         });
     }
     // SAFETY: `all` is valid for its length.
-    unsafe { write_tracked(runtime, open, fd, all.as_ptr().cast(), all.len(), offset) }
+    unsafe { write_followed(file, fd, all.as_ptr().cast(), all.len(), offset) }
 }
 
 /// # Safety
@@ -233,11 +250,11 @@ pub unsafe extern "C" fn readv(fd: c_int, list: *const libc::iovec, count: c_int
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, list: *const libc::iovec, count: c_int) -> ssize_t {
-    match tracked(fd) {
+    match followed(fd) {
         // SAFETY: the caller's list.
-        Some((runtime, open)) => match unsafe { parts(list, count) } {
+        Some(file) => match unsafe { parts(list, count) } {
             // SAFETY: the caller's buffers.
-            Ok(list) => unsafe { write_parts(runtime, &open, fd, list, None) },
+            Ok(list) => unsafe { write_parts(&file, fd, list, None) },
             Err(errno) => length(Err(errno)),
         },
         // SAFETY: the caller's arguments, unchanged.
@@ -277,11 +294,11 @@ macro_rules! vector_hooks {
             count: c_int,
             offset: off64_t,
         ) -> ssize_t {
-            match tracked(fd) {
+            match followed(fd) {
                 // SAFETY: the caller's list.
-                Some((runtime, open)) => match unsafe { parts(list, count) } {
+                Some(file) => match unsafe { parts(list, count) } {
                     // SAFETY: the caller's buffers.
-                    Ok(list) => unsafe { write_parts(runtime, &open, fd, list, Some(offset)) },
+                    Ok(list) => unsafe { write_parts(&file, fd, list, Some(offset)) },
                     Err(errno) => length(Err(errno)),
                 },
                 // SAFETY: the caller's arguments, unchanged.
@@ -332,13 +349,13 @@ macro_rules! vector2_hooks {
             offset: off64_t,
             flags: c_int,
         ) -> ssize_t {
-            match tracked(fd) {
+            match followed(fd) {
                 // Flags such as RWF_DSYNC change what the call promises.
                 Some(_) if flags != 0 => length(refused("pwritev2 with flags")),
                 // SAFETY: the caller's list.
-                Some((runtime, open)) => match unsafe { parts(list, count) } {
+                Some(file) => match unsafe { parts(list, count) } {
                     // SAFETY: the caller's buffers.
-                    Ok(list) => unsafe { write_parts(runtime, &open, fd, list, optional(offset)) },
+                    Ok(list) => unsafe { write_parts(&file, fd, list, optional(offset)) },
                     Err(errno) => length(Err(errno)),
                 },
                 // SAFETY: the caller's arguments, unchanged.
@@ -352,7 +369,7 @@ vector2_hooks!(preadv2 pwritev2, preadv64v2 pwritev64v2);
 
 #[cold]
 fn refused(call: &str) -> Result<usize, Errno> {
-    message::error(&format!("{call} on a file of the data directory is not supported"));
+    message::error(&format!("{call} on a file that is followed is not supported"));
     Err(Errno(libc::EOPNOTSUPP))
 }
 
@@ -367,7 +384,7 @@ pub unsafe extern "C" fn copy_file_range(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if tracked(from).is_some() || tracked(to).is_some() {
+    if tracked(from).is_some() || followed(to).is_some() {
         return length(refused("copy_file_range"));
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -380,7 +397,7 @@ macro_rules! sendfile_hooks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t {
-            if tracked(from).is_some() || tracked(to).is_some() {
+            if tracked(from).is_some() || followed(to).is_some() {
                 return length(refused("sendfile"));
             }
             // SAFETY: the caller's arguments, unchanged.
