@@ -31,6 +31,23 @@ pub struct NodeAddress {
     pub node: String,
 }
 
+/// Address of a storage node for the commands that also work without one: clap counts a value from the environment
+/// as given, and an option of the other mode must be refused only if a person gave it.
+#[derive(Args, Clone)]
+pub struct OptionalNode {
+    /// Address of the storage node, HOST:PORT [env: REDOUBT_NODE] [default: 127.0.0.1:7070].
+    #[arg(long, value_name = "HOST:PORT")]
+    node: Option<String>,
+}
+
+impl OptionalNode {
+    /// The address.
+    pub fn address(&self) -> String {
+        let environment = || std::env::var("REDOUBT_NODE").ok().filter(|value| !value.is_empty());
+        self.node.clone().or_else(environment).unwrap_or_else(|| "127.0.0.1:7070".to_owned())
+    }
+}
+
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a storage node until SIGTERM or SIGINT.
@@ -43,13 +60,17 @@ pub enum Command {
         #[command(subcommand)]
         command: VolumeCommand,
     },
-    /// Start a server on a volume.
+    /// Start a server on a volume, or with its redo log in persistent memory.
     ///
     /// Takes the volume over (a server that had it stops with an error), fills the data directory with stubs and
     /// the volume's plain files, and replaces itself by the server command with the library preloaded. Signals
     /// and exit code are the server's own.
     ///
     /// The data directory is a cache: it may be empty, or one that `redoubt run` filled before for the same volume.
+    ///
+    /// With --local-log there is no volume and no storage node. The server's files stay where they are; the library
+    /// only makes the redo log durable by processor stores into its files, which must be on a file system mounted
+    /// with DAX on persistent memory. Without the library the server starts on the same files.
     Run(RunArguments),
     /// Show what a node and its volumes are doing.
     Status(StatusArguments),
@@ -78,6 +99,33 @@ pub struct NodeArguments {
     /// Journal that protects pages against torn writes (4MiB to 1GiB).
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_journal)]
     pub journal: u64,
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+/// Where and how a node keeps the logs.
+#[derive(Args)]
+#[command(next_help_heading = "Log device")]
+pub struct LogArguments {
+    /// Directory for the logs of volumes made from now on, for example on persistent memory or on a fast drive of
+    /// their own [default: with the volume].
+    #[arg(long, value_name = "DIR")]
+    pub log_path: Option<PathBuf>,
+    /// How logs are made durable: pmem (processor stores into a file mounted with DAX), block (direct I/O with
+    /// several durable writes in flight), file (fdatasync), or auto: the first of these that the place allows.
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "pmem", "block", "file"])]
+    pub log_device: String,
+    /// Write unit of the log: 64, 256 or 512 bytes on persistent memory, 512 to 4096 on a block device [default:
+    /// 64, and what the block device writes].
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=4096))]
+    pub log_write_unit: Option<u16>,
+    /// Durable writes that may be in flight on a block device.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub log_in_flight: u8,
+    /// Treat the place of the logs as persistent memory even if it is not. For tests on tmpfs only: a power cut
+    /// loses acknowledged commits.
+    #[arg(long)]
+    pub pretend_pmem: bool,
 }
 
 #[derive(Subcommand)]
@@ -159,17 +207,24 @@ pub struct ExportArguments {
 #[command(
     after_help = "Options set for the server: datadir, innodb_use_native_aio=0, innodb_log_file_mmap=0, \
                   innodb_log_write_ahead_size=4096, and innodb_doublewrite=0 unless it is given on this command \
-                  line (the node protects pages against torn writes)."
+                  line (the node protects pages against torn writes).
+With --local-log: datadir if it is given here, and for MySQL innodb_log_write_ahead_size=512 unless it is set."
 )]
 pub struct RunArguments {
     #[command(flatten)]
-    pub address: NodeAddress,
+    pub address: OptionalNode,
     /// The volume.
-    #[arg(long, value_name = "NAME")]
-    pub volume: String,
-    /// Local data directory; created if missing.
-    #[arg(long, value_name = "DIR")]
-    pub datadir: PathBuf,
+    #[arg(long, value_name = "NAME", required_unless_present = "local_log")]
+    pub volume: Option<String>,
+    /// Local data directory; created if missing. With --local-log the server's own: found out from its options.
+    #[arg(long, value_name = "DIR", required_unless_present = "local_log")]
+    pub datadir: Option<PathBuf>,
+    /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX).
+    #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
+    pub local_log: bool,
+    /// For tests: take files on tmpfs, which is ordinary memory, for persistent. A power cut loses commits.
+    #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
+    pub pretend_pmem: bool,
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,
@@ -182,7 +237,8 @@ pub struct RunArguments {
     /// The preloaded library [default: libredoubt.so beside this command or in ../lib/redoubt].
     #[arg(long, value_name = "FILE", env = "REDOUBT_LIBRARY")]
     pub library: Option<PathBuf>,
-    /// Server command with its options, after `--`: mariadbd, or mariadb-install-db for a new volume.
+    /// Server command with its options, after `--`: mariadbd, or mariadb-install-db for a new volume; with
+    /// --local-log mysqld or mariadbd, or any program that starts one.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -190,10 +246,16 @@ pub struct RunArguments {
 #[derive(Args)]
 pub struct StatusArguments {
     #[command(flatten)]
-    pub address: NodeAddress,
+    pub address: OptionalNode,
     /// Only this volume.
     #[arg(long, value_name = "NAME")]
     pub volume: Option<String>,
+    /// Show a server that was started with `redoubt run --local-log`.
+    #[arg(long, requires = "datadir", conflicts_with_all = ["node", "volume"])]
+    pub local_log: bool,
+    /// Its data directory.
+    #[arg(long, value_name = "DIR", requires = "local_log", conflicts_with_all = ["node", "volume"])]
+    pub datadir: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

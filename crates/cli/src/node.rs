@@ -1,8 +1,9 @@
 //! `redoubt node`.
 
-use crate::args::NodeArguments;
+use crate::args::{LogArguments, NodeArguments};
 use crate::error::{CliError, Result};
-use redoubt_node::{Node, NodeOptions};
+use redoubt_logdev::DeviceKind;
+use redoubt_node::{LogOptions, Node, NodeOptions};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,7 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 8);
     options.apply_interval = Duration::from_secs(arguments.apply_interval);
     options.journal_len_bytes = arguments.journal;
+    options.log = log_options(&arguments.log)?;
     if let Some(workers) = arguments.apply_workers {
         options.apply_workers = usize::from(workers);
     }
@@ -49,6 +51,32 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     }
     crate::show::make_directory(&arguments.data)?;
     Ok(options)
+}
+
+fn log_options(arguments: &LogArguments) -> Result<LogOptions> {
+    let device = match arguments.log_device.as_str() {
+        "pmem" => Some(DeviceKind::Pmem),
+        "block" => Some(DeviceKind::Block),
+        "file" => Some(DeviceKind::File),
+        _ => None,
+    };
+    if arguments.pretend_pmem && device.is_some_and(|kind| kind != DeviceKind::Pmem) {
+        return Err(CliError::Usage(format!(
+            "--pretend-pmem is for --log-device pmem or auto, not for {}",
+            arguments.log_device
+        )));
+    }
+    if let Some(place) = &arguments.log_path {
+        crate::show::make_directory(place)?;
+    }
+    Ok(LogOptions {
+        device,
+        place: arguments.log_path.clone(),
+        write_unit_bytes: arguments.log_write_unit.map(usize::from),
+        max_in_flight: usize::from(arguments.log_in_flight),
+        pretend_pmem: arguments.pretend_pmem,
+        ..LogOptions::default()
+    })
 }
 
 fn start_logging() {

@@ -11,7 +11,10 @@ use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
 /// # Errors
 /// What the node answers.
 pub fn run(arguments: &StatusArguments) -> Result<()> {
-    let mut node = fetch(&arguments.address.node)?;
+    if let Some(datadir) = arguments.datadir.as_deref().filter(|_| arguments.local_log) {
+        return crate::run::local_log::status::run(datadir, arguments.json);
+    }
+    let mut node = fetch(&arguments.address.address())?;
     if let Some(name) = &arguments.volume {
         node.volumes.retain(|volume| volume.name == *name);
         if node.volumes.is_empty() {
@@ -78,6 +81,15 @@ pub fn print_volume(volume: &VolumeStatus) {
         bytes(volume.ring_used_bytes),
         bytes(volume.ring_len_bytes)
     );
+    let log = &volume.log_device;
+    println!(
+        "  log device      {} in {} ({}; units of {} B, up to {} writes in flight)",
+        log.kind, log.directory, log.detail, log.write_unit_bytes, log.max_in_flight
+    );
+    println!("                  {:.3} bytes written per byte of the stream", log.written_per_appended_byte);
+    for warning in &log.warnings {
+        println!("                  warning: {warning}");
+    }
     println!(
         "  log index       {} pages, {} runs, {} tables",
         volume.index_pages, volume.index_runs, volume.index_tables

@@ -1,9 +1,12 @@
 //! `redoubt run`: attach the volume, prepare the data directory, become the server.
 //!
+//! With `--local-log` none of that: see [`local_log`].
+//!
 //! Order matters: everything that can be refused is refused before the volume is attached, because attaching ends
 //! the server that has it.
 
 mod datadir;
+pub mod local_log;
 mod server;
 
 use crate::args::RunArguments;
@@ -22,13 +25,20 @@ use std::process::Command;
 /// Anything that keeps the server from starting.
 pub fn run(arguments: &RunArguments) -> Result<()> {
     let library = find_library(arguments.library.as_deref())?;
-    crate::show::make_directory(&arguments.datadir)?;
-    let path =
-        arguments.datadir.canonicalize().map_err(|error| CliError::io("open", &arguments.datadir, error))?;
+    if arguments.local_log {
+        return local_log::run(arguments, &library);
+    }
+    // The command line requires both without --local-log.
+    let (Some(volume_name), Some(datadir)) = (&arguments.volume, &arguments.datadir) else {
+        return Err(CliError::Usage("--volume and --datadir are missing".to_owned()));
+    };
+    let node = arguments.address.address();
+    crate::show::make_directory(datadir)?;
+    let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
     let server = Server::examine(&arguments.command, &path)?;
-    let mut directory = DataDirectory::open(&path, &arguments.volume)?;
-    let mut client = Client::connect(&arguments.address.node)?;
-    let volume = crate::status::fetch_volume(&arguments.address.node, &arguments.volume)?;
+    let mut directory = DataDirectory::open(&path, volume_name)?;
+    let mut client = Client::connect(&node)?;
+    let volume = crate::status::fetch_volume(&node, volume_name)?;
     if volume.state == "unusable" {
         return Err(CliError::Usage(format!(
             "volume {} could not be opened: {}",
@@ -37,7 +47,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     }
     directory.check_volume(&volume.volume_id)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
-    let attachment = match client.call(&Request::Attach { volume: arguments.volume.clone(), who })? {
+    let attachment = match client.call(&Request::Attach { volume: volume_name.clone(), who })? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
     };
@@ -48,8 +58,9 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     command
         .args(server.arguments())
         .env("LD_PRELOAD", preload(&library))
-        .env("REDOUBT_NODE", &arguments.address.node)
-        .env("REDOUBT_VOLUME", &arguments.volume)
+        .env("REDOUBT_NODE", &node)
+        .env("REDOUBT_VOLUME", volume_name)
+        .env_remove(local_log::VARIABLE)
         .env("REDOUBT_GENERATION", attachment.generation.to_string())
         .env("REDOUBT_DATADIR", &path)
         .env("REDOUBT_SYSTEM_FILES", server.system_files_text())

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
+pub(super) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// Scripts that start the server themselves and hand the library on to it.
 const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mariadbd-safe", "mysqld_safe"];
 const ENCRYPTION_PLUGINS: [&str; 4] =
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-fn is_leading(argument: &str) -> bool {
+pub(super) fn is_leading(argument: &str) -> bool {
     ["--defaults-", "--no-defaults", "--print-defaults"].iter().any(|start| argument.starts_with(start))
 }
 
@@ -132,7 +132,7 @@ fn check_program(program: &Path) -> Result<()> {
     )))
 }
 
-fn find_program(name: &str) -> Result<PathBuf> {
+pub(super) fn find_program(name: &str) -> Result<PathBuf> {
     let direct = PathBuf::from(name);
     if name.contains('/') {
         return match direct.is_file() {
@@ -216,7 +216,7 @@ fn is_server_option(argument: &str) -> bool {
     !OF_SCRIPTS.iter().any(|start| argument.starts_with(start))
 }
 
-fn parse_settings(text: &str) -> HashMap<String, String> {
+pub(super) fn parse_settings(text: &str) -> HashMap<String, String> {
     let table = text.lines().skip_while(|line| !line.starts_with("-----")).skip(1);
     table
         .take_while(|line| !line.is_empty())

@@ -1,0 +1,46 @@
+//! `redoubt run --local-log`: a server without a storage node, its redo log in persistent memory.
+//!
+//! Nothing is prepared and nothing is changed: the log directory is found ([`command`]) and tried out
+//! ([`directory`]), then this process becomes the server with the library preloaded. Everything that would keep the
+//! library from mapping the redo files is refused here, where it can be said clearly; the library refuses it again.
+
+mod command;
+mod directory;
+pub mod status;
+
+use crate::args::RunArguments;
+use crate::error::{CliError, Result};
+use command::ServerCommand;
+use directory::Durability;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Switches the library on in this mode.
+pub const VARIABLE: &str = "REDOUBT_LOCAL_LOG";
+
+/// Starts the server; returns only on failure.
+///
+/// # Errors
+/// Anything that keeps the server from starting, above all a log directory that is not persistent memory.
+pub fn run(arguments: &RunArguments, library: &Path) -> Result<()> {
+    let server = ServerCommand::examine(&arguments.command, arguments.datadir.as_deref())?;
+    for path in server.log_directories() {
+        if directory::check(&path, arguments.pretend_pmem)? == Durability::Pretended {
+            eprintln!(
+                "redoubt: warning: --pretend-pmem: the redo log in {} is in ordinary memory; a power cut or a \
+                 restart of this machine loses commits, and the whole log",
+                path.display()
+            );
+        }
+    }
+    let mut command = Command::new(&server.program);
+    command
+        .args(&server.arguments)
+        .env("LD_PRELOAD", super::preload(library))
+        .env(VARIABLE, if arguments.pretend_pmem { "pretend" } else { "map-sync" })
+        .env("REDOUBT_DATADIR", &server.datadir)
+        .env_remove("REDOUBT_NODE");
+    let error = command.exec();
+    Err(CliError::io("start", &server.program, error))
+}
