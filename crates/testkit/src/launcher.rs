@@ -49,9 +49,24 @@ pub enum Launcher {
         /// Further options of `redoubt run`.
         options: Vec<String>,
     },
+    /// The same server with the library preloaded and no storage node: its redo log in (pretended) persistent memory.
+    LocalLog {
+        /// The `redoubt` command; `libredoubt.so` lies next to it.
+        redoubt_bin: PathBuf,
+        /// Further options of `redoubt run --local-log`.
+        options: Vec<String>,
+    },
 }
 
 impl Launcher {
+    /// A local log with the `redoubt` command that was built, on tmpfs.
+    ///
+    /// # Errors
+    /// [`Error::ProgramMissing`] when it was not.
+    pub fn pretended_local_log() -> Result<Self> {
+        Ok(Self::LocalLog { redoubt_bin: find_redoubt()?, options: vec!["--pretend-pmem".to_owned()] })
+    }
+
     /// True for [`Launcher::Redoubt`]: InnoDB files in the data directory are then only stubs.
     pub fn is_redoubt(&self) -> bool {
         matches!(self, Self::Redoubt { .. })
@@ -66,6 +81,12 @@ impl Launcher {
                 command.arg("run").arg("--node").arg(node_addr.to_string());
                 command.arg("--volume").arg(volume).arg("--datadir").arg(datadir);
                 command.arg(format!("--verify={verify}")).args(options).arg("--").arg(program);
+                command
+            }
+            Self::LocalLog { redoubt_bin, options } => {
+                let mut command = Command::new(redoubt_bin);
+                command.args(["run", "--local-log"]).args(options);
+                command.arg("--datadir").arg(datadir).arg("--").arg(program);
                 command
             }
         }

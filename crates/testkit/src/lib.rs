@@ -1,11 +1,13 @@
 //! Real servers in tests: the harness every end-to-end test of Redoubt stands on.
 //!
-//! Nothing here imitates the database. A [`server::Server`] is a stock `mariadbd` in a temporary
+//! Nothing here imitates the database. A [`server::Server`] is a stock `mariadbd` or `mysqld` in a temporary
 //! directory, started either directly or through `redoubt run` ([`launcher::Launcher`]), so each check can
 //! be run against the plain server first: a check that fails there is a fault of the check.
 //!
 //! * [`launcher`]: how a server program is started, the only place that knows.
+//! * [`product`]: the servers there are, MariaDB and MySQL, and in what they differ.
 //! * [`server`], [`node`], [`process`]: the life of the processes; each ends only children of its own.
+//! * [`workload`], [`tpcc`]: loads, and [`compare`], [`end_to_end`]: servers under them, in turns.
 //! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
@@ -21,6 +23,7 @@ pub mod battery;
 pub mod check;
 pub mod command;
 pub mod compare;
+pub mod end_to_end;
 pub mod error;
 pub mod features;
 pub mod launcher;
@@ -28,8 +31,10 @@ pub mod ledger;
 pub mod mount;
 pub mod node;
 pub mod process;
+pub mod product;
 pub mod script;
 pub mod server;
+pub mod tpcc;
 pub mod workload;
 
 pub use error::{Error, Result};

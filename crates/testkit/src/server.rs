@@ -1,4 +1,4 @@
-//! One MariaDB server in a temporary directory of its own.
+//! One MariaDB or MySQL server in a temporary directory of its own.
 //!
 //! Layout of the directory: `data/` the data directory, `tmp/` its temporary files, `s.sock` the socket,
 //! `error.log` the error log (appended over restarts), `install.log` of the bootstrap. The directory has a
@@ -15,13 +15,16 @@ use std::time::{Duration, Instant};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
 
-use crate::error::{Error, Result, find_program, tail};
+use crate::error::{Error, Result, tail};
 use crate::launcher::Launcher;
 use crate::process::{Process, poll_until, run_to_end};
+use crate::product::Product;
 
 /// What a server is started with. Sizes are small, so that a test touches the disk early.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
+    /// Which server.
+    pub product: Product,
     /// How the programs are started.
     pub launcher: Launcher,
     /// Page size in bytes, 4096 to 65536; fixed at installation.
@@ -42,6 +45,7 @@ impl ServerConfig {
     /// 16 KiB pages, 128 MiB pool, 96 MiB redo log, nothing special.
     pub fn new(launcher: Launcher) -> Self {
         Self {
+            product: Product::MariaDb,
             launcher,
             page_size_bytes: 16384,
             buffer_pool_mib: 128,
@@ -50,6 +54,12 @@ impl ServerConfig {
             server_args: Vec::new(),
             ready_timeout: Duration::from_secs(120),
         }
+    }
+
+    /// The same for another server.
+    pub fn product(mut self, product: Product) -> Self {
+        self.product = product;
+        self
     }
 
     /// Adds an argument for the bootstrap and every start.
@@ -67,7 +77,7 @@ impl ServerConfig {
     fn common_args(&self) -> Vec<String> {
         let mut args = vec![
             format!("--innodb-page-size={}", self.page_size_bytes),
-            format!("--innodb-log-file-size={}M", self.log_file_size_mib),
+            self.product.log_size(self.log_file_size_mib),
             format!("--innodb-buffer-pool-size={}M", self.buffer_pool_mib),
         ];
         args.extend(self.innodb_args.iter().cloned());
@@ -97,10 +107,18 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] when the directory cannot be made.
     pub fn new(config: ServerConfig) -> Result<Self> {
+        Self::new_below(config, &std::env::temp_dir())
+    }
+
+    /// [`Server::new`] with its temporary directory inside `parent`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the directory cannot be made.
+    pub fn new_below(config: ServerConfig, parent: &Path) -> Result<Self> {
         let temporary = tempfile::Builder::new()
             .prefix("rdt-")
-            .tempdir()
-            .map_err(Error::io("make a temporary directory"))?;
+            .tempdir_in(parent)
+            .map_err(Error::io_at("make a temporary directory in", parent))?;
         let mut server = Self::in_directory(config, temporary.path())?;
         server._temporary = Some(temporary);
         Ok(server)
@@ -159,25 +177,22 @@ impl Server {
         self.process.as_ref().map(Process::id)
     }
 
-    /// Bootstraps the data directory with `mariadb-install-db`, through the launcher.
+    /// Bootstraps the data directory, through the launcher.
     ///
     /// # Errors
     /// [`Error::Command`] with the output of the bootstrap.
     pub fn install_db(&mut self) -> Result<()> {
-        let program = find_program("mariadb-install-db")?;
+        let (program, arguments) = self.config.product.installer()?;
         let datadir = self.datadir();
         let mut command = self.config.launcher.command(&program, &datadir);
         command
-            .arg("--no-defaults")
+            .args(arguments)
             .arg(format!("--datadir={}", datadir.display()))
-            .arg("--auth-root-authentication-method=normal")
-            .arg("--skip-test-db")
-            .arg("--skip-name-resolve")
             .args(self.config.common_args())
             // A server that starts removes the temporary tables of any other that has the same directory for them.
             .env("TMPDIR", self.directory.join("tmp"))
             .stdin(Stdio::null());
-        let output = run_to_end("mariadb-install-db", &mut command)?;
+        let output = run_to_end("the installation of a server", &mut command)?;
         let log = self.directory.join("install.log");
         std::fs::write(&log, output).map_err(Error::io_at("write", &log))
     }
@@ -212,21 +227,23 @@ impl Server {
         let datadir = self.datadir();
         let log = self.open_log()?;
         let log_too = log.try_clone().map_err(Error::io("duplicate the error log"))?;
-        let mut command = self.config.launcher.command(&find_program("mariadbd")?, &datadir);
+        let mut command = self.config.launcher.command(&self.config.product.program()?, &datadir);
         command
+            .args(self.config.product.words())
             .arg("--no-defaults")
             .arg(format!("--datadir={}", datadir.display()))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--tmpdir={}", self.directory.join("tmp").display()))
             .arg(format!("--pid-file={}", self.directory.join("s.pid").display()))
-            .args(["--skip-networking", "--skip-name-resolve", "--loose-innodb-print-all-deadlocks=OFF"])
+            .args(self.config.product.start_options())
+            .arg("--loose-innodb-print-all-deadlocks=OFF")
             .args(self.config.common_args())
             .args(&self.config.server_args)
             .args(extra_args)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(log_too);
-        self.process = Some(Process::spawn("mariadbd", &mut command)?);
+        self.process = Some(Process::spawn(self.config.product.name(), &mut command)?);
         Ok(())
     }
 
@@ -238,13 +255,14 @@ impl Server {
         let socket = self.socket();
         let timeout = self.config.ready_timeout;
         let log = self.error_log_path();
+        let name = self.config.product.name();
         let Some(process) = self.process.as_mut() else {
             return Err(Error::State("the server was not started".into()));
         };
         let ready = poll_until("the server's readiness", timeout, || {
             if let Some(status) = process.try_wait()? {
                 return Err(Error::Exited {
-                    name: "mariadbd".into(),
+                    name: name.into(),
                     status: status.to_string(),
                     log_tail: tail(&log, 30),
                 });
@@ -312,7 +330,7 @@ impl Server {
             return Ok(());
         }
         Err(Error::Exited {
-            name: "mariadbd (shutdown)".into(),
+            name: format!("{} (shutdown)", self.config.product.name()),
             status: status.to_string(),
             log_tail: self.error_log_tail(30),
         })
