@@ -117,10 +117,10 @@ say "Fetching MySQL $MAJOR from $mirror (sid) into $DIR"
 say "  package lists"
 apt-get -c "$A/apt.conf" -qq update >"$A/update.log" 2>&1 ||
     unreachable "apt-get update failed: $(grep -E '^[EW]:' "$A/update.log" | head -n 3 | tr '\n' ' ')"
-found=$(apt-cache -c "$A/apt.conf" show mysql-server-core 2>/dev/null | sed -n 's/^Version: //p' | head -n 1)
+found=$(apt-cache -c "$A/apt.conf" show mysql-server-core 2>/dev/null | sed -n 's/^Version: //p' | head -n 1 || true)
 case "$found" in
 "$MAJOR".*) ;;
-"") unreachable "the mirror's package lists could not be read or have no mysql-server-core; see $A/update.log" ;;
+"") unreachable "the mirror's package lists could not be read: $(grep -E '^[EW]:' "$A/update.log" | head -n 1)" ;;
 *) unreachable "the mirror's unstable release has MySQL $found, not $MAJOR" ;;
 esac
 say "  packages of version $found and what they depend on"

@@ -99,6 +99,23 @@ setup_build() {
     cargo build --release --locked --workspace || setup_fail "the build failed"
 }
 
+# A stock MySQL for the tests, in target/mysql. Without one they are left out, and say why.
+setup_mysql() {
+    if [ -n "${REDOUBT_MYSQL:-}" ]; then return 0; fi
+    local status=0
+    mkdir -p target
+    scripts/fetch-mysql.sh target/mysql 2>target/fetch-mysql.log || status=$?
+    if [ "$status" -eq 0 ]; then
+        tail -n 1 target/fetch-mysql.log >&2
+        return 0
+    fi
+    REDOUBT_MYSQL_MISSING=$(sed -n 's/^error: //p' target/fetch-mysql.log | tail -n 1)
+    export REDOUBT_MYSQL_MISSING
+    # 3: it cannot be had here. Anything else is a fault.
+    [ "$status" -eq 3 ] || setup_fail "MySQL could not be fetched: $REDOUBT_MYSQL_MISSING (see target/fetch-mysql.log)"
+    setup_say "SKIP the tests with MySQL: $REDOUBT_MYSQL_MISSING"
+}
+
 setup_all() {
     setup_paths
     setup_packages

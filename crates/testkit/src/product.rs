@@ -52,7 +52,7 @@ impl Product {
             Err(error) => {
                 let reason = std::env::var(REASON_VARIABLE).unwrap_or_else(|_| error.to_string());
                 // Not by a macro: those are captured where a test passes, and a test left out must be seen.
-                let _ = writeln!(std::io::stderr(), "SKIP {test}: {reason}");
+                let _ = writeln!(std::io::stderr(), "\nSKIP {test}: {reason}");
                 None
             }
         }
