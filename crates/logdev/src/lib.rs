@@ -16,10 +16,11 @@
 //!   opened again. Nothing is retried in the hope that it works.
 //!
 //! All devices keep the stream in the same segment files, so a log that one device wrote can be opened by any
-//! other. They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`.
-//! [`storage`] is the seam to the file system, shared
-//! with the page store; `sim` is a simulated disk behind that seam, for tests. [`waiters`] is where threads wait
-//! for a position to become durable.
+//! other. They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`,
+//! [`BlockLogDevice`] around it with several durable writes under way, [`pmem::PmemLogDevice`] by processor stores
+//! into mapped segments. [`storage`] is the seam to the file system, shared with the page store; `sim` is a
+//! simulated disk behind that seam and `pmem::model` a model of persistent memory, for tests. [`waiters`] is where
+//! threads wait for a position to become durable.
 
 pub mod block;
 mod error;
