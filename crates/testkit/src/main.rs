@@ -1,6 +1,6 @@
 //! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
 //!
-//! Every sub-command prints one line of JSON on standard output. Exit status: 0 all is well, 1 a broken
+//! Every sub-command prints one line of JSON on standard output (`end-to-end`: one per cell). Exit status: 0 all is well, 1 a broken
 //! promise or a failure, 2 wrong arguments.
 
 use std::io::Read;
@@ -12,8 +12,9 @@ use clap::{Parser, Subcommand};
 use redoubt_testkit::error::{Error, Result};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::server::{connect, connect_within, status_number};
+use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
-use redoubt_testkit::{check, compare, process};
+use redoubt_testkit::{check, compare, end_to_end, process};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -106,6 +107,36 @@ enum Command {
         #[command(flatten)]
         options: compare::Options,
     },
+    /// Run whole servers with different logs under load, in turns: JSON lines, and a table on standard error
+    EndToEnd {
+        #[command(flatten)]
+        options: end_to_end::Options,
+    },
+    /// Create the tables of the TPC-C-like mix
+    TpccPrepare {
+        #[command(flatten)]
+        server: ServerArguments,
+        /// Warehouses
+        #[arg(long, default_value_t = 4)]
+        warehouses: u32,
+    },
+    /// Run the TPC-C-like mix, then check its consistency conditions
+    TpccRun {
+        #[command(flatten)]
+        server: ServerArguments,
+        /// Warehouses, as they were created
+        #[arg(long, default_value_t = 4)]
+        warehouses: u32,
+        /// Clients
+        #[arg(long, default_value_t = 8)]
+        clients: u32,
+        /// Run this long
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// Seed
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Print one field of the JSON on standard input
     Field {
         /// Names on the way to the field, joined by dots
@@ -197,6 +228,22 @@ fn run(command: Command) -> Result<Answer> {
             answer(&size.sysbench(server).run(load, until)?)
         }
         Command::Compare { options } => answer(&compare::run(&options)?),
+        Command::EndToEnd { options } => {
+            let cells = end_to_end::run(&options)?;
+            eprintln!("{}", end_to_end::table(&cells));
+            let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
+            Ok(Answer(lines?.join("\n"), true))
+        }
+        Command::TpccPrepare { server, warehouses } => {
+            let scale = Scale { warehouses, ..Scale::default() };
+            Tpcc { socket: &server.socket, scale, seed: 1 }.prepare()?;
+            answer(&json!({ "prepared": true }))
+        }
+        Command::TpccRun { server, warehouses, clients, seconds, seed } => {
+            let scale = Scale { warehouses, ..Scale::default() };
+            let tpcc = Tpcc { socket: &server.socket, scale, seed };
+            answer(&tpcc.run(clients, Duration::from_secs(seconds))?)
+        }
         Command::Field { path } => field(&path),
     }
 }
