@@ -8,6 +8,7 @@ SQL_SOCKET=/run/mariadbd.sock
 SERVER_LOG=/tmp/mariadbd.log
 SERVER_OPTIONS="--user=root --socket=$SQL_SOCKET --skip-networking --innodb-log-file-size=16M
 --innodb-buffer-pool-size=64M --innodb-flush-log-at-trx-commit=1 --pid-file=/run/mariadbd.pid"
+server_log_tail=""
 PAYLOAD="REPEAT(SHA1(CONCAT(client, '-', number)), 1 + number % 12)"
 
 # Fails at the first error, as a batch does.
@@ -24,7 +25,9 @@ start_server() {
     : >$SERVER_LOG
     "$@" >>$SERVER_LOG 2>&1 3>&- &
     server=$!
+    if [ -n "$server_log_tail" ]; then kill "$server_log_tail"; fi
     tail -n +1 -f $SERVER_LOG 3>&- &
+    server_log_tail=$!
     check server-start wait_until 120 server_answers
 }
 
