@@ -18,6 +18,7 @@ pub mod counters;
 pub mod error;
 pub mod index;
 pub mod log_buffer;
+pub mod log_device;
 pub mod mark;
 pub mod namespace;
 pub mod options;
@@ -27,5 +28,6 @@ pub mod server;
 pub mod volume;
 
 pub use error::{Kind, NodeError};
+pub use log_device::LogOptions;
 pub use options::NodeOptions;
 pub use server::Node;

@@ -1,5 +1,6 @@
 //! Settings of a node. Each says what it does, its default and its smallest value.
 
+use crate::log_device::LogOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ pub struct NodeOptions {
     pub apply_workers: usize,
     /// Length of a volume's page journal. Default 64 MiB.
     pub journal_len_bytes: u64,
-    /// Length of a segment of a volume's log. Default 64 MiB.
-    pub segment_len_bytes: u64,
+    /// Where and how the logs are written.
+    pub log: LogOptions,
 }
 
 impl NodeOptions {
@@ -36,7 +37,7 @@ impl NodeOptions {
             apply_interval: Duration::from_secs(5),
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
             journal_len_bytes: 64 << 20,
-            segment_len_bytes: 64 << 20,
+            log: LogOptions::default(),
         }
     }
 }

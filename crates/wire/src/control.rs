@@ -235,10 +235,32 @@ pub struct VolumeStatus {
     pub index_tables: u64,
     /// Files known.
     pub files: u64,
+    /// What keeps the log.
+    pub log_device: LogDeviceStatus,
     /// Everything counted by the node.
     pub counters: BTreeMap<String, u64>,
     /// Everything counted by the shim, as last reported.
     pub server_counters: BTreeMap<String, u64>,
+}
+
+/// The log device of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogDeviceStatus {
+    /// `file`, `block` or `pmem`.
+    pub kind: String,
+    /// How it writes, in a few words.
+    pub detail: String,
+    /// Where the log is.
+    pub directory: String,
+    /// Records start at multiples of this many bytes.
+    pub write_unit_bytes: u64,
+    /// Durable writes that can be under way at once.
+    pub max_in_flight: u64,
+    /// Bytes written, headers and padding included, for each byte of the stream.
+    pub written_per_appended_byte: f64,
+    /// What the operator should know, one sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// A JSON message as payload.

@@ -5,6 +5,7 @@
 use super::Node;
 use super::io::{FrameReader, FrameWriter};
 use crate::error::{Kind, NodeError};
+use crate::log_device::remove_volume_directory;
 use crate::volume::{Held, Import, Volume};
 use redoubt_redo::Lsn;
 use redoubt_wire::control::{
@@ -14,7 +15,6 @@ use redoubt_wire::control::{
 use redoubt_wire::page::FileId;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
 use std::net::TcpStream;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Longest volume name.
@@ -63,7 +63,7 @@ pub fn serve(node: &Arc<Node>, stream: &TcpStream) -> Result<(), NodeError> {
     let result = session.run();
     session.end_export();
     if let Some((import, _busy)) = session.import.take() {
-        let _ = std::fs::remove_dir_all(import.path());
+        let _ = remove_volume_directory(import.path());
     }
     result
 }
@@ -181,14 +181,15 @@ impl<'s> Session<'s> {
         let _busy = self.reserve(name)?;
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!(".new-{name}"));
-        remove_leftover(&building)?;
+        // What an earlier attempt left; the name is reserved, so nobody else uses it.
+        remove_volume_directory(&building)?;
         let target = self.node.volume_directory(name);
         Volume::create(&building)?;
         std::fs::rename(&building, &target).map_err(|error| NodeError::io("rename to", &target, error))?;
         crate::plain::sync_directory(&self.node.options.data_directory.join("volumes"))?;
         let volume = Volume::open(name, &target, &self.node.options).inspect_err(|_| {
             // Nothing is in it yet: the name stays free for another try.
-            let _ = std::fs::remove_dir_all(&target);
+            let _ = remove_volume_directory(&target);
         })?;
         self.node.volumes.lock().insert(name.to_owned(), volume);
         Ok(Reply::Done)
@@ -215,9 +216,9 @@ impl<'s> Session<'s> {
         }
         self.node.unusable.lock().remove(name);
         let target = self.node.volume_directory(&format!(".deleted-{name}"));
-        remove_leftover(&target)?;
+        remove_volume_directory(&target)?;
         std::fs::rename(&source, &target).map_err(|error| NodeError::io("rename", &source, error))?;
-        std::fs::remove_dir_all(&target).map_err(|error| NodeError::io("remove", &target, error))?;
+        remove_volume_directory(&target)?;
         Ok(Reply::Done)
     }
 
@@ -282,7 +283,8 @@ impl<'s> Session<'s> {
         let busy = self.reserve(name)?;
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!(".import-{name}"));
-        remove_leftover(&building)?;
+        // What an earlier attempt left; the name is reserved, so nobody else uses it.
+        remove_volume_directory(&building)?;
         let import = Import::begin(name, &building, &self.node.options, system_files)?;
         self.import = Some((import, busy));
         Ok(Reply::Done)
@@ -326,7 +328,7 @@ impl<'s> Session<'s> {
                 Ok(Reply::Done)
             }
             Err(error) => {
-                let _ = std::fs::remove_dir_all(building);
+                let _ = remove_volume_directory(&building);
                 Err(error)
             }
         }
@@ -335,16 +337,6 @@ impl<'s> Session<'s> {
 
 fn failed(error: &NodeError) -> Reply {
     Reply::Failed { retry: error.kind() == Kind::Retry, message: error.to_string() }
-}
-
-/// Removes what an earlier attempt left; the name is reserved, so nobody else uses it.
-fn remove_leftover(directory: &Path) -> Result<(), NodeError> {
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(NodeError::io("remove", directory, error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A path from the command; a bad one is the command's mistake and no reason to end the connection.

@@ -9,6 +9,7 @@ mod log;
 mod page;
 
 use crate::error::NodeError;
+use crate::log_device::remove_volume_directory;
 use crate::options::NodeOptions;
 use crate::volume::Volume;
 use parking_lot::Mutex;
@@ -92,8 +93,7 @@ impl Node {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with('.') {
                 // An import or a deletion that did not finish.
-                std::fs::remove_dir_all(entry.path())
-                    .map_err(|error| NodeError::io("remove", entry.path(), error))?;
+                remove_volume_directory(&entry.path())?;
                 continue;
             }
             match Volume::open(&name, &entry.path(), &self.options) {

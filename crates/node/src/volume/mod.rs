@@ -6,13 +6,14 @@
 //! |---|---|
 //! | `volume` | identity and generation ([`identity`]) |
 //! | `checkpoint` | how far it is applied, and the names as of that point ([`crate::checkpoint`]) |
-//! | `log/` | the log device: every logged frame since the oldest needed one |
+//! | `log/` | the log device: every logged frame since the oldest needed one ([`crate::log_device`]) |
 //! | `pages/` | the page store: one file per tablespace incarnation, plus the page journal |
 //! | `plain/` | contents of plain files |
 //! | `mismatch-*` | reports of the self-verification |
 //! | `stopped` | a mismatch stopped the volume; the node does not open it while this is there |
 //!
-//! Threads ([`threads`]): device writer (W -> D, for what connections do not write themselves), parser (W -> P), plain files (X), apply (P, D, X -> A), and one
+//! Threads ([`threads`]): device writer (for what connections do not write themselves) and one that awaits what is
+//! being written (W -> D), parser (W -> P), plain files (X), apply (P, D, X -> A), and one
 //! that builds long chains early. Connections call [`session`] (the stream) and [`reads`] (pages).
 //!
 //! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
@@ -29,6 +30,7 @@ mod session;
 mod threads;
 mod transfer;
 mod verify;
+mod written;
 
 pub use identity::Identity;
 pub use session::{Accepted, NoticeWriter, Received};
@@ -39,16 +41,17 @@ use crate::counters::Counters;
 use crate::error::NodeError;
 use crate::index::{LogIndex, PageKey, Table};
 use crate::log_buffer::LogBuffer;
+use crate::log_device;
 use crate::mark::{Mark, Point};
 use crate::namespace::{Namespace, ObjectEntry};
 use crate::options::NodeOptions;
 use crate::plain::PlainStore;
 use parking_lot::{Condvar, Mutex, RwLock};
-use redoubt_logdev::{FileLogDevice, SegmentOptions, LogDevice};
+use redoubt_logdev::LogDevice;
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageStore};
 use redoubt_redo::Lsn;
 use redoubt_wire::Seq;
-use redoubt_wire::control::VolumeStatus;
+use redoubt_wire::control::{LogDeviceStatus, VolumeStatus};
 use redoubt_wire::notice::Notice;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -56,6 +59,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use written::WrittenEnds;
 
 /// Whether a volume works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +84,10 @@ pub struct Volume {
     options: NodeOptions,
     identity: Mutex<Identity>,
     device: Box<dyn LogDevice>,
+    /// What the operator should know about it.
+    device_warnings: Vec<String>,
+    /// What a pipelined device is writing.
+    written_ends: WrittenEnds,
     store: Box<dyn PageStore>,
     plain: PlainStore,
     buffer: LogBuffer,
@@ -157,16 +165,16 @@ impl Volume {
         Self::check_not_stopped(directory)?;
         let identity = Identity::read(directory)?;
         let checkpoint = Checkpoint::read(directory)?;
-        for sub in ["log", "pages"] {
-            let path = directory.join(sub);
-            std::fs::create_dir_all(&path).map_err(|error| NodeError::io("create", path, error))?;
+        let log = log_device::open(directory, &identity.volume_id, &options.log)?;
+        let info = log.device.info();
+        tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
+        for warning in &log.warnings {
+            tracing::warn!(volume = name, warning, "log device");
         }
-        let device = FileLogDevice::open(
-            &directory.join("log"),
-            SegmentOptions { segment_len_bytes: options.segment_len_bytes, ..SegmentOptions::default() },
-        )?;
+        let pages = directory.join("pages");
+        std::fs::create_dir_all(&pages).map_err(|error| NodeError::io("create", &pages, error))?;
         let store = FilePageStore::open(
-            &directory.join("pages"),
+            &pages,
             FilePageStoreOptions {
                 journal_len_bytes: options.journal_len_bytes,
                 ..FilePageStoreOptions::default()
@@ -179,7 +187,9 @@ impl Volume {
             directory: directory.to_owned(),
             options: options.clone(),
             identity: Mutex::new(identity),
-            device: Box::new(device),
+            device: log.device,
+            device_warnings: log.warnings,
+            written_ends: WrittenEnds::default(),
             store: Box::new(store),
             plain,
             buffer: LogBuffer::new(options.ring_len_bytes, start),
@@ -269,6 +279,7 @@ impl Volume {
 
     fn close(&self) {
         self.buffer.close();
+        self.written_ends.close();
         self.plain.close();
         for mark in [&self.durable, &self.parsed, &self.applied] {
             mark.close();
@@ -340,11 +351,13 @@ impl Volume {
         let names = self.names.read();
         let mut counters = self.counters.snapshot();
         let (device, store) = (self.device.stats(), self.store.stats());
+        let info = self.device.info();
         let (full_waits, full_wait_time) = self.buffer.full_waits();
         counters.extend(
             [
                 ("log_device_appended_bytes", device.bytes_appended),
                 ("log_device_written_bytes", device.bytes_written),
+                ("log_device_writes", device.syncs),
                 ("page_home_written_bytes", store.bytes_written_home),
                 ("page_journal_written_bytes", store.bytes_written_journal),
                 ("ring_full_waits", full_waits),
@@ -371,9 +384,24 @@ impl Volume {
             index_runs,
             index_tables,
             files: names.files().count() as u64,
+            log_device: LogDeviceStatus {
+                kind: info.kind.name().to_owned(),
+                detail: info.detail,
+                directory: self.log_directory().display().to_string(),
+                write_unit_bytes: info.write_unit_bytes as u64,
+                max_in_flight: info.max_in_flight as u64,
+                written_per_appended_byte: device.bytes_written as f64 / device.bytes_appended.max(1) as f64,
+                warnings: self.device_warnings.clone(),
+            },
             counters,
             server_counters: session::name_counters(&self.server_counters.lock()),
         }
+    }
+
+    /// Where the log is.
+    fn log_directory(&self) -> PathBuf {
+        let log = self.directory.join("log");
+        std::fs::read_link(&log).unwrap_or(log)
     }
 
     fn next_connection(&self) -> u64 {

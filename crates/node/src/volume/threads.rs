@@ -27,8 +27,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 impl Volume {
     pub(super) fn start_threads(volume: &Arc<Self>) -> Result<(), NodeError> {
         type Loop = fn(&Volume) -> Result<(), NodeError>;
-        let loops: [(&str, Loop); 5] = [
+        let loops: [(&str, Loop); 6] = [
             ("device", Self::run_device),
+            ("durable", Self::run_durable),
             ("parser", Self::run_parser),
             ("plain", Self::run_plain),
             ("apply", Self::run_apply),
@@ -116,17 +117,37 @@ impl Volume {
             for chunk in &chunks {
                 batch.extend_from_slice(&chunk.wire);
             }
-            self.with_retry(|| Ok(self.device.append(batch)?))?;
-            let durable = self.device.sync()?;
-            if durable != end.seq {
-                let reason = format!("log device is at {durable}, the stream at {}", end.seq);
+            let appended = self.with_retry(|| Ok(self.device.append(batch)?))?;
+            if appended != end.seq {
+                let reason = format!("log device is at {appended}, the stream at {}", end.seq);
                 return Err(NodeError::Damaged { path: self.directory.join("log"), reason });
             }
-            add(&self.counters.log_syncs, 1);
-            self.durable.advance(end);
-            self.notify(&Notice::Durable(end.seq));
-            self.buffer.set_durable(end.seq);
+            if self.device.is_pipelined() && self.device.durable_end() < end.seq {
+                self.written_ends.push(end);
+            } else {
+                self.device.wait_durable(end.seq)?;
+                self.became_durable(end);
+            }
         }
+    }
+
+    /// Awaits what a pipelined device is writing.
+    fn run_durable(&self) -> Result<(), NodeError> {
+        while let Some(first) = self.written_ends.first() {
+            let durable = self.device.wait_durable(first.seq)?;
+            if let Some(end) = self.written_ends.take_durable(durable) {
+                self.became_durable(end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything before `end` is durable: moves D and tells the server.
+    fn became_durable(&self, end: Point) {
+        add(&self.counters.log_syncs, 1);
+        self.durable.advance(end);
+        self.notify(&Notice::Durable(end.seq));
+        self.buffer.set_durable(end.seq);
     }
 
     /// W -> P.

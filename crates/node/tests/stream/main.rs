@@ -7,6 +7,7 @@ mod disk_full;
 #[path = "../../../redo/tests/support/encoder.rs"]
 mod encoder;
 mod hostile;
+mod log_place;
 mod protocol;
 mod replay;
 mod running;

@@ -1,0 +1,80 @@
+//! Ends of what a pipelined log device is writing: between the thread that hands frames to the device and the one
+//! that waits for them to become durable.
+//!
+//! Invariant: ends come in the order of positions and leave in it. The lock is a leaf.
+
+use crate::mark::Point;
+use parking_lot::{Condvar, Mutex};
+use redoubt_wire::Seq;
+use std::collections::VecDeque;
+
+#[derive(Default)]
+struct State {
+    ends: VecDeque<Point>,
+    closed: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct WrittenEnds {
+    state: Mutex<State>,
+    added: Condvar,
+}
+
+impl WrittenEnds {
+    /// Something up to `end` is being written.
+    pub fn push(&self, end: Point) {
+        self.state.lock().ends.push_back(end);
+        self.added.notify_one();
+    }
+
+    /// Waits for something that is being written and returns the first end. `None`: closed.
+    pub fn first(&self) -> Option<Point> {
+        let mut state = self.state.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(end) = state.ends.front() {
+                return Some(*end);
+            }
+            self.added.wait(&mut state);
+        }
+    }
+
+    /// Takes out the ends that are durable and returns the last of them.
+    pub fn take_durable(&self, durable: Seq) -> Option<Point> {
+        let mut state = self.state.lock();
+        let mut last = None;
+        while let Some(end) = state.ends.front().copied().filter(|end| end.seq <= durable) {
+            state.ends.pop_front();
+            last = Some(end);
+        }
+        last
+    }
+
+    /// Ends all waits.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.added.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redoubt_redo::Lsn;
+
+    #[test]
+    fn ends_leave_in_order_and_only_when_durable() {
+        let ends = WrittenEnds::default();
+        let point = |seq: u64| Point { seq: Seq(seq), lsn: Lsn(seq * 2) };
+        [10, 20, 30].map(|seq| ends.push(point(seq)));
+        assert_eq!(ends.first(), Some(point(10)));
+        assert_eq!(ends.take_durable(Seq(9)), None);
+        assert_eq!(ends.take_durable(Seq(29)), Some(point(20)));
+        assert_eq!(ends.first(), Some(point(30)));
+        ends.close();
+        assert_eq!(ends.first(), None);
+    }
+}
