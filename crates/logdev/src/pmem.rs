@@ -9,8 +9,8 @@
 //! * [`memory`] has the one copy routine that decides which bytes go by which kind of store and which lines are
 //!   flushed. It is generic over the few primitive steps, so that it runs on `model`, the store-order
 //!   simulator, just as it runs on real memory.
-//! * [`stores`] has those steps for the processor, chosen at run time.
-//! * [`poison`] turns a SIGBUS in a mapping into an error.
+//! * `stores` has those steps for the processor, chosen at run time.
+//! * `poison` turns a SIGBUS in a mapping into an error.
 //! * [`PmemLogDevice`] is the log device made of these, [`numa`] what it knows about the machine.
 //!
 //! Invariants:

@@ -1,6 +1,6 @@
 //! Tests on real files: `/dev/shm`, which is tmpfs, and the temporary directory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Barrier;
 
 use super::*;
 use crate::pmem::PmemError;
@@ -16,6 +16,15 @@ fn options(write_unit_bytes: usize) -> PmemLogOptions {
         write_unit_bytes,
         pretend: true,
         pin_writers: true,
+    }
+}
+
+/// Cuts every segment under its mapping.
+fn cut_segments(dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("log-") {
+            File::options().write(true).open(entry.path()).unwrap().set_len(0).unwrap();
+        }
     }
 }
 
@@ -164,28 +173,29 @@ fn segments_are_used_again_while_others_append() {
 
 #[test]
 fn a_lost_page_stops_the_device_and_not_the_process() {
+    const THREADS: usize = 4;
     let dir = memory_dir();
-    let log = PmemLogDevice::open(dir.path(), options(64)).unwrap();
-    let has_failed = AtomicBool::new(false);
-    log.append(&[1; 100]).unwrap();
+    let mut options = options(64);
+    options.segments.segment_len_bytes = 1 << 20;
+    let log = PmemLogDevice::open(dir.path(), options).unwrap();
+    let step = Barrier::new(THREADS + 1);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..THREADS {
             scope.spawn(|| {
-                let error = (0..1_000_000).find_map(|_| log.append(&[2; 300]).err()).unwrap();
+                for _ in 0..100 {
+                    log.append(&[2; 300]).unwrap();
+                }
+                step.wait();
+                step.wait();
+                // The next store to the segment is a real SIGBUS.
+                let error = log.append(&[2; 300]).unwrap_err();
                 assert!(matches!(error, LogDeviceError::Poisoned { .. }), "{error}");
                 assert!(error.to_string().contains("persistent memory failed"), "{error}");
-                has_failed.store(true, Ordering::Relaxed);
             });
         }
-        // Cuts every segment under its mapping: the next store there is a real SIGBUS.
-        while !has_failed.load(Ordering::Relaxed) {
-            for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
-                if entry.file_name().to_string_lossy().starts_with("log-") {
-                    File::options().write(true).open(entry.path()).unwrap().set_len(0).unwrap();
-                }
-            }
-            std::thread::yield_now();
-        }
+        step.wait();
+        cut_segments(dir.path());
+        step.wait();
     });
     for error in [
         log.append(&[3]).unwrap_err(),
@@ -197,5 +207,40 @@ fn a_lost_page_stops_the_device_and_not_the_process() {
     ] {
         assert!(matches!(error, LogDeviceError::Poisoned { .. }), "{error}");
         assert_eq!(error.kind(), ErrorKind::Fatal);
+    }
+}
+
+/// On a real DAX mount: the guest with an emulated NVDIMM, or a machine that has persistent memory.
+#[test]
+#[ignore = "needs a directory on a DAX mount, named by REDOUBT_DAX_DIR"]
+fn on_a_dax_mount_nothing_is_pretended() {
+    let parent =
+        std::env::var_os("REDOUBT_DAX_DIR").expect("REDOUBT_DAX_DIR names a directory on a DAX mount");
+    for unit in WRITE_UNITS {
+        let dir = tempfile::tempdir_in(&parent).unwrap();
+        let options = PmemLogOptions { pretend: false, ..options(unit) };
+        let log = PmemLogDevice::open(dir.path(), options.clone()).unwrap();
+        assert_eq!(log.persistence(), Persistence::MapSync);
+        println!("{:?}", log.info());
+        std::thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                let log = &log;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        log.append(&[thread; 333]).unwrap();
+                    }
+                });
+            }
+        });
+        let bytes = read_all(&log);
+        assert_eq!(bytes.len(), 4 * 200 * 333);
+        assert!(bytes.chunks(333).all(|record| record.iter().all(|&byte| byte == record[0])));
+        drop(log);
+        let log = PmemLogDevice::open(dir.path(), options).unwrap();
+        assert!(read_all(&log) == bytes);
+        // The same signal that a failed module raises.
+        cut_segments(dir.path());
+        let error = log.append(&[1; 50]).unwrap_err();
+        assert!(matches!(error, LogDeviceError::Poisoned { .. }), "{error}");
     }
 }
