@@ -238,6 +238,7 @@ fn on_a_dax_mount_nothing_is_pretended() {
         drop(log);
         let log = PmemLogDevice::open(dir.path(), options).unwrap();
         assert!(read_all(&log) == bytes);
+        log.append(&[1; 50]).unwrap();
         // The same signal that a failed module raises.
         cut_segments(dir.path());
         let error = log.append(&[1; 50]).unwrap_err();
