@@ -70,12 +70,9 @@ impl Slot {
             };
             // A duration too long for the kernel is as good as none.
             let left = left.and_then(|left| left.try_into().ok());
-            match futex::wait(&self.state, futex::Flags::PRIVATE, ASLEEP, left.as_ref()) {
-                Ok(()) => {
-                    return Self::signalled(self.state.load(Ordering::Acquire)).unwrap_or(Sleep::Stray);
-                }
-                // Signalled before the kernel looked, a handled signal, the deadline: look again.
-                Err(_) => {}
+            // An error is a signal that came before the kernel looked, a handled signal, or the deadline: look again.
+            if futex::wait(&self.state, futex::Flags::PRIVATE, ASLEEP, left.as_ref()).is_ok() {
+                return Self::signalled(self.state.load(Ordering::Acquire)).unwrap_or(Sleep::Stray);
             }
         }
     }

@@ -8,6 +8,7 @@
 mod slot {
     pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
     pub use loom::sync::{Arc, Mutex, MutexGuard};
+    use std::sync::PoisonError;
     use std::time::Instant;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,18 +36,18 @@ mod slot {
         }
 
         pub fn sleep(&self, deadline: Option<Instant>) -> Sleep {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             loop {
                 match *state {
                     Some(signal) => return Sleep::Signalled(signal),
                     None if deadline.is_some() => return Sleep::TimedOut,
-                    None => state = self.wake.wait(state).unwrap(),
+                    None => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
                 }
             }
         }
 
         pub fn signal(&self, signal: Signal) {
-            let before = self.state.lock().unwrap().replace(signal);
+            let before = self.state.lock().unwrap_or_else(PoisonError::into_inner).replace(signal);
             assert_eq!(before, None, "a slot is signalled once");
             self.wake.notify_one();
         }
