@@ -7,12 +7,16 @@
 //! * Records are written in the order of their places, under `writer`.
 //! * Every write is padded with zeros to the end of its page-cache page, so that appending to a reused file
 //!   does not read the old page first. It never reaches past the end of the segment.
+//! * At most two threads are about a sync: one that does it, and one that does the next. Everyone else sleeps in a
+//!   slot of [`crate::waiters`] until its records are durable. Whoever finds the next one taken is covered by it:
+//!   the next one looks for the end only after it has given that place back.
 //!
 //! Lock order: `sync_lock`, `writer`, then those of the segments. No lock but `sync_lock` is held during an
 //! `fdatasync` of records, so appends go on during a sync.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -20,6 +24,7 @@ use crate::error::LogDeviceError;
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::segments::{Media, Part, Segment, SegmentLog, SegmentOptions, add, open_dir};
 use crate::storage::{StorageDir, StorageFile};
+use crate::waiters::{CommitWaiters, WaitEnd};
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, Seq};
 
 const PAGE_LEN: usize = 4096;
@@ -30,6 +35,10 @@ const COPY_LIMIT: usize = 1 << 20;
 pub struct FileLogDevice {
     log: SegmentLog<Plain>,
     sync_lock: Mutex<()>,
+    /// Somebody does the next sync and has not looked for its end yet.
+    is_next_taken: AtomicBool,
+    /// Those whom the next sync covers.
+    waiters: CommitWaiters,
     writer: Mutex<Writer>,
 }
 
@@ -68,9 +77,12 @@ impl FileLogDevice {
     /// # Errors
     /// As [`FileLogDevice::open`].
     pub fn open_on(dir: Arc<dyn StorageDir>, options: SegmentOptions) -> Result<Self, LogDeviceError> {
+        let log = SegmentLog::open(dir, options, RECORD_ALIGN, Plain)?;
         Ok(Self {
-            log: SegmentLog::open(dir, options, RECORD_ALIGN, Plain)?,
+            waiters: CommitWaiters::new(log.durable_seq()),
+            log,
             sync_lock: Mutex::new(()),
+            is_next_taken: AtomicBool::new(false),
             writer: Mutex::new(Writer { dirty: Vec::new(), buffer: Vec::new() }),
         })
     }
@@ -82,6 +94,54 @@ impl FileLogDevice {
     /// [`LogDeviceError::NoSpace`] or an I/O failure. Neither poisons the device, since no record is touched.
     pub fn prepare_spare_segments(&self) -> Result<usize, LogDeviceError> {
         self.log.prepare_spare_segments()
+    }
+
+    /// Returns when everything before `wanted` is durable, after one sync, or none, of this thread. Something is
+    /// written up to `wanted`.
+    fn sync_to(&self, wanted: u64) -> Result<Seq, LogDeviceError> {
+        self.log.poison.check()?;
+        let durable = self.waiters.durable();
+        if durable >= wanted {
+            return Ok(Seq(durable));
+        }
+        if self.is_next_taken.swap(true, Ordering::AcqRel) {
+            if self.waiters.wait(wanted, None) == WaitEnd::Reached {
+                return Ok(Seq(self.waiters.durable()));
+            }
+            // Closed by a sync that failed.
+            self.log.poison.check()?;
+        }
+        let synced = {
+            let _one_at_a_time = self.sync_lock.lock();
+            // Given back before the end is looked for: who finds it taken has appended before that.
+            self.is_next_taken.swap(false, Ordering::AcqRel);
+            self.sync_all()
+        };
+        match &synced {
+            Ok(seq) => self.waiters.advance(seq.0),
+            Err(_) => self.waiters.close(),
+        }
+        synced
+    }
+
+    /// One sync of all that is written, under `sync_lock`.
+    fn sync_all(&self) -> Result<Seq, LogDeviceError> {
+        // The sync that we waited for may have failed, or may have covered everything.
+        self.log.poison.check()?;
+        let (end_seq, dirty) = {
+            let mut writer = self.writer.lock();
+            (self.log.end_seq(), std::mem::take(&mut writer.dirty))
+        };
+        for segment in dirty {
+            add(&self.log.counters().syncs, 1);
+            segment
+                .file
+                .sync_data()
+                .map_err(LogDeviceError::io("sync", &segment.name))
+                .map_err(|error| self.log.poison.set(error))?;
+        }
+        self.log.set_durable(end_seq);
+        Ok(Seq(end_seq))
     }
 
     fn write_part(&self, writer: &mut Writer, part: &Part<()>, payload: &[u8]) -> Result<(), LogDeviceError> {
@@ -132,32 +192,15 @@ impl LogDevice for FileLogDevice {
     }
 
     fn sync(&self) -> Result<Seq, LogDeviceError> {
-        self.log.poison.check()?;
         let wanted = {
             let _all_written = self.writer.lock();
             self.log.end_seq()
         };
-        let _one_at_a_time = self.sync_lock.lock();
-        // The sync that we waited for may have failed, or may have covered us.
-        self.log.poison.check()?;
-        let durable = self.log.durable_seq();
-        if durable >= wanted {
-            return Ok(Seq(durable));
-        }
-        let (end_seq, dirty) = {
-            let mut writer = self.writer.lock();
-            (self.log.end_seq(), std::mem::take(&mut writer.dirty))
-        };
-        for segment in dirty {
-            add(&self.log.counters().syncs, 1);
-            segment
-                .file
-                .sync_data()
-                .map_err(LogDeviceError::io("sync", &segment.name))
-                .map_err(|error| self.log.poison.set(error))?;
-        }
-        self.log.set_durable(end_seq);
-        Ok(Seq(end_seq))
+        self.sync_to(wanted)
+    }
+
+    fn wait_durable(&self, seq: Seq) -> Result<Seq, LogDeviceError> {
+        self.sync_to(seq.0.min(self.log.end_seq()))
     }
 
     fn durable_end(&self) -> Seq {

@@ -252,3 +252,33 @@ fn a_sync_that_failed_is_not_believed_after_a_restart() {
     }
     assert!(lost > 0);
 }
+
+/// With many threads in and around a sync that fails, each gets an error and none is left asleep.
+#[test]
+fn a_failed_sync_lets_all_waiting_threads_go() {
+    for seed in 0..30 {
+        let disk = SimDisk::new(seed);
+        // All fits into one segment: every sync is one of records.
+        let options = SegmentOptions { segment_len_bytes: 1 << 20, spare_segments: 0, ..options() };
+        let log = FileLogDevice::open_on(Arc::new(disk.clone()), options).unwrap();
+        let error = io::ErrorKind::InvalidData;
+        disk.inject(Fault { kind: OpKind::Sync, name: String::new(), skip: seed, error });
+        let commit = || log.append(&[5; 300]).and_then(|end| Ok((end, log.wait_durable(end)?)));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        match commit() {
+                            Ok((end, durable)) => assert!(durable >= end),
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::Fatal, "{error}");
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert!(matches!(log.sync(), Err(LogDeviceError::Poisoned { .. })), "seed {seed}");
+    }
+}
