@@ -199,19 +199,43 @@ fn the_log_is_found_wherever_the_options_say() {
     server.shutdown().unwrap();
 }
 
-#[test]
-fn a_log_that_fails_under_the_server_ends_it() {
-    let mut server = server(config(Product::MariaDb));
+/// Cuts the redo files under a running server: the mapped pages are gone, as those of a failed memory module are.
+fn fail_under_the_server(product: Product, directory: &str) {
+    let mut server = server(config(product));
     let file = server.directory().join("ledger");
     let run = Run::start(&server.socket(), &file, Options::default()).unwrap();
     run.wait_for_more(100, PATIENCE).unwrap();
-    // The mapped pages are gone, as those of a failed memory module are.
-    let log: PathBuf = server.datadir().join("ib_logfile0");
-    std::fs::File::options().write(true).open(&log).unwrap().set_len(4096).unwrap();
+    for path in redo_files(&server.datadir().join(directory)) {
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    }
     assert!(!server.wait_exit(Duration::from_secs(60)).unwrap(), "the server ended as if all was well");
     drop(run);
     let text = server.error_log_tail(400);
     assert_eq!(text.matches("[redoubt] redo file").count(), 1, "{text}");
     assert!(text.contains("persistent memory failed"), "{text}");
     assert_eq!(counter(&status(&server.datadir()), "failures"), 1);
+}
+
+/// The redo files that are in use.
+fn redo_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = entries
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name == "ib_logfile0" || name.starts_with("#ib_redo") && !name.ends_with("_tmp")
+        })
+        .collect();
+    assert!(!files.is_empty());
+    files
+}
+
+#[test]
+fn mariadb_ends_when_its_log_fails() {
+    fail_under_the_server(Product::MariaDb, ".");
+}
+
+#[test]
+fn mysql_ends_when_its_log_fails() {
+    let Some(mysql) = Product::mysql_or_skip("mysql_ends_when_its_log_fails") else { return };
+    fail_under_the_server(mysql, "#innodb_redo");
 }

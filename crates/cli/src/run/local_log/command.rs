@@ -136,7 +136,8 @@ impl ServerCommand {
 
 fn is_server_name(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
-    SERVER_NAMES.contains(&name) && (word.contains('/') || find_program(word).is_ok())
+    // A data directory may be called like a server.
+    SERVER_NAMES.contains(&name) && find_program(word).is_ok()
 }
 
 fn is_supported(version: &str) -> bool {
