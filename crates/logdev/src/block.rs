@@ -5,10 +5,10 @@
 //! those of `segments`.
 //!
 //! When a write starts (group commit that adapts to the load):
-//! * While nothing is under way, with the append that asks for it.
-//! * While something is under way and a slot is free, as soon as the padding to the write unit is a small part of
-//!   the group ([`BlockLogOptions::max_padding_percent`]). So a single small record does not take a unit of its own
-//!   while others are about to come.
+//! * While few writes are under way ([`BlockLogOptions::eager_in_flight`]), at once.
+//! * While more are under way and a slot is free, as soon as header and padding are a small part of the group
+//!   ([`BlockLogOptions::max_padding_percent`]): with that many clients more bytes are about to come, and a small
+//!   record need not take a unit of its own.
 //! * Otherwise with the completion of a write. A group that is full waits for a free slot.
 //!
 //! There is no thread: [`LogDevice::append`] hands the write to the kernel, and whoever waits for the bytes awaits
@@ -64,8 +64,9 @@ pub struct BlockLogOptions {
     pub max_in_flight: usize,
     /// Length of the largest group in bytes, 4096 to 16 MiB. A longer record is a group of its own.
     pub group_len_bytes: usize,
-    /// While a write is under way, a group starts only if header and padding are at most this share of its
-    /// payload. 100 or more: start whenever a slot is free.
+    /// While fewer writes than this are under way, a group starts at once. At least 1.
+    pub eager_in_flight: usize,
+    /// While more are under way, a group starts only if header and padding are at most this share of its payload.
     pub max_padding_percent: usize,
 }
 
@@ -76,6 +77,7 @@ impl Default for BlockLogOptions {
             write_unit_bytes: 512,
             max_in_flight: 4,
             group_len_bytes: 256 << 10,
+            eager_in_flight: 3,
             max_padding_percent: 4,
         }
     }
@@ -190,7 +192,8 @@ impl BlockLogDevice {
             return false;
         }
         let on_disk = pipeline.group_len_on_disk();
-        pipeline.is_idle() || (on_disk - len) * 100 <= len * self.options.max_padding_percent
+        pipeline.under_way() < self.options.eager_in_flight.max(1)
+            || (on_disk - len) * 100 <= len * self.options.max_padding_percent
     }
 
     /// Turns the group into writes.
@@ -243,14 +246,18 @@ impl BlockLogDevice {
             .map_err(|error| self.fail(error))?;
         let mut woken = Vec::new();
         let mut pipeline = self.lock()?;
-        if let Some(durable) = pipeline.set_done(id, buffer) {
+        let durable = pipeline.set_done(id, buffer);
+        if let Some(durable) = durable {
             self.log.set_durable(durable);
+        }
+        let goes_on = self.log.durable_seq() < seq;
+        let is_left = self.is_due(&pipeline) && (goes_on || !pipeline.offer_group(&mut woken));
+        let closed = if is_left { self.close_group(&mut pipeline) } else { Ok(()) };
+        let starts = pipeline.take_startable();
+        if let Some(durable) = durable {
             pipeline.take_reached(durable, &mut woken);
         }
-        let closed = if self.is_due(&pipeline) { self.close_group(&mut pipeline) } else { Ok(()) };
-        let starts = pipeline.take_startable();
         drop(pipeline);
-        let goes_on = self.log.durable_seq() < seq;
         let started =
             closed.map_err(|error| self.fail(error)).and_then(|()| self.start_writes(starts, goes_on));
         woken.iter().for_each(|follower| follower.wake());

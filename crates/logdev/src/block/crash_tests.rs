@@ -162,7 +162,7 @@ fn no_power_cut_loses_durable_bytes_or_brings_back_others() {
     let variants = [
         options(),
         BlockLogOptions { max_in_flight: 1, ..options() },
-        BlockLogOptions { max_in_flight: 8, max_padding_percent: 1000, ..options() },
+        BlockLogOptions { max_in_flight: 8, eager_in_flight: 8, ..options() },
         BlockLogOptions { write_unit_bytes: 4096, group_len_bytes: 16384, ..options() },
     ];
     let mut cuts = 0;
@@ -184,7 +184,7 @@ fn no_power_cut_loses_durable_bytes_or_brings_back_others() {
 #[test]
 fn the_durable_end_waits_for_the_first_write() {
     let disk = SimDisk::new(5);
-    let options = BlockLogOptions { max_padding_percent: 1000, ..options() };
+    let options = BlockLogOptions { eager_in_flight: 8, ..options() };
     let log = open_with(&disk, options).unwrap();
     let ends = [1_u8, 2, 3].map(|n| log.append(&[n; 1000]).unwrap());
     let await_number = |number| {
@@ -251,7 +251,7 @@ fn after_a_failed_write_every_call_fails() {
     ] {
         for seed in 0..30 {
             let disk = SimDisk::new(seed);
-            let options = BlockLogOptions { max_padding_percent: 1000, ..options() };
+            let options = BlockLogOptions { eager_in_flight: 8, ..options() };
             let log = open_with(&disk, options.clone()).unwrap();
             log.append(&[1; 700]).unwrap();
             log.sync().unwrap();

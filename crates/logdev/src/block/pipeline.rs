@@ -6,7 +6,9 @@
 //!
 //! A write that is started has to be awaited by some thread. The threads that want its bytes do that themselves:
 //! one awaits the write, the others sleep as followers until their position is durable. Whenever a write is left
-//! to nobody, it is offered to one sleeping follower that wants bytes of it or of a later one.
+//! to nobody, it is offered to one sleeping follower that wants bytes of it or of a later one. So is a group that
+//! is due, rather than being started by a thread that does not await it: the kernel completes a request in the
+//! thread that submitted it, and if that sleeps elsewhere or is busy, who awaits the write is woken late.
 //!
 //! Invariants:
 //! * `writes` are adjacent and in order, and the group starts where the last ends.
@@ -95,6 +97,8 @@ pub(super) struct Pipeline {
     unit: usize,
     group: AlignedBuffer,
     group_start: u64,
+    /// A follower was woken to start the group.
+    is_group_offered: bool,
     /// Capacity of a usual buffer.
     group_len_bytes: usize,
     writes: VecDeque<Write>,
@@ -112,6 +116,7 @@ impl Pipeline {
             unit,
             group: empty_group(AlignedBuffer::with_capacity(group_len_bytes)),
             group_start: end_seq,
+            is_group_offered: false,
             group_len_bytes,
             writes: VecDeque::with_capacity(slots + 2),
             next_id: 0,
@@ -132,9 +137,9 @@ impl Pipeline {
         self.group_start + self.group_len() as u64
     }
 
-    /// True if nothing is with the disk or on its way there.
-    pub fn is_idle(&self) -> bool {
-        self.writes.is_empty()
+    /// How many writes are with the disk or on their way there, or wait for one before them.
+    pub fn under_way(&self) -> usize {
+        self.writes.len()
     }
 
     pub fn has_free_slot(&self) -> bool {
@@ -166,6 +171,7 @@ impl Pipeline {
 
     /// Turns the group into writes at `parts`, which were reserved for exactly it.
     pub fn close_group(&mut self, parts: Vec<Part<Arc<dyn DurableFile>>>) {
+        self.is_group_offered = false;
         let end_seq = self.end_seq();
         let group_start = std::mem::replace(&mut self.group_start, end_seq);
         let next = self.new_buffer(0);
@@ -315,6 +321,18 @@ impl Pipeline {
             write.phase = Phase::Started { is_offered: true };
             woken.push(follower);
         }
+    }
+
+    /// Offers the group to a follower that wants it, to be woken. False: nobody does.
+    pub fn offer_group(&mut self, woken: &mut Vec<Arc<Follower>>) -> bool {
+        if self.is_group_offered {
+            return true;
+        }
+        let wants = self.followers.range((self.group_start + 1, 0)..).next().map(|(&key, _)| key);
+        let Some(follower) = wants.and_then(|key| self.followers.remove(&key)) else { return false };
+        self.is_group_offered = true;
+        woken.push(follower);
+        true
     }
 
     /// Takes out all followers, to be woken.

@@ -148,9 +148,9 @@ fn what_the_caller_does_wrong_changes_nothing() {
 /// must hold all of them, in the order of positions, those of each thread in its order.
 #[test]
 fn threads_that_append_and_wait_all_find_their_records_again() {
-    for (in_flight, percent) in [(1, 100), (2, 4), (4, 4), (8, 100)] {
+    for (max_in_flight, eager_in_flight) in [(1, 1), (2, 1), (4, 2), (8, 8)] {
         let dir = tempfile::tempdir().unwrap();
-        let options = BlockLogOptions { max_in_flight: in_flight, max_padding_percent: percent, ..options() };
+        let options = BlockLogOptions { max_in_flight, eager_in_flight, ..options() };
         let log = BlockLogDevice::open(dir.path(), options.clone()).unwrap();
         let appended = Mutex::new(Vec::new());
         let reopened_at = AtomicU64::new(0);
