@@ -89,6 +89,16 @@ check_map_sync() {
     check map-sync-refused /redoubt/redoubt-device-test map-sync --expect refused /disk
 }
 
+# The command must fail, and because of MAP_SYNC.
+refuses() {
+    if "$@" >/tmp/refused 2>&1 3>&-; then
+        cat /tmp/refused
+        return 1
+    fi
+    cat /tmp/refused
+    grep -q MAP_SYNC /tmp/refused
+}
+
 # A process maps the file named so with MAP_SYNC: the kernel marks such a mapping with the flag "sf".
 maps_with_sync() {
     awk -v name="$2" '

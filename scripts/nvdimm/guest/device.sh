@@ -1,7 +1,7 @@
 # Scenario: the log devices by themselves: persistent memory on the DAX mount, the other ones on the ordinary disk.
 # Sourced.
 
-DEVICES="pmem:/dax/device file:/disk/device-file"
+DEVICES="pmem:/dax/device block:/disk/device-block file:/disk/device-file"
 
 # for_each_device COMMAND...: with the device's name and directory as last arguments.
 for_each_device() {
@@ -37,6 +37,8 @@ append_more() { /redoubt/redoubt-device-test append --device "$1" --bytes 200000
 verify_to_console() { /redoubt/redoubt-device-test verify --device "$1" "$2"; }
 
 load() {
+    mkdir -p /disk/refused
+    check pmem-refused refuses /redoubt/redoubt-device-test append --device pmem --bytes 1 /disk/refused
     for_each_device append
     check device-map-sync wait_until 30 device_maps_with_sync
     wait

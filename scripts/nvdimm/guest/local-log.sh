@@ -21,6 +21,9 @@ status_says_map_sync() {
 }
 
 load() {
+    mkdir -p /disk/refused
+    check local-log-refused refuses /redoubt/redoubt run --local-log --datadir /disk/refused -- \
+        mariadbd --no-defaults $SERVER_OPTIONS
     cp -R /seed/datadir $datadir
     sync
     start_with_local_log

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redoubt_logdev::pmem::{PmemLogDevice, PmemLogOptions};
-use redoubt_logdev::{FileLogDevice, LogDevice, LogDeviceError, SegmentOptions, Seq};
+use redoubt_logdev::{
+    BlockLogDevice, BlockLogOptions, FileLogDevice, LogDevice, LogDeviceError, SegmentOptions, Seq,
+};
 
 use super::Device;
 use super::cell::{CELL_LEN_BYTES, Cell, Follower};
@@ -65,6 +67,10 @@ impl LogDeviceTest {
             Device::Pmem => {
                 let options = PmemLogOptions { segments: options, ..PmemLogOptions::default() };
                 PmemLogDevice::open(dir, options).map(|device| Box::new(device) as _)
+            }
+            Device::Block => {
+                let options = BlockLogOptions { segments: options, ..BlockLogOptions::default() };
+                BlockLogDevice::open(dir, options).map(|device| Box::new(device) as _)
             }
             Device::File => FileLogDevice::open(dir, options).map(|device| Box::new(device) as _),
         };

@@ -56,6 +56,8 @@ enum Command {
 enum Device {
     /// Persistent memory; fails where the kernel grants no MAP_SYNC
     Pmem,
+    /// Direct I/O with several durable writes in flight
+    Block,
     /// Plain files and fdatasync
     File,
 }
