@@ -2,7 +2,8 @@
 //!
 //! The redo files stay where they are and in the server's own format, so the server starts on them without this
 //! library as well. Only calls on redo files are looked at ([`is_redo_file`], opened for writing); everything
-//! else passes straight through, native asynchronous I/O included.
+//! else passes straight through, native asynchronous I/O included. (What a server would write to a redo file through
+//! io_uring could not be seen; no supported server does.)
 //!
 //! * A write inside a file becomes stores into a mapping and a fence, in the caller's thread: it is durable when
 //!   the call returns ([`redo_file`]).

@@ -6,6 +6,7 @@
 use crate::error::{CliError, Result};
 use redoubt_logdev::pmem::{Mapping, PmemError};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -45,8 +46,14 @@ pub fn check(directory: &Path, pretend: bool) -> Result<Durability> {
             file_system.name
         )));
     }
-    let trial = trial_file(existing)?;
-    try_file(&trial, TRIAL_LEN_BYTES, directory, pretend, &file_system)?;
+    match trial_file(existing) {
+        Ok(trial) => try_file(&trial, TRIAL_LEN_BYTES, directory, pretend, &file_system)?,
+        // No file system with DAX is without files without a name.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            return Err(refusal("it is no such file system", directory, pretend, &file_system));
+        }
+        Err(error) => return Err(CliError::io("make a file in", existing, error.into())),
+    }
     if existing == directory {
         for path in redo_files(directory)? {
             let file = File::options()
@@ -68,26 +75,29 @@ fn try_file(file: &File, len_bytes: u64, path: &Path, pretend: bool, on: &FileSy
     let PmemError::NotPersistent { source } = error else {
         return Err(CliError::Usage(format!("{}: {error}", path.display())));
     };
+    Err(refusal(&format!("MAP_SYNC: {source}"), path, pretend, on))
+}
+
+fn refusal(why: &str, path: &Path, pretend: bool, on: &FileSystem) -> CliError {
     let pretended = if pretend {
         " (--pretend-pmem is for tests on tmpfs: it would promise here what a disk cannot keep)"
     } else {
         ""
     };
-    Err(CliError::Usage(format!(
-        "the redo log at {} is on {}, which gives no durable stores (MAP_SYNC: {source}){pretended}. Mount a file \
+    CliError::Usage(format!(
+        "the redo log at {} is on {}, which gives no durable stores ({why}){pretended}. Mount a file \
          system with DAX on persistent memory (mount -o dax=always /dev/pmem0 DIR) and put the log there \
          (--innodb-log-group-home-dir=DIR), or start the server without --local-log",
         path.display(),
         on.name
-    )))
+    ))
 }
 
 /// A file in the directory without a name: nothing is left whatever happens.
-fn trial_file(directory: &Path) -> Result<File> {
-    let failed = |error: rustix::io::Errno| CliError::io("make a file in", directory, error.into());
+fn trial_file(directory: &Path) -> std::result::Result<File, Errno> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-    rustix::fs::ftruncate(&fd, TRIAL_LEN_BYTES).map_err(failed)?;
+    let fd = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::ftruncate(&fd, TRIAL_LEN_BYTES)?;
     Ok(File::from(fd))
 }
 
