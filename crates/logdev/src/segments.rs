@@ -53,7 +53,9 @@ const MAX_SEGMENT_LEN: u64 = 1 << 30;
 pub struct SegmentOptions {
     /// Length of each new segment file: a multiple of 4096, from 8 KiB to 1 GiB.
     pub segment_len_bytes: u64,
-    /// Unused segments to keep ready. A discarded segment beyond that is removed.
+    /// Unused segments to have ready at least. Up to twice as many discarded ones are kept: a spare is made when
+    /// one is taken and too few are left, and if the discarded one that comes back then went away, the log would
+    /// be written twice for ever.
     pub spare_segments: usize,
     /// Prepare spares in a thread of its own. Otherwise they are made when needed, in
     /// [`LogDevice::append`](crate::LogDevice::append), or by `prepare_spare_segments`.
@@ -67,6 +69,11 @@ impl Default for SegmentOptions {
 }
 
 impl SegmentOptions {
+    /// Unused segments to keep at most.
+    fn kept_spares(&self) -> usize {
+        2 * self.spare_segments
+    }
+
     fn check(&self) -> Result<(), LogDeviceError> {
         let len = self.segment_len_bytes;
         if !(MIN_SEGMENT_LEN..=MAX_SEGMENT_LEN).contains(&len) || !len.is_multiple_of(SEGMENT_ALIGN) {
@@ -510,7 +517,7 @@ impl<M: Media> Shared<M> {
         let new_name = {
             let mut spares = self.spares.lock();
             let is_wanted =
-                spares.count() < self.options.spare_segments && len_bytes == self.options.segment_len_bytes;
+                spares.count() < self.options.kept_spares() && len_bytes == self.options.segment_len_bytes;
             is_wanted.then(|| spares.next_name())
         };
         match &new_name {

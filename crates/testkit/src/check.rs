@@ -232,7 +232,7 @@ fn check_tables(conn: &mut Conn, tables: &[Table]) -> Result<usize> {
 ///
 /// A check beside purge reports delete-marked index records of a transaction that purge takes in several batches
 /// (`innodb_purge_batch_size` undo pages each): the server takes the whole of it for purged after the first one.
-/// The stock server on a local disk does the same, every time when the batches are small. So a table with nothing but
+/// The stock server on a local disk does the same, nearly every time when the batches are small. So a table with nothing but
 /// such warnings is checked once more after purge.
 fn check_table(conn: &mut Conn, table: &Table) -> Result<Option<Vec<Vec<String>>>> {
     let statement = format!("CHECK TABLE {} EXTENDED", table.quoted());

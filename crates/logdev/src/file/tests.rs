@@ -55,6 +55,23 @@ fn discarded_segments_are_used_again() {
 }
 
 #[test]
+fn a_log_that_is_discarded_late_is_not_made_anew_all_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SegmentOptions { prepare_in_background: false, ..options() };
+    let log = FileLogDevice::open(dir.path(), options).unwrap();
+    for _ in 0..100 {
+        let before = log.end();
+        log.append(&[1; 12_000]).unwrap();
+        // As the thread of its own does: at once, long before anything is given up.
+        log.prepare_spare_segments().unwrap();
+        log.sync().unwrap();
+        log.discard_before(before).unwrap();
+    }
+    let stats = log.stats();
+    assert!(stats.segments_created <= 8, "{stats:?}");
+}
+
+#[test]
 fn what_the_caller_does_wrong_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let log = FileLogDevice::open(dir.path(), options()).unwrap();

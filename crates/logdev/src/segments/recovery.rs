@@ -135,7 +135,7 @@ fn open_spares(
     for (_, name) in names {
         let file = dir.open(&name).map_err(LogDeviceError::io("open", &name))?;
         let len_bytes = file.len_bytes().map_err(LogDeviceError::io("get the length of", &name))?;
-        if len_bytes == options.segment_len_bytes && ready.len() < options.spare_segments {
+        if len_bytes == options.segment_len_bytes && ready.len() < options.kept_spares() {
             ready.push(Spare { file, name, len_bytes, is_recycled: true });
         } else {
             dir.remove(&name).map_err(LogDeviceError::io("remove", &name))?;
