@@ -3,8 +3,11 @@
 # Rounds of the crash tests in `make soak`, and seconds per target in `make fuzz`.
 SOAK_ROUNDS ?= 50
 FUZZ_SECONDS ?= 60
+# Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
+BENCH_SECONDS ?= 4
+BENCH_DIR ?= /tmp
 
-.PHONY: demo test lint bench compare soak fuzz nvdimm
+.PHONY: demo test lint bench microbench compare soak fuzz nvdimm
 
 demo:
 	./demo
@@ -16,8 +19,23 @@ lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
+# Ratios of one run, about a quarter of an hour: waiters, log devices, whole servers. BENCH_SECONDS is per run of a
+# server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines to target/bench/. See docs/benchmarks.md.
 bench:
-	cargo bench --workspace --benches
+	cargo build --release --workspace
+	mkdir -p target/bench $(BENCH_DIR)
+	cargo bench -q -p redoubt-logdev --bench waiters -- --dir $(BENCH_DIR) > target/bench/waiters.json
+	cargo bench -q -p redoubt-logdev --bench devices -- --dir $(BENCH_DIR) > target/bench/devices.json
+	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit end-to-end node --seconds $(BENCH_SECONDS) \
+	  > target/bench/node.json
+	scripts/fetch-mysql.sh
+	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit end-to-end local-log --seconds $(BENCH_SECONDS) \
+	  > target/bench/local-log.json
+
+# The small benches of single functions.
+microbench:
+	cargo bench -p redoubt-redo -p redoubt-page -p redoubt-wire -p redoubt-node -p redoubt-pagestore --benches
+	cargo bench -p redoubt-logdev --bench append --bench pmem
 
 # Throughput with and without Redoubt, in turns, on this machine.
 compare:

@@ -37,6 +37,16 @@ pub enum Part {
     LocalLog,
 }
 
+impl Part {
+    /// Name of the first comparison.
+    fn group(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::LocalLog => "defaults",
+        }
+    }
+}
+
 /// What to run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -102,23 +112,33 @@ struct Figures {
 /// # Errors
 /// Whatever keeps a server or a load from running, and a broken consistency condition.
 pub fn run(options: &Options) -> Result<Vec<Cell>> {
-    let mut cells = Vec::new();
-    let groups = match options.part {
-        Part::Node => vec![""],
-        Part::LocalLog => vec!["defaults", "no binary log"],
+    let mut candidates = match options.part {
+        Part::Node => candidate::on_nodes(options)?,
+        Part::LocalLog => candidate::local(options)?,
     };
-    for group in groups {
-        let candidates = match options.part {
-            Part::Node => candidate::on_nodes(options)?,
-            Part::LocalLog => candidate::local(options, group == "defaults")?,
-        };
-        for candidate in &candidates {
-            prepare(candidate, options)?;
+    for candidate in &candidates {
+        prepare(candidate, options)?;
+    }
+    let mut cells = compare_all(&candidates, options.part.group(), options)?;
+    if options.part == Part::LocalLog {
+        for candidate in &mut candidates {
+            candidate.restart_without_binary_log()?;
         }
-        for load in Load::ALL {
-            for clients in &options.clients {
-                cells.extend(compare(&candidates, load, *clients, group, options)?);
-            }
+        cells.extend(compare_all(&candidates, "no binary log", options)?);
+    }
+    Ok(cells)
+}
+
+/// All loads with all numbers of clients.
+fn compare_all(candidates: &[Candidate], group: &str, options: &Options) -> Result<Vec<Cell>> {
+    for candidate in candidates {
+        // Not counted: caches fill, and what loading or starting has left dirty is written.
+        tpcc(candidate, options).run(4, Duration::from_secs(options.seconds.min(2)))?;
+    }
+    let mut cells = Vec::new();
+    for load in Load::ALL {
+        for clients in &options.clients {
+            cells.extend(compare(candidates, load, *clients, group, options)?);
         }
     }
     Ok(cells)

@@ -22,7 +22,7 @@ pub(super) struct Candidate {
     pub(super) name: &'static str,
     pub(super) version: String,
     pub(super) socket: PathBuf,
-    _server: Server,
+    server: Server,
     node: Option<Node>,
     _memory: Option<tempfile::TempDir>,
 }
@@ -97,7 +97,7 @@ pub(super) fn on_nodes(options: &Options) -> Result<Vec<Candidate>> {
 }
 
 /// MySQL servers with their default sizes, their redo log in different places.
-pub(super) fn local(options: &Options, with_binary_log: bool) -> Result<Vec<Candidate>> {
+pub(super) fn local(options: &Options) -> Result<Vec<Candidate>> {
     let start = |name| {
         let launcher = if name == "local-log" { Launcher::pretended_local_log()? } else { Launcher::Stock };
         let mut config = ServerConfig::new(launcher).product(Product::find_mysql()?);
@@ -107,9 +107,6 @@ pub(super) fn local(options: &Options, with_binary_log: bool) -> Result<Vec<Cand
         let memory = if name == "disk" { None } else { Some(memory_directory(options)?) };
         if let Some(memory) = &memory {
             config = config.innodb_arg(format!("--innodb-log-group-home-dir={}", memory.path().display()));
-        }
-        if !with_binary_log {
-            config = config.server_arg("--disable-log-bin");
         }
         Candidate::new(name, Server::create(config)?, None, memory)
     };
@@ -125,7 +122,14 @@ impl Candidate {
     ) -> Result<Self> {
         let version = server.query("SELECT VERSION()")?.concat().concat();
         let socket = server.socket();
-        Ok(Self { name, version, socket, _server: server, node, _memory: memory })
+        Ok(Self { name, version, socket, server, node, _memory: memory })
+    }
+
+    /// Restarts a local server without its binary log.
+    pub(super) fn restart_without_binary_log(&mut self) -> Result<()> {
+        self.server.shutdown()?;
+        self.server.config_mut().server_args.push("--disable-log-bin".to_owned());
+        self.server.start()
     }
 
     /// What the log has done up to now. Background work of the server is in it.

@@ -32,7 +32,7 @@ pub struct Round {
 /// One candidate under one load with some clients.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
-    /// What is compared: `node` or the kind of local server.
+    /// What is compared: `node`, or how the local server is set up.
     pub group: String,
     /// Version of the server.
     pub server: String,
@@ -73,7 +73,7 @@ impl Cell {
             _ => "DRAM (tmpfs), an upper bound",
         };
         Self {
-            group: if group.is_empty() { "node".to_owned() } else { group.to_owned() },
+            group: group.to_owned(),
             server: candidate.version.clone(),
             log: candidate.name,
             label,
