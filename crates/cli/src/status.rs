@@ -86,7 +86,12 @@ pub fn print_volume(volume: &VolumeStatus) {
         "  log device      {} in {} ({}; units of {} B, up to {} writes in flight)",
         log.kind, log.directory, log.detail, log.write_unit_bytes, log.max_in_flight
     );
-    println!("                  {:.3} bytes written per byte of the stream", log.written_per_appended_byte);
+    if log.written_per_appended_byte > 0.0 {
+        println!(
+            "                  {:.3} bytes written per byte of the stream",
+            log.written_per_appended_byte
+        );
+    }
     for warning in &log.warnings {
         println!("                  warning: {warning}");
     }
