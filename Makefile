@@ -45,7 +45,7 @@ compare:
 # Heavier runs of tests that always run: the environment says how many rounds.
 soak:
 	cargo build --release --workspace
-	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash -- --nocapture
+	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash --test local_log -- --nocapture
 	$(MAKE) fuzz
 
 # Needs cargo-fuzz and a nightly toolchain: cargo install cargo-fuzz; rustup toolchain install nightly
