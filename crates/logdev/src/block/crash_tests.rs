@@ -307,6 +307,24 @@ fn no_waiter_is_left_asleep_by_a_failure() {
     }
 }
 
+#[test]
+fn who_sleeps_until_a_write_is_done_is_woken_when_it_fails() {
+    let disk = SimDisk::new(1);
+    let log = open(&disk).unwrap();
+    let end = log.append(&[1; 600]).unwrap();
+    let write = log.lock().unwrap().take_any_to_await(0).unwrap();
+    let error = io::ErrorKind::InvalidData;
+    disk.inject(Fault { kind: OpKind::FinishWrite, name: String::new(), skip: 0, error });
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| log.wait_durable(end));
+        while log.lock().unwrap().followers() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(log.finish(write, 0).unwrap_err().kind(), ErrorKind::Fatal);
+        assert!(matches!(waiter.join().unwrap(), Err(LogDeviceError::Poisoned { .. })));
+    });
+}
+
 /// A disk with a log that was closed, and its bytes.
 fn closed_log(disk: &SimDisk) -> Vec<u8> {
     let log = open(disk).unwrap();

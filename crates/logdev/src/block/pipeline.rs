@@ -271,6 +271,12 @@ impl Pipeline {
         self.take_to_await(u64::MAX, Some(id))
     }
 
+    /// How many threads sleep.
+    #[cfg(test)]
+    pub fn followers(&self) -> usize {
+        self.followers.len()
+    }
+
     /// The write is durable. Returns how far the stream is, if that is further than before.
     pub fn set_done(&mut self, id: u64, buffer: AlignedBuffer) -> Option<u64> {
         self.keep_buffer(buffer);
