@@ -3,15 +3,23 @@
 # Sourced.
 . /guest/sql.sh
 
+SERVER="mariadbd --no-defaults"
+SEED=/seed/datadir
+REDO_FILES=ib_logfile0
 datadir=/dax/server
 copy=/dax/copy
 
 start_with_local_log() {
-    start_server /redoubt/redoubt run --local-log --datadir $datadir -- mariadbd --no-defaults $SERVER_OPTIONS
+    start_server /redoubt/redoubt run --local-log --datadir $datadir -- $SERVER $SERVER_OPTIONS
 }
 
-# The server's own mapping is refused by the library, so a mapping with MAP_SYNC is the library's.
 not_mapped_by_server() { ! grep -q 'memory-mapped' $SERVER_LOG; }
+
+# MariaDB would map its redo log by itself; the library refuses it, so the mapping there is must be the library's.
+check_mapping() {
+    check redo-map-sync maps_with_sync "$server" "$datadir/$REDO_FILES"
+    check not-mapped-by-server not_mapped_by_server
+}
 
 # The counters are in the file that `redoubt status` reads.
 status_says_map_sync() {
@@ -22,13 +30,11 @@ status_says_map_sync() {
 
 load() {
     mkdir -p /disk/refused
-    check local-log-refused refuses /redoubt/redoubt run --local-log --datadir /disk/refused -- \
-        mariadbd --no-defaults $SERVER_OPTIONS
-    cp -R /seed/datadir $datadir
+    check local-log-refused refuses /redoubt/redoubt run --local-log --datadir /disk/refused -- $SERVER $SERVER_OPTIONS
+    cp -R "$SEED" $datadir
     sync
     start_with_local_log
-    check redo-map-sync maps_with_sync "$server" $datadir/ib_logfile0
-    check not-mapped-by-server not_mapped_by_server
+    check_mapping
     create_tables
     check status-map-sync status_says_map_sync
     commit_until_reset
@@ -38,7 +44,7 @@ rows() { sql proof -e "SELECT client, number, payload FROM ledger ORDER BY clien
 
 recover() {
     cp -R $datadir $copy
-    start_server mariadbd --no-defaults --datadir=$copy $SERVER_OPTIONS
+    start_server $SERVER --datadir=$copy $SERVER_OPTIONS
     check crash-recovery-stock grep -q 'Starting crash recovery' $SERVER_LOG
     rows >/tmp/rows-stock || stop rows "SELECT"
     stop_server

@@ -1,18 +1,20 @@
-# A MariaDB server under load, and what is left of it after the reset. Sourced by the scenarios.
+# A server under load, and what is left of it after the reset. Sourced by the scenarios.
 #
 # Table `ledger` has one row per transaction of each client, `total` the number of them, changed in the same
 # transaction: a torn transaction shows as a difference. What a row must contain follows from its key.
 
 SQL_CLIENTS=4
-SQL_SOCKET=/run/mariadbd.sock
-SERVER_LOG=/tmp/mariadbd.log
-SERVER_OPTIONS="--user=root --socket=$SQL_SOCKET --skip-networking --innodb-log-file-size=16M
---innodb-buffer-pool-size=64M --innodb-flush-log-at-trx-commit=1 --pid-file=/run/mariadbd.pid"
+SQL_SOCKET=/run/server.sock
+SERVER_LOG=/tmp/server.log
+SQL_CLIENT=mariadb
+COMMON_OPTIONS="--user=root --socket=$SQL_SOCKET --skip-networking --innodb-buffer-pool-size=64M
+--innodb-flush-log-at-trx-commit=1 --pid-file=/run/server.pid"
+SERVER_OPTIONS="$COMMON_OPTIONS --innodb-log-file-size=16M"
 server_log_tail=""
-PAYLOAD="REPEAT(SHA1(CONCAT(client, '-', number)), 1 + number % 12)"
+PAYLOAD="REPEAT(SHA2(CONCAT(client, '-', number), 256), 1 + number % 7)"
 
 # Fails at the first error, as a batch does.
-sql() { mariadb --no-defaults --user=root --socket="$SQL_SOCKET" --batch --skip-column-names --unbuffered "$@"; }
+sql() { $SQL_CLIENT --no-defaults --user=root --socket="$SQL_SOCKET" --batch --skip-column-names --unbuffered "$@"; }
 
 server_answers() {
     kill -0 "$server" 2>/dev/null || stop server-start "it ended: $(tail -n 3 $SERVER_LOG | tr '\n' ' ')"
@@ -61,7 +63,11 @@ commit_until_reset() {
     local client
     say "$SQL_CLIENTS clients commit until the reset"
     for client in $(seq $SQL_CLIENTS); do
-        ledger_statements "$client" | sql proof >&3 &
+        # It ends only if a statement fails.
+        (
+            ledger_statements "$client" | sql proof >&3
+            stop client "client $client ended under load"
+        ) &
     done
     wait "$server"
     stop server-load "the server ended under load: $(tail -n 3 $SERVER_LOG | tr '\n' ' ')"
