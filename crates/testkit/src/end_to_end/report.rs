@@ -25,6 +25,8 @@ pub struct Round {
     pub redo_bytes_per_transaction: f64,
     /// Bytes the node's log device wrote per byte appended to it.
     pub device_written_per_byte: Option<f64>,
+    /// The same per redo byte of the server: what is appended has frame headers and other frames in it.
+    pub device_written_per_redo_byte: Option<f64>,
     /// Wake-ups per durability wait.
     pub wakeups_per_wait: Option<f64>,
 }
@@ -96,6 +98,9 @@ impl Cell {
             wait_mean_us: per(log.wait_micros, log.waits).unwrap_or(0.0),
             redo_bytes_per_transaction: per(log.redo_bytes, figures.transactions).unwrap_or(0.0),
             device_written_per_byte: per(log.device_written_bytes, log.device_appended_bytes),
+            device_written_per_redo_byte: (log.device_written_bytes > 0)
+                .then(|| per(log.device_written_bytes, log.redo_bytes))
+                .flatten(),
             wakeups_per_wait: (log.wakeups > 0).then(|| per(log.wakeups, log.waits)).flatten(),
         });
     }
@@ -128,7 +133,7 @@ pub(super) fn finish(cells: &mut [Cell]) {
 pub fn table(cells: &[Cell]) -> String {
     let mut text = String::from(
         "| group | load | clients | log | tx/s | ratio (range) | p95 ms | COMMIT share | log share | wait us | \
-         redo/tx | written/byte | wake-ups/wait |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         redo/tx | written/byte | written/redo byte | wake-ups/wait |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for cell in cells {
         let ratios = || cell.rounds.iter().map(|round| round.ratio);
@@ -151,6 +156,7 @@ pub fn table(cells: &[Cell]) -> String {
             format!("{:.0}", cell.median(|round| round.wait_mean_us)),
             format!("{:.0}", cell.median(|round| round.redo_bytes_per_transaction)),
             optional(cell.optional(|round| round.device_written_per_byte), 3),
+            optional(cell.optional(|round| round.device_written_per_redo_byte), 3),
             optional(cell.optional(|round| round.wakeups_per_wait), 2),
         ];
         text.push_str(&format!("| {} |\n", row.join(" | ")));

@@ -55,7 +55,7 @@ fn the_table_has_a_row_per_cell_and_a_column_per_heading() {
     finish(&mut cells);
     let text = table(&cells);
     let columns: Vec<_> = text.lines().map(|line| line.matches('|').count()).collect();
-    assert_eq!(columns, [14; 4]);
+    assert_eq!(columns, [15; 4]);
     assert!(text.contains("1.20 (1.20..1.20)"), "{text}");
 }
 
