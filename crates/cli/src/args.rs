@@ -112,7 +112,7 @@ pub struct LogArguments {
     #[arg(long, value_name = "DIR")]
     pub log_path: Option<PathBuf>,
     /// How logs are made durable: pmem (processor stores into a file mounted with DAX), block (direct I/O with
-    /// several durable writes in flight), file (fdatasync), or auto: the first of these that the place allows.
+    /// several durable writes in flight), file (fdatasync), or auto: the first of these that fits the place.
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "pmem", "block", "file"])]
     pub log_device: String,
     /// Write unit of the log: 64, 256 or 512 bytes on persistent memory, 512 to 4096 on a block device [default:

@@ -262,7 +262,8 @@ impl LogBuffer {
 
     /// D moved (for [`LogBuffer::waits_for`]).
     pub fn set_durable(&self, seq: Seq) {
-        self.state.lock().durable = seq;
+        let mut state = self.state.lock();
+        state.durable = state.durable.max(seq);
     }
 
     /// P moved (for [`LogBuffer::waits_for`]).

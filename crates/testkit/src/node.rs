@@ -27,6 +27,7 @@ pub struct Node {
     directory: PathBuf,
     _temporary: Option<tempfile::TempDir>,
     args: Vec<String>,
+    log_args: Vec<String>,
     listen: SocketAddr,
     process: Option<Process>,
 }
@@ -56,11 +57,17 @@ impl Node {
             directory: directory.to_owned(),
             _temporary: None,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            log_args: Vec::new(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             process: None,
         };
         node.start()?;
         Ok(node)
+    }
+
+    /// Adds arguments that count from the next start on, and replaces those that an earlier call added.
+    pub fn set_log_args(&mut self, args: &[&str]) {
+        self.log_args = args.iter().map(|arg| (*arg).to_owned()).collect();
     }
 
     /// The `redoubt` command.
@@ -110,6 +117,7 @@ impl Node {
             .arg("--listen")
             .arg(self.listen.to_string())
             .args(&self.args)
+            .args(&self.log_args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);

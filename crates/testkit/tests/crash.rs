@@ -72,6 +72,13 @@ fn no_acknowledged_commit_is_lost_by_kills() {
             }
         }
         if what > 0 {
+            // Any device goes on with the log of any other.
+            let devices: [&[&str]; 3] = [
+                &["--log-device", "block"],
+                &["--log-device", "pmem", "--pretend-pmem"],
+                &["--log-device", "file"],
+            ];
+            setup.node.set_log_args(devices[round as usize % 3]);
             setup.node.start().unwrap();
         }
         if what == 3 {

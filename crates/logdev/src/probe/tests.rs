@@ -132,6 +132,11 @@ fn the_device_follows_from_the_path() {
     assert_eq!(kind(refused.clone()), DeviceKind::File);
     assert!(refused.choose(false).reason.contains("not permitted"));
     assert_eq!(refused.warnings().len(), 1);
+    let with_cache = |has_fua| BlockDevice { write_cache: WriteCache::Back, has_fua, ..disk() };
+    for (has_fua, expected) in [(Some(true), DeviceKind::Block), (Some(false), DeviceKind::File)] {
+        let cached = PathProbe { block_device: Some(with_cache(has_fua)), ..good() };
+        assert_eq!(kind(cached), expected);
+    }
     // Pretending does not hide what is not there.
     let pretended = good().choose(true);
     assert_eq!(pretended.kind, DeviceKind::Pmem);

@@ -69,7 +69,9 @@ mod tests {
     fn ends_leave_in_order_and_only_when_durable() {
         let ends = WrittenEnds::default();
         let point = |seq: u64| Point { seq: Seq(seq), lsn: Lsn(seq * 2) };
-        [10, 20, 30].map(|seq| ends.push(point(seq)));
+        for seq in [10, 20, 30] {
+            ends.push(point(seq));
+        }
         assert_eq!(ends.first(), Some(point(10)));
         assert_eq!(ends.take_durable(Seq(9)), None);
         assert_eq!(ends.take_durable(Seq(29)), Some(point(20)));
