@@ -37,6 +37,9 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &TcpStream) -> Result<(), N
             Ok(()) => volume.answer(&request, &mut bytes),
             Err(refusal) => PageReply::Failed { retry: false, message: refusal.message },
         };
+        if volume.is_shutting_down() && matches!(reply, PageReply::Failed { .. }) {
+            return Ok(());
+        }
         payload.clear();
         let kind = reply.encode(&mut payload);
         let packed = if hello.compression && payload.len() > 512 { compress(&payload) } else { None };

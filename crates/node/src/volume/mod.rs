@@ -57,7 +57,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use written::WrittenEnds;
 
@@ -102,6 +102,8 @@ pub struct Volume {
     recovered_seq: AtomicU64,
     checkpoint: Mutex<Checkpoint>,
     run_state: Mutex<RunState>,
+    /// The node ends; whoever is connected comes back to the next one.
+    is_shutting_down: AtomicBool,
     /// Signalled when the run state changes, a table is closed, or a hold ends.
     wake: Condvar,
     wake_lock: Mutex<Wake>,
@@ -202,6 +204,7 @@ impl Volume {
             recovered_seq: AtomicU64::new(start.seq.0),
             checkpoint: Mutex::new(checkpoint),
             run_state: Mutex::new(RunState::Running),
+            is_shutting_down: AtomicBool::new(false),
             wake: Condvar::new(),
             wake_lock: Mutex::default(),
             receive: Mutex::default(),
@@ -259,6 +262,12 @@ impl Volume {
         }
     }
 
+    /// It has stopped only because the node ends. What fails for that is not answered: a lost connection is tried
+    /// again, an answer is final.
+    pub fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down.load(Ordering::Acquire)
+    }
+
     fn check_running(&self) -> Result<(), NodeError> {
         self.stopped().map_or(Ok(()), |reason| Err(NodeError::Stopped(reason)))
     }
@@ -293,6 +302,7 @@ impl Volume {
         {
             let mut state = self.run_state.lock();
             if !matches!(*state, RunState::Stopped(_)) {
+                self.is_shutting_down.store(true, Ordering::Release);
                 *state = RunState::Stopped("the node is shutting down".to_owned());
             }
         }

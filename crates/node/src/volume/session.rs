@@ -115,6 +115,9 @@ impl Volume {
     /// The refusal to send.
     pub fn check_generation(&self, hello: &Hello) -> Result<(), Welcome> {
         if let Some(reason) = self.stopped() {
+            if self.is_shutting_down() {
+                return Err(refusal(Status::TryLater, reason));
+            }
             return Err(refusal(Status::Refused, format!("volume {} has stopped: {reason}", self.name)));
         }
         self.check_fence(hello)
