@@ -104,7 +104,12 @@ setup_mysql() {
     if [ -n "${REDOUBT_MYSQL:-}" ]; then return 0; fi
     local status=0
     mkdir -p target
-    scripts/fetch-mysql.sh target/mysql 2>target/fetch-mysql.log || status=$?
+    # A network that hangs is one that is not there.
+    timeout 600 scripts/fetch-mysql.sh target/mysql 2>target/fetch-mysql.log || status=$?
+    if [ "$status" -eq 124 ]; then
+        echo "error: it took longer than 10 minutes" >>target/fetch-mysql.log
+        status=3
+    fi
     if [ "$status" -eq 0 ]; then
         tail -n 1 target/fetch-mysql.log >&2
         return 0
