@@ -147,11 +147,6 @@ impl PmemLogDevice {
         self.persistence
     }
 
-    /// The NUMA node of the device, if it has one.
-    pub fn numa_node(&self) -> Option<NumaNode> {
-        self.node
-    }
-
     /// Makes spare segments until there are as many as the options ask for; returns how many were made.
     /// May run beside appends.
     ///

@@ -177,14 +177,5 @@ impl NearCpus {
     }
 }
 
-/// Keeps the calling thread on the processors of `node`. Does nothing, and says false, on a machine with one node
-/// and where the node is unknown or the thread is not allowed there.
-///
-/// # Errors
-/// If sysfs cannot be read or the system refuses.
-pub fn pin_current_thread(node: NumaNode) -> io::Result<bool> {
-    NearCpus::of(node, &Sysfs::default().nodes()?).map_or(Ok(false), |near| near.pin_current_thread())
-}
-
 #[cfg(test)]
 mod tests;

@@ -103,7 +103,8 @@ fn a_thread_is_pinned_to_the_processors_it_is_allowed_on() {
     .unwrap();
     let nodes = Sysfs::default().nodes().unwrap();
     if let [only] = nodes.as_slice() {
-        assert!(!pin_current_thread(only.node).unwrap());
+        let near = NearCpus::of(only.node, &nodes);
+        assert!(!near.map_or(Ok(false), |near| near.pin_current_thread()).unwrap());
     }
     assert!(Sysfs::default().path_node(Path::new("/nowhere/at/all")).is_err());
 }
