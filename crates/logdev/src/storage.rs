@@ -15,12 +15,65 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 
+/// Data that is expected to be overwritten or deleted at about the same time. A drive with data placement (NVMe FDP)
+/// keeps streams in different erase blocks; elsewhere a stream has no effect.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Stream {
+    /// Names, lengths, superblocks, and whatever has no better place.
+    #[default]
+    Metadata,
+    /// The redo log: a ring, overwritten in order.
+    Redo,
+    /// Page images on their way home: a ring, overwritten in order.
+    Journal,
+    /// Pages that were written home not long ago.
+    HotPages,
+    /// All other pages.
+    ColdPages,
+}
+
+/// How a write is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct WriteOptions {
+    /// Where it belongs.
+    pub stream: Stream,
+    /// A crash leaves all of it or nothing. Offset and length must fit [`UntornLimits`]; otherwise the call fails
+    /// and nothing is written. It is no more durable than any other write before a sync.
+    pub untorn: bool,
+}
+
+/// Which writes can be untorn: lengths that are powers of two within these limits, at multiples of their length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UntornLimits {
+    /// Shortest, in bytes.
+    pub min_len_bytes: u64,
+    /// Longest, in bytes.
+    pub max_len_bytes: u64,
+}
+
+impl UntornLimits {
+    /// Can a write of `len_bytes` at `offset_bytes` be untorn?
+    pub fn allow(&self, offset_bytes: u64, len_bytes: u64) -> bool {
+        len_bytes.is_power_of_two()
+            && (self.min_len_bytes..=self.max_len_bytes).contains(&len_bytes)
+            && offset_bytes.is_multiple_of(len_bytes)
+    }
+}
+
 /// An open file.
 pub trait StorageFile: Send + Sync {
     /// Reads at `offset_bytes` until `buf` is full or the file ends; returns how many bytes were read.
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize>;
     /// Writes all of `bytes` at `offset_bytes`, extending the file where needed.
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()>;
+    /// [`StorageFile::write_at`] in a stream, or untorn. An untorn write that the place does not offer fails with
+    /// `Unsupported` or `InvalidInput`.
+    fn write_with(&self, offset_bytes: u64, bytes: &[u8], options: WriteOptions) -> io::Result<()> {
+        if options.untorn {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.write_at(offset_bytes, bytes)
+    }
     /// Reserves disk space for a range, extending the file where needed; what is there stays. Does nothing
     /// where the file system cannot do it.
     fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
@@ -51,6 +104,10 @@ pub trait StorageDir: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the names durable.
     fn sync(&self) -> io::Result<()>;
+    /// Which writes to files of this directory can be untorn, found out by trying; `None`: none can.
+    fn untorn_limits(&self) -> io::Result<Option<UntornLimits>> {
+        Ok(None)
+    }
 }
 
 /// A directory of the operating system, held by an exclusive lock while this value lives.
