@@ -1,0 +1,3 @@
+//! `redoubt-flash`: the flash model on the command line.
+
+fn main() {}
