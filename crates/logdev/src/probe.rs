@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::DeviceKind;
+use crate::storage::UntornLimits;
 
 mod device;
 mod path;
@@ -53,6 +54,8 @@ pub struct PathProbe {
     pub map_sync: bool,
     /// Direct I/O on files of the directory.
     pub direct_io: DirectIo,
+    /// Which writes to files of the directory can be untorn, as the kernel says and a trial confirmed. `None`: none.
+    pub untorn: Option<UntornLimits>,
     /// The block device under the file system, if there is one that this process can see.
     pub block_device: Option<BlockDevice>,
     /// Why io_uring cannot be used. `None`: it can.
@@ -206,9 +209,15 @@ impl fmt::Display for PathProbe {
         }
         match &self.direct_io {
             DirectIo::Supported { offset_align_bytes, .. } => {
-                write!(f, ", direct I/O from {offset_align_bytes} bytes")
+                write!(f, ", direct I/O from {offset_align_bytes} bytes")?;
             }
-            DirectIo::Unsupported { .. } => f.write_str(", no direct I/O"),
+            DirectIo::Unsupported { .. } => f.write_str(", no direct I/O")?,
+        }
+        match self.untorn {
+            Some(UntornLimits { min_len_bytes, max_len_bytes }) => {
+                write!(f, ", untorn writes of {min_len_bytes} to {max_len_bytes} bytes")
+            }
+            None => f.write_str(", no untorn writes"),
         }
     }
 }

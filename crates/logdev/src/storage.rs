@@ -3,20 +3,23 @@
 //! [`StorageDir`] and [`StorageFile`] are the few calls that a log device or a page store needs. [`RealDir`]
 //! passes them to the operating system; `sim::SimDisk` loses, tears and fails them in tests.
 //!
+//! A third implementation, [`crate::raw_device`], keeps directories on a block device without a file system.
+//!
 //! Rules for implementations: a write is durable only after `sync_data` or `sync_all` of the file returned;
 //! a new name, a rename or a removal is durable only after [`StorageDir::sync`] returned. A call that returns
 //! an error may have been done in part.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+mod real;
+pub(crate) mod untorn;
+
+pub use real::{RealDir, RealDirOptions};
 
 /// Data that is expected to be overwritten or deleted at about the same time. A drive with data placement (NVMe FDP)
-/// keeps streams in different erase blocks; elsewhere a stream has no effect.
+/// keeps streams in different erase blocks; elsewhere a stream has no effect. File systems do not pass it on, so it has
+/// none for files of a [`RealDir`] either.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Stream {
     /// Names, lengths, superblocks, and whatever has no better place.
@@ -67,7 +70,7 @@ pub trait StorageFile: Send + Sync {
     /// Writes all of `bytes` at `offset_bytes`, extending the file where needed.
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()>;
     /// [`StorageFile::write_at`] in a stream, or untorn. An untorn write that the place does not offer fails with
-    /// `Unsupported` or `InvalidInput`.
+    /// `Unsupported` or `InvalidInput`. No read of the range may be under way beside an untorn write.
     fn write_with(&self, offset_bytes: u64, bytes: &[u8], options: WriteOptions) -> io::Result<()> {
         if options.untorn {
             return Err(io::ErrorKind::Unsupported.into());
@@ -107,136 +110,5 @@ pub trait StorageDir: Send + Sync {
     /// Which writes to files of this directory can be untorn, found out by trying; `None`: none can.
     fn untorn_limits(&self) -> io::Result<Option<UntornLimits>> {
         Ok(None)
-    }
-}
-
-/// A directory of the operating system, held by an exclusive lock while this value lives.
-pub struct RealDir {
-    path: PathBuf,
-    dir: File,
-}
-
-impl RealDir {
-    /// Opens `path`, creating it if needed, and locks it against other processes.
-    ///
-    /// # Errors
-    /// `WouldBlock` if someone else, in this process or another, has it open.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        if !path.is_dir() {
-            fs::create_dir_all(path)?;
-            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                File::open(parent)?.sync_all()?;
-            }
-        }
-        let dir = File::open(path)?;
-        rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { path: path.to_owned(), dir })
-    }
-
-    fn open_with(&self, name: &str, create: bool) -> io::Result<Arc<dyn StorageFile>> {
-        let file = File::options().read(true).write(true).create_new(create).open(self.path.join(name))?;
-        Ok(Arc::new(RealFile(file)))
-    }
-}
-
-impl StorageDir for RealDir {
-    fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            // A name that is not UTF-8 cannot be one of ours.
-            if let (true, Ok(name)) = (entry.file_type()?.is_file(), entry.file_name().into_string()) {
-                names.push(name);
-            }
-        }
-        Ok(names)
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = self.open_with(name, false)?;
-        wait_for_writes_under_way(&self.path.join(name))?;
-        Ok(file)
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.open_with(name, true)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.dir.sync_all()
-    }
-}
-
-/// Waits for writes that a process which is gone had handed to the kernel (see [`crate::block::UringIo`]): it held
-/// a shared lock on the file, and the kernel keeps that until the last of them is done.
-fn wait_for_writes_under_way(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-            // Closing the file gives the lock back.
-            Ok(()) => return Ok(()),
-        }
-    }
-}
-
-struct RealFile(File);
-
-impl StorageFile for RealFile {
-    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let mut done = 0;
-        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.0.read_at(rest, offset_bytes + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-
-    fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset_bytes)
-    }
-
-    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
-        loop {
-            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), offset_bytes, len_bytes) {
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
-        self.0.set_len(len_bytes)
-    }
-
-    fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn sync_all(&self) -> io::Result<()> {
-        self.0.sync_all()
-    }
-
-    fn drop_cache(&self) -> io::Result<()> {
-        rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?;
-        Ok(())
     }
 }

@@ -57,6 +57,12 @@ pub struct BlockDevice {
     pub has_fua: Option<bool>,
     /// A rotating disk. Hypervisors often say yes for theirs.
     pub is_rotational: Option<bool>,
+    /// Write streams that the disk has (NVMe FDP). 0: it has none. Only the whole disk takes streams, no partition.
+    pub max_write_streams: Option<u32>,
+    /// How much of a stream's data the disk keeps together, in bytes: the length of an erase unit. 0: not known.
+    pub write_stream_granularity_bytes: Option<u64>,
+    /// Longest untorn write that the disk takes, in bytes. 0: it takes none.
+    pub atomic_write_unit_max_bytes: Option<u64>,
 }
 
 impl BlockDevice {
@@ -78,6 +84,7 @@ impl BlockDevice {
             Some("1") => Some(true),
             _ => None,
         };
+        let number = |file: &str| text(file).and_then(|text| text.parse::<u64>().ok());
         let disk = file_name(&disk_dir);
         Ok(Some(Self {
             name: file_name(&dir),
@@ -91,6 +98,9 @@ impl BlockDevice {
             },
             has_fua: flag("queue/fua"),
             is_rotational: flag("queue/rotational"),
+            max_write_streams: number("queue/max_write_streams").and_then(|n| u32::try_from(n).ok()),
+            write_stream_granularity_bytes: number("queue/write_stream_granularity"),
+            atomic_write_unit_max_bytes: number("queue/atomic_write_unit_max_bytes"),
             disk,
         }))
     }
@@ -138,8 +148,18 @@ impl fmt::Display for BlockDevice {
             WriteCache::Unknown => ", write cache unknown",
         })?;
         match self.has_fua {
-            Some(true) => f.write_str(", FUA"),
-            Some(false) if self.write_cache == WriteCache::Back => f.write_str(", no FUA"),
+            Some(true) => f.write_str(", FUA")?,
+            Some(false) if self.write_cache == WriteCache::Back => f.write_str(", no FUA")?,
+            _ => {}
+        }
+        if let Some(streams @ 1..) = self.max_write_streams {
+            write!(f, ", {streams} write streams")?;
+            if let Some(granularity @ 1..) = self.write_stream_granularity_bytes {
+                write!(f, " of units of {granularity} bytes")?;
+            }
+        }
+        match self.atomic_write_unit_max_bytes {
+            Some(max @ 1..) => write!(f, ", atomic writes of up to {max} bytes"),
             _ => Ok(()),
         }
     }

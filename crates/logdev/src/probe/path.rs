@@ -13,6 +13,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{BlockDevice, DirectIo, PathProbe, ProbeError};
 use crate::block::AlignedBuffer;
+use crate::storage::UntornLimits;
+use crate::storage::untorn::{self, Tearing, is_refusal};
 
 const MAP_LEN: usize = 4096;
 
@@ -35,6 +37,7 @@ pub(super) fn probe_with(dir: &Path, sys: &Path, mountinfo: &Path) -> Result<Pat
     let trial = Trial::create(dir).map_err(failed("create a file in it"))?;
     let direct_io = trial.direct_io().map_err(failed("try direct I/O in it"))?;
     let map_sync = trial.map_sync().map_err(failed("try MAP_SYNC in it"))?;
+    let untorn = trial.untorn().map_err(failed("try an untorn write in it"))?;
     drop(trial);
 
     let mounts = std::fs::read_to_string(mountinfo).map_err(failed("read the list of mounts"))?;
@@ -51,6 +54,7 @@ pub(super) fn probe_with(dir: &Path, sys: &Path, mountinfo: &Path) -> Result<Pat
         file_system: mount.map_or_else(|| "unknown file system".into(), |mount| mount.file_system),
         map_sync,
         direct_io,
+        untorn,
         block_device,
         io_uring_refused: io_uring_refused(),
     })
@@ -161,6 +165,11 @@ impl Trial {
         try_direct_writes(direct)
     }
 
+    /// Writes to the file.
+    fn untorn(&self) -> io::Result<Option<UntornLimits>> {
+        self.direct.as_ref().map_or(Ok(None), |direct| untorn::find_limits(direct, Tearing::Refused))
+    }
+
     fn map_sync(&self) -> io::Result<bool> {
         // SAFETY: a new mapping at an address of the kernel's choice; nothing refers to it, and it is unmapped
         // right away.
@@ -199,11 +208,4 @@ fn try_direct_writes(direct: &File) -> io::Result<DirectIo> {
         }
     }
     Ok(DirectIo::Unsupported { reason: "no direct write of up to 4096 bytes was taken".into() })
-}
-
-fn is_refusal(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error().map(Errno::from_raw_os_error),
-        Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)
-    )
 }

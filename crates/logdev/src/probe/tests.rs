@@ -43,6 +43,9 @@ fn a_partition_has_the_queue_of_its_disk() {
             ("../queue/write_cache", "write through\n"),
             ("../queue/fua", "1\n"),
             ("../queue/rotational", "0\n"),
+            ("../queue/max_write_streams", "8\n"),
+            ("../queue/write_stream_granularity", "16777216\n"),
+            ("../queue/atomic_write_unit_max_bytes", "65536\n"),
             ("../device/model", "EXAMPLE DRIVE 960GB   \n"),
         ],
     );
@@ -56,9 +59,16 @@ fn a_partition_has_the_queue_of_its_disk() {
         write_cache: WriteCache::Through,
         has_fua: Some(true),
         is_rotational: Some(false),
+        max_write_streams: Some(8),
+        write_stream_granularity_bytes: Some(16 << 20),
+        atomic_write_unit_max_bytes: Some(65_536),
     };
     assert_eq!(device, expected);
-    assert_eq!(device.to_string(), "nvme0n1 EXAMPLE DRIVE 960GB, no volatile write cache, FUA");
+    assert_eq!(
+        device.to_string(),
+        "nvme0n1 EXAMPLE DRIVE 960GB, no volatile write cache, FUA, 8 write streams of units of 16777216 bytes, \
+         atomic writes of up to 65536 bytes"
+    );
     assert_eq!(tree.read(259, 3), None);
 }
 
@@ -104,6 +114,9 @@ fn disk() -> BlockDevice {
         write_cache: WriteCache::Through,
         has_fua: Some(false),
         is_rotational: Some(false),
+        max_write_streams: Some(0),
+        write_stream_granularity_bytes: Some(0),
+        atomic_write_unit_max_bytes: None,
     }
 }
 
@@ -113,6 +126,7 @@ fn good() -> PathProbe {
         file_system: "ext4".into(),
         map_sync: false,
         direct_io: DirectIo::Supported { memory_align_bytes: 4, offset_align_bytes: 512 },
+        untorn: None,
         block_device: Some(disk()),
         io_uring_refused: None,
     }
@@ -156,6 +170,16 @@ fn the_unit_is_what_device_and_file_system_take() {
     assert_eq!(unit(None, 4096).write_unit_len(), 4096);
     assert_eq!(unit(Some(1), 1).write_unit_len(), 512);
     assert_eq!(unit(Some(16384), 512).choose(false).kind, DeviceKind::File);
+}
+
+#[test]
+fn untorn_writes_are_shown() {
+    assert!(good().to_string().ends_with("direct I/O from 512 bytes, no untorn writes"), "{}", good());
+    let untorn = Some(UntornLimits { min_len_bytes: 4096, max_len_bytes: 16_384 });
+    let shown = PathProbe { untorn, ..good() }.to_string();
+    assert!(shown.ends_with(", untorn writes of 4096 to 16384 bytes"), "{shown}");
+    // Nothing is said of what a disk does not have.
+    assert_eq!(disk().to_string(), "sda, no volatile write cache");
 }
 
 #[test]

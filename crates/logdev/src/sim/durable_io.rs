@@ -13,7 +13,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use parking_lot::Mutex;
 
-use super::{File, OpKind, Outcome, SECTOR_LEN, SimDisk, State, off, put_sector, sector_of};
+use super::file::{File, put_sector, sector_of};
+use super::{OpKind, Outcome, SimDisk, State, off};
 use crate::block::{AlignedBuffer, DurableFile, DurableIo};
 
 /// Durable writes to the files of a [`SimDisk`].
@@ -45,19 +46,18 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
-    fn sectors(&self) -> impl Iterator<Item = usize> {
-        self.at / SECTOR_LEN..(self.at + self.bytes.len()) / SECTOR_LEN
+    fn sectors(&self, sector_len: usize) -> impl Iterator<Item = usize> + use<> {
+        self.at / sector_len..(self.at + self.bytes.len()) / sector_len
     }
 
-    fn put(&self, file: &mut [u8], sector: usize) {
-        let from = sector * SECTOR_LEN - self.at;
-        put_sector(file, sector, &sector_of(&self.bytes[from..], 0));
+    fn sector(&self, sector: usize, sector_len: usize) -> Box<[u8]> {
+        sector_of(&self.bytes[sector * sector_len - self.at..], 0, sector_len)
     }
 
-    pub fn put_some_sectors(&self, file: &mut [u8], rng: &mut Rng) {
+    pub fn put_some_sectors(&self, file: &mut [u8], sector_len: usize, rng: &mut Rng) {
         let odds = [0, 50, 90, 100][rng.usize(..4)];
-        for sector in self.sectors().filter(|_| rng.u8(..100) < odds) {
-            self.put(file, sector);
+        for sector in self.sectors(sector_len).filter(|_| rng.u8(..100) < odds) {
+            put_sector(file, sector, &self.sector(sector, sector_len));
         }
     }
 }
@@ -66,10 +66,9 @@ impl File {
     /// Makes a write that is under way durable, as far as `is_done` says of each sector.
     fn finish(&mut self, write: u64, mut is_done: impl FnMut(usize) -> bool) {
         let Some(write) = self.under_way.remove(&write) else { return };
-        for sector in write.sectors().filter(|&sector| is_done(sector)) {
-            self.dirty.remove(&sector);
-            write.put(&mut self.cache, sector);
-            write.put(&mut self.durable, sector);
+        let sector_len = self.sector_len();
+        for sector in write.sectors(sector_len).filter(|&sector| is_done(sector)) {
+            self.put_durable(sector, &write.sector(sector, sector_len));
         }
     }
 
@@ -127,7 +126,7 @@ impl DurableIo for SimIo {
             // `after_power_cut` decides.
             Outcome::Partly(io::ErrorKind::Other) => return Err(off()),
             Outcome::Partly(io::ErrorKind::WriteZero) => {
-                let sectors = taken.buffer.len() / SECTOR_LEN;
+                let sectors = taken.buffer.len() / file.sector_len();
                 let mut left = rng.usize(..sectors.max(1));
                 file.finish(taken.write, |_| {
                     let is_done = left > 0;
@@ -149,8 +148,9 @@ impl DurableFile for SimDurableFile {
         let place = slots.get_mut(slot).filter(|place| place.is_none()).ok_or(io::ErrorKind::InvalidInput)?;
         let mut state = self.disk.state.lock();
         let at = offset_bytes as usize;
-        let is_whole = at.is_multiple_of(SECTOR_LEN) && buffer.len().is_multiple_of(SECTOR_LEN);
-        if !is_whole || at + buffer.len() > state.files[self.file].cache.len() {
+        let file = &state.files[self.file];
+        let is_whole = at.is_multiple_of(file.sector_len()) && buffer.len().is_multiple_of(file.sector_len());
+        if !is_whole || at + buffer.len() > file.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let outcome = state.begin(OpKind::StartWrite, &self.name)?;

@@ -1,0 +1,209 @@
+//! One file of a [`SimDisk`](super::SimDisk): what the process sees, what is durable, and what lies between.
+//!
+//! Of each sector that was written since the last sync, all versions are kept, numbered from 1 in the order they came;
+//! version 0 is the durable one. To lose power is to choose a version for every such sector. An untorn write is a set
+//! of (sector, version): the choice is either below the version for all of them, or for none.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+
+use super::durable_io;
+
+type Sector = Box<[u8]>;
+
+#[derive(Clone)]
+pub(super) struct File {
+    sector_len: usize,
+    cache: Vec<u8>,
+    durable: Vec<u8>,
+    /// For each sector written since the last sync, what it held after each write.
+    dirty: BTreeMap<usize, Vec<Sector>>,
+    /// Untorn writes since the last sync: their sectors, and which version of each is theirs.
+    untorn: Vec<Vec<(usize, usize)>>,
+    /// Durable writes that the disk has, by number.
+    pub under_way: BTreeMap<u64, durable_io::UnderWay>,
+}
+
+impl File {
+    pub fn new(sector_len: usize) -> Self {
+        Self {
+            sector_len,
+            cache: Vec::new(),
+            durable: Vec::new(),
+            dirty: BTreeMap::new(),
+            untorn: Vec::new(),
+            under_way: BTreeMap::new(),
+        }
+    }
+
+    pub fn sector_len(&self) -> usize {
+        self.sector_len
+    }
+
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    pub fn content(&self) -> &[u8] {
+        &self.cache
+    }
+
+    pub fn damage(&mut self, offset_bytes: usize, change: impl FnOnce(&mut [u8])) {
+        change(&mut self.cache[offset_bytes..]);
+        self.durable.clone_from(&self.cache);
+    }
+
+    pub fn write(&mut self, at: usize, bytes: &[u8], is_untorn: bool) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = at + bytes.len();
+        if self.cache.len() < end {
+            self.cache.resize(end, 0);
+        }
+        self.cache[at..end].copy_from_slice(bytes);
+        let mut together = Vec::new();
+        for sector in at / self.sector_len..end.div_ceil(self.sector_len) {
+            let now = sector_of(&self.cache, sector, self.sector_len);
+            let versions = self.dirty.entry(sector).or_default();
+            versions.push(now);
+            together.push((sector, versions.len()));
+        }
+        if is_untorn {
+            self.untorn.push(together);
+        }
+    }
+
+    pub fn grow(&mut self, len: usize) {
+        self.cache.resize(len.max(self.cache.len()), 0);
+    }
+
+    pub fn set_len(&mut self, len: usize) {
+        self.cache.resize(len, 0);
+        // The sectors behind the end are gone; what the last one holds behind the end reads as zero.
+        let sector_len = self.sector_len;
+        self.dirty.retain(|&sector, _| sector * sector_len < len);
+        for write in &mut self.untorn {
+            write.retain(|&(sector, _)| sector * sector_len < len);
+        }
+    }
+
+    pub fn sync(&mut self) {
+        self.durable.resize(self.cache.len(), 0);
+        for (sector, versions) in std::mem::take(&mut self.dirty) {
+            if let Some(last) = versions.last() {
+                put_sector(&mut self.durable, sector, last);
+            }
+        }
+        self.untorn.clear();
+    }
+
+    /// Some sectors become durable, all become clean.
+    pub fn fail_sync(&mut self, rng: &mut Rng) {
+        self.durable.resize(self.cache.len(), 0);
+        let last_or_none = |versions: usize, rng: &mut Rng| if rng.bool() { versions } else { 0 };
+        let chosen = self.choose(rng, last_or_none);
+        let mut durable = std::mem::take(&mut self.durable);
+        self.put(&chosen, &mut durable);
+        self.durable = durable;
+        self.dirty.clear();
+        self.untorn.clear();
+    }
+
+    pub fn drop_cache(&mut self) {
+        for sector in 0..self.cache.len().div_ceil(self.sector_len) {
+            if !self.dirty.contains_key(&sector) {
+                let durable = sector_of(&self.durable, sector, self.sector_len);
+                put_sector(&mut self.cache, sector, &durable);
+            }
+        }
+    }
+
+    pub fn after_power_cut(&self, rng: &mut Rng) -> Self {
+        let mut after = self.durable.clone();
+        if rng.bool() {
+            after.resize(self.cache.len(), 0);
+        }
+        // All kinds of outcome should be common: nothing kept, all kept, a mixture.
+        let odds = [0, 1, 50, 99, 100][rng.usize(..5)];
+        let chosen = self.choose(rng, |versions, rng| match rng.u8(..100) < odds {
+            true if rng.bool() => versions,
+            true => rng.usize(1..=versions),
+            false => 0,
+        });
+        self.put(&chosen, &mut after);
+        for write in self.under_way.values() {
+            write.put_some_sectors(&mut after, self.sector_len, rng);
+        }
+        Self { cache: after.clone(), durable: after, ..Self::new(self.sector_len) }
+    }
+
+    /// Chooses a version of each dirty sector, given how many there are, so that no untorn write is torn.
+    fn choose(&self, rng: &mut Rng, one: impl Fn(usize, &mut Rng) -> usize) -> BTreeMap<usize, usize> {
+        let mut chosen: BTreeMap<usize, usize> =
+            self.dirty.iter().map(|(&sector, versions)| (sector, one(versions.len(), rng))).collect();
+        for write in &self.untorn {
+            // Asking once for the whole write keeps both outcomes common, however many sectors it has.
+            let is_kept = one(1, rng) == 1;
+            for (sector, version) in write {
+                let Some(chosen) = chosen.get_mut(sector) else { continue };
+                *chosen = if is_kept { *version.max(chosen) } else { (*chosen).min(version - 1) };
+            }
+        }
+        loop {
+            let mut is_torn = false;
+            for write in &self.untorn {
+                let is_kept = |&(sector, version): &(usize, usize)| {
+                    chosen.get(&sector).is_some_and(|&it| it >= version)
+                };
+                if write.iter().any(is_kept) && !write.iter().all(is_kept) {
+                    is_torn = true;
+                    for (sector, version) in write {
+                        chosen.entry(*sector).and_modify(|chosen| *chosen = *version.max(chosen));
+                    }
+                }
+            }
+            if !is_torn {
+                return chosen;
+            }
+        }
+    }
+
+    fn put(&self, chosen: &BTreeMap<usize, usize>, bytes: &mut [u8]) {
+        for (sector, version) in chosen {
+            if let Some(version) = version.checked_sub(1) {
+                put_sector(bytes, *sector, &self.dirty[sector][version]);
+            }
+        }
+    }
+
+    /// Makes a sector durable that went past the cache.
+    pub fn put_durable(&mut self, sector: usize, content: &[u8]) {
+        self.dirty.remove(&sector);
+        for write in &mut self.untorn {
+            write.retain(|&(other, _)| other != sector);
+        }
+        put_sector(&mut self.cache, sector, content);
+        put_sector(&mut self.durable, sector, content);
+    }
+}
+
+/// A sector of a file, with zeros behind the file's end.
+pub(super) fn sector_of(bytes: &[u8], sector: usize, sector_len: usize) -> Sector {
+    let mut out = vec![0; sector_len];
+    let at = sector * sector_len;
+    if let Some(bytes) = bytes.get(at..bytes.len().min(at + sector_len)) {
+        out[..bytes.len()].copy_from_slice(bytes);
+    }
+    out.into()
+}
+
+/// Writes the part of a sector that lies inside the file.
+pub(super) fn put_sector(bytes: &mut [u8], sector: usize, content: &[u8]) {
+    let at = sector * content.len();
+    let end = bytes.len().min(at + content.len());
+    if let Some(bytes) = bytes.get_mut(at..end) {
+        bytes.copy_from_slice(&content[..bytes.len()]);
+    }
+}
