@@ -9,7 +9,7 @@
 //! * An untorn write, where [`SimDisk::set_untorn_limits`] offers it, is kept whole or not at all, whether the power
 //!   is cut, the write fails or a sync fails.
 //! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later
-//!   sync succeeds without them, while reads still show them until [`StorageFile::drop_cache`].
+//!   sync succeeds without them, while reads still show them until [`StorageFile::drop_cache`](crate::storage::StorageFile::drop_cache).
 //! * A failed write may have been done in part.
 //! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors.
 //!
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use parking_lot::Mutex;
 
-use crate::storage::{StorageDir, StorageFile, Stream, UntornLimits, WriteOptions};
+use crate::storage::{Stream, UntornLimits};
 
 mod directory;
 mod durable_io;
@@ -38,21 +38,21 @@ const DEFAULT_SECTOR_LEN: usize = 512;
 /// A kind of operation that can be made to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
-    /// [`StorageFile::write_at`]
+    /// [`StorageFile::write_at`](crate::storage::StorageFile::write_at)
     Write,
-    /// [`StorageFile::allocate`]
+    /// [`StorageFile::allocate`](crate::storage::StorageFile::allocate)
     Allocate,
-    /// [`StorageFile::set_len`]
+    /// [`StorageFile::set_len`](crate::storage::StorageFile::set_len)
     SetLen,
-    /// [`StorageFile::sync_data`] and [`StorageFile::sync_all`]
+    /// [`StorageFile::sync_data`](crate::storage::StorageFile::sync_data) and [`StorageFile::sync_all`](crate::storage::StorageFile::sync_all)
     Sync,
-    /// [`StorageDir::create`]
+    /// [`StorageDir::create`](crate::storage::StorageDir::create)
     Create,
-    /// [`StorageDir::rename`]
+    /// [`StorageDir::rename`](crate::storage::StorageDir::rename)
     Rename,
-    /// [`StorageDir::remove`]
+    /// [`StorageDir::remove`](crate::storage::StorageDir::remove)
     Remove,
-    /// [`StorageDir::sync`]
+    /// [`StorageDir::sync`](crate::storage::StorageDir::sync)
     SyncNames,
     /// [`DurableFile::start`](crate::block::DurableFile::start)
     StartWrite,

@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{File, NameChange, OpKind, Outcome, SimDisk, State, off};
+use super::file::File;
+use super::{NameChange, OpKind, Outcome, SimDisk, State, off};
 use crate::storage::{StorageDir, StorageFile, UntornLimits, WriteOptions};
 
 impl StorageDir for SimDisk {
