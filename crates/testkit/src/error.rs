@@ -55,6 +55,9 @@ pub enum Error {
     /// The process is not running, or runs already.
     #[error("{0}")]
     State(String),
+    /// This machine lacks what the work needs; nothing is wrong with the product.
+    #[error("not possible here: {0}")]
+    Unavailable(String),
     /// The server or the connection refused a statement.
     #[error("{what}: {source}")]
     Sql {

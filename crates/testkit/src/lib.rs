@@ -8,6 +8,7 @@
 //! * [`product`]: the servers there are, MariaDB and MySQL, and in what they differ.
 //! * [`server`], [`node`], [`process`]: the life of the processes; each ends only children of its own.
 //! * [`workload`], [`tpcc`]: loads, and [`compare`], [`end_to_end`]: servers under them, in turns.
+//! * [`flash_trace`]: what the disk under a server is asked to do.
 //! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
@@ -26,6 +27,7 @@ pub mod compare;
 pub mod end_to_end;
 pub mod error;
 pub mod features;
+pub mod flash_trace;
 pub mod launcher;
 pub mod ledger;
 pub mod mount;

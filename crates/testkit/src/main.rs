@@ -1,7 +1,8 @@
 //! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
 //!
-//! Every sub-command prints one line of JSON on standard output (`end-to-end`: one per cell). Exit status: 0 all is well, 1 a broken
-//! promise or a failure, 2 wrong arguments.
+//! Every sub-command prints one line of JSON on standard output (`end-to-end`: one per cell, `flash-trace`: one per
+//! recording). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong arguments, 77 this machine lacks what
+//! the work needs.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
-use redoubt_testkit::{check, compare, end_to_end, process};
+use redoubt_testkit::{check, compare, end_to_end, flash_trace, process};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -112,6 +113,11 @@ enum Command {
         #[command(flatten)]
         options: end_to_end::Options,
     },
+    /// Record every block write of servers under load, tagged by its origin (needs root): JSON lines
+    FlashTrace {
+        #[command(flatten)]
+        options: flash_trace::Options,
+    },
     /// Create the tables of the TPC-C-like mix
     TpccPrepare {
         #[command(flatten)]
@@ -180,12 +186,19 @@ fn main() -> ExitCode {
             println!("{}", answer.0);
             if answer.1 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
+        Err(error @ Error::Unavailable(_)) => {
+            eprintln!("redoubt-testkit: {error}");
+            ExitCode::from(SKIPPED)
+        }
         Err(error) => {
             eprintln!("redoubt-testkit: {error}");
             ExitCode::FAILURE
         }
     }
 }
+
+/// Exit status where this machine lacks what the work needs, as other test tools have it.
+const SKIPPED: u8 = 77;
 
 /// What to print, and whether all is well.
 struct Answer(String, bool);
@@ -233,6 +246,15 @@ fn run(command: Command) -> Result<Answer> {
             eprintln!("{}", end_to_end::table(&cells));
             let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
             Ok(Answer(lines?.join("\n"), true))
+        }
+        Command::FlashTrace { options } => {
+            let mut lines = Vec::new();
+            flash_trace::run(&options, |recording| {
+                eprintln!("{}: {}", recording.name, recording.line());
+                lines.push(answer(&recording.summary())?.0);
+                Ok(())
+            })?;
+            Ok(Answer(lines.join("\n"), true))
         }
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };

@@ -3,7 +3,7 @@
 //! Invariants: signals go only to a child that has not been waited for, so its process id cannot have been
 //! reused; dropping kills and reaps the child.
 //!
-//! This is the only module with `unsafe`: the standard library cannot send SIGTERM.
+//! Has `unsafe` because the standard library cannot send SIGTERM.
 
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};

@@ -14,7 +14,7 @@ mod client;
 mod load;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use mysql::Conn;
@@ -118,20 +118,12 @@ impl Tpcc<'_> {
     pub fn run(&self, clients: u32, duration: Duration) -> Result<Report> {
         self.scale.check()?;
         let before = check::Counts::read(&mut connection(self.socket)?)?;
-        let stop = &AtomicBool::new(false);
         let began = Instant::now();
-        let tally = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..clients).map(|number| scope.spawn(move || self.client(number, stop))).collect();
-            while began.elapsed() < duration && !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(duration.saturating_sub(began.elapsed()).min(Duration::from_millis(50)));
+        let tally = self.all_clients(clients, |client| {
+            if began.elapsed() >= duration {
+                return Ok(false);
             }
-            stop.store(true, Ordering::Relaxed);
-            let mut all = Tally::default();
-            for thread in threads {
-                all.join(thread.join().map_err(|_| Error::State("a client panicked".into()))??);
-            }
-            Ok::<_, Error>(all)
+            client.next().map(|_| true)
         })?;
         let elapsed = began.elapsed();
         let mut conn = connection(self.socket)?;
@@ -140,20 +132,67 @@ impl Tpcc<'_> {
         Ok(tally.report(clients, elapsed))
     }
 
-    fn client(&self, number: u32, stop: &AtomicBool) -> Result<Tally> {
-        // A failure ends the others, too.
-        let result = connection(self.socket).and_then(|conn| {
-            let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
-            let mut client = Client::new(conn, self.scale, number, seed);
-            while !stop.load(Ordering::Relaxed) {
-                client.next()?;
+    /// Runs the mix until exactly `transactions` have committed, then checks that the tables have grown by exactly what
+    /// was acknowledged. The consistency conditions are left out: on a database that is larger than the server's memory
+    /// they take longer than the run.
+    ///
+    /// `committed` is called after each commit with their number up to then, by the client that committed.
+    ///
+    /// # Errors
+    /// As for [`Tpcc::run`], and the first error of `committed`.
+    pub fn run_transactions(
+        &self,
+        clients: u32,
+        transactions: u64,
+        committed: &(dyn Fn(u64) -> Result<()> + Sync),
+    ) -> Result<Report> {
+        self.scale.check()?;
+        let before = check::Counts::read(&mut connection(self.socket)?)?;
+        let (tickets, commits) = (AtomicU64::new(0), AtomicU64::new(0));
+        let began = Instant::now();
+        let tally = self.all_clients(clients, |client| {
+            if tickets.fetch_add(1, Ordering::Relaxed) >= transactions {
+                return Ok(false);
             }
-            Ok(client.into_tally())
-        });
-        if result.is_err() {
-            stop.store(true, Ordering::Relaxed);
-        }
-        result
+            while !client.next()? {}
+            committed(commits.fetch_add(1, Ordering::Relaxed) + 1)?;
+            Ok(true)
+        })?;
+        let elapsed = began.elapsed();
+        check::Counts::read(&mut connection(self.socket)?)?.require_growth(&before, &tally)?;
+        Ok(tally.report(clients, elapsed))
+    }
+
+    /// Runs `step` on each client until it says false. A failure ends the others, too.
+    fn all_clients(&self, clients: u32, step: impl Fn(&mut Client) -> Result<bool> + Sync) -> Result<Tally> {
+        let (failed, step) = (&AtomicBool::new(false), &step);
+        std::thread::scope(|scope| {
+            let run = move |number| {
+                let result = self.client(number, || failed.load(Ordering::Relaxed), step);
+                if result.is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                result
+            };
+            let threads: Vec<_> = (0..clients).map(|number| scope.spawn(move || run(number))).collect();
+            let mut all = Tally::default();
+            for thread in threads {
+                all.join(thread.join().map_err(|_| Error::State("a client panicked".into()))??);
+            }
+            Ok(all)
+        })
+    }
+
+    fn client(
+        &self,
+        number: u32,
+        failed: impl Fn() -> bool,
+        step: &(impl Fn(&mut Client) -> Result<bool> + Sync),
+    ) -> Result<Tally> {
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
+        let mut client = Client::new(connection(self.socket)?, self.scale, number, seed);
+        while !failed() && step(&mut client)? {}
+        Ok(client.into_tally())
     }
 }
 

@@ -134,8 +134,8 @@ impl Client {
         self.tally
     }
 
-    /// Runs one transaction of a random kind to its end.
-    pub(super) fn next(&mut self) -> Result<()> {
+    /// Runs one transaction of a random kind to its end; false when it rolled back by design.
+    pub(super) fn next(&mut self) -> Result<bool> {
         let kind = Kind::random(&mut self.random);
         let began = Instant::now();
         loop {
@@ -151,7 +151,7 @@ impl Client {
             match effect {
                 Effect::RolledBack => {
                     self.tally.rolled_back += 1;
-                    return Ok(());
+                    return Ok(false);
                 }
                 Effect::None => {}
                 Effect::Paid(amount) => self.tally.paid += amount,
@@ -161,7 +161,7 @@ impl Client {
                 *count += 1;
             }
             self.tally.latencies.push(began.elapsed());
-            return Ok(());
+            return Ok(true);
         }
     }
 

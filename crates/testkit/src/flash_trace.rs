@@ -1,0 +1,300 @@
+//! Block traces of real servers: every write to the disk under them, tagged by what it was for.
+//!
+//! For each [`Layout`] a disk of its own is made ([`disk`]), the same loaded database is put on it ([`seed`]), and the
+//! TPC-C-like mix ([`crate::tpcc`]) runs a warm-up and then a fixed number of transactions, so that layouts compare by
+//! what they wrote for the same work. The kernel's trace events say what the disk was asked to do ([`recorder`]); the
+//! extents of the files say what for ([`extents`], [`origin`]); [`collect`] joins the two into a trace of
+//! `redoubt-flash`.
+//!
+//! Invariant: a recording counts only if it is complete. The sectors of all recorded writes must be, exactly, what
+//! the device itself counted between two moments at which it was idle; a lost trace event is an error.
+//!
+//! Needs root, loop devices and tracefs; [`Error::Unavailable`] says what is missing. Everything made is removed
+//! again, even when this process is killed ([`guard`]).
+
+mod collect;
+pub mod disk;
+mod extents;
+mod guard;
+mod origin;
+mod recorder;
+mod report;
+mod seed;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use redoubt_flash::trace::Origin;
+
+use crate::error::{Error, Result};
+use crate::tpcc::{Report, Scale, Tpcc};
+use collect::{Collector, Snapshots};
+pub use collect::{OriginSum, Window};
+use disk::{DeviceCounters, Disk, JournalMode};
+pub use recorder::Totals;
+use recorder::{Mark, Recorder};
+pub use report::Recording;
+use seed::Seed;
+use system::{Counters, System};
+
+/// Pause between two snapshots of the files.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+/// A mark for every so many transactions.
+const MARK_EVERY: u64 = 50;
+/// Size of the journal of file systems that journal only metadata; what ext4 takes by default on a disk of this order.
+const METADATA_JOURNAL_MIB: u64 = 64;
+
+/// What protects pages, and who writes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Layout {
+    /// A server as it comes: doublewrite on, ext4 `data=ordered`.
+    StockDoublewrite,
+    /// The same with doublewrite off: a power cut can tear its pages.
+    Stock,
+    /// Doublewrite off, ext4 `data=journal`: pages go through the file system's journal.
+    DataJournal,
+    /// A storage node that protects pages with a ring of page images.
+    RedoubtJournal,
+    /// A storage node that protects pages with a doublewrite area.
+    RedoubtDoublewrite,
+    /// A storage node that writes pages in place only, told that its disk does not tear them.
+    RedoubtAtomic,
+}
+
+impl Layout {
+    /// Name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::StockDoublewrite => "stock-doublewrite",
+            Self::Stock => "stock",
+            Self::DataJournal => "data-journal",
+            Self::RedoubtJournal => "redoubt-journal",
+            Self::RedoubtDoublewrite => "redoubt-doublewrite",
+            Self::RedoubtAtomic => "redoubt-atomic",
+        }
+    }
+
+    /// True when the size of the journal of pages is a parameter.
+    fn has_page_journal(self) -> bool {
+        matches!(self, Self::DataJournal | Self::RedoubtJournal)
+    }
+}
+
+/// What to record.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Layouts to record
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
+        Layout::StockDoublewrite, Layout::Stock, Layout::DataJournal,
+        Layout::RedoubtJournal, Layout::RedoubtDoublewrite, Layout::RedoubtAtomic,
+    ])]
+    pub layout: Vec<Layout>,
+    /// Directory for the traces, the disk images and the loaded database
+    #[arg(long, value_name = "DIR", default_value = "target/flash")]
+    pub out: PathBuf,
+    /// Transactions committed in each recording
+    #[arg(long, value_name = "N", default_value_t = 40_000)]
+    pub transactions: u64,
+    /// Transactions committed before each recording
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub warm_up: u64,
+    /// Warehouses of the TPC-C-like mix
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub warehouses: u32,
+    /// Customers of a district
+    #[arg(long, value_name = "N", default_value_t = 3000)]
+    pub customers: u32,
+    /// Items
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub items: u32,
+    /// Clients
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub clients: u32,
+    /// Buffer pool of each server, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    pub pool: u32,
+    /// Redo log of each server, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub log_mib: u32,
+    /// Size of the disk, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    pub image_mib: u64,
+    /// Sizes of the journal of pages, in units of 2^20 bytes, where there is one: the file system's or the node's
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [128, 1280])]
+    pub journal_mb: Vec<u64>,
+    /// Further options of the storage node, separated by blanks
+    #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
+    pub node_options: String,
+}
+
+impl Options {
+    fn scale(&self) -> Scale {
+        Scale { warehouses: self.warehouses, customers: self.customers, items: self.items }
+    }
+
+    fn node_arguments(&self) -> impl Iterator<Item = &str> {
+        self.node_options.split_whitespace()
+    }
+}
+
+/// Records all layouts, and hands each recording over when it is done.
+///
+/// # Errors
+/// [`Error::Unavailable`] where this machine cannot record; whatever keeps a server or the load from running; a recording
+/// that is not complete.
+pub fn run(options: &Options, mut done: impl FnMut(&Recording) -> Result<()>) -> Result<()> {
+    check()?;
+    std::fs::create_dir_all(&options.out).map_err(Error::io_at("create", &options.out))?;
+    let seed = Seed::prepare(options)?;
+    for layout in &options.layout {
+        let sizes: &[u64] =
+            if layout.has_page_journal() { &options.journal_mb } else { &[METADATA_JOURNAL_MIB] };
+        for journal_mib in sizes {
+            done(&record(*layout, *journal_mib, &seed, options)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Says whether this machine can record.
+///
+/// # Errors
+/// [`Error::Unavailable`] with what is missing.
+pub fn check() -> Result<()> {
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+    if !is_root {
+        return Err(Error::Unavailable("recording what a disk is asked to do needs root".into()));
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return Err(Error::Unavailable("there are no loop devices (/dev/loop-control)".into()));
+    }
+    recorder::check()
+}
+
+/// Records one layout.
+fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> Result<Recording> {
+    let mut name = layout.name().to_owned();
+    if layout.has_page_journal() {
+        name = format!("{name}-{journal_mib}");
+    }
+    eprintln!("{name}: preparing");
+    let file_system_journal = if layout == Layout::DataJournal { journal_mib } else { METADATA_JOURNAL_MIB };
+    let disk = Disk::create(&options.out, options.image_mib, file_system_journal, layout.journal_mode())?;
+    let mut system = System::install(layout, journal_mib, &disk, seed, options)?;
+    let before = disk.settle()?;
+    let trace = options.out.join(format!("{name}.trace"));
+    let part = options.out.join(format!("{name}.part"));
+    let snapshots = Snapshots::default();
+    let first = take_snapshot(&system, &disk)?;
+    let collector = Collector::create(&part, first, Arc::clone(&snapshots))?;
+    let recorder = Recorder::start(disk.device_number()?, collector)?;
+    system.start()?;
+    eprintln!("{name}: running");
+    let run = run_load(&system, &disk, &recorder, &snapshots, options)?;
+    system.stop()?;
+    let after = disk.unmount()?;
+    let (collector, totals) = recorder.stop()?;
+    require_complete(&totals, before, after)?;
+    let window = collector.finish()?;
+    let recording = Recording { name, layout, journal_mib, window, totals, run };
+    recording.save(&part, &trace, &disk, seed, options)?;
+    Ok(recording)
+}
+
+/// What the load said, and the counters of the part that counts.
+struct LoadRun {
+    report: Report,
+    begin: Counters,
+    end: Counters,
+}
+
+/// Runs the load with a snapshot of the files every second, and one after its end.
+fn run_load(
+    system: &System,
+    disk: &Disk,
+    recorder: &Recorder<Collector>,
+    snapshots: &Snapshots,
+    options: &Options,
+) -> Result<LoadRun> {
+    let source = system.counter_source();
+    let (begin, end) = (Mutex::new(None), Mutex::new(None));
+    let last = options.warm_up + options.transactions;
+    let committed = |count: u64| {
+        // Marks first: reading the counters takes longer than a transaction.
+        if count == options.warm_up {
+            recorder.mark(Mark::Begin(count))?;
+            keep(&begin, source.read()?);
+        } else if count == last {
+            recorder.mark(Mark::End(count))?;
+            keep(&end, source.read()?);
+        } else if count.is_multiple_of(MARK_EVERY) {
+            recorder.mark(Mark::Commits(count))?;
+        }
+        Ok(())
+    };
+    let socket = system.socket();
+    let tpcc = Tpcc { socket: &socket, scale: options.scale(), seed: 1 };
+    let report = std::thread::scope(|scope| {
+        let (sender, ended) = mpsc::channel();
+        scope.spawn(move || {
+            // The receiver goes away only with an error of its own.
+            let _ = sender.send(tpcc.run_transactions(options.clients, last, &committed));
+        });
+        loop {
+            let report = match ended.recv_timeout(SNAPSHOT_INTERVAL) {
+                Ok(report) => Some(report?),
+                Err(mpsc::RecvTimeoutError::Timeout) => None,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Error::State("the load panicked".into()));
+                }
+            };
+            // Without a reader the snapshots would pile up; stopping says what it met.
+            if !recorder.has_ended() {
+                let snapshot = take_snapshot(system, disk)?;
+                if let Ok(mut all) = snapshots.lock() {
+                    all.push_back(Arc::new(snapshot));
+                }
+                recorder.mark(Mark::Snapshot)?;
+            }
+            if let Some(report) = report {
+                return Ok(report);
+            }
+        }
+    })?;
+    let counters = |slot: Mutex<Option<Counters>>| {
+        slot.into_inner().ok().flatten().ok_or_else(|| Error::State("the load ended too early".into()))
+    };
+    Ok(LoadRun { report, begin: counters(begin)?, end: counters(end)? })
+}
+
+fn keep(slot: &Mutex<Option<Counters>>, counters: Counters) {
+    if let Ok(mut slot) = slot.lock() {
+        *slot = Some(counters);
+    }
+}
+
+fn take_snapshot(system: &System, disk: &Disk) -> Result<extents::OwnerMap> {
+    // With metadata only in it, the file system's journal is metadata.
+    let origin = if disk.mode() == JournalMode::Data { Origin::Journal } else { Origin::Metadata };
+    let journal: Vec<_> = disk.journal().iter().map(|sectors| (sectors.clone(), origin)).collect();
+    extents::snapshot(disk.path(), &|path| system.classify(path), &journal)
+}
+
+/// Every sector that the device has written was recorded, and no other.
+fn require_complete(totals: &Totals, before: DeviceCounters, after: DeviceCounters) -> Result<()> {
+    let counted = after.written_sectors.saturating_sub(before.written_sectors);
+    let discarded = after.discarded_sectors.saturating_sub(before.discarded_sectors);
+    if (totals.written_sectors, totals.discarded_sectors) == (counted, discarded) {
+        return Ok(());
+    }
+    Err(Error::State(format!(
+        "the recording is not complete: it has {} sectors written and {} discarded, the device counted {counted} and \
+         {discarded}",
+        totals.written_sectors, totals.discarded_sectors
+    )))
+}
