@@ -33,6 +33,43 @@ pub enum Error {
         /// What is wrong, and where.
         source: serde_json::Error,
     },
+    /// The trace cannot be replayed.
+    #[error("{path}: {what}", path = path.display())]
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        what: String,
+    },
+    /// There is no such drive.
+    #[error("no such drive: {0}")]
+    Geometry(#[from] crate::ftl::GeometryError),
+    /// The load does not fit on the drive.
+    #[error(
+        "the load alone uses {used_percent:.1} % of the drive ({used_blocks} of {logical_blocks} blocks of 4 KiB), \
+         more than the {utilisation_percent} % asked for: raise the utilisation or make the drive larger"
+    )]
+    TooFull {
+        /// Blocks that the load uses, in percent of the drive.
+        used_percent: f64,
+        /// Blocks of 4 KiB that the load uses.
+        used_blocks: u32,
+        /// Blocks of 4 KiB that the drive has.
+        logical_blocks: u32,
+        /// Share of the drive that was to be in use, in percent.
+        utilisation_percent: f64,
+    },
+    /// A setting that makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// A plot could not be drawn.
+    #[error("{path}: cannot draw the plot: {what}", path = path.display())]
+    Plot {
+        /// Which file.
+        path: PathBuf,
+        /// What failed.
+        what: String,
+    },
 }
 
 impl Error {

@@ -8,9 +8,10 @@
 //! - When fewer than [`FREE_LOW`] superblocks are free, the closed superblock with the fewest valid blocks is
 //!   collected: its valid blocks are copied, then it is erased. Finding it costs O(1): closed superblocks hang in
 //!   doubly linked lists, one list per number of valid blocks.
-//! - Physical size: logical size x (1 + over-provisioning), plus a reserve of [`RESERVE`] superblocks: those kept
-//!   free, and the unwritten halves of one host's and one collector's open superblock. So a drive with one stream has
-//!   the spare space that its over-provisioning says, and each further stream takes its open superblocks from it.
+//! - Physical size: logical size x (1 + over-provisioning), plus a reserve of [`RESERVE`] superblocks: the one that
+//!   stays free after a host stream has opened another, and the unwritten halves, on average, of one host's and one
+//!   collector's open superblock. So a drive with one stream has the spare space that its over-provisioning says, and
+//!   each further stream takes its open superblocks from it.
 //!
 //! Invariants, which the tests check with [`Ftl::check`]:
 //! - a mapped logical block and its physical block name each other, and the physical block's bit in `valid_bits` is set;
@@ -27,7 +28,7 @@ pub const BLOCK_LEN_BYTES: u64 = 4096;
 /// Superblocks that are always free before a new one is opened by a host stream.
 pub const FREE_LOW: usize = 2;
 /// Superblocks beyond logical size and over-provisioning.
-pub const RESERVE: u32 = FREE_LOW as u32 + 1;
+pub const RESERVE: u32 = 2;
 /// The most host streams.
 pub const MAX_STREAMS: usize = 8;
 /// The most logical blocks.

@@ -3,9 +3,19 @@
 //!
 //! - [`trace`]: the trace file: who wrote which sectors, in order.
 //! - [`ftl`]: the flash translation layer: map, superblocks, garbage collection, counters.
-//! - [`closed_form`]: write amplification of uniform random writes by formula.
+//! - [`drive`]: sectors and origins around it, and the drive's write buffer.
+//! - [`placement`]: which origin goes to which write stream.
+//! - [`closed_form`], [`validate`]: uniform random writes by formula and by model.
+//! - [`load`]: a trace in memory; [`synthetic`]: made-up loads instead of one.
+//! - [`simulate`]: fill, warm-up and measurement of a load on a drive.
 
 pub mod closed_form;
+pub mod drive;
 pub mod error;
 pub mod ftl;
+pub mod load;
+pub mod placement;
+pub mod simulate;
+pub mod synthetic;
 pub mod trace;
+pub mod validate;
