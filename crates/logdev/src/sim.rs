@@ -38,6 +38,8 @@ const DEFAULT_SECTOR_LEN: usize = 512;
 /// A kind of operation that can be made to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
+    /// [`StorageFile::read_at`](crate::storage::StorageFile::read_at). Changes nothing, so it is not counted.
+    Read,
     /// [`StorageFile::write_at`](crate::storage::StorageFile::write_at)
     Write,
     /// [`StorageFile::allocate`](crate::storage::StorageFile::allocate)
@@ -188,6 +190,11 @@ impl SimDisk {
         self.state.lock().faults.push(fault);
     }
 
+    /// Takes back the faults that did not come to pass; returns how many.
+    pub fn clear_faults(&self) -> usize {
+        std::mem::take(&mut self.state.lock().faults).len()
+    }
+
     /// Limits the sum of all file lengths; what would exceed it fails with `StorageFull`.
     pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
         self.state.lock().capacity_bytes = capacity_bytes;
@@ -283,6 +290,11 @@ impl State {
             self.is_off = true;
             return Ok(Outcome::Partly(io::ErrorKind::Other));
         }
+        Ok(self.take_fault(kind, name).map_or(Outcome::Done, Outcome::Partly))
+    }
+
+    /// The error that an operation is to have.
+    fn take_fault(&mut self, kind: OpKind, name: &str) -> Option<io::ErrorKind> {
         let mut failing = None;
         for (n, fault) in self.faults.iter_mut().enumerate() {
             if fault.kind != kind || !name.contains(&fault.name) {
@@ -295,7 +307,7 @@ impl State {
                 break;
             }
         }
-        Ok(failing.map_or(Outcome::Done, |n| Outcome::Partly(self.faults.remove(n).error)))
+        failing.map(|n| self.faults.remove(n).error)
     }
 
     fn check_on(&self) -> io::Result<()> {

@@ -126,7 +126,7 @@ fn filled(pages: u32, per_page: u32, plain: &PlainStore) -> (LogIndex, ObjectId,
 }
 
 fn store(directory: &Path) -> FilePageStore {
-    FilePageStore::open(directory, FilePageStoreOptions::default()).unwrap()
+    FilePageStore::open(directory, None, FilePageStoreOptions::default()).unwrap()
 }
 
 fn directory() -> tempfile::TempDir {

@@ -156,7 +156,7 @@ fn what_cannot_be_applied_is_an_error_that_names_the_page() {
 #[test]
 fn a_damaged_stored_image_is_found_before_anything_is_applied_to_it() {
     let directory = tempfile::tempdir().unwrap();
-    let store = FilePageStore::open(directory.path(), FilePageStoreOptions::default()).unwrap();
+    let store = FilePageStore::open(directory.path(), None, FilePageStoreOptions::default()).unwrap();
     let key = PageKey::new(ObjectId(3), 7);
     assert!(page_is_never_written(&Builder::from_store(&store, key, ID, FLAGS).unwrap().page));
     store.create(ObjectId(3)).unwrap();

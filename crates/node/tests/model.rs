@@ -431,7 +431,7 @@ fn run(seed: u64, counts: &mut Counts) {
     for _ in 0..4 {
         let options =
             FilePageStoreOptions { journal_len_bytes: 256 << 10, ..FilePageStoreOptions::default() };
-        let store = FilePageStore::open(&pages, options).unwrap();
+        let store = FilePageStore::open(&pages, None, options).unwrap();
         for object in store.objects().unwrap() {
             if names.object(object).is_none() {
                 store.remove(object).unwrap();

@@ -13,7 +13,7 @@ fn main() {
 #[divan::bench(args = [1, 7], max_time = 6, sample_count = 20)]
 fn write_batch_of_1000_pages(bencher: divan::Bencher<'_, '_>, stride: u32) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let store = FilePageStore::open(dir.path(), FilePageStoreOptions::default()).expect("a store");
+    let store = FilePageStore::open(dir.path(), None, FilePageStoreOptions::default()).expect("a store");
     for object in 0..4 {
         store.create(ObjectId(object)).expect("create");
     }

@@ -41,6 +41,19 @@ pub enum PageStoreError {
         /// The system's error.
         source: io::Error,
     },
+    /// The journal holds the newest version of a page, and it is not what was written there.
+    #[error(
+        "page journal: the image of page {page_no} of object {object} at byte {offset_bytes} is damaged: \
+         write the page again, or check the disk and restore the directory from a copy"
+    )]
+    DamagedImage {
+        /// The object concerned.
+        object: ObjectId,
+        /// The page concerned.
+        page_no: u32,
+        /// Where in the journal file, in bytes.
+        offset_bytes: u64,
+    },
     /// An earlier failure left it unknown what is on the disk.
     #[error("page store takes no writes after an earlier failure ({cause}): check the disk and restart")]
     Poisoned {
@@ -94,6 +107,7 @@ impl PageStoreError {
             Self::NoSpace { .. } => ErrorKind::Retry,
             Self::Io { .. }
             | Self::Read { .. }
+            | Self::DamagedImage { .. }
             | Self::Poisoned { .. }
             | Self::BadFile { .. }
             | Self::Locked { .. } => ErrorKind::Fatal,

@@ -13,8 +13,9 @@
 //!   change something, until it is opened again. A full disk is not such a failure: see
 //!   [`PageStoreError::NoSpace`].
 //!
-//! [`FilePageStore`] keeps objects in files and protects pages with a data journal. It goes through the file
-//! system seam of `redoubt-logdev`, so that tests can lose, tear and fail its writes.
+//! [`FilePageStore`] keeps objects in files and protects pages by untorn writes, by a ring of page images that go home
+//! later, or by writing them twice (see [`PageProtection`]). It goes through the file system seam of `redoubt-logdev`,
+//! so that tests can lose, tear and fail its writes.
 
 mod error;
 mod file;
@@ -22,8 +23,9 @@ mod file;
 use std::fmt;
 
 pub use error::PageStoreError;
-pub use file::{FilePageStore, FilePageStoreOptions};
+pub use file::{FilePageStore, FilePageStoreOptions, PageProtection};
 pub use redoubt_logdev::ErrorKind;
+pub use redoubt_logdev::storage::UntornLimits;
 
 /// One tablespace in one incarnation. Never reused for another by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -52,16 +54,39 @@ pub struct PageWrite<'a> {
 pub struct PageStoreStats {
     /// Pages written by `write_batch`.
     pub pages_written: u64,
+    /// Pages of `write_batch` that were written to object files, each time they were.
+    pub pages_written_home: u64,
+    /// Calls that wrote such pages.
+    pub home_writes: u64,
     /// Bytes written to object files.
     pub bytes_written_home: u64,
     /// Bytes written to the journal.
     pub bytes_written_journal: u64,
+    /// Images in the journal that never had to go home, since a newer one of the page came or its object went.
+    pub images_superseded: u64,
     /// Calls that made a file durable.
     pub syncs: u64,
     /// Pages read by `read_page`.
     pub pages_read: u64,
     /// Pages that opening the store wrote again from the journal.
     pub pages_replayed: u64,
+}
+
+/// How a store protects its pages at this moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageStoreInfo {
+    /// The mode.
+    pub protection: PageProtection,
+    /// Why this mode, in words.
+    pub reason: String,
+    /// Length of the journal in bytes.
+    pub journal_len_bytes: u64,
+    /// Bytes of the journal that are in use: its images would be taken up after a crash.
+    pub journal_live_bytes: u64,
+    /// Pages whose newest version is in the journal only.
+    pub pending_pages: u64,
+    /// Which writes of pages can be untorn.
+    pub untorn: Option<UntornLimits>,
 }
 
 /// Pages on disk. See the crate's documentation for what is promised.
@@ -94,8 +119,8 @@ pub trait PageStore: Send + Sync {
     /// Reads bytes at an offset until `buf` is full or the object ends; returns how many were read.
     ///
     /// # Errors
-    /// [`PageStoreError::NoSuchObject`] or a failed read. While a batch waits for space, the error of
-    /// the attempt to finish it.
+    /// [`PageStoreError::NoSuchObject`] or a failed read. While pages of the object are in the journal only, the error
+    /// of the attempt to write them home.
     fn read_raw(&self, object: ObjectId, offset_bytes: u64, buf: &mut [u8]) -> Result<usize, PageStoreError>;
 
     /// Writes pages. When it returns, all are durable, and no crash leaves one of them torn. Of two writes to
@@ -108,7 +133,7 @@ pub trait PageStore: Send + Sync {
     fn write_batch(&self, writes: &[PageWrite<'_>]) -> Result<(), PageStoreError>;
 
     /// Writes bytes without protection against torn pages, for loading an object in bulk. Durable only after
-    /// [`PageStore::sync_object`].
+    /// [`PageStore::sync_object`]. Not while another thread writes pages of the object.
     ///
     /// # Errors
     /// [`PageStoreError::NoSpace`]: part may be written. Other failures poison the store.
@@ -134,6 +159,21 @@ pub trait PageStore: Send + Sync {
     /// # Errors
     /// [`PageStoreError::NoSuchObject`] or an I/O failure.
     fn len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError>;
+
+    /// Older and newer versions of a page of `len_bytes` that the journal still holds, each whole, newest first. The
+    /// newest may be what [`PageStore::read_page`] reads.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn retained_images(
+        &self,
+        object: ObjectId,
+        page_no: u32,
+        len_bytes: u32,
+    ) -> Result<Vec<Vec<u8>>, PageStoreError>;
+
+    /// How pages are protected.
+    fn info(&self) -> PageStoreInfo;
 
     /// Counters since the store was opened.
     fn stats(&self) -> PageStoreStats;

@@ -122,8 +122,11 @@ pub(super) struct SimFile {
 
 impl StorageFile for SimFile {
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let state = self.disk.state.lock();
+        let mut state = self.disk.state.lock();
         state.check_on()?;
+        if let Some(error) = state.take_fault(OpKind::Read, &self.name) {
+            return Err(error.into());
+        }
         let bytes = state.files[self.file].content().get(offset_bytes as usize..).unwrap_or_default();
         let n = bytes.len().min(buf.len());
         buf[..n].copy_from_slice(&bytes[..n]);

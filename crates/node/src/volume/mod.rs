@@ -177,6 +177,7 @@ impl Volume {
         std::fs::create_dir_all(&pages).map_err(|error| NodeError::io("create", &pages, error))?;
         let store = FilePageStore::open(
             &pages,
+            None,
             FilePageStoreOptions {
                 journal_len_bytes: options.journal_len_bytes,
                 ..FilePageStoreOptions::default()

@@ -230,6 +230,7 @@ impl Import {
         let journal_len_bytes = options.journal_len_bytes;
         let store = FilePageStore::open(
             &pages,
+            None,
             FilePageStoreOptions { journal_len_bytes, ..FilePageStoreOptions::default() },
         )?;
         let plain = crate::plain::PlainStore::open(&directory.join("plain"))?;

@@ -45,33 +45,3 @@ pub(super) fn sorted<'a>(writes: &[PageWrite<'a>]) -> Result<Vec<PageWrite<'a>>,
     }
     Ok(sorted)
 }
-
-/// Cuts sorted pages into runs of neighbours of at most `max_len` bytes, or one page.
-pub(super) fn runs<'w, 'a>(
-    writes: &'w [PageWrite<'a>],
-    max_len: usize,
-) -> impl Iterator<Item = &'w [PageWrite<'a>]> {
-    let mut len = 0;
-    writes.chunk_by(move |a, b| {
-        len += a.page.len();
-        let joined = a.object == b.object
-            && a.page_no.checked_add(1) == Some(b.page_no)
-            && len + b.page.len() <= max_len;
-        if !joined {
-            len = 0;
-        }
-        joined
-    })
-}
-
-/// The bytes of a run, in `buffer` if it has more than one page.
-pub(super) fn join<'b>(run: &'b [PageWrite<'_>], buffer: &'b mut Vec<u8>) -> &'b [u8] {
-    if let [single] = run {
-        return single.page;
-    }
-    buffer.clear();
-    for write in run {
-        buffer.extend_from_slice(write.page);
-    }
-    buffer
-}

@@ -1,22 +1,95 @@
-//! Seeded histories on a simulated disk: power cuts at every operation, failing calls, a full disk.
+//! Seeded histories on a simulated disk, in every mode of protection and with both lengths of torn sectors.
+//!
+//! Here: the model of what a store may hold, and how histories are run. The tests are in the modules below.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use fastrand::Rng;
-use redoubt_logdev::sim::{Fault, OpKind, SimDisk};
+use redoubt_logdev::sim::SimDisk;
 
+use super::options::MIN_JOURNAL_LEN;
+use super::ring::JOURNAL_NAME;
 use super::*;
-use crate::ErrorKind;
+
+mod failures;
+mod power_cuts;
+mod retained;
+mod rings;
 
 /// Object, page, version and image of a page write.
 type Versioned = (u32, u32, u32, Vec<u8>);
 
 const PAGE: usize = 2048;
+/// Stands for a page that was written without protection: whatever it holds is right.
+const ANYTHING: u32 = u32::MAX;
+const MODES: [PageProtection; 3] =
+    [PageProtection::Atomic, PageProtection::Journal, PageProtection::Doublewrite];
 
-fn open(disk: &SimDisk) -> Result<FilePageStore, PageStoreError> {
-    let options = FilePageStoreOptions { journal_len_bytes: MIN_JOURNAL_LEN, max_open_files: 2 };
-    FilePageStore::open_on(Arc::new(disk.clone()), options)
+/// How a store is set up, and on what disk.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    mode: PageProtection,
+    sector_len: usize,
+    /// Shortest untorn write that the disk offers.
+    untorn_len: u64,
+    journal_len_bytes: u64,
+    /// The journal is in a directory of its own.
+    is_apart: bool,
+}
+
+impl Setup {
+    fn new(mode: PageProtection, sector_len: usize) -> Self {
+        let untorn_len = sector_len as u64;
+        Self { mode, sector_len, untorn_len, journal_len_bytes: MIN_JOURNAL_LEN, is_apart: false }
+    }
+
+    /// Every mode with every length of sector.
+    fn all() -> impl Iterator<Item = Self> {
+        MODES.into_iter().flat_map(|mode| [512, 4096].map(|sector_len| Self::new(mode, sector_len)))
+    }
+
+    fn disk(&self, seed: u64) -> SimDisk {
+        let disk = SimDisk::new(seed);
+        disk.set_sector_len_bytes(self.sector_len);
+        disk.set_untorn_limits(Some(UntornLimits { min_len_bytes: self.untorn_len, max_len_bytes: 65536 }));
+        disk
+    }
+
+    fn open(&self, disk: &SimDisk) -> Result<FilePageStore, PageStoreError> {
+        let options = FilePageStoreOptions {
+            protection: Some(self.mode),
+            journal_len_bytes: self.journal_len_bytes,
+            max_open_files: 2,
+        };
+        let journal = self.is_apart.then(|| Arc::new(disk.subdirectory("journal")) as Arc<dyn StorageDir>);
+        FilePageStore::open_on(Arc::new(disk.clone()), journal, options)
+    }
+
+    /// A store with one object of eight pages of version 1.
+    fn prepared(&self, disk: &SimDisk) -> FilePageStore {
+        let store = self.open(disk).unwrap();
+        store.create(ObjectId(1)).unwrap();
+        write_versions(&store, 8, 1).unwrap();
+        store
+    }
+}
+
+/// Writes pages 0 to `pages` of object 1 in one batch.
+fn write_versions(store: &FilePageStore, pages: u32, version: u32) -> Result<(), PageStoreError> {
+    let page = image(version);
+    let writes: Vec<_> =
+        (0..pages).map(|page_no| PageWrite { object: ObjectId(1), page_no, page: &page }).collect();
+    store.write_batch(&writes)
+}
+
+/// Versions of the first 12 pages of object 1.
+fn versions(store: &FilePageStore) -> Vec<u32> {
+    let mut page = vec![0; PAGE];
+    let read = |page_no| {
+        store.read_page(ObjectId(1), page_no, &mut page).unwrap();
+        version_of(&page, "read")
+    };
+    (0..12).map(read).collect()
 }
 
 /// A page that shows of each sector which version it is from.
@@ -37,6 +110,10 @@ struct Model {
     /// An object that is being created or removed.
     in_doubt: Option<u32>,
     next_version: u32,
+    /// For each version the page it is of, and for each object the last version before it was made or changed in another
+    /// way than by batches.
+    pages_of_versions: BTreeMap<u32, (u32, u32)>,
+    changed_after: BTreeMap<u32, u32>,
 }
 
 impl Model {
@@ -52,17 +129,61 @@ impl Model {
         let known: Vec<u32> = self.objects.keys().copied().collect();
         found.sort_unstable();
         assert_eq!(found, known, "{context}");
-        for (&object, pages) in &mut self.objects {
-            for page_no in 0..8 {
+        self.check_pages(
+            |object, page_no| {
                 let mut page = vec![0; PAGE];
                 store.read_page(ObjectId(object), page_no, &mut page).unwrap();
+                page
+            },
+            context,
+        );
+        self.check_retained(store, context);
+    }
+
+    fn check_pages(&mut self, read: impl Fn(u32, u32) -> Vec<u8>, context: &str) {
+        for (&object, pages) in &mut self.objects {
+            for page_no in 0..8 {
+                let page = read(object, page_no);
+                let allowed = pages.entry(page_no).or_insert_with(|| vec![0]);
+                if allowed.contains(&ANYTHING) {
+                    continue;
+                }
                 let context = format!("{context}: object {object} page {page_no}");
                 let version = version_of(&page, &context);
-                let allowed = pages.entry(page_no).or_insert_with(|| vec![0]);
                 assert!(allowed.contains(&version), "{context}: {version}, not of {allowed:?}");
                 *allowed = vec![version];
             }
         }
+    }
+
+    /// What the files hold when nothing is pending.
+    fn check_files(&mut self, disk: &SimDisk, context: &str) {
+        let read = |object, page_no: u32| {
+            let mut content = disk.content(&objects::file_name(ObjectId(object)));
+            content.resize(content.len().max((page_no as usize + 1) * PAGE), 0);
+            content[page_no as usize * PAGE..][..PAGE].to_vec()
+        };
+        self.check_pages(read, &format!("{context}: in files"));
+    }
+
+    /// Images that the journal offers for repairs are whole, and of the page as it is since it was made.
+    fn check_retained(&self, store: &FilePageStore, context: &str) {
+        for &object in self.objects.keys() {
+            for page_no in [0, 5] {
+                for image in store.retained_images(ObjectId(object), page_no, PAGE as u32).unwrap() {
+                    let version = version_of(&image, &format!("{context}: retained"));
+                    assert_eq!(self.pages_of_versions.get(&version), Some(&(object, page_no)), "{context}");
+                    let changed_after = self.changed_after.get(&object).copied().unwrap_or_default();
+                    assert!(version > changed_after, "{context}: retained {version} of object {object}");
+                }
+            }
+        }
+    }
+
+    fn new_version(&mut self, object: u32, page_no: u32) -> u32 {
+        self.next_version += 1;
+        self.pages_of_versions.insert(self.next_version, (object, page_no));
+        self.next_version
     }
 
     /// A random batch; its versions become possible.
@@ -71,8 +192,8 @@ impl Model {
         let mut batch = Vec::new();
         for _ in 0..rng.usize(1..12) {
             let Some(&object) = objects.get(rng.usize(..objects.len().max(1))) else { break };
-            self.next_version += 1;
-            let (page_no, version) = (rng.u32(..8), self.next_version);
+            let page_no = rng.u32(..8);
+            let version = self.new_version(object, page_no);
             let allowed = self.objects.get_mut(&object).unwrap().entry(page_no).or_insert_with(|| vec![0]);
             allowed.push(version);
             batch.push((object, page_no, version, image(version)));
@@ -84,6 +205,79 @@ impl Model {
         for (object, page_no, version, _) in batch {
             self.objects.get_mut(object).unwrap().insert(*page_no, vec![*version]);
         }
+    }
+
+    /// One random step of a history.
+    fn step(&mut self, store: &FilePageStore, rng: &mut Rng) -> Result<(), PageStoreError> {
+        let object = rng.u32(1..4);
+        let is_there = self.objects.contains_key(&object);
+        match rng.u8(..16) {
+            0 | 1 => {
+                self.in_doubt = (!is_there).then_some(object);
+                store.create(ObjectId(object))?;
+                self.in_doubt = None;
+                self.objects.entry(object).or_default();
+                if !is_there {
+                    self.changed_after.insert(object, self.next_version);
+                }
+            }
+            2 => {
+                self.in_doubt = is_there.then_some(object);
+                store.remove(ObjectId(object))?;
+                self.in_doubt = None;
+                self.objects.remove(&object);
+            }
+            3 if is_there => self.cut(store, object)?,
+            4 if is_there => self.write_raw(store, object, rng.u32(..8))?,
+            // The whole object is read as for an export: what was pending goes home.
+            5 if is_there => self.read_raw(store, object)?,
+            6 if is_there => {
+                let len = store.len_bytes(ObjectId(object))?.max(rng.u64(4..10) * PAGE as u64);
+                store.set_len(ObjectId(object), len)?;
+                assert_eq!(store.len_bytes(ObjectId(object))?, len);
+            }
+            _ => {
+                let batch = self.batch(rng);
+                store.write_batch(&writes(&batch))?;
+                self.settle(&batch);
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, store: &FilePageStore, object: u32) -> Result<(), PageStoreError> {
+        let pages = self.objects.get_mut(&object).unwrap();
+        // Cutting takes away pages for good.
+        for page_no in 4..8 {
+            pages.entry(page_no).or_insert_with(|| vec![0]).push(0);
+        }
+        store.set_len(ObjectId(object), 4 * PAGE as u64)?;
+        self.objects.get_mut(&object).unwrap().split_off(&4);
+        Ok(())
+    }
+
+    fn write_raw(&mut self, store: &FilePageStore, object: u32, page_no: u32) -> Result<(), PageStoreError> {
+        let version = self.new_version(object, page_no);
+        self.objects.get_mut(&object).unwrap().insert(page_no, vec![ANYTHING]);
+        store.write_raw(ObjectId(object), u64::from(page_no) * PAGE as u64, &image(version))?;
+        store.sync_object(ObjectId(object))?;
+        self.objects.get_mut(&object).unwrap().insert(page_no, vec![version]);
+        self.changed_after.insert(object, version);
+        Ok(())
+    }
+
+    fn read_raw(&mut self, store: &FilePageStore, object: u32) -> Result<(), PageStoreError> {
+        let mut content = vec![0; 8 * PAGE];
+        store.read_raw(ObjectId(object), 0, &mut content)?;
+        let pages = self.objects.get_mut(&object).unwrap();
+        for (page_no, page) in (0..).zip(content.chunks_exact(PAGE)) {
+            let allowed = pages.entry(page_no).or_insert_with(|| vec![0]);
+            if !allowed.contains(&ANYTHING) {
+                let version = version_of(page, "raw");
+                assert!(allowed.contains(&version), "raw: {version}, not of {allowed:?}");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -101,240 +295,12 @@ fn run_history(
     steps: usize,
 ) -> Result<(), PageStoreError> {
     for _ in 0..steps {
-        let object = rng.u32(1..4);
-        match rng.u8(..10) {
-            0 | 1 => {
-                model.in_doubt = (!model.objects.contains_key(&object)).then_some(object);
-                store.create(ObjectId(object))?;
-                model.in_doubt = None;
-                model.objects.entry(object).or_default();
-            }
-            2 => {
-                model.in_doubt = model.objects.contains_key(&object).then_some(object);
-                store.remove(ObjectId(object))?;
-                model.in_doubt = None;
-                model.objects.remove(&object);
-            }
-            3 => {
-                let Some(pages) = model.objects.get_mut(&object) else { continue };
-                // Cutting takes away pages for good.
-                for page_no in 4..8 {
-                    pages.entry(page_no).or_insert_with(|| vec![0]).push(0);
-                }
-                store.set_len(ObjectId(object), 4 * PAGE as u64)?;
-                pages.split_off(&4);
-            }
-            _ => {
-                let batch = model.batch(rng);
-                store.write_batch(&writes(&batch))?;
-                model.settle(&batch);
-            }
-        }
+        model.step(store, rng)?;
     }
     Ok(())
 }
 
-#[test]
-fn no_power_cut_tears_loses_or_brings_back_pages() {
-    let mut cuts = 0;
-    for seed in 0..40_u64 {
-        let mut ops = u64::MAX;
-        let mut cut = 0;
-        while cut < ops {
-            let mut disk = SimDisk::new(seed + cut * 1000);
-            disk.cut_power_at(cut);
-            let mut model = Model::default();
-            let mut rng = Rng::with_seed(seed);
-            let done = open(&disk).and_then(|store| run_history(&store, &mut model, &mut rng, 12));
-            if done.is_ok() && !disk.is_off() {
-                ops = disk.ops_done();
-            }
-            for life in 0..4 {
-                // Now and then only the process dies, and the system keeps what it wrote.
-                disk = if rng.u8(..4) == 0 { disk.copy() } else { disk.after_power_cut() };
-                let context = format!("seed {seed}, cut at {cut}, life {life}");
-                if life < 3 {
-                    disk.cut_power_at(rng.u64(..30));
-                }
-                match open(&disk) {
-                    Ok(store) => {
-                        // What `set_len` was doing when the process died is durable only after this.
-                        let objects = store.objects().unwrap();
-                        if objects.into_iter().any(|object| store.sync_object(object).is_err()) {
-                            assert!(disk.is_off(), "{context}");
-                            continue;
-                        }
-                        model.check(&store, &context);
-                        let _ = run_history(&store, &mut model, &mut rng, 4);
-                    }
-                    Err(error) => assert!(disk.is_off(), "{context}: {error}"),
-                }
-            }
-            cuts += 1;
-            cut += 1;
-        }
-    }
-    assert!(cuts > 1000, "{cuts}");
-}
-
-/// A store with one object of eight pages of version 1, and a batch that makes them version 2 and adds some.
-fn prepared(disk: &SimDisk) -> (FilePageStore, Vec<Vec<u8>>) {
-    let store = open(disk).unwrap();
-    store.create(ObjectId(1)).unwrap();
-    let old = image(1);
-    let pages: Vec<_> =
-        (0..8).map(|page_no| PageWrite { object: ObjectId(1), page_no, page: &old }).collect();
-    store.write_batch(&pages).unwrap();
-    (store, vec![image(2); 12])
-}
-
-fn batch(images: &[Vec<u8>]) -> Vec<PageWrite<'_>> {
-    images.iter().zip(0..).map(|(page, page_no)| PageWrite { object: ObjectId(1), page_no, page }).collect()
-}
-
-fn versions(store: &FilePageStore) -> Vec<u32> {
-    let mut page = vec![0; PAGE];
-    let read = |page_no| {
-        store.read_page(ObjectId(1), page_no, &mut page).unwrap();
-        version_of(&page, "read")
-    };
-    (0..12).map(read).collect()
-}
-
-#[test]
-fn a_batch_that_found_no_space_can_be_retried() {
-    for seed in 0..30 {
-        let disk = SimDisk::new(seed);
-        let (store, images) = prepared(&disk);
-        // Full in the middle of the write home, once or more, or while growing the file.
-        let fault = Fault {
-            kind: OpKind::Write,
-            name: "00000001".into(),
-            skip: 0,
-            error: io::ErrorKind::StorageFull,
-        };
-        if seed % 2 == 0 {
-            disk.inject(fault.clone());
-            disk.inject(fault);
-        } else {
-            disk.set_capacity_bytes(Some(disk.used_bytes() + 3000));
-        }
-        for _ in 0..2 {
-            let error = store.write_batch(&batch(&images)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
-            // Nothing is torn for readers, nor after a crash.
-            assert!(versions(&store).iter().all(|&version| version <= 2));
-            let after = disk.after_power_cut();
-            versions(&open(&after).unwrap());
-        }
-        disk.set_capacity_bytes(None);
-        store.write_batch(&batch(&images)).unwrap();
-        assert_eq!(versions(&store), [2; 12]);
-        assert_eq!(versions(&open(&disk.after_power_cut()).unwrap()), [2; 12]);
-        let mut raw = vec![0; PAGE * 12];
-        assert_eq!(store.read_raw(ObjectId(1), 0, &mut raw).unwrap(), raw.len());
-        assert!(raw == image(2).repeat(12));
-    }
-}
-
-#[test]
-fn an_object_removed_while_pages_wait_stays_removed() {
-    let disk = SimDisk::new(1);
-    let (store, images) = prepared(&disk);
-    let error = io::ErrorKind::StorageFull;
-    disk.inject(Fault { kind: OpKind::Write, name: "00000001".into(), skip: 0, error });
-    store.write_batch(&batch(&images)).unwrap_err();
-    store.remove(ObjectId(1)).unwrap();
-    for disk in [disk.copy(), disk.after_power_cut()] {
-        assert_eq!(open(&disk).unwrap().objects().unwrap(), []);
-    }
-    store.create(ObjectId(1)).unwrap();
-    assert_eq!(versions(&store), [0; 12]);
-    assert_eq!(versions(&open(&disk.after_power_cut()).unwrap()), [0; 12]);
-}
-
-#[test]
-fn raw_bytes_are_not_undone_by_the_journal() {
-    let disk = SimDisk::new(1);
-    let (store, _) = prepared(&disk);
-    store.write_raw(ObjectId(1), 0, &image(7)).unwrap();
-    store.sync_object(ObjectId(1)).unwrap();
-    let store = open(&disk.after_power_cut()).unwrap();
-    assert_eq!(versions(&store)[..2], [7, 1]);
-}
-
-#[test]
-fn after_a_failed_write_or_sync_no_change_is_taken_and_reads_stay_whole() {
-    for (kind, name) in [
-        (OpKind::Write, "00000001"),
-        (OpKind::Sync, "00000001"),
-        (OpKind::Write, "journal"),
-        (OpKind::Sync, "journal"),
-    ] {
-        for seed in 0..20 {
-            let disk = SimDisk::new(seed);
-            let (store, images) = prepared(&disk);
-            disk.inject(Fault { kind, name: name.into(), skip: 0, error: io::ErrorKind::InvalidData });
-            let error = store.write_batch(&batch(&images)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Fatal);
-            let poisoned = |result: Result<(), PageStoreError>| {
-                assert!(matches!(result, Err(PageStoreError::Poisoned { .. })));
-            };
-            poisoned(store.write_batch(&batch(&images)));
-            poisoned(store.create(ObjectId(2)));
-            poisoned(store.remove(ObjectId(1)));
-            poisoned(store.write_raw(ObjectId(1), 0, &[1]));
-            poisoned(store.set_len(ObjectId(1), 0));
-            poisoned(store.sync_object(ObjectId(1)));
-            // Whatever memory forgets after a failed sync, readers do not.
-            let at_home = name != "journal";
-            disk.open("00000001.pages").unwrap().drop_cache().unwrap();
-            let seen = versions(&store);
-            assert!(!at_home || seen == [2; 12], "{kind:?} {name}: {seen:?}");
-            for disk in [disk.copy(), disk.after_power_cut()] {
-                let versions = versions(&open(&disk).unwrap());
-                assert!(!at_home || versions == [2; 12], "{kind:?} {name}: {versions:?}");
-            }
-        }
-    }
-}
-
-/// Opens copies of the disk with the power cut at each operation in turn, and then once more.
-fn cut_while_opening(disk: &SimDisk) {
-    for cut in 0..20 {
-        let disk = disk.copy();
-        disk.cut_power_at(cut);
-        let _ = open(&disk);
-        versions(&open(&disk.after_power_cut()).unwrap());
-    }
-}
-
-#[test]
-fn a_journal_that_only_memory_holds_is_not_replayed_from_there() {
-    for seed in 0..40 {
-        // The process dies between writing the journal and syncing it, or while it writes home.
-        let disk = SimDisk::new(seed);
-        let (store, images) = prepared(&disk);
-        disk.cut_power_at(disk.ops_done() + 1 + seed % 3);
-        store.write_batch(&batch(&images)).unwrap_err();
-        cut_while_opening(&disk);
-        // The sync fails, and memory goes on to show what the disk does not hold.
-        let disk = SimDisk::new(seed);
-        let (store, images) = prepared(&disk);
-        let error = io::ErrorKind::InvalidData;
-        disk.inject(Fault { kind: OpKind::Sync, name: "journal".into(), skip: 0, error });
-        store.write_batch(&batch(&images)).unwrap_err();
-        cut_while_opening(&disk);
-    }
-}
-
-#[test]
-fn a_journal_that_is_something_else_is_refused() {
-    let disk = SimDisk::new(1);
-    drop(prepared(&disk));
-    for at in [0, 8] {
-        let damaged = disk.copy();
-        damaged.damage(JOURNAL_NAME, at, |bytes| bytes[0] ^= 1);
-        assert!(matches!(open(&damaged), Err(PageStoreError::BadFile { .. })));
-    }
+/// What `set_len` was doing when the process died is durable only after this.
+fn sync_objects(store: &FilePageStore) -> Result<(), PageStoreError> {
+    store.objects()?.into_iter().try_for_each(|object| store.sync_object(object))
 }

@@ -1,0 +1,217 @@
+//! Opening: finding the journal that belongs to a page directory, and bringing home what has to be home.
+//!
+//! `pages.identity` says whether a journal is needed (see [`super::identity`]). If it is, it must be there, with the
+//! right identity. In mode `journal`, when nothing changed, its images stay pending, and opening is reading headers.
+//! Otherwise all of them are written home first. A journal of another length, or in another place, is made anew: once
+//! all pages are at home the identity says that none is needed, the old one is removed, the new one made, and then it
+//! is needed again.
+
+use std::sync::Arc;
+
+use redoubt_logdev::storage::{StorageDir, StorageFile};
+
+use super::home::{Home, RingImages, Scratch, add};
+use super::identity::{Identity, JournalState};
+use super::legacy;
+use super::pending::Pending;
+use super::protection::PageProtection;
+use super::ring::{self, JOURNAL_NAME, Ring, Slot, Superblock};
+use crate::error::PageStoreError;
+
+/// Where things are, and how they should be.
+pub(super) struct Wanted<'d> {
+    pub pages: &'d dyn StorageDir,
+    /// Where the journal lies, if not with the pages.
+    pub journal: Option<&'d dyn StorageDir>,
+    pub protection: PageProtection,
+    pub journal_len_bytes: u64,
+}
+
+/// What bears the journal's name in a directory.
+enum Found {
+    Nothing,
+    /// Empty or zeros: a journal half made, or one of the earlier format that was done with.
+    Blank,
+    Legacy(Arc<dyn StorageFile>),
+    Ring(Arc<dyn StorageFile>, Superblock),
+    Unknown,
+}
+
+fn bad(reason: &str) -> PageStoreError {
+    PageStoreError::BadFile { file: JOURNAL_NAME.into(), reason: reason.into() }
+}
+
+fn look(dir: &dyn StorageDir) -> Result<Found, PageStoreError> {
+    let names = dir.list().map_err(PageStoreError::io("list", "the journal directory"))?;
+    if !names.iter().any(|name| name == JOURNAL_NAME) {
+        return Ok(Found::Nothing);
+    }
+    let file = ring::open_file(dir)?;
+    if let Some(superblock) = Superblock::read(&*file)? {
+        return Ok(Found::Ring(file, superblock));
+    }
+    let mut start = [0; 8];
+    file.read_at(0, &mut start).map_err(PageStoreError::read(JOURNAL_NAME, 0))?;
+    Ok(match start {
+        legacy::MAGIC => Found::Legacy(file),
+        [0, 0, 0, 0, 0, 0, 0, 0] => Found::Blank,
+        _ => Found::Unknown,
+    })
+}
+
+fn unknown(dir: &dyn StorageDir) -> PageStoreError {
+    let mut start = [0; 8];
+    let is_newer = dir.open(JOURNAL_NAME).and_then(|file| file.read_at(0, &mut start)).is_ok()
+        && start.starts_with(b"RDBTPGJ")
+        && start != ring::MAGIC;
+    if is_newer {
+        return bad("its format version is not known to this program: use the program that wrote it");
+    }
+    bad("it does not begin like a page journal, so pages that were being written may be torn: restore the \
+         directory and its journal from a copy")
+}
+
+/// Opens the journal, or makes it. Whatever is not pending then is at home.
+pub(super) fn open_ring(
+    home: &Home,
+    wanted: &Wanted<'_>,
+    names: &[String],
+) -> Result<(Ring, Pending), PageStoreError> {
+    let mut identity = Identity::load(wanted.pages, names)?;
+    let local = look(wanted.pages)?;
+    let is_needed = identity.is_some_and(|identity| identity.state == JournalState::Needed);
+    match &local {
+        Found::Unknown => return Err(unknown(wanted.pages)),
+        Found::Legacy(_) | Found::Blank if is_needed && wanted.journal.is_none() => {
+            return Err(bad("it is not the journal of this page directory: put that one back"));
+        }
+        Found::Legacy(file) if !is_needed => {
+            if let Some(stored) = legacy::read_batch(&**file)? {
+                let pages = stored.pages();
+                home.write(&mut Scratch::default(), &pages[..])?;
+                add(&home.counters.pages_replayed, pages.len() as u64);
+            }
+        }
+        // In one directory with the pages, a journal is theirs.
+        Found::Ring(_, superblock) if identity.is_none() => {
+            let found = Identity { id: superblock.identity, state: JournalState::Needed };
+            found.store(wanted.pages)?;
+            identity = Some(found);
+        }
+        _ => {}
+    }
+    let mut identity = match identity {
+        Some(identity) => identity,
+        None => {
+            let identity = Identity::random();
+            identity.store(wanted.pages)?;
+            identity
+        }
+    };
+    if identity.state == JournalState::Needed {
+        if let Some(opened) = open_needed(home, wanted, identity.id, local)? {
+            return Ok(opened);
+        }
+        identity.state = JournalState::BeingMade;
+        identity.store(wanted.pages)?;
+    }
+    let ring = make(wanted, identity.id)?;
+    Identity { state: JournalState::Needed, ..identity }.store(wanted.pages)?;
+    Ok((ring, Pending::default()))
+}
+
+/// Opens a journal that must be there. `None`: all pages are at home, but the journal has to be made anew.
+fn open_needed(
+    home: &Home,
+    wanted: &Wanted<'_>,
+    id: u64,
+    local: Found,
+) -> Result<Option<(Ring, Pending)>, PageStoreError> {
+    let (found, is_in_place) = match wanted.journal {
+        None => (local, true),
+        Some(dir) => match (look(dir)?, local) {
+            (Found::Nothing, local @ Found::Ring(..)) => (local, false),
+            (Found::Ring(..), Found::Ring(..)) => {
+                return Err(bad(
+                    "there is one in the page directory and one in the journal directory: move \
+                                away the one that is out of date",
+                ));
+            }
+            (found, _) => (found, true),
+        },
+    };
+    let Found::Ring(file, superblock) = found else {
+        return Err(match found {
+            Found::Nothing => bad("it is not there, but holds pages of this directory: name the journal \
+                                   directory that was used before, or move the file from there"),
+            _ => bad("it has no valid superblock, so pages may be lost: restore it and the page directory \
+                      from a copy"),
+        });
+    };
+    if superblock.identity != id {
+        return Err(bad("it belongs to another page directory: name the journal directory of this one"));
+    }
+    let mut ring = Ring::open(file, superblock)?;
+    let pending = pending_pages(home, &ring)?;
+    let stays = is_in_place && ring.file_len_bytes() == wanted.journal_len_bytes;
+    let is_lazy = [wanted.protection, ring.protection()] == [PageProtection::Journal; 2];
+    if stays && is_lazy {
+        ring.begin_life(ring.tail(), wanted.protection)?;
+        return Ok(Some((ring, pending)));
+    }
+    let pages = pending.all();
+    home.write(&mut Scratch::default(), &RingImages::new(ring.reader(), &pages))?;
+    add(&home.counters.pages_replayed, pages.len() as u64);
+    if !stays {
+        return Ok(None);
+    }
+    ring.begin_life(ring.head(), wanted.protection)?;
+    Ok(Some((ring, Pending::default())))
+}
+
+/// The newest image of each page of an object that is there.
+fn pending_pages(home: &Home, ring: &Ring) -> Result<Pending, PageStoreError> {
+    let mut pending = Pending::default();
+    for (at, entry) in ring.contents().groups_from(ring.tail()).flat_map(|group| group.entries()) {
+        if entry.len == 0 {
+            pending.remove_object(entry.object);
+        } else if home.objects.contains(entry.object) {
+            if pending.page_len(entry.object).is_some_and(|len| len != entry.len) {
+                return Err(bad(
+                    "it has pages of different lengths for one object: restore it and the page \
+                                directory from a copy",
+                ));
+            }
+            let slot = Slot { at, len: entry.len, crc: entry.crc };
+            pending.insert(entry.object, entry.page_no, slot);
+        }
+    }
+    Ok(pending)
+}
+
+/// Makes a journal in place of whatever is left of earlier ones.
+fn make(wanted: &Wanted<'_>, id: u64) -> Result<Ring, PageStoreError> {
+    for (dir, is_elsewhere) in [(Some(wanted.pages), false), (wanted.journal, true)]
+        .into_iter()
+        .filter_map(|(dir, elsewhere)| Some((dir?, elsewhere)))
+    {
+        match look(dir)? {
+            Found::Nothing => continue,
+            Found::Ring(_, superblock) if superblock.identity != id => {
+                return Err(bad(
+                    "it belongs to another page directory: name a journal directory of this one's own",
+                ));
+            }
+            Found::Unknown => return Err(unknown(dir)),
+            Found::Legacy(_) if is_elsewhere => {
+                return Err(bad("the one in the journal directory is of an earlier version and belongs to \
+                                another page directory: move it away"));
+            }
+            Found::Ring(..) | Found::Blank | Found::Legacy(_) => {}
+        }
+        dir.remove(JOURNAL_NAME).map_err(PageStoreError::io("remove the old", JOURNAL_NAME))?;
+        dir.sync().map_err(PageStoreError::io("sync the directory of", JOURNAL_NAME))?;
+    }
+    let dir = wanted.journal.unwrap_or(wanted.pages);
+    Ring::create(dir, id, wanted.journal_len_bytes, wanted.protection)
+}
