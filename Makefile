@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
 
-.PHONY: demo test lint bench microbench compare soak fuzz nvdimm
+.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp
 
 demo:
 	./demo
@@ -61,3 +61,7 @@ fuzz:
 # Persistent memory: a guest with an emulated NVDIMM is reset while it commits. See docs/nvdimm.md.
 nvdimm:
 	scripts/nvdimm/run
+
+# Data placement and untorn writes: a guest with an emulated FDP drive, by the drive's own counters. See docs/fdp.md.
+fdp:
+	scripts/fdp/run

@@ -1,18 +1,24 @@
-//! Tests that need a real mount under them: what a machine with persistent memory, or a guest that emulates one,
-//! is given to run. `make nvdimm` runs it in a guest.
+//! Tests that need a real mount or drive under them: what a machine with persistent memory or with a drive that places
+//! data, or a guest that emulates one, is given to run. `make nvdimm` and `make fdp` run it in a guest.
 
 mod cell;
+mod fdp;
+mod fdp_moved;
 mod log_device;
 mod map_sync;
+mod nvme;
+mod write_streams;
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use fdp::GroupState;
+use fdp_moved::AtLeast;
 use log_device::LogDeviceTest;
 
-/// Tests of a mount for the log device.
+/// Tests of a mount or a drive.
 #[derive(Parser)]
 #[command(name = "redoubt-device-test", version)]
 struct Arguments {
@@ -49,6 +55,43 @@ enum Command {
         /// The log's directory
         dir: PathBuf,
     },
+    /// Print as JSON what a drive with Flexible Data Placement says about itself and about some of its namespaces
+    FdpStats {
+        /// Block devices of namespaces of one endurance group
+        #[arg(required = true)]
+        devices: Vec<PathBuf>,
+    },
+    /// Print what each reclaim unit handle received between two outputs of fdp-stats; fails if the counts of drive and
+    /// kernel do not agree, or if a handle received what it should not
+    FdpMoved {
+        /// The first output
+        #[arg(long, value_name = "FILE")]
+        before: PathBuf,
+        /// The second
+        #[arg(long, value_name = "FILE")]
+        after: PathBuf,
+        /// A handle that must have received at least so much; with any of these, all other handles must have received
+        /// nothing
+        #[arg(long, value_name = "HANDLE=BYTES")]
+        at_least: Vec<AtLeast>,
+    },
+    /// Write to a block device in each of its write streams, and let the drive say where it went. Overwrites the device
+    WriteStreams {
+        /// What must happen
+        #[arg(long, value_enum, default_value = "placed")]
+        expect: StreamExpectation,
+        /// The block device
+        device: PathBuf,
+    },
+}
+
+/// What writes in streams must do.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StreamExpectation {
+    /// Each stream reaches a reclaim unit handle of its own
+    Placed,
+    /// The kernel refuses streams on this device
+    Refused,
 }
 
 /// A log device.
@@ -91,6 +134,34 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
             test.print_stats();
         }
         Command::Verify { device, dir } => LogDeviceTest::open(&dir, device)?.verify()?,
+        Command::FdpStats { devices } => {
+            println!("{}", serde_json::to_string_pretty(&GroupState::read(&devices)?)?);
+        }
+        Command::FdpMoved { before, after, at_least } => {
+            let moved = fdp_moved::moved(&read_state(&before)?, &read_state(&after)?)?;
+            print_moved(&moved);
+            if !at_least.is_empty() {
+                fdp_moved::check(&moved, &at_least)?;
+            }
+        }
+        Command::WriteStreams { expect: StreamExpectation::Placed, device } => {
+            print_moved(&write_streams::check_placement(&device)?);
+        }
+        Command::WriteStreams { expect: StreamExpectation::Refused, device } => {
+            write_streams::check_refused(&device)?;
+        }
     }
     Ok(())
+}
+
+fn read_state(file: &Path) -> Result<GroupState, Box<dyn Error>> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()).into())
+}
+
+/// One line per handle.
+fn print_moved(moved: &[fdp_moved::Moved]) {
+    for one in moved {
+        println!("{one}");
+    }
 }

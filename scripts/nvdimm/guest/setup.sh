@@ -1,54 +1,4 @@
-# Functions for /init and the scenarios. Sourced.
-
-say() { echo "[guest $(cut -d ' ' -f 1 /proc/uptime)] $*"; }
-
-# A line for the host.
-result() { echo "$* ." >&3; }
-
-# check NAME COMMAND...: tells the host how the command ended, and stops the guest if it failed.
-check() {
-    local name=$1
-    shift
-    if "$@"; then
-        result "CHECK $name ok"
-    else
-        stop "$name" "failed: $*"
-    fi
-}
-
-# stop NAME TEXT...: a failure. Nothing more is done; the host has what is needed.
-stop() {
-    local name=$1
-    shift
-    say "FAILED: $name: $*"
-    result "CHECK $name FAILED $*"
-    power_off
-}
-
-# Without a sync or an unmount, as everywhere here; but the lines for the host must have left the serial port, for
-# which stty waits before it sets anything.
-power_off() {
-    stty -F /dev/ttyS1 raw -echo
-    poweroff -f
-}
-
-# wait_until SECONDS COMMAND...: true as soon as the command is.
-wait_until() {
-    local deadline
-    deadline=$(($(cut -d . -f 1 /proc/uptime) + $1))
-    shift
-    until "$@"; do
-        if [ "$(cut -d . -f 1 /proc/uptime)" -ge "$deadline" ]; then return 1; fi
-        usleep 100000
-    done
-}
-
-load_modules() {
-    local module
-    while read -r module; do
-        insmod "/modules/$module" || stop modules "insmod $module"
-    done </modules/order
-}
+# What each scenario starts with: the NVDIMM as a DAX device, mounted, and an ordinary disk beside it. Sourced by /init.
 
 pmem_supports_dax() { [ "$(cat /sys/block/pmem0/queue/dax 2>/dev/null)" = 1 ]; }
 
@@ -69,12 +19,6 @@ prepare_dax() {
         echo "$pfn" >/sys/bus/nd/drivers/nd_pmem/bind
     fi
     check fsdax wait_until 20 pmem_supports_dax
-}
-
-make_file_system() {
-    say "mkfs.ext4 $1"
-    MKE2FS_CONFIG=/tools/mke2fs.conf /tools/loader --argv0 mkfs.ext4 --library-path /tools/lib \
-        /tools/mkfs.ext4 -q -F -b 4096 "$1" || stop mkfs "mkfs.ext4 $1"
 }
 
 mount_file_systems() {
@@ -105,4 +49,15 @@ maps_with_sync() {
         $1 ~ /^[0-9a-f]+-[0-9a-f]+$/ { inside = index($0, name) > 0 }
         inside && /^VmFlags:.* sf( |$)/ { found = 1 }
         END { exit !found }' "/proc/$1/smaps"
+}
+
+set_up() {
+    load_modules
+    prepare_dax
+    if [ "$phase" = load ]; then
+        make_file_system /dev/pmem0
+        make_file_system /dev/vda
+    fi
+    mount_file_systems
+    check_map_sync
 }

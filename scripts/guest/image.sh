@@ -1,18 +1,19 @@
 # shellcheck shell=bash
-# Builds the guest's initramfs: $NVDIMM_DIR/initramfs. Sourced by ./run, after packages.sh.
+# Builds the guest's initramfs: $RUN_DIR/initramfs. Sourced by ./host.sh, after packages.sh. The run says what goes in:
+#   GUEST_MODULES    kernel modules for `load_module`, see guest/common.sh; those that a kernel lacks are left out
+#   GUEST_SCRIPTS    a folder with the scenarios and setup.sh
+#   GUEST_PROGRAMS   an array: programs of this build
 #
 # The guest has no other root file system. In it:
-#   /init, /guest/             scripts/nvdimm/guest
+#   /init, /guest/             scripts/guest/guest and $GUEST_SCRIPTS
 #   /bin                       busybox, with a link for each of its commands
-#   /modules/                  the kernel modules needed, and `order`, in which to load them
+#   /modules/                  the kernel modules, `list` of those asked for, and for each of them NAME.order: the files
+#                              of what it needs and of itself, in the order in which to load them
 #   /tools/                    mkfs.ext4 with its own loader and libraries
-#   /redoubt/                  redoubt, libredoubt.so and the device test of this build
+#   /redoubt/                  $GUEST_PROGRAMS
 #   /seed/datadir/             a new data directory, made here: under emulation that takes a minute
 #   everything else            this machine's mariadbd and mariadb, with libraries and message files, at the
 #                              paths they have here
-
-# Older kernels have the checksum that ext4 uses as a module, found by a name that no other module refers to.
-KERNEL_MODULES="nfit nd_pmem virtio_blk crc32c_generic ext4"
 
 # copy_with_libraries ROOT PROGRAM...: into ROOT, at the same path, with every library the loader names.
 copy_with_libraries() {
@@ -29,39 +30,40 @@ copy_with_libraries() {
 }
 
 install_modules() {
-    local root=$1 base version name line file
-    base=$(find "$NVDIMM_DIR/kernel/root" -type d -path '*/lib/modules/*' -prune)
+    local root=$1 base version wanted name line file
+    base=$(find "$GUEST_DIR/kernel/root" -type d -path '*/lib/modules/*' -prune)
     version=${base##*/}
     [ -d "$base/kernel" ] && [ "${base%/*}" != "$base" ] || fail "no modules in the kernel packages: $base"
     # depmod reads every module, so it is done once. Its warnings are about lists of the modules that are built in.
-    if [ ! -e "$NVDIMM_DIR/kernel/root/lib" ]; then ln -s usr/lib "$NVDIMM_DIR/kernel/root/lib"; fi
-    [ -e "$base/modules.dep" ] || (private_program depmod /bin/kmod -b "$NVDIMM_DIR/kernel/root" "$version") >>"$LOG" 2>&1 ||
+    if [ ! -e "$GUEST_DIR/kernel/root/lib" ]; then ln -s usr/lib "$GUEST_DIR/kernel/root/lib"; fi
+    [ -e "$base/modules.dep" ] || (private_program depmod /bin/kmod -b "$GUEST_DIR/kernel/root" "$version") >>"$LOG" 2>&1 ||
         fail "depmod failed; see $LOG"
     mkdir -p "$root/modules"
-    : >"$root/modules/order"
-    for name in $KERNEL_MODULES; do
+    : >"$root/modules/list"
+    for wanted in $GUEST_MODULES; do
         # A line names a module and what it needs, which is to be loaded from the end of the line.
-        line=$(grep -E "(^|/)$name\.ko[^:]*:" "$base/modules.dep") || {
-            printf 'no module %s in this kernel, taken to be built in\n' "$name" >>"$LOG"
+        line=$(grep -E "(^|/)$wanted\.ko[^:]*:" "$base/modules.dep") || {
+            printf 'no module %s in this kernel, taken to be built in\n' "$wanted" >>"$LOG"
             continue
         }
+        printf '%s\n' "$wanted" >>"$root/modules/list"
         for file in $(printf '%s\n' "$line" | tr -d : | tr ' ' '\n' | tac); do
             name=${file##*/}
             name=${name%.xz}
             name=${name%.zst}
+            printf '%s\n' "$name" >>"$root/modules/$wanted.order"
             if [ -e "$root/modules/$name" ]; then continue; fi
             case "$file" in
             *.xz) "$BUSYBOX" xzcat "$base/$file" >"$root/modules/$name" ;;
             *.zst) zstd -qdc "$base/$file" >"$root/modules/$name" ;;
             *) cp "$base/$file" "$root/modules/$name" ;;
             esac
-            printf '%s\n' "$name" >>"$root/modules/order"
         done
     done
 }
 
 install_tools() {
-    local root=$1 libraries=$NVDIMM_DIR/host/root file
+    local root=$1 libraries=$GUEST_DIR/host/root file
     mkdir -p "$root/tools/lib"
     cp "$libraries/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" "$root/tools/loader"
     cp -L "$libraries/sbin/mke2fs" "$root/tools/mkfs.ext4"
@@ -75,7 +77,7 @@ install_tools() {
 
 # A data directory as a distribution makes it, root without a password. Made once: it does not depend on the build.
 make_seed() {
-    local datadir=$NVDIMM_DIR/seed
+    local datadir=$GUEST_DIR/seed
     if [ -e "$datadir/complete" ]; then return 0; fi
     say "making a data directory with mariadb-install-db"
     rm -rf "$datadir"
@@ -101,45 +103,13 @@ install_server() {
     cp -R "$share/english" "$share/charsets" "$root$share/"
 }
 
-# What MySQL needs besides: a second archive, as the kernel takes several, one behind the other. Its folder has a
-# loader and libraries of its own, as here.
-build_mysql_image() {
-    local root=$NVDIMM_DIR/image mysql=target/mysql file
-    say "packing MySQL"
-    scripts/fetch-mysql.sh >>"$LOG" 2>&1 || fail "MySQL could not be fetched; see $LOG"
-    rm -rf "$root"
-    mkdir -p "$root"/mysql/root/usr/{sbin,bin,lib64,lib/x86_64-linux-gnu,lib/mysql/plugin,share/mysql} "$root/seed"
-    cp -R $mysql/bin "$root/mysql/"
-    for file in usr/sbin/mysqld usr/bin/mysql; do
-        cp -L "$mysql/root/$file" "$root/mysql/root/$file"
-        "$mysql/root/usr/lib64/ld-linux-x86-64.so.2" --library-path "$mysql/root/usr/lib/x86_64-linux-gnu" \
-            --list "$mysql/root/$file" | awk '$2 == "=>" { print $3 }' >>"$root/libraries"
-    done
-    sort -u "$root/libraries" | xargs cp -L -t "$root/mysql/root/usr/lib/x86_64-linux-gnu"
-    rm "$root/libraries"
-    cp -L "$mysql/root/usr/lib64/ld-linux-x86-64.so.2" "$root/mysql/root/usr/lib64/"
-    cp -R "$mysql/root/usr/share/mysql/english" "$mysql/root/usr/share/mysql/charsets" "$root/mysql/root/usr/share/mysql/"
-    if [ ! -e "$NVDIMM_DIR/mysql-seed/complete" ]; then
-        rm -rf "$NVDIMM_DIR/mysql-seed"
-        mkdir -p "$NVDIMM_DIR/mysql-seed"
-        $mysql/bin/mysqld --no-defaults --initialize-insecure --user="$(id -un)" --innodb-redo-log-capacity=16M \
-            --datadir="$NVDIMM_DIR/mysql-seed/datadir" >>"$LOG" 2>&1 || fail "mysqld --initialize failed; see $LOG"
-        : >"$NVDIMM_DIR/mysql-seed/complete"
-    fi
-    cp -R "$NVDIMM_DIR/mysql-seed/datadir" "$root/seed/mysql"
-    (cd "$root" && find . | "$BUSYBOX" cpio -o -H newc -R 0:0 2>>"$LOG") >"$NVDIMM_DIR/initramfs-mysql" ||
-        fail "the initramfs for MySQL could not be packed; see $LOG"
-    cat "$NVDIMM_DIR/initramfs" >>"$NVDIMM_DIR/initramfs-mysql"
-    rm -rf "$root"
-}
-
 build_image() {
-    local root=$NVDIMM_DIR/image program
+    local root=$RUN_DIR/image program
     say "packing the guest"
     rm -rf "$root"
     mkdir -p "$root"/{bin,sbin,usr/bin,usr/sbin,proc,sys,dev,tmp,run,dax,disk,etc,root,guest,redoubt,seed}
-    cp scripts/nvdimm/guest/init "$root/init"
-    cp scripts/nvdimm/guest/*.sh "$root/guest/"
+    cp scripts/guest/guest/init "$root/init"
+    cp scripts/guest/guest/*.sh "$GUEST_SCRIPTS"/*.sh "$root/guest/"
     chmod 755 "$root/init"
     cp "$BUSYBOX" "$root/bin/busybox"
     for program in $("$BUSYBOX" --list); do
@@ -151,13 +121,13 @@ build_image() {
     install_modules "$root"
     install_tools "$root"
     install_server "$root"
-    for program in "${REDOUBT_PROGRAMS[@]}"; do
+    for program in "${GUEST_PROGRAMS[@]}"; do
         cp "$program" "$root/redoubt/"
         copy_with_libraries "$root" "$program"
     done
     make_seed
-    cp -R "$NVDIMM_DIR/seed/datadir" "$root/seed/"
-    (cd "$root" && find . | "$BUSYBOX" cpio -o -H newc -R 0:0 2>>"$LOG") >"$NVDIMM_DIR/initramfs" ||
+    cp -R "$GUEST_DIR/seed/datadir" "$root/seed/"
+    (cd "$root" && find . | "$BUSYBOX" cpio -o -H newc -R 0:0 2>>"$LOG") >"$RUN_DIR/initramfs" ||
         fail "the initramfs could not be packed; see $LOG"
     rm -rf "$root"
 }

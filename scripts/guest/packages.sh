@@ -1,19 +1,17 @@
 # shellcheck shell=bash
-# Fetches QEMU, a kernel and the guest's tools as Debian packages and unpacks them below $NVDIMM_DIR. Sourced by
-# ./run.
+# Fetches QEMU, a kernel and the guest's tools as Debian packages and unpacks them below $GUEST_DIR. Sourced by
+# ./host.sh. $KERNEL_SUITE is the Debian suite of the guest's kernel.
 #
 # Nothing is installed: every step has an apt configuration of its own (sources, lists, cache, an empty package
 # status), so that apt neither reads nor changes what the machine has. The mirror, proxies and credentials are
 # those of the machine's own apt configuration; signatures are checked with the Debian keyring. There are two
 # such configurations, which never see each other: one for programs that run here, one for the guest's kernel.
 #
-#   $NVDIMM_DIR/host/apt, host/root        QEMU, busybox, e2fsprogs, kmod with all their libraries
-#   $NVDIMM_DIR/kernel/apt, kernel/root    the kernel and its modules
+#   $GUEST_DIR/host/apt, host/root        QEMU, busybox, e2fsprogs, kmod with all their libraries
+#   $GUEST_DIR/kernel/apt, kernel/root    the kernel and its modules
 
 HOST_SUITES="bookworm bookworm-backports"
 HOST_PACKAGES="qemu-system-x86 busybox-static e2fsprogs kmod"
-# Any Debian suite with a linux-image-amd64 will do; unstable's is the nearest to what new machines run.
-KERNEL_SUITE=${REDOUBT_NVDIMM_KERNEL_SUITE:-sid}
 APT_LIMIT_S=600
 DEBIAN_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
@@ -92,7 +90,7 @@ unpack() {
 }
 
 fetch_host_packages() {
-    local dir=$NVDIMM_DIR/host
+    local dir=$GUEST_DIR/host
     if [ -e "$dir/stamp" ]; then return 0; fi
     say "fetching $HOST_PACKAGES ($HOST_SUITES)"
     # shellcheck disable=SC2086 # the lists are meant to be split
@@ -105,7 +103,7 @@ fetch_host_packages() {
 }
 
 fetch_kernel_packages() {
-    local dir=$NVDIMM_DIR/kernel names
+    local dir=$GUEST_DIR/kernel names
     if [ -e "$dir/stamp" ] && [ "$(cat "$dir/suite" 2>/dev/null)" = "$KERNEL_SUITE" ]; then return 0; fi
     say "fetching a kernel ($KERNEL_SUITE)"
     # Backports are complete only with the suite that they are for.
@@ -141,7 +139,7 @@ fetch_packages() {
 # Runs a program of the private folder with its own loader and libraries: private_program NAME PATH ARGUMENT...
 # NAME is what the program sees as its name; replaces the calling shell.
 private_program() {
-    local root=$NVDIMM_DIR/host/root name=$1 program=$2
+    local root=$GUEST_DIR/host/root name=$1 program=$2
     shift 2
     exec "$root/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" --argv0 "$name" \
         --library-path "$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu" "$root$program" "$@"
