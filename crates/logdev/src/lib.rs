@@ -18,7 +18,8 @@
 //! All devices keep the stream in the same segment files, so a log that one device wrote can be opened by any
 //! other. They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`,
 //! [`BlockLogDevice`] around it with several durable writes under way, [`pmem::PmemLogDevice`] by processor stores
-//! into mapped segments. [`storage`] is the seam to the file system, shared with the page store; `sim` is a
+//! into mapped segments. [`storage`] is the seam to the file system, shared with the page store, [`raw_device`] the same
+//! on a block device without a file system; `sim` is a
 //! simulated disk behind that seam and `pmem::model` a model of persistent memory, for tests. [`waiters`] is where
 //! threads wait for a position to become durable.
 
@@ -28,6 +29,7 @@ mod file;
 mod format;
 pub mod pmem;
 pub mod probe;
+pub mod raw_device;
 mod segments;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;

@@ -67,7 +67,7 @@ pub struct BlockDevice {
 
 impl BlockDevice {
     /// Reads about device `major:minor` below `sys`, normally `/sys`. `None` if there is no such device there.
-    pub(super) fn read(sys: &Path, major: u32, minor: u32) -> io::Result<Option<Self>> {
+    pub(crate) fn read(sys: &Path, major: u32, minor: u32) -> io::Result<Option<Self>> {
         let link = sys.join(format!("dev/block/{major}:{minor}"));
         let dir = match link.canonicalize() {
             Ok(dir) => dir,
