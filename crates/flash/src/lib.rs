@@ -8,6 +8,7 @@
 //! - [`closed_form`], [`validate`]: uniform random writes by formula and by model.
 //! - [`load`]: a trace in memory; [`synthetic`]: made-up loads instead of one.
 //! - [`simulate`]: fill, warm-up and measurement of a load on a drive.
+//! - [`table`]: many traces on one drive; [`report`], [`plot`]: what came out.
 
 pub mod closed_form;
 pub mod drive;
@@ -15,7 +16,10 @@ pub mod error;
 pub mod ftl;
 pub mod load;
 pub mod placement;
+pub mod plot;
+pub mod report;
 pub mod simulate;
 pub mod synthetic;
+pub mod table;
 pub mod trace;
 pub mod validate;
