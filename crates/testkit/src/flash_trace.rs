@@ -127,6 +127,9 @@ pub struct Options {
     /// Sizes of the journal of pages, in units of 2^20 bytes, where there is one: the file system's or the node's
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [128, 1280])]
     pub journal_mb: Vec<u64>,
+    /// Added to the names of the traces and to their rows of the table, for a recording with other sizes
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub suffix: String,
     /// Further options of the storage node, separated by blanks
     #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
     pub node_options: String,
@@ -182,6 +185,9 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
     if layout.has_page_journal() {
         name = format!("{name}-{journal_mib}");
     }
+    if !options.suffix.is_empty() {
+        name = format!("{name}-{}", options.suffix.replace(' ', "-"));
+    }
     eprintln!("{name}: preparing");
     let file_system_journal = if layout == Layout::DataJournal { journal_mib } else { METADATA_JOURNAL_MIB };
     let disk = Disk::create(&options.out, options.image_mib, file_system_journal, layout.journal_mode())?;
@@ -194,8 +200,14 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
     let collector = Collector::create(&part, first, Arc::clone(&snapshots))?;
     let recorder = Recorder::start(disk.device_number()?, collector)?;
     system.start()?;
+    let users = disk.users(&system.process_ids())?;
     eprintln!("{name}: running");
-    let run = run_load(&system, &disk, &recorder, &snapshots, options)?;
+    let run = match run_load(&system, &disk, &recorder, &snapshots, options) {
+        // A recording that failed is why the load did.
+        Err(error) if recorder.has_ended() => return Err(recorder.stop().err().unwrap_or(error)),
+        run => run?,
+    };
+    drop(users);
     system.stop()?;
     let after = disk.unmount()?;
     let (collector, totals) = recorder.stop()?;
@@ -225,6 +237,9 @@ fn run_load(
     let (begin, end) = (Mutex::new(None), Mutex::new(None));
     let last = options.warm_up + options.transactions;
     let committed = |count: u64| {
+        if recorder.has_ended() {
+            return Err(Error::State("the recording has ended before the load".into()));
+        }
         // Marks first: reading the counters takes longer than a transaction.
         if count == options.warm_up {
             recorder.mark(Mark::Begin(count))?;

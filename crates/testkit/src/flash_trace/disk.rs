@@ -60,7 +60,7 @@ pub struct Disk {
     mode: JournalMode,
     journal: Vec<Range<u64>>,
     // In this order: unmounted and detached, then the mount point and the image are removed.
-    _guard: Guard,
+    guard: Guard,
     _point_directory: tempfile::TempDir,
     _image_directory: tempfile::TempDir,
 }
@@ -88,7 +88,7 @@ impl Disk {
         let point = point_directory.path().join("disk");
         std::fs::create_dir(&point).map_err(Error::io_at("create", &point))?;
         let device = attach(&image)?;
-        let guard = Guard::disk(&point, &device)?;
+        let guard = Guard::disk(&point, &device, image_directory.path())?;
         prepare(&device, journal_mib)?;
         let journal = journal_sectors(&device)?;
         run_to_end(
@@ -101,7 +101,7 @@ impl Disk {
             len_sectors: len_bytes / SECTOR_LEN_BYTES,
             mode,
             journal,
-            _guard: guard,
+            guard,
             _point_directory: point_directory,
             _image_directory: image_directory,
         })
@@ -140,6 +140,15 @@ impl Disk {
         numbers.ok_or_else(|| Error::Parse { what: "a device number".into(), detail: text })
     }
 
+    /// Processes that use the disk, to be ended if this process is killed. Drop the answer before they are stopped.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn users(&self, process_ids: &[u32]) -> Result<Users<'_>> {
+        self.guard.set_processes(process_ids)?;
+        Ok(Users { guard: &self.guard })
+    }
+
     /// Brings everything that is written so far to the device and waits until it is idle.
     ///
     /// # Errors
@@ -169,6 +178,18 @@ impl Disk {
     fn read_attribute(&self, name: &str) -> Result<String> {
         let path = attributes(&self.device).join(name);
         std::fs::read_to_string(&path).map_err(Error::io_at("read", &path))
+    }
+}
+
+/// Processes that must not outlive this one.
+pub(super) struct Users<'a> {
+    guard: &'a Guard,
+}
+
+impl Drop for Users<'_> {
+    fn drop(&mut self) {
+        // Fails only when the shell is gone, and then nothing is ended.
+        let _ = self.guard.set_processes(&[]);
     }
 }
 

@@ -298,10 +298,12 @@ fn request(body: &str, time_us: u64) -> Option<Option<Event>> {
         'D' => Op::Trim,
         'F' => Op::Flush,
         'R' => return Some(None),
-        'N' if sectors == 0 => return Some(None),
+        // The kernel has no letter for writing zeroes without sending them (ext4, when a file grows). Some drives only
+        // take notes; here it counts as a write, as the device's own counters have it.
+        'N' => Op::Write,
         _ => return None,
     };
-    // A barrier that carries no data was counted as the flush before it.
+    // Nothing is written, and its flush is a request of its own.
     if op == Op::Write && sectors == 0 {
         return Some(None);
     }

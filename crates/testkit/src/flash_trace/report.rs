@@ -149,6 +149,7 @@ impl Recording {
             ("buffer pool MiB".to_owned(), text(&options.pool)),
             ("redo log MiB".to_owned(), text(&options.log_mib)),
             ("warehouses".to_owned(), text(&options.warehouses)),
+            ("node options".to_owned(), options.node_options.clone()),
             ("clients".to_owned(), text(&options.clients)),
             ("warm-up transactions".to_owned(), text(&options.warm_up)),
             ("file system".to_owned(), format!("ext4 {}", disk.mode().mount_option())),
@@ -157,6 +158,8 @@ impl Recording {
             description.insert(format!("host bytes, {origin}"), text(&sum.bytes));
         }
         let (row, streams) = self.layout.row();
+        let row =
+            if options.suffix.is_empty() { row.to_owned() } else { format!("{row}, {}", options.suffix) };
         TraceInfo {
             label: self.name.clone(),
             device_sectors: disk.len_sectors(),
@@ -164,7 +167,7 @@ impl Recording {
             seconds: self.window.seconds,
             page_len_bytes: PAGE_LEN_BYTES,
             pages_written: Some(self.pages_applied().unwrap_or(self.pages_flushed())),
-            row: Some(row.to_owned()),
+            row: Some(row),
             streams: streams.iter().map(|stream| (*stream).to_owned()).collect(),
             journal_mb: self.layout.has_page_journal().then_some(self.journal_mib),
             description,

@@ -90,6 +90,11 @@ impl System {
         self.node.as_mut().map_or(Ok(()), Node::stop)
     }
 
+    /// The processes that run.
+    pub(super) fn process_ids(&self) -> Vec<u32> {
+        self.node.as_ref().and_then(Node::process_id).into_iter().chain(self.server.process_id()).collect()
+    }
+
     /// The server's socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.server.socket()

@@ -32,6 +32,11 @@ fn reads_requests_of_all_kinds() {
             " x-1   [001] ..... 2.000000: block_rq_issue: 7,0 DS 4096 () 16 + 8 none,0,0 [x]",
             request(2_000_000, Op::Trim, 16, 8),
         ),
+        (
+            " x-1   [001] ..... 2.000000: block_rq_issue: 7,0 NS 16384 () 64 + 32 be,0,4 [x]",
+            request(2_000_000, Op::Write, 64, 32),
+        ),
+        (" x-1   [001] ..... 2.000000: block_rq_issue: 7,0 N 0 () 0 + 0 be,0,4 [x]", None),
         (" x-1   [001] ..... 2.000000: block_rq_issue: 7,0 RA 4096 () 16 + 8 none,0,0 [x]", None),
         ("# tracer: nop", None),
         (
@@ -48,7 +53,7 @@ fn refuses_what_it_does_not_know_and_lost_events() {
     for line in [
         "CPU:1 [LOST 23 EVENTS]",
         " x-1 [001] ..... 2.000000: block_rq_issue: 7,0 ZS 4096 () 16 + 8 none,0,0 [x]",
-        " x-1 [001] ..... 2.000000: block_rq_issue: 7,0 N 4096 () 16 + 8 none,0,0 [x]",
+        " x-1 [001] ..... 2.000000: block_rq_issue: 7,0 FX 4096 () 16 + 8 none,0,0 [x]",
         " x-1 [001] ..... 2.000000: block_rq_issue: 7,0 W 4096 () 16 8 none,0,0 [x]",
         " x-1 [001] ..... soon: block_rq_issue: 7,0 W 4096 () 16 + 8 none,0,0 [x]",
         " x-1 [001] ..... 2.000000: tracing_mark_write: redoubt begin",
