@@ -117,7 +117,26 @@ struct Model {
 }
 
 impl Model {
+    /// Every page is whole and of a version that it may have; from then on, of the version it has.
     fn check(&mut self, store: &FilePageStore, context: &str) {
+        self.check_objects(store, context);
+        let pages = self.check_pages(reader(store), context);
+        for (object, page_no, version) in pages {
+            self.objects.get_mut(&object).unwrap().insert(page_no, vec![version]);
+        }
+        self.check_retained(store, context);
+    }
+
+    /// Like [`Model::check`], when a crash may still bring other versions.
+    fn check_now(&mut self, store: &FilePageStore, context: &str) {
+        let (objects, in_doubt) = (self.objects.clone(), self.in_doubt);
+        self.check_objects(store, context);
+        self.check_pages(reader(store), context);
+        self.check_retained(store, context);
+        (self.objects, self.in_doubt) = (objects, in_doubt);
+    }
+
+    fn check_objects(&mut self, store: &FilePageStore, context: &str) {
         let mut found: Vec<u32> = store.objects().unwrap().iter().map(|object| object.0).collect();
         if let Some(object) = self.in_doubt.take() {
             if found.contains(&object) {
@@ -129,35 +148,29 @@ impl Model {
         let known: Vec<u32> = self.objects.keys().copied().collect();
         found.sort_unstable();
         assert_eq!(found, known, "{context}");
-        self.check_pages(
-            |object, page_no| {
-                let mut page = vec![0; PAGE];
-                store.read_page(ObjectId(object), page_no, &mut page).unwrap();
-                page
-            },
-            context,
-        );
-        self.check_retained(store, context);
     }
 
-    fn check_pages(&mut self, read: impl Fn(u32, u32) -> Vec<u8>, context: &str) {
-        for (&object, pages) in &mut self.objects {
+    /// Checks the pages; returns the version of each.
+    fn check_pages(&self, read: impl Fn(u32, u32) -> Vec<u8>, context: &str) -> Vec<(u32, u32, u32)> {
+        let mut found = Vec::new();
+        for (&object, pages) in &self.objects {
             for page_no in 0..8 {
                 let page = read(object, page_no);
-                let allowed = pages.entry(page_no).or_insert_with(|| vec![0]);
+                let allowed = pages.get(&page_no).map_or(&[0][..], |versions| versions);
                 if allowed.contains(&ANYTHING) {
                     continue;
                 }
                 let context = format!("{context}: object {object} page {page_no}");
                 let version = version_of(&page, &context);
                 assert!(allowed.contains(&version), "{context}: {version}, not of {allowed:?}");
-                *allowed = vec![version];
+                found.push((object, page_no, version));
             }
         }
+        found
     }
 
     /// What the files hold when nothing is pending.
-    fn check_files(&mut self, disk: &SimDisk, context: &str) {
+    fn check_files(&self, disk: &SimDisk, context: &str) {
         let read = |object, page_no: u32| {
             let mut content = disk.content(&objects::file_name(ObjectId(object)));
             content.resize(content.len().max((page_no as usize + 1) * PAGE), 0);
@@ -278,6 +291,14 @@ impl Model {
             }
         }
         Ok(())
+    }
+}
+
+fn reader(store: &FilePageStore) -> impl Fn(u32, u32) -> Vec<u8> {
+    |object, page_no| {
+        let mut page = vec![0; PAGE];
+        store.read_page(ObjectId(object), page_no, &mut page).unwrap();
+        page
     }
 }
 

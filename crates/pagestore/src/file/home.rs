@@ -166,6 +166,18 @@ impl Home {
         self.dir.sync().map_err(PageStoreError::io("sync the directory of", name))
     }
 
+    /// Makes sure that what the files show is what the disk holds. After a failed sync in an earlier process, memory
+    /// may hold pages that the disk does not. The ring would bring them again, but not in mode `atomic`.
+    pub fn look_at_the_disk(&self) -> Result<(), PageStoreError> {
+        for id in self.objects.ids() {
+            let object = self.objects.get(id)?;
+            let file = self.file(&object)?;
+            self.sync_file(&*file, &object.name)?;
+            file.drop_cache().map_err(PageStoreError::io("drop the cache of", &object.name))?;
+        }
+        Ok(())
+    }
+
     /// Writes pages to their files and syncs those.
     pub fn write<I: Images + ?Sized>(&self, scratch: &mut Scratch, images: &I) -> Result<(), PageStoreError> {
         let mut touched = Touched::new();

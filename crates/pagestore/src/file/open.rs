@@ -152,6 +152,9 @@ fn open_needed(
         return Err(bad("it belongs to another page directory: name the journal directory of this one"));
     }
     let mut ring = Ring::open(file, superblock)?;
+    if ring.protection() == PageProtection::Atomic {
+        home.look_at_the_disk()?;
+    }
     let pending = pending_pages(home, &ring)?;
     let stays = is_in_place && ring.file_len_bytes() == wanted.journal_len_bytes;
     let is_lazy = [wanted.protection, ring.protection()] == [PageProtection::Journal; 2];

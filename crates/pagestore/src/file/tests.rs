@@ -95,30 +95,156 @@ fn a_second_store_in_the_same_directory_is_refused() {
     assert!(matches!(second, Err(PageStoreError::Locked { .. })));
 }
 
+/// Modes that every directory offers.
+const EVERYWHERE: [PageProtection; 2] = [PageProtection::Journal, PageProtection::Doublewrite];
+
+fn options(protection: PageProtection, journal_len_bytes: u64) -> FilePageStoreOptions {
+    let protection = Some(protection);
+    FilePageStoreOptions { protection, journal_len_bytes, ..FilePageStoreOptions::default() }
+}
+
 #[test]
-fn readers_never_see_half_a_page_while_batches_go_home() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = FilePageStore::open(dir.path(), None, FilePageStoreOptions::default()).unwrap();
-    let a = ObjectId(1);
-    store.create(a).unwrap();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 1..=60 {
-                let image = page(16384, round);
-                let writes: Vec<_> =
-                    (0..24).map(|page_no| PageWrite { object: a, page_no, page: &image }).collect();
-                store.write_batch(&writes).unwrap();
+fn readers_never_see_half_a_page_or_an_older_one() {
+    for mode in EVERYWHERE {
+        let dir = tempfile::tempdir().unwrap();
+        // The ring goes round every third batch.
+        let store = FilePageStore::open(dir.path(), None, options(mode, 1 << 20)).unwrap();
+        let a = ObjectId(1);
+        store.create(a).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=60 {
+                    let image = page(16384, round);
+                    // Some pages are seldom written, and so go home from the ring.
+                    let pages = (0..24).filter(|page_no| page_no % 8 < 6 || round % 10 == 0);
+                    let writes: Vec<_> =
+                        pages.map(|page_no| PageWrite { object: a, page_no, page: &image }).collect();
+                    store.write_batch(&writes).unwrap();
+                }
+                stop.store(true, Ordering::Release);
+            });
+            let mut read = page(16384, 0);
+            let mut seen = [0; 24];
+            let mut reads = 0_u32;
+            while !stop.load(Ordering::Acquire) {
+                let page_no = reads % 24;
+                store.read_page(a, page_no, &mut read).unwrap();
+                assert!(read.iter().all(|&byte| byte == read[0]), "{mode}: read {reads}");
+                let last = std::mem::replace(&mut seen[page_no as usize], read[0]);
+                assert!(last <= read[0], "{mode}: {last}, then {}", read[0]);
+                reads += 1;
             }
-            stop.store(true, Ordering::Release);
+            assert!(reads > 0);
         });
-        let mut read = page(16384, 0);
-        let mut reads = 0_u32;
-        while !stop.load(Ordering::Acquire) {
-            store.read_page(a, reads % 24, &mut read).unwrap();
-            assert!(read.iter().all(|&byte| byte == read[0]), "read {reads}");
-            reads += 1;
+        assert!(store.stats().pages_written_home > 0);
+    }
+}
+
+#[test]
+fn in_mode_journal_a_hot_page_goes_home_a_handful_of_times() {
+    for mode in EVERYWHERE {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FilePageStore::open(dir.path(), None, options(mode, 4 << 20)).unwrap();
+        store.create(ObjectId(1)).unwrap();
+        for round in 0..1000_u32 {
+            let (hot, cold) = (page(16384, round as u8), page(16384, 7));
+            let writes = [
+                PageWrite { object: ObjectId(1), page_no: 0, page: &hot },
+                PageWrite { object: ObjectId(1), page_no: 1 + round, page: &cold },
+            ];
+            store.write_batch(&writes).unwrap();
         }
-        assert!(reads > 0);
-    });
+        let stats = store.stats();
+        assert_eq!(stats.pages_written, 2000);
+        // The cold pages are neighbours and go home in long writes.
+        if mode == PageProtection::Journal {
+            let home = stats.pages_written_home;
+            assert!(home <= 1000, "{home} pages written home");
+            assert!(stats.home_writes < 100, "{} writes", stats.home_writes);
+            assert_eq!(stats.images_superseded, 999);
+            assert_eq!(home + store.info().pending_pages, 1001, "every page once");
+        } else {
+            assert_eq!((stats.pages_written_home, stats.images_superseded), (2000, 0));
+        }
+    }
+}
+
+#[test]
+fn files_are_the_pages_whatever_mode_the_store_is_opened_in_next() {
+    for seed in 0..8 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let mut model = vec![page(4096, 0); 300];
+        for life in 0..4 {
+            let mode = *rng.choice(&EVERYWHERE).unwrap();
+            let journal_len_bytes = *rng.choice(&[256 << 10, 1 << 20]).unwrap();
+            let store = FilePageStore::open(dir.path(), None, options(mode, journal_len_bytes)).unwrap();
+            store.create(ObjectId(1)).unwrap();
+            for _ in 0..20 {
+                let images: Vec<_> =
+                    (0..rng.usize(1..60)).map(|_| (rng.u32(..300), page(4096, rng.u8(..)))).collect();
+                let writes: Vec<_> = images
+                    .iter()
+                    .map(|(page_no, page)| PageWrite { object: ObjectId(1), page_no: *page_no, page })
+                    .collect();
+                store.write_batch(&writes).unwrap();
+                for (page_no, page) in images {
+                    model[page_no as usize] = page;
+                }
+            }
+            let mut read = page(4096, 0);
+            for (page_no, page) in (0..).zip(&model) {
+                store.read_page(ObjectId(1), page_no, &mut read).unwrap();
+                assert!(read == *page, "seed {seed}, life {life}, page {page_no}");
+            }
+        }
+        // Opened in another mode, everything goes home.
+        drop(FilePageStore::open(dir.path(), None, options(PageProtection::Doublewrite, 1 << 20)).unwrap());
+        let mut content = std::fs::read(dir.path().join("00000001.pages")).unwrap();
+        content.resize(300 * 4096, 0);
+        assert!(content == model.concat(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_store_says_how_it_protects_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = tempfile::tempdir().unwrap();
+    let limits = RealDir::open(dir.path()).unwrap().untorn_limits().unwrap();
+    let usual = if limits.is_some_and(|it| it.allow(0, 16384)) {
+        PageProtection::Atomic
+    } else {
+        PageProtection::Journal
+    };
+    let store =
+        FilePageStore::open(dir.path(), Some(journal.path()), FilePageStoreOptions::default()).unwrap();
+    assert_eq!((store.info().protection, store.info().untorn), (usual, limits));
+    assert_eq!(store.info().journal_len_bytes, 32 << 20);
+    assert!(journal.path().join("pages.journal").exists());
+    store.create(ObjectId(1)).unwrap();
+    store.write_batch(&[PageWrite { object: ObjectId(1), page_no: 0, page: &page(16384, 1) }]).unwrap();
+    if usual == PageProtection::Journal {
+        assert_eq!((store.info().pending_pages, store.info().journal_live_bytes), (1, 4096 + 16384));
+        assert_eq!(store.len_bytes(ObjectId(1)).unwrap(), 16384);
+        drop(store);
+        let error =
+            FilePageStore::open(dir.path(), Some(journal.path()), options(PageProtection::Atomic, 1 << 20));
+        let error = error.err().expect("refused").to_string();
+        assert!(error.contains("bigalloc") && error.contains("journal"), "{error}");
+    }
+    assert_eq!("doublewrite".parse::<PageProtection>().unwrap(), PageProtection::Doublewrite);
+    assert!("Atomic".parse::<PageProtection>().is_err());
+    for mode in EVERYWHERE {
+        assert_eq!(mode.name().parse::<PageProtection>().unwrap(), mode);
+    }
+}
+
+#[test]
+fn the_same_directory_may_be_named_for_pages_and_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join(".");
+    let open = |journal| FilePageStore::open(dir.path(), journal, FilePageStoreOptions::default());
+    drop(open(Some(&journal)).unwrap());
+    drop(open(None).unwrap());
 }

@@ -1,1 +1,294 @@
-//! x
+//! Failing calls and a full disk: nothing is lost, nothing is torn for readers, and the store says what it is.
+
+use std::io;
+
+use redoubt_logdev::sim::{Fault, OpKind};
+
+use super::*;
+use crate::ErrorKind;
+
+const EIO: io::ErrorKind = io::ErrorKind::InvalidData;
+const ENOSPC: io::ErrorKind = io::ErrorKind::StorageFull;
+
+fn fault(kind: OpKind, name: &str, error: io::ErrorKind) -> Fault {
+    Fault { kind, name: name.into(), skip: 0, error }
+}
+
+fn random_fault(rng: &mut Rng) -> Fault {
+    let kinds = [
+        OpKind::Write,
+        OpKind::Write,
+        OpKind::Write,
+        OpKind::Sync,
+        OpKind::Sync,
+        OpKind::Read,
+        OpKind::SetLen,
+        OpKind::Create,
+        OpKind::Rename,
+        OpKind::Remove,
+        OpKind::SyncNames,
+    ];
+    Fault {
+        kind: *rng.choice(&kinds).unwrap(),
+        name: (*rng.choice(&["journal", "journal", ".pages", ""]).unwrap()).into(),
+        skip: rng.u64(..6),
+        error: if rng.bool() { EIO } else { ENOSPC },
+    }
+}
+
+/// One life with faults, up to the first fatal one. What it changed may or may not be there.
+fn live_with_faults(disk: &SimDisk, setup: Setup, model: &mut Model, rng: &mut Rng, context: &str) -> u32 {
+    let mut hits = 0;
+    if rng.u8(..3) == 0 {
+        disk.inject(random_fault(rng));
+    }
+    let opened = setup.open(disk).and_then(|store| sync_objects(&store).map(|()| store));
+    if let Err(error) = &opened {
+        assert_ne!(error.kind(), ErrorKind::CallerBug, "{context}: {error}");
+        hits += 1;
+    }
+    disk.clear_faults();
+    let Ok(store) = opened else { return hits };
+    model.check(&store, context);
+    for _ in 0..12 {
+        if rng.u8(..2) == 0 {
+            disk.inject(random_fault(rng));
+        }
+        let done = model.step(&store, rng);
+        disk.clear_faults();
+        let Err(error) = done else { continue };
+        hits += 1;
+        let context = format!("{context}: {error}");
+        model.check_now(&store, &context);
+        match error {
+            // An object that was to be made was not.
+            PageStoreError::NoSpace { .. } | PageStoreError::Read { .. } => model.in_doubt = None,
+            PageStoreError::Io { .. } => {
+                let refused = store.create(ObjectId(9));
+                assert!(matches!(refused, Err(PageStoreError::Poisoned { .. })), "{context}");
+                model.check_now(&store, &context);
+                return hits;
+            }
+            _ => panic!("{context}"),
+        }
+    }
+    hits
+}
+
+#[test]
+fn failing_calls_lose_and_tear_nothing() {
+    for setup in Setup::all() {
+        let mut hits = 0;
+        for seed in 0..500 {
+            let mut disk = setup.disk(seed);
+            let mut model = Model::default();
+            let mut rng = Rng::with_seed(seed);
+            for life in 0..4 {
+                let context = format!("{setup:?}, seed {seed}, life {life}");
+                hits += live_with_faults(&disk, setup, &mut model, &mut rng, &context);
+                disk = if rng.bool() { disk.copy() } else { disk.after_power_cut() };
+            }
+            let store = setup.open(&disk).unwrap();
+            sync_objects(&store).unwrap();
+            model.check(&store, &format!("{setup:?}, seed {seed}, at the end"));
+        }
+        println!("{setup:?}: {hits} failures");
+        assert!(hits > 600, "{setup:?}: {hits}");
+    }
+}
+
+/// Writes pages 0 to 12 of object 1, and four that are not written again and so have to go home some time.
+fn write_more(store: &FilePageStore, version: u32) -> Result<(), PageStoreError> {
+    let page = image(version);
+    let others = (0..4).map(|n| 20 + 4 * version + n);
+    let writes: Vec<_> = (0..12)
+        .chain(others)
+        .map(|page_no| PageWrite { object: ObjectId(1), page_no, page: &page })
+        .collect();
+    store.write_batch(&writes)
+}
+
+/// Writes batches of growing versions until one fails; returns its version and error.
+fn write_until_it_fails(store: &FilePageStore) -> (u32, PageStoreError) {
+    let failed = (2..200).find_map(|version| Some((version, write_more(store, version).err()?)));
+    failed.expect("a failure")
+}
+
+#[test]
+fn a_batch_that_found_no_space_can_be_retried() {
+    for setup in Setup::all() {
+        for seed in 0..8 {
+            let disk = setup.disk(seed);
+            let store = setup.prepared(&disk);
+            // Full in the middle of a write home, once or more, or while growing the file.
+            if seed % 2 == 0 {
+                disk.inject(fault(OpKind::Write, "00000001", ENOSPC));
+                disk.inject(fault(OpKind::Write, "00000001", ENOSPC));
+            } else {
+                disk.set_capacity_bytes(Some(disk.used_bytes() + 3000));
+            }
+            let (version, error) = write_until_it_fails(&store);
+            assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+            let error = write_more(&store, version).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+            // Nothing is torn for readers, nor after a crash.
+            let old_or_new = [version - 1, version];
+            assert!(versions(&store)[..8].iter().all(|it| old_or_new.contains(it)));
+            let after = setup.open(&disk.after_power_cut()).unwrap();
+            assert!(versions(&after)[..8].iter().all(|it| old_or_new.contains(it)));
+            disk.set_capacity_bytes(None);
+            write_more(&store, version).unwrap();
+            assert_eq!(versions(&store), [version; 12]);
+            assert_eq!(versions(&setup.open(&disk.after_power_cut()).unwrap()), [version; 12]);
+            let mut raw = vec![0; PAGE * 12];
+            assert_eq!(store.read_raw(ObjectId(1), 0, &mut raw).unwrap(), raw.len());
+            assert!(raw == image(version).repeat(12));
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_found_no_space_leaves_nothing_behind() {
+    for setup in Setup::all() {
+        for skip in 0..3 {
+            let disk = setup.disk(skip);
+            // With longer pages a batch has several groups, and goes through the ring in mode atomic too.
+            disk.set_untorn_limits(Some(UntornLimits { min_len_bytes: 512, max_len_bytes: 16384 }));
+            let store = setup.open(&disk).unwrap();
+            store.create(ObjectId(1)).unwrap();
+            let pages = |version: u8| vec![version; 65536];
+            let write = |pages: &[(u32, u8)]| {
+                let images: Vec<_> = pages.iter().map(|(page_no, it)| (*page_no, vec![*it; 65536])).collect();
+                let writes = images.iter();
+                let writes: Vec<_> = writes
+                    .map(|(page_no, page)| PageWrite { object: ObjectId(1), page_no: *page_no, page })
+                    .collect();
+                store.write_batch(&writes)
+            };
+            write(&[(0, 1), (1, 1)]).unwrap();
+            disk.inject(Fault { skip, ..fault(OpKind::Write, "journal", ENOSPC) });
+            let failed = write(&[(0, 2), (1, 2)]).is_err();
+            disk.clear_faults();
+            assert!(failed || skip > 1);
+            // A shorter batch, behind which what was left of the longer one stands.
+            write(&[(0, 3)]).unwrap();
+            let after = setup.open(&disk.after_power_cut()).unwrap();
+            let mut page = pages(0);
+            assert!(after.read_page(ObjectId(1), 0, &mut page).unwrap());
+            assert!(page == pages(3), "{setup:?}, skip {skip}: version {}", page[0]);
+        }
+    }
+}
+
+#[test]
+fn after_a_failed_write_or_sync_no_change_is_taken_and_reads_stay_whole() {
+    for setup in Setup::all() {
+        for (kind, name) in [
+            (OpKind::Write, "00000001"),
+            (OpKind::Sync, "00000001"),
+            (OpKind::Write, "journal"),
+            (OpKind::Sync, "journal"),
+        ] {
+            for seed in 0..6 {
+                check_poisoned(setup, kind, name, seed);
+            }
+        }
+    }
+}
+
+fn check_poisoned(setup: Setup, kind: OpKind, name: &str, seed: u64) {
+    let disk = setup.disk(seed);
+    let store = setup.prepared(&disk);
+    if setup.mode == PageProtection::Atomic && name == "journal" {
+        return;
+    }
+    disk.inject(fault(kind, name, EIO));
+    let (version, error) = write_until_it_fails(&store);
+    assert_eq!(error.kind(), ErrorKind::Fatal);
+    let poisoned = |result: Result<(), PageStoreError>| {
+        assert!(matches!(result, Err(PageStoreError::Poisoned { .. })));
+    };
+    poisoned(write_more(&store, version));
+    poisoned(store.create(ObjectId(2)));
+    poisoned(store.remove(ObjectId(1)));
+    poisoned(store.write_raw(ObjectId(1), 0, &[1]));
+    poisoned(store.set_len(ObjectId(1), 0));
+    poisoned(store.sync_object(ObjectId(1)));
+    // Whatever memory forgets after a failed sync, readers do not.
+    disk.open("00000001.pages").unwrap().drop_cache().unwrap();
+    let context = format!("{setup:?}, {kind:?} {name}, seed {seed}");
+    // In mode doublewrite the batch was durable in the journal; in mode journal it was not yet written.
+    let expected: &[u32] = match (setup.mode, name) {
+        (PageProtection::Doublewrite, "00000001") => &[version],
+        (PageProtection::Journal, "00000001") => &[version - 1],
+        _ => &[version - 1, version],
+    };
+    let pages = if expected.contains(&1) { 8 } else { 12 };
+    let seen = versions(&store);
+    assert!(seen[..pages].iter().all(|it| expected.contains(it)), "{context}: {seen:?}");
+    for disk in [disk.copy(), disk.after_power_cut()] {
+        let seen = versions(&setup.open(&disk).unwrap());
+        assert!(seen[..pages].iter().all(|it| expected.contains(it)), "{context}: {seen:?}");
+    }
+}
+
+#[test]
+fn an_object_removed_while_pages_wait_stays_removed() {
+    for setup in Setup::all() {
+        let disk = setup.disk(1);
+        let store = setup.prepared(&disk);
+        disk.inject(fault(OpKind::Write, "00000001", ENOSPC));
+        write_until_it_fails(&store);
+        store.remove(ObjectId(1)).unwrap();
+        for disk in [disk.copy(), disk.after_power_cut()] {
+            assert_eq!(setup.open(&disk).unwrap().objects().unwrap(), []);
+        }
+        store.create(ObjectId(1)).unwrap();
+        assert_eq!(versions(&store), [0; 12]);
+        assert_eq!(versions(&setup.open(&disk.after_power_cut()).unwrap()), [0; 12]);
+    }
+}
+
+#[test]
+fn raw_bytes_are_not_undone_by_the_journal() {
+    for setup in Setup::all() {
+        let disk = setup.disk(1);
+        let store = setup.prepared(&disk);
+        store.write_raw(ObjectId(1), 0, &image(7)).unwrap();
+        store.sync_object(ObjectId(1)).unwrap();
+        let store = setup.open(&disk.after_power_cut()).unwrap();
+        assert_eq!(versions(&store)[..2], [7, 1]);
+    }
+}
+
+#[test]
+fn a_ring_that_cannot_be_read_stops_the_store_and_loses_nothing() {
+    for setup in Setup::all() {
+        let disk = setup.disk(1);
+        let store = setup.prepared(&disk);
+        write_versions(&store, 12, 2).unwrap();
+        // On recovery, at every read in turn.
+        let mut failures = 0;
+        for skip in 0.. {
+            let copy = disk.copy();
+            copy.inject(Fault { skip, ..fault(OpKind::Read, "journal", EIO) });
+            let Err(error) = setup.open(&copy) else { break };
+            assert_eq!(error.kind(), ErrorKind::Fatal, "{error}");
+            assert!(error.to_string().contains("pages.journal"), "{error}");
+            failures += 1;
+            copy.clear_faults();
+            assert_eq!(versions(&setup.open(&copy).unwrap()), [2; 12]);
+        }
+        assert!(failures > 2, "{setup:?}: {failures}");
+        // On the way home.
+        if setup.mode == PageProtection::Journal {
+            disk.inject(fault(OpKind::Read, "journal", EIO));
+            let (version, error) = write_until_it_fails(&store);
+            assert!(error.to_string().contains("pages.journal"), "{error}");
+            let refused = write_more(&store, version);
+            assert!(matches!(refused, Err(PageStoreError::Poisoned { .. })));
+            assert_eq!(versions(&store), [version - 1; 12]);
+            assert_eq!(versions(&setup.open(&disk.after_power_cut()).unwrap()), [version - 1; 12]);
+        }
+    }
+}

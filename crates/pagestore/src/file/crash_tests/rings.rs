@@ -1,1 +1,190 @@
-//! x
+//! Journals of other lengths, in other places, of the earlier format, and of somebody else.
+
+use super::*;
+
+#[test]
+fn a_batch_longer_than_the_ring_goes_in_several_rounds() {
+    for setup in Setup::all() {
+        let disk = setup.disk(1);
+        let store = setup.prepared(&disk);
+        for version in 2..6 {
+            write_versions(&store, 200, version).unwrap();
+            let mut page = image(0);
+            for page_no in 0..200 {
+                assert!(store.read_page(ObjectId(1), page_no, &mut page).unwrap());
+                assert_eq!(version_of(&page, "read"), version);
+            }
+        }
+        assert_eq!(store.len_bytes(ObjectId(1)).unwrap(), 200 * PAGE as u64);
+        assert_eq!(versions(&setup.open(&disk.after_power_cut()).unwrap()), [5; 12]);
+    }
+}
+
+#[test]
+fn the_longest_pages_fit_the_shortest_journal() {
+    for setup in Setup::all() {
+        let disk = setup.disk(1);
+        disk.set_untorn_limits(Some(UntornLimits { min_len_bytes: 512, max_len_bytes: 16384 }));
+        let store = setup.open(&disk).unwrap();
+        store.create(ObjectId(1)).unwrap();
+        let (one, two) = (vec![1; 65536], vec![2; 65536]);
+        for page_no in 0..5 {
+            let writes = [
+                PageWrite { object: ObjectId(1), page_no, page: &one },
+                PageWrite { object: ObjectId(1), page_no: page_no + 1, page: &two },
+            ];
+            store.write_batch(&writes).unwrap();
+        }
+        let store = setup.open(&disk.after_power_cut()).unwrap();
+        let mut page = vec![0; 65536];
+        for page_no in 0..6 {
+            assert!(store.read_page(ObjectId(1), page_no, &mut page).unwrap());
+            assert!(page == if page_no < 5 { &one[..] } else { &two[..] });
+        }
+    }
+}
+
+#[test]
+fn an_object_may_change_its_page_length() {
+    for setup in Setup::all() {
+        let disk = setup.disk(1);
+        let store = setup.prepared(&disk);
+        let long = image(9).repeat(2);
+        store.write_batch(&[PageWrite { object: ObjectId(1), page_no: 1, page: &long }]).unwrap();
+        for store in [store, setup.open(&disk.after_power_cut()).unwrap()] {
+            assert_eq!(versions(&store)[..6], [1, 1, 9, 9, 1, 1]);
+            let mut page = long.clone();
+            assert!(store.read_page(ObjectId(1), 2, &mut page).unwrap());
+            assert!(page == image(1).repeat(2));
+        }
+    }
+}
+
+#[test]
+fn the_journal_may_change_its_length_and_its_place() {
+    for setup in Setup::all() {
+        let disk = setup.disk(1);
+        drop(setup.prepared(&disk));
+        let mut version = 1;
+        for (len, is_apart) in [(1 << 20, false), (MIN_JOURNAL_LEN, false), (1 << 18, true), (1 << 19, true)]
+        {
+            let setup = Setup { journal_len_bytes: len, is_apart, ..setup };
+            let store = setup.open(&disk).unwrap();
+            assert_eq!(versions(&store)[..8], [version; 8]);
+            version += 1;
+            write_versions(&store, 8, version).unwrap();
+            assert_eq!(store.info().journal_len_bytes, len);
+            let name = if is_apart { "journal/pages.journal" } else { JOURNAL_NAME };
+            assert_eq!(disk.content(name).len() as u64, len);
+            assert_eq!(StorageDir::list(&disk).unwrap().iter().any(|it| it == JOURNAL_NAME), !is_apart);
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_is_missing_or_not_ours_is_refused() {
+    for mode in MODES {
+        let here = Setup::new(mode, 512);
+        let apart = Setup { is_apart: true, ..here };
+        let refused = |setup: Setup, disk: &SimDisk, what: &str| {
+            let error = setup.open(disk).err().expect("refused");
+            assert!(matches!(error, PageStoreError::BadFile { .. }), "{error}");
+            assert!(error.to_string().contains(what), "{error}");
+        };
+        let disk = here.disk(1);
+        drop(apart.prepared(&disk));
+        refused(here, &disk, "it is not there");
+        // Moved by hand, it is found.
+        let moved = disk.copy();
+        moved.rename("journal/pages.journal", JOURNAL_NAME).unwrap();
+        assert_eq!(versions(&here.open(&moved).unwrap())[..8], [1; 8]);
+        let moved = disk.copy();
+        moved.remove("journal/pages.journal").unwrap();
+        refused(apart, &moved, "it is not there");
+        // The journal of another directory.
+        let other = here.disk(2);
+        drop(apart.prepared(&other));
+        other.remove("pages.identity").unwrap();
+        refused(apart, &other, "another page directory");
+        drop(here.open(&here.disk(3)).unwrap());
+        let cleared = disk.copy();
+        cleared.damage("journal/pages.journal", 0, |bytes| bytes.fill(0));
+        refused(apart, &cleared, "no valid superblock");
+        let unknown = here.disk(4);
+        drop(here.prepared(&unknown));
+        unknown.damage(JOURNAL_NAME, 0, |bytes| bytes[..8192].fill(7));
+        refused(here, &unknown, "does not begin like");
+        let newer = here.disk(5);
+        drop(here.prepared(&newer));
+        for at in [0, 4096] {
+            newer.damage(JOURNAL_NAME, at, |bytes| bytes[7] = b'3');
+        }
+        refused(here, &newer, "version is not known");
+        let damaged = disk.copy();
+        damaged.damage("pages.identity", 17, |bytes| bytes[0] ^= 1);
+        let error = apart.open(&damaged).err().expect("refused");
+        assert!(error.to_string().contains("pages.identity"), "{error}");
+    }
+}
+
+/// The journal of the earlier format with one batch of object 1.
+fn legacy_journal(version: u32, pages: u32) -> Vec<u8> {
+    let mut header = b"RDBTPGJ1".to_vec();
+    header.extend(1_u32.to_le_bytes());
+    header.extend(pages.to_le_bytes());
+    header.extend(7_u64.to_le_bytes());
+    header.extend((u64::from(pages) * PAGE as u64).to_le_bytes());
+    let mut table = Vec::new();
+    for page_no in 0..pages {
+        for field in [1, page_no, PAGE as u32, crc32c::crc32c(&image(version))] {
+            table.extend(field.to_le_bytes());
+        }
+    }
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&header), &table);
+    header.extend(crc.to_le_bytes());
+    header.extend([0; 4]);
+    header.extend(table);
+    header.resize(4096, 0);
+    for _ in 0..pages {
+        header.extend(image(version));
+    }
+    header.resize(200_000, 0);
+    header
+}
+
+#[test]
+fn a_journal_of_the_earlier_format_is_recovered_and_replaced() {
+    for setup in Setup::all() {
+        for (is_apart, is_whole) in [(false, true), (true, true), (false, false)] {
+            let setup = Setup { is_apart, ..setup };
+            let disk = setup.disk(1);
+            let old = disk.create("00000001.pages").unwrap();
+            old.write_at(0, &image(1).repeat(8)).unwrap();
+            old.sync_all().unwrap();
+            let journal = disk.create(JOURNAL_NAME).unwrap();
+            let mut content = legacy_journal(2, 5);
+            content[5000] ^= u8::from(!is_whole);
+            journal.write_at(0, &content).unwrap();
+            journal.sync_all().unwrap();
+            StorageDir::sync(&disk).unwrap();
+            let expected = if is_whole { [2, 2, 2, 2, 2, 1, 1, 1] } else { [1; 8] };
+            let check = |disk: &SimDisk| {
+                let store = setup.open(disk).unwrap();
+                assert_eq!(versions(&store)[..8], expected);
+                write_versions(&store, 3, 3).unwrap();
+                drop(store);
+                let store = setup.open(&disk.after_power_cut()).unwrap();
+                assert_eq!(versions(&store)[..4], [3, 3, 3, expected[3]]);
+            };
+            for cut in 0..40 {
+                let disk = disk.copy();
+                disk.cut_power_at(cut);
+                if setup.open(&disk).is_ok() && !disk.is_off() {
+                    break;
+                }
+                check(&disk.after_power_cut());
+            }
+            check(&disk);
+        }
+    }
+}
