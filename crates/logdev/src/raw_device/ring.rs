@@ -111,3 +111,6 @@ fn is_transient(error: &io::Error) -> bool {
         Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED | Errno::BUSY)
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,23 @@ pub(super) fn read_all(file: &dyn StorageFile) -> Vec<u8> {
     try_read_all(file).unwrap()
 }
 
+/// For tests that start programs, or open a device of the system again: a program that is being started has this
+/// process's open files, and so holds their locks, until it runs.
+fn one_at_a_time() -> parking_lot::MutexGuard<'static, ()> {
+    static LOCK: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    LOCK.lock()
+}
+
+/// Opens a device that this process has just closed. Other tests of the crate start programs, too.
+fn open_again(path: &Path) -> Arc<RawDevice> {
+    loop {
+        match RawDevice::open(path) {
+            Err(RawDeviceError::InUse { .. }) => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 /// A loop device on a file; `None` where this process may not make one.
 struct LoopDevice {
     path: PathBuf,
@@ -227,24 +244,26 @@ fn directories_work_on_a_model() {
 
 #[test]
 fn directories_work_on_a_regular_file() {
+    let _alone = one_at_a_time();
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(LEN as u64).unwrap();
     RawDevice::format(file.path(), options()).unwrap();
-    check_directories(&|| RawDevice::open(file.path()).unwrap());
+    check_directories(&|| open_again(file.path()));
     // On a file system without direct I/O, too.
     if let Ok(file) = tempfile::NamedTempFile::new_in("/dev/shm") {
         file.as_file().set_len(LEN as u64).unwrap();
         RawDevice::format(file.path(), options()).unwrap();
-        check_directories(&|| RawDevice::open(file.path()).unwrap());
+        check_directories(&|| open_again(file.path()));
     }
 }
 
 #[test]
 fn directories_work_on_a_loop_device() {
+    let _alone = one_at_a_time();
     let Some(device) = LoopDevice::new(64 << 20) else { return };
     RawDevice::format(&device.path, RawFormatOptions { chunk_len_bytes: 4 << 20, ..options() }).unwrap();
-    check_directories(&|| RawDevice::open(&device.path).unwrap());
-    let opened = RawDevice::open(&device.path).unwrap();
+    check_directories(&|| open_again(&device.path));
+    let opened = open_again(&device.path);
     assert_eq!((opened.info().streams, opened.stream_of(Stream::Journal)), (0, 0));
     // The kernel itself takes no stream on this device, and says so.
     let media = &opened.volume.media;
@@ -257,6 +276,7 @@ fn directories_work_on_a_loop_device() {
 
 #[test]
 fn a_file_system_is_not_overwritten_by_accident() {
+    let _alone = one_at_a_time();
     let Some(device) = LoopDevice::new(64 << 20) else { return };
     let made = Command::new("mkfs.ext4").arg("-q").arg(&device.path).status();
     if !made.is_ok_and(|status| status.success()) {
@@ -279,19 +299,20 @@ fn a_file_system_is_not_overwritten_by_accident() {
         assert!(unmounted.unwrap().success());
     }
     RawDevice::format(&device.path, RawFormatOptions { force: true, ..options() }).unwrap();
-    RawDevice::open(&device.path).unwrap();
+    open_again(&device.path);
 }
 
 /// Writes in every stream and untorn, where the device has them.
 #[test]
 fn directories_work_on_the_device_named() {
+    let _alone = one_at_a_time();
     let Some(path) = std::env::var_os("REDOUBT_RAW_DEVICE").map(PathBuf::from) else {
         eprintln!("REDOUBT_RAW_DEVICE is not set: no other device to test");
         return;
     };
     RawDevice::format(&path, RawFormatOptions { force: true, chunk_len_bytes: 1 << 20 }).unwrap();
-    check_directories(&|| RawDevice::open(&path).unwrap());
-    let device = RawDevice::open(&path).unwrap();
+    check_directories(&|| open_again(&path));
+    let device = open_again(&path);
     eprintln!("{:?}", device.info());
     assert_eq!(device.info().streams_refused, None);
     let dir = device.dir_in("streams", Stream::Redo).unwrap();
@@ -314,6 +335,7 @@ fn directories_work_on_the_device_named() {
 
 #[test]
 fn a_log_runs_on_it() {
+    let _alone = one_at_a_time();
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(8 << 20).unwrap();
     RawDevice::format(file.path(), options()).unwrap();
@@ -321,7 +343,7 @@ fn a_log_runs_on_it() {
     let mut expected = Vec::new();
     let mut start = 0;
     for round in 0..3_u8 {
-        let device = RawDevice::open(file.path()).unwrap();
+        let device = open_again(file.path());
         let dir = device.dir_in("log", Stream::Redo).unwrap();
         let log = FileLogDevice::open_on(dir, segments.clone()).unwrap();
         let mut kept = vec![0; (log.end().0 - log.start().0) as usize];
@@ -585,7 +607,7 @@ fn threads_do_not_disturb_each_other() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(16 << 20).unwrap();
     RawDevice::format(file.path(), options()).unwrap();
-    let device = RawDevice::open(file.path()).unwrap();
+    let device = open_again(file.path());
     let dir = device.dir("d").unwrap();
     let shared = dir.create("shared").unwrap();
     shared.set_len(40 * 4096).unwrap();
