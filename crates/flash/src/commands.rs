@@ -256,10 +256,10 @@ fn synthetic_run(
     };
     let outcome = simulate::run(load_of(row, logical_blocks, seed)?, &settings, progress)?;
     Ok(Entry {
-        row: row.label.to_owned(),
+        row: format!("synthetic {}", row.method.name()),
         label: row.label.to_owned(),
         trace: None,
-        journal_mb: None,
+        journal_mb: (row.journal_mib > 0).then_some(u64::from(row.journal_mib)),
         looped: "synthetic, not looped".to_owned(),
         outcome,
     })
@@ -284,7 +284,7 @@ fn write_synthetic(dir: &Path, logical_blocks: u32, seed: u64) -> Result<ExitCod
             device_sectors: u64::from(logical_blocks) * 8,
             page_len_bytes: PAGE_LEN_BYTES,
             pages_written: Some(pages),
-            row: Some(what.to_owned()),
+            row: Some(format!("synthetic {}", row.method.name())),
             streams: REFERENCE.iter().filter(same).map(|one| one.policy.name().to_owned()).collect(),
             journal_mb: (row.journal_mib > 0).then_some(u64::from(row.journal_mib)),
             description: [("load".to_owned(), format!("synthetic, seed {seed}"))].into(),

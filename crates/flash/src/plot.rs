@@ -138,6 +138,11 @@ fn short(value: f64) -> String {
     }
 }
 
+/// A number on an axis: no zeros after the point.
+fn tick(value: f64) -> String {
+    ((value * 100.0).round() / 100.0).to_string()
+}
+
 fn draw_bars(area: &Area<'_>, title: &str, axis: &str, bars: &[Bar]) -> Drawn<()> {
     let total = |bar: &Bar| bar.parts.iter().map(|(_, value)| value).sum::<f64>();
     let longest = bars.iter().map(total).fold(0.0, f64::max).max(1e-9);
@@ -156,7 +161,7 @@ fn draw_bars(area: &Area<'_>, title: &str, axis: &str, bars: &[Bar]) -> Drawn<()
         .disable_y_mesh()
         .y_labels(0)
         .x_desc(axis)
-        .x_label_formatter(&|value| short(*value))
+        .x_label_formatter(&|value| tick(*value))
         .label_style(("sans-serif", TEXT_PX))
         .axis_desc_style(("sans-serif", TEXT_PX))
         .light_line_style(TRANSPARENT)
@@ -205,6 +210,7 @@ fn draw_lines(area: &Area<'_>, title: &str, lines: &[Line]) -> Drawn<()> {
     text(area, title, (20, 14), TITLE_PX, Pos::new(HPos::Left, VPos::Top))?;
     let mut chart = ChartBuilder::on(area)
         .margin_top(50)
+        .margin_left(20)
         .margin_right(30)
         .margin_bottom(24 * lines.len() as u32 + 20)
         .x_label_area_size(55)
@@ -215,8 +221,8 @@ fn draw_lines(area: &Area<'_>, title: &str, lines: &[Line]) -> Drawn<()> {
         .configure_mesh()
         .x_desc("host writes since the fill, in drive writes (dot: the measurement begins)")
         .y_desc("device write amplification, mean of half a drive write")
-        .x_label_formatter(&|value| short(*value))
-        .y_label_formatter(&|value| short(*value))
+        .x_label_formatter(&|value| tick(*value))
+        .y_label_formatter(&|value| tick(*value))
         .label_style(("sans-serif", TEXT_PX))
         .axis_desc_style(("sans-serif", TEXT_PX))
         .light_line_style(TRANSPARENT)

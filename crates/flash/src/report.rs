@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::placement::Policy;
 use crate::plot::{self, Bar, Line, Part};
-use crate::simulate::{Outcome, STABLE_SPAN_DRIVE_WRITES, WINDOW_DRIVE_WRITES};
+use crate::simulate::Outcome;
 use crate::trace::Origin;
+
+/// Windows of 0.1 drive writes in a point of a line: half a drive write, as the axis says.
+const PLOT_WINDOWS: usize = 5;
 
 /// A run and what it was of.
 #[derive(Clone, Debug, Serialize)]
@@ -34,7 +38,11 @@ impl Entry {
     /// Name in plots: row, journal, streams.
     pub fn name(&self) -> String {
         let journal = self.journal_mb.map(|mb| format!(", journal {mb} MB")).unwrap_or_default();
-        format!("{}{journal}, streams: {}", self.row, self.outcome.settings.policy)
+        let streams = match self.outcome.settings.policy {
+            Policy::One => "one stream".to_owned(),
+            policy => format!("streams: {policy}"),
+        };
+        format!("{}{journal}, {streams}", self.row)
     }
 
     /// What bytes are divided by in plots.
@@ -217,12 +225,11 @@ fn bar(entry: &Entry, unit: Unit) -> Option<Bar> {
 
 /// Means of several windows, so that the turns of a journal do not hide the level.
 fn line(entry: &Entry) -> Line {
-    let span = (STABLE_SPAN_DRIVE_WRITES / WINDOW_DRIVE_WRITES).round() as usize;
     let mean = |windows: &[crate::simulate::Window]| {
         let last = windows.last().map_or(0.0, |window| window.drive_writes);
         (last, windows.iter().map(|window| window.waf).sum::<f64>() / windows.len().max(1) as f64)
     };
-    let points = entry.outcome.windows.windows(span.max(1)).map(mean).collect();
+    let points = entry.outcome.windows.windows(PLOT_WINDOWS).map(mean).collect();
     Line { label: entry.name(), points, measured_from: entry.outcome.warm_up_drive_writes }
 }
 

@@ -38,6 +38,17 @@ pub enum Method {
     DataJournal,
 }
 
+impl Method {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Atomic => "atomic",
+            Method::Doublewrite => "doublewrite",
+            Method::DataJournal => "data journal",
+        }
+    }
+}
+
 /// Sizes of a load, in blocks of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Shape {
