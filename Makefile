@@ -19,7 +19,7 @@ lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# Ratios of one run, about a quarter of an hour: waiters, log devices, whole servers. BENCH_SECONDS is per run of a
+# Ratios of one run, about 25 minutes: waiters, log devices, whole servers, page bytes per redo byte. BENCH_SECONDS is per run of a
 # server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines to target/bench/. See docs/benchmarks.md.
 bench:
 	cargo build --release --workspace
@@ -28,6 +28,7 @@ bench:
 	cargo bench -q -p redoubt-logdev --bench devices -- --dir $(BENCH_DIR) > target/bench/devices.json
 	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit end-to-end node --seconds $(BENCH_SECONDS) \
 	  > target/bench/node.json
+	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit coalescing > target/bench/coalescing.json
 	scripts/fetch-mysql.sh
 	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit end-to-end local-log --seconds $(BENCH_SECONDS) \
 	  > target/bench/local-log.json

@@ -60,6 +60,14 @@ pub enum Command {
         #[command(subcommand)]
         command: VolumeCommand,
     },
+    /// Prepare or show a raw block device for logs, page journals and pages.
+    ///
+    /// A raw device holds what would otherwise be files, for any number of volumes of one node. On a drive with data
+    /// placement (NVMe FDP) it tells the drive which writes belong together, which file systems do not pass on.
+    Device {
+        #[command(subcommand)]
+        command: DeviceCommand,
+    },
     /// Start a server on a volume, or with its redo log in persistent memory.
     ///
     /// Takes the volume over (a server that had it stops with an error), fills the data directory with stubs and
@@ -96,11 +104,10 @@ pub struct NodeArguments {
     /// Threads that apply redo [default: number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub apply_workers: Option<u16>,
-    /// Journal that protects pages against torn writes (4MiB to 1GiB).
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_journal)]
-    pub journal: u64,
     #[command(flatten)]
     pub log: LogArguments,
+    #[command(flatten)]
+    pub pages: PageArguments,
 }
 
 /// Where and how a node keeps the logs.
@@ -108,8 +115,8 @@ pub struct NodeArguments {
 #[command(next_help_heading = "Log device")]
 pub struct LogArguments {
     /// Directory for the logs of volumes made from now on, for example on persistent memory or on a fast drive of
-    /// their own [default: with the volume].
-    #[arg(long, value_name = "DIR")]
+    /// their own, or a raw block device (see `redoubt device`) [default: with the volume].
+    #[arg(long, value_name = "DIR|DEVICE")]
     pub log_path: Option<PathBuf>,
     /// How logs are made durable: pmem (processor stores into a file mounted with DAX), block (direct I/O with
     /// several durable writes in flight), file (fdatasync), or auto: the first of these that fits the place.
@@ -126,6 +133,61 @@ pub struct LogArguments {
     /// loses acknowledged commits.
     #[arg(long)]
     pub pretend_pmem: bool,
+}
+
+/// Where and how a node keeps pages.
+#[derive(Args)]
+#[command(next_help_heading = "Page store")]
+pub struct PageArguments {
+    /// What protects pages against torn writes: atomic (the drive and its file system write a page whole or not at
+    /// all; nothing is written twice), journal (page images go to a journal first, and home late, in page order, if
+    /// no newer image came meanwhile), doublewrite (to the journal, then home at once), or auto: atomic where the
+    /// place offers it, else journal.
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto", "atomic", "journal", "doublewrite"])]
+    pub page_protection: String,
+    /// Length of a volume's page journal (4MiB to 64GiB). A longer one writes fewer pages home.
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = parse_journal)]
+    pub journal: u64,
+    /// Directory or raw block device for the page journals of volumes made from now on [default: with the pages].
+    #[arg(long, value_name = "DIR|DEVICE")]
+    pub journal_path: Option<PathBuf>,
+    /// Directory or raw block device for the pages of volumes made from now on [default: with the volume]. On a raw
+    /// block device with data placement (NVMe FDP), log, journal, hot and cold pages are kept apart.
+    #[arg(long, value_name = "DIR|DEVICE")]
+    pub pages_path: Option<PathBuf>,
+    /// Treat the place of the pages as one that never tears a page, even if it does not say so. For tests and
+    /// measurements only: a power cut may damage pages.
+    #[arg(long)]
+    pub pretend_atomic: bool,
+}
+
+#[derive(Subcommand)]
+pub enum DeviceCommand {
+    /// Make a raw block device usable for --log-path, --journal-path and --pages-path. What is on it is lost.
+    Format(FormatArguments),
+    /// Show a raw block device that no node has open.
+    Show(DeviceShowArguments),
+}
+
+#[derive(Args)]
+pub struct FormatArguments {
+    /// The block device, best by a name that stays, such as one in /dev/disk/by-id.
+    pub device: PathBuf,
+    /// Format it even if there is something on it.
+    #[arg(long)]
+    pub force: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+#[derive(Args)]
+pub struct DeviceShowArguments {
+    /// The block device.
+    pub device: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Subcommand)]
@@ -282,10 +344,10 @@ fn parse_ring(text: &str) -> Result<u64, String> {
 
 fn parse_journal(text: &str) -> Result<u64, String> {
     let size = parse_size(text)?;
-    if (4 << 20..=1 << 30).contains(&size) && size % 4096 == 0 {
+    if (4 << 20..=64 << 30).contains(&size) && size % 4096 == 0 {
         return Ok(size);
     }
-    Err("from 4MiB to 1GiB, in steps of 4KiB".to_owned())
+    Err("from 4MiB to 64GiB, in steps of 4KiB".to_owned())
 }
 
 fn parse_verify(text: &str) -> Result<String, String> {

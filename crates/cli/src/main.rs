@@ -4,6 +4,7 @@
 
 mod args;
 mod client;
+mod device;
 mod error;
 mod export;
 mod import;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Node(node) => node::run(&node),
         Command::Run(run) => run::run(&run),
+        Command::Device { command } => device::run(&command),
         Command::Status(status) => status::run(&status),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),

@@ -1,10 +1,12 @@
 //! `redoubt node`.
 
-use crate::args::{LogArguments, NodeArguments};
+use crate::args::{LogArguments, NodeArguments, PageArguments};
 use crate::error::{CliError, Result};
 use redoubt_logdev::DeviceKind;
-use redoubt_node::{LogOptions, Node, NodeOptions};
+use redoubt_node::{LogOptions, Node, NodeOptions, PageOptions};
+use redoubt_pagestore::PageProtection;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +43,7 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     options.ring_len_bytes = arguments.ring;
     options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 8);
     options.apply_interval = Duration::from_secs(arguments.apply_interval);
-    options.journal_len_bytes = arguments.journal;
+    options.pages = page_options(&arguments.pages)?;
     options.log = log_options(&arguments.log)?;
     if let Some(workers) = arguments.apply_workers {
         options.apply_workers = usize::from(workers);
@@ -66,9 +68,7 @@ fn log_options(arguments: &LogArguments) -> Result<LogOptions> {
             arguments.log_device
         )));
     }
-    if let Some(place) = &arguments.log_path {
-        crate::show::make_directory(place)?;
-    }
+    make_place(arguments.log_path.as_deref())?;
     Ok(LogOptions {
         device,
         place: arguments.log_path.clone(),
@@ -77,6 +77,36 @@ fn log_options(arguments: &LogArguments) -> Result<LogOptions> {
         pretend_pmem: arguments.pretend_pmem,
         ..LogOptions::default()
     })
+}
+
+fn page_options(arguments: &PageArguments) -> Result<PageOptions> {
+    let protection: Option<PageProtection> = match arguments.page_protection.as_str() {
+        "auto" => None,
+        name => Some(name.parse().map_err(|error| CliError::Usage(format!("--page-protection: {error}")))?),
+    };
+    if arguments.pretend_atomic && protection.is_some_and(|mode| mode != PageProtection::Atomic) {
+        return Err(CliError::Usage(format!(
+            "--pretend-atomic is for --page-protection atomic or auto, not for {}",
+            arguments.page_protection
+        )));
+    }
+    make_place(arguments.journal_path.as_deref())?;
+    make_place(arguments.pages_path.as_deref())?;
+    Ok(PageOptions {
+        protection,
+        journal_len_bytes: arguments.journal,
+        journal_place: arguments.journal_path.clone(),
+        pages_place: arguments.pages_path.clone(),
+        pretend_atomic: arguments.pretend_atomic,
+    })
+}
+
+/// A place is a block device, or a directory, which is made if it is missing.
+fn make_place(path: Option<&Path>) -> Result<()> {
+    match path {
+        Some(path) if !redoubt_node::place::is_block_device(path) => crate::show::make_directory(path),
+        _ => Ok(()),
+    }
 }
 
 fn start_logging() {

@@ -3,7 +3,7 @@
 use crate::error::{CliError, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::io::IsTerminal;
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,24 @@ pub fn make_directory(path: &Path) -> Result<()> {
         return Err(CliError::Usage(format!("{} is not a directory; name another place", path.display())));
     }
     std::fs::create_dir_all(path).map_err(|error| CliError::io("create", path, error))
+}
+
+/// Asks a person to type `expected`; `doing` is what needs the answer.
+///
+/// # Errors
+/// [`CliError::Usage`] if nobody can be asked; [`CliError::Io`].
+pub fn confirm(doing: &str, question: &str, expected: &str) -> Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Err(CliError::Usage(format!("{doing} needs --yes when nobody can be asked")));
+    }
+    print!("{question}");
+    let _ = std::io::stdout().flush();
+    let mut answer = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .map_err(|error| CliError::io("read", "terminal", error))?;
+    Ok(answer.trim() == expected)
 }
 
 /// Prints a value as indented JSON.

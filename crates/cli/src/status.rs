@@ -59,6 +59,32 @@ fn no_volume(name: &str) -> CliError {
     CliError::Usage(format!("node has no volume {name:?}; see `redoubt volume list`"))
 }
 
+fn print_page_store(volume: &VolumeStatus) {
+    let store = &volume.page_store;
+    println!("  page store      {} in {} ({})", store.protection, store.pages, store.reason);
+    println!(
+        "                  journal {} in {}: {} in use, {} pages wait in it",
+        bytes(store.journal_len_bytes),
+        store.journal,
+        bytes(store.journal_live_bytes),
+        store.pending_pages
+    );
+    if let Some([min, max]) = store.untorn_len_bytes {
+        println!("                  writes of {} to {} are never torn", bytes(min), bytes(max));
+    }
+    if store.home_bytes_per_redo_byte + store.journal_bytes_per_redo_byte > 0.0 {
+        println!(
+            "                  page bytes written per redo byte applied: {:.2} (home {:.2}, journal {:.2})",
+            store.home_bytes_per_redo_byte + store.journal_bytes_per_redo_byte,
+            store.home_bytes_per_redo_byte,
+            store.journal_bytes_per_redo_byte
+        );
+    }
+    for warning in &store.warnings {
+        println!("                  warning: {warning}");
+    }
+}
+
 /// Prints a volume for people.
 pub fn print_volume(volume: &VolumeStatus) {
     println!("volume {} ({})", volume.name, volume.volume_id);
@@ -95,6 +121,7 @@ pub fn print_volume(volume: &VolumeStatus) {
     for warning in &log.warnings {
         println!("                  warning: {warning}");
     }
+    print_page_store(volume);
     println!(
         "  log index       {} pages, {} runs, {} tables",
         volume.index_pages, volume.index_runs, volume.index_tables

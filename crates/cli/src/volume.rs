@@ -3,10 +3,9 @@
 use crate::args::{DeleteArguments, ListArguments, ShowArguments, VolumeName};
 use crate::client::Client;
 use crate::error::{CliError, Result};
-use crate::show::{Table, bytes, print_json};
+use crate::show::{Table, bytes, confirm, print_json};
 use crate::status;
 use redoubt_wire::control::Request;
-use std::io::{BufRead, IsTerminal, Write};
 
 /// Creates an empty volume.
 ///
@@ -69,24 +68,11 @@ pub fn show(arguments: &ShowArguments) -> Result<()> {
 pub fn delete(arguments: &DeleteArguments) -> Result<()> {
     let name = &arguments.volume.name;
     let mut client = Client::connect(&arguments.volume.address.node)?;
-    if !arguments.yes && !confirmed(name)? {
+    let question = format!("Delete volume {name} and everything in it? Type its name: ");
+    if !arguments.yes && !confirm("deleting", &question, name)? {
         return Err(CliError::Usage("not deleted".to_owned()));
     }
     client.call(&Request::VolumeDelete { volume: name.clone(), force: arguments.force })?;
     println!("deleted volume {name}");
     Ok(())
-}
-
-fn confirmed(name: &str) -> Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Err(CliError::Usage("deleting needs --yes when nobody can be asked".to_owned()));
-    }
-    print!("Delete volume {name} and everything in it? Type its name: ");
-    let _ = std::io::stdout().flush();
-    let mut answer = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .map_err(|error| CliError::io("read", "terminal", error))?;
-    Ok(answer.trim() == name)
 }

@@ -7,7 +7,7 @@ use divan::{Bencher, black_box};
 use encoder::MtrWriter;
 use parking_lot::RwLock;
 use redoubt_node::apply::apply_table;
-use redoubt_node::construct::construct;
+use redoubt_node::construct::{StoredPages, construct};
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey};
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
@@ -142,7 +142,8 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     let store = store(store_directory.path());
     let (base, object, _) = filled(1, 1, &plain);
     let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
-    apply_table(&store, &base.head().unwrap(), 1, &describe, &|_, _, _| {}).unwrap();
+    apply_table(StoredPages::without_rescue(&store), &base.head().unwrap(), 1, &describe, &|_, _, _| {})
+        .unwrap();
     let index = LogIndex::new(START);
     let table = index.open_table();
     let key = PageKey::new(object, 3);
@@ -158,7 +159,10 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     }
     table.add_chunk(&frame(START, redo));
     let page_id = PageId::new(SPACE, 3);
-    bencher.bench_local(|| construct(&store, &index, key, page_id, FLAGS, Some(Lsn(u64::MAX))).unwrap());
+    bencher.bench_local(|| {
+        construct(StoredPages::without_rescue(&store), &index, key, page_id, FLAGS, Some(Lsn(u64::MAX)))
+            .unwrap()
+    });
 }
 
 /// One worker; the store is in memory where there is a file system for that.
@@ -170,7 +174,7 @@ fn apply_a_table_with_records_per_page(bencher: Bencher<'_, '_>, per_page: u32) 
     let (index, _, records) = filled(2000, per_page, &plain);
     let table = index.head().unwrap();
     let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
-    bencher
-        .counter(ItemsCount::new(records))
-        .bench_local(|| apply_table(&store, &table, 1, &describe, &|_, _, _| {}).unwrap());
+    bencher.counter(ItemsCount::new(records)).bench_local(|| {
+        apply_table(StoredPages::without_rescue(&store), &table, 1, &describe, &|_, _, _| {}).unwrap()
+    });
 }

@@ -4,13 +4,13 @@
 //! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that
 //! a stored page already has are skipped by its LSN.
 
-use crate::construct::{Builder, VerifyCase};
+use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::error::NodeError;
 use crate::index::table::BUCKETS;
 use crate::index::{Body, Entry, PageKey, Table};
 use parking_lot::Mutex;
 use redoubt_page::SpaceFlags;
-use redoubt_pagestore::{PageStore, PageWrite};
+use redoubt_pagestore::PageWrite;
 use redoubt_redo::PageId;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,7 +39,7 @@ struct Built {
 }
 
 struct Output<'s> {
-    store: &'s dyn PageStore,
+    pages: StoredPages<'s>,
     built: Mutex<Built>,
     /// Batches go to the store one at a time.
     writing: Mutex<Applied>,
@@ -72,13 +72,13 @@ impl Output<'_> {
         objects.sort_unstable();
         objects.dedup();
         for object in objects {
-            self.store.create(object)?;
+            self.pages.store.create(object)?;
         }
         let writes: Vec<_> = batch
             .iter()
             .map(|(key, page)| PageWrite { object: key.object(), page_no: key.page_no(), page })
             .collect();
-        self.store.write_batch(&writes)?;
+        self.pages.store.write_batch(&writes)?;
         applied.pages += writes.len() as u64;
         applied.bytes += batch.iter().map(|(_, page)| page.len() as u64).sum::<u64>();
         Ok(())
@@ -90,13 +90,13 @@ impl Output<'_> {
 /// # Errors
 /// [`NodeError::Page`], [`NodeError::PageStore`].
 pub fn apply_table(
-    store: &dyn PageStore,
+    pages: StoredPages<'_>,
     table: &Table,
     workers: usize,
     describe: Describe<'_>,
     on_verify: OnVerify<'_>,
 ) -> Result<Applied, NodeError> {
-    let output = Output { store, built: Mutex::default(), writing: Mutex::default() };
+    let output = Output { pages, built: Mutex::default(), writing: Mutex::default() };
     let next_bucket = AtomicUsize::new(0);
     let failure = Mutex::new(None);
     let work = || {
@@ -143,7 +143,7 @@ fn apply_page(
                 .to_owned(),
         });
     };
-    let mut builder = Builder::from_store(output.store, key, page_id, flags)?;
+    let mut builder = Builder::from_store(output.pages, key, page_id, flags)?;
     let changes_page = entries.iter().any(|entry| !matches!(entry.body, Body::Verify { .. }));
     let mut verify = |builder: &Builder, case: VerifyCase<'_>| on_verify(builder, key, case);
     builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;

@@ -12,10 +12,46 @@ use crate::error::NodeError;
 use crate::index::table::resolve;
 use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
+use crate::rescue::Rescue;
 use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
 use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId};
 use std::sync::Arc;
+
+/// Pages as they are stored. One that fails its checksum is rebuilt, if there is someone to do it.
+#[derive(Clone, Copy)]
+pub struct StoredPages<'s> {
+    /// Where they are.
+    pub store: &'s dyn PageStore,
+    /// Who rebuilds damaged ones.
+    pub rescue: Option<&'s dyn Rescue>,
+}
+
+impl<'s> StoredPages<'s> {
+    /// A damaged page is an error.
+    pub const fn without_rescue(store: &'s dyn PageStore) -> Self {
+        Self { store, rescue: None }
+    }
+
+    /// The stored image of a page; zeros if it was never written.
+    ///
+    /// # Errors
+    /// [`NodeError::PageStore`], or [`NodeError::Page`] if the image fails its checksum and cannot be rebuilt.
+    pub fn read(&self, key: PageKey, page_id: PageId, flags: SpaceFlags) -> Result<Vec<u8>, NodeError> {
+        let mut page = vec![0; flags.physical_page_size_bytes()];
+        match self.store.read_page(key.object(), key.page_no(), &mut page) {
+            // Nothing of this object was applied yet.
+            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Err(fault) = redoubt_page::verify(&page, flags) else { return Ok(page) };
+        let fault = format!("stored image is damaged: {fault}");
+        match self.rescue {
+            Some(rescue) => rescue.rescue(key, page_id, flags, &fault),
+            None => Err(NodeError::Page { page: page_id, file: "?".to_owned(), reason: fault }),
+        }
+    }
+}
 
 /// A page that is being built.
 pub struct Builder {
@@ -44,24 +80,15 @@ impl Builder {
     /// Starts from the stored image.
     ///
     /// # Errors
-    /// [`NodeError::PageStore`], or [`NodeError::Page`] if the stored image fails its checksum.
+    /// As [`StoredPages::read`].
     pub fn from_store(
-        store: &dyn PageStore,
+        pages: StoredPages<'_>,
         key: PageKey,
         page_id: PageId,
         flags: SpaceFlags,
     ) -> Result<Self, NodeError> {
-        let mut page = vec![0; flags.physical_page_size_bytes()];
-        match store.read_page(key.object(), key.page_no(), &mut page) {
-            // Nothing of this object was applied yet.
-            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let builder = Self { page_id, flags, page };
-        if let Err(error) = redoubt_page::verify(&builder.page, flags) {
-            return Err(builder.error(format!("stored image is damaged: {error}")));
-        }
-        Ok(builder)
+        let page = pages.read(key, page_id, flags)?;
+        Ok(Self { page_id, flags, page })
     }
 
     /// Starts from nothing.
@@ -176,7 +203,7 @@ fn last_reset(entries: &[Entry]) -> usize {
 /// # Errors
 /// As the functions of [`Builder`].
 pub fn construct(
-    store: &dyn PageStore,
+    pages: StoredPages<'_>,
     index: &LogIndex,
     key: PageKey,
     page_id: PageId,
@@ -184,7 +211,7 @@ pub fn construct(
     limit: Option<Lsn>,
 ) -> Result<Vec<u8>, NodeError> {
     let tables = index.tables_of(key);
-    let mut builder = Builder::from_store(store, key, page_id, flags)?;
+    let mut builder = Builder::from_store(pages, key, page_id, flags)?;
     for table in &tables {
         let entries = table.chain(key);
         let within = builder.apply_entries(&table.chunks(), &entries, limit, None)?;
@@ -211,7 +238,7 @@ pub struct PageTarget {
 /// # Errors
 /// As [`construct`].
 pub fn compact_chain(
-    store: &dyn PageStore,
+    pages: StoredPages<'_>,
     index: &LogIndex,
     table: &Arc<Table>,
     target: PageTarget,
@@ -223,7 +250,7 @@ pub fn compact_chain(
     if !tables.iter().any(|other| other.id() == table.id()) {
         return Ok(());
     }
-    let mut builder = Builder::from_store(store, key, page_id, flags)?;
+    let mut builder = Builder::from_store(pages, key, page_id, flags)?;
     for older in tables.iter().filter(|other| other.id() < table.id()) {
         let entries = older.chain(key);
         if builder.apply_entries(&older.chunks(), &entries, Some(limit), None)? < entries.len() {

@@ -158,11 +158,13 @@ fn a_damaged_stored_image_is_found_before_anything_is_applied_to_it() {
     let directory = tempfile::tempdir().unwrap();
     let store = FilePageStore::open(directory.path(), None, FilePageStoreOptions::default()).unwrap();
     let key = PageKey::new(ObjectId(3), 7);
-    assert!(page_is_never_written(&Builder::from_store(&store, key, ID, FLAGS).unwrap().page));
+    assert!(page_is_never_written(
+        &Builder::from_store(StoredPages::without_rescue(&store), key, ID, FLAGS).unwrap().page
+    ));
     store.create(ObjectId(3)).unwrap();
     let mut bad = page(20, 1);
     bad[5000] ^= 1;
     store.write_batch(&[PageWrite { object: ObjectId(3), page_no: 7, page: &bad }]).unwrap();
-    let error = Builder::from_store(&store, key, ID, FLAGS).err().unwrap();
+    let error = Builder::from_store(StoredPages::without_rescue(&store), key, ID, FLAGS).err().unwrap();
     assert!(error.to_string().contains("stored image is damaged"), "{error}");
 }

@@ -49,6 +49,12 @@ counters! {
     chains_built_early,
     /// Page images received (page writes that redo does not explain).
     images,
+    /// Bytes of redo that were applied.
+    redo_bytes_applied,
+    /// Bytes of pages built by applying.
+    page_applied_bytes,
+    /// Pages whose stored image was damaged, rebuilt from older images or redo.
+    pages_rebuilt,
     /// Dropped page writes compared with our page and found equal.
     pages_verified,
     /// Dropped page writes whose page differed.

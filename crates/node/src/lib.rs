@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Where things are: [`volume`] ties the parts of one volume together; [`log_buffer`], [`parser`], [`index`],
-//! [`construct`], [`apply`], [`namespace`], [`plain`], [`checkpoint`] are the parts; [`server`] is the network.
+//! [`construct`], [`rescue`], [`apply`], [`namespace`], [`plain`], [`checkpoint`] are the parts, [`place`],
+//! [`log_device`] and [`page_store`] say where and how they are stored; [`server`] is the network.
 
 pub mod apply;
 pub mod checkpoint;
@@ -22,12 +23,21 @@ pub mod log_device;
 pub mod mark;
 pub mod namespace;
 pub mod options;
+pub mod page_store;
 pub mod parser;
+pub mod place;
 pub mod plain;
+pub mod rescue;
 pub mod server;
 pub mod volume;
+
+/// Makes redo for tests.
+#[cfg(test)]
+#[path = "../../redo/tests/support/encoder.rs"]
+mod encoder;
 
 pub use error::{Kind, NodeError};
 pub use log_device::LogOptions;
 pub use options::NodeOptions;
+pub use page_store::PageOptions;
 pub use server::Node;

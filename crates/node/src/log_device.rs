@@ -1,26 +1,23 @@
 //! The log device of a volume: where its log is and which device fits there.
 //!
-//! A volume's log is the directory `log` in its own directory, or, when the node was told another place for logs
-//! as the volume was made, a link to one there. The link makes the volume find its log whatever the node is told
-//! later.
+//! On a raw device ([`crate::place`]) the log is always a file device: its segments are files of the device's own
+//! directory, durable by a flush of the device.
 
 use crate::error::NodeError;
+use crate::place::{Part, Place, RawDevices, find_or_create};
 use redoubt_logdev::block::{BlockLogDevice, BlockLogOptions};
 use redoubt_logdev::pmem::{PmemLogDevice, PmemLogOptions};
 use redoubt_logdev::probe::{PathProbe, probe};
 use redoubt_logdev::{DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// Name of the log, or of the link to it, in a volume's directory.
-const LOG: &str = "log";
 
 /// Which log device, and how it writes.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
     /// The device; `None`: whatever fits the place best.
     pub device: Option<DeviceKind>,
-    /// Directory for the logs of volumes that are made from now on. `None`: in the volume's directory.
+    /// Directory or raw block device for the logs of volumes that are made from now on. `None`: in the volume's
+    /// directory.
     pub place: Option<PathBuf>,
     /// Write unit in bytes; `None`: the device's own.
     pub write_unit_bytes: Option<usize>,
@@ -55,44 +52,38 @@ pub struct Opened {
     pub warnings: Vec<String>,
 }
 
-/// Makes the place for the log of a volume that has none yet.
-fn create_place(log: &Path, volume_id: &str, options: &LogOptions) -> Result<(), NodeError> {
-    let Some(place) = &options.place else {
-        return std::fs::create_dir_all(log).map_err(|error| NodeError::io("create", log, error));
-    };
-    let target = place.join(format!("log-{volume_id}"));
-    std::fs::create_dir_all(&target).map_err(|error| NodeError::io("create", &target, error))?;
-    let target = std::fs::canonicalize(&target).map_err(|error| NodeError::io("look up", target, error))?;
-    std::os::unix::fs::symlink(&target, log).map_err(|error| NodeError::io("create link", log, error))
-}
-
-/// Removes a volume's directory, and its log where that is elsewhere. It is no error if there is none.
-///
-/// # Errors
-/// [`NodeError::Io`].
-pub fn remove_volume_directory(volume_directory: &Path) -> Result<(), NodeError> {
-    let remove = |directory: &Path| match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(NodeError::io("remove", directory, error)),
-        _ => Ok(()),
-    };
-    if let Ok(log) = std::fs::read_link(volume_directory.join(LOG)) {
-        remove(&log)?;
-    }
-    remove(volume_directory)
-}
-
-/// Opens the log of the volume in `volume_directory`.
+/// Opens the log of the volume in `volume_directory`; makes one if there is none.
 ///
 /// # Errors
 /// [`NodeError::Refused`] if the device asked for does not fit the place; [`NodeError::LogDevice`].
-pub fn open(volume_directory: &Path, volume_id: &str, options: &LogOptions) -> Result<Opened, NodeError> {
-    let link = volume_directory.join(LOG);
-    if link.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        create_place(&link, volume_id, options)?;
+pub fn open(
+    volume_directory: &Path,
+    volume_id: &str,
+    options: &LogOptions,
+    devices: &RawDevices,
+) -> Result<Opened, NodeError> {
+    let place = find_or_create(volume_directory, Part::Log, volume_id, options.place.as_deref(), devices)?;
+    match &place {
+        Place::Directory(directory) => open_in_directory(directory, options),
+        Place::Device { .. } => open_on_device(&place, options),
     }
-    let directory = std::fs::canonicalize(&link).map_err(|error| {
-        NodeError::io("find the log directory (is the file system for logs mounted?)", &link, error)
-    })?;
+}
+
+fn open_on_device(place: &Place, options: &LogOptions) -> Result<Opened, NodeError> {
+    if options.device.is_some_and(|kind| kind != DeviceKind::File) {
+        return Err(NodeError::Refused(format!("the log on {place} can only be of the kind `file`")));
+    }
+    let device = FileLogDevice::open_on(place.open(false)?, segments(options))?;
+    Ok(Opened { device: Box::new(device), reason: "it is on a raw device".to_owned(), warnings: Vec::new() })
+}
+
+fn segments(options: &LogOptions) -> SegmentOptions {
+    SegmentOptions { segment_len_bytes: options.segment_len_bytes, ..SegmentOptions::default() }
+}
+
+fn open_in_directory(directory: &Path, options: &LogOptions) -> Result<Opened, NodeError> {
+    let directory = std::fs::canonicalize(directory)
+        .map_err(|error| NodeError::io("find the log directory", directory, error))?;
     let probe = probe(&directory).map_err(|error| NodeError::Refused(error.to_string()))?;
     let (kind, reason) = match options.device {
         Some(kind) => (kind, "as told".to_owned()),
@@ -118,8 +109,7 @@ fn open_kind(
     probe: &PathProbe,
     options: &LogOptions,
 ) -> Result<Box<dyn LogDevice>, NodeError> {
-    let segments =
-        SegmentOptions { segment_len_bytes: options.segment_len_bytes, ..SegmentOptions::default() };
+    let segments = segments(options);
     Ok(match kind {
         DeviceKind::File => Box::new(FileLogDevice::open(directory, segments)?),
         DeviceKind::Block => {

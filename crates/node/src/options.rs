@@ -1,7 +1,10 @@
 //! Settings of a node. Each says what it does, its default and its smallest value.
 
 use crate::log_device::LogOptions;
+use crate::page_store::PageOptions;
+use crate::place::RawDevices;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a node; the same for all its volumes.
@@ -20,10 +23,12 @@ pub struct NodeOptions {
     pub apply_interval: Duration,
     /// Threads that apply a table. Default: the number of cores.
     pub apply_workers: usize,
-    /// Length of a volume's page journal. Default 64 MiB.
-    pub journal_len_bytes: u64,
+    /// Where and how pages are written.
+    pub pages: PageOptions,
     /// Where and how the logs are written.
     pub log: LogOptions,
+    /// The raw devices that are open, shared by the copies of these options.
+    pub devices: Arc<RawDevices>,
 }
 
 impl NodeOptions {
@@ -36,8 +41,9 @@ impl NodeOptions {
             batch_len_bytes: 32 << 20,
             apply_interval: Duration::from_secs(5),
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
-            journal_len_bytes: 64 << 20,
+            pages: PageOptions::default(),
             log: LogOptions::default(),
+            devices: Arc::default(),
         }
     }
 }

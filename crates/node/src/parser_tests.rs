@@ -1,11 +1,8 @@
 use super::*;
+use crate::encoder::MtrWriter;
 use crate::index::TableState;
-use encoder::MtrWriter;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
-
-#[path = "../../redo/tests/support/encoder.rs"]
-mod encoder;
 
 const LSN: Lsn = Lsn(12_288);
 

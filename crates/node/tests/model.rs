@@ -13,7 +13,7 @@ mod encoder;
 use encoder::MtrWriter;
 use parking_lot::RwLock;
 use redoubt_node::apply::apply_table;
-use redoubt_node::construct::{Builder, PageTarget, VerifyCase, compact_chain, construct};
+use redoubt_node::construct::{Builder, PageTarget, StoredPages, VerifyCase, compact_chain, construct};
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey, Table, TableState};
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
@@ -266,7 +266,7 @@ fn apply(parts: &Parts<'_>, table: &Table, counts: &Counts) {
     let describe = |key: PageKey| Some((identity(key), Some(FLAGS)));
     let on_verify =
         |builder: &Builder, _: PageKey, case: VerifyCase<'_>| check_verify(counts, builder, &case);
-    apply_table(parts.store, table, 2, &describe, &on_verify).unwrap();
+    apply_table(StoredPages::without_rescue(parts.store), table, 2, &describe, &on_verify).unwrap();
 }
 
 fn short(chain: &[Entry]) -> String {
@@ -294,7 +294,15 @@ fn check_read(
     let names = parts.names.read();
     let Some(object) = names.known_object_of_space(SpaceId(SPACE)) else { return };
     let key = PageKey::new(object, page_no);
-    let page = construct(parts.store, &parts.index, key, identity(key), FLAGS, Some(limit)).unwrap();
+    let page = construct(
+        StoredPages::without_rescue(parts.store),
+        &parts.index,
+        key,
+        identity(key),
+        FLAGS,
+        Some(limit),
+    )
+    .unwrap();
     counts.reads += 1;
     let none = Vec::new();
     let versions = model.versions.get(&page_no).unwrap_or(&none);
@@ -334,7 +342,15 @@ fn compact(parts: &Parts<'_>, model: &mut Model, durable: Lsn, counts: &mut Coun
     let table = &tables[model.random.usize(..tables.len())];
     let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| check_verify(counts, builder, &case);
     let target = PageTarget { key, page_id: identity(key), flags: FLAGS };
-    compact_chain(parts.store, &parts.index, table, target, durable, &mut on_verify).unwrap();
+    compact_chain(
+        StoredPages::without_rescue(parts.store),
+        &parts.index,
+        table,
+        target,
+        durable,
+        &mut on_verify,
+    )
+    .unwrap();
     counts.compactions += 1;
 }
 

@@ -30,7 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use redoubt_logdev::storage::{RealDir, StorageDir, UntornLimits};
 
 use crate::error::PageStoreError;
-use crate::{ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite};
+use crate::{ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite, RetainedImage};
 
 mod atomic;
 mod batch;
@@ -352,13 +352,15 @@ impl PageStore for FilePageStore {
         object: ObjectId,
         page_no: u32,
         len_bytes: u32,
-    ) -> Result<Vec<Vec<u8>>, PageStoreError> {
+    ) -> Result<Vec<RetainedImage>, PageStoreError> {
         let writer = self.writer.lock();
         let mut images = Vec::new();
-        for slot in writer.ring.images(object, page_no, len_bytes) {
-            let mut image = vec![0; len_bytes as usize];
-            if self.reader.read_image(slot, &mut image)? {
-                images.push(image);
+        for (number, slot) in writer.ring.images(object, page_no, len_bytes).into_iter().enumerate() {
+            let mut page = vec![0; len_bytes as usize];
+            if self.reader.read_image(slot, &mut page)? {
+                // In mode `atomic` pages also go home past the ring.
+                let is_newest = number == 0 && self.protection != PageProtection::Atomic;
+                images.push(RetainedImage { page, is_newest });
             }
         }
         Ok(images)

@@ -72,6 +72,15 @@ pub struct PageStoreStats {
     pub pages_replayed: u64,
 }
 
+/// A version of a page that the journal still holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RetainedImage {
+    /// The page.
+    pub page: Vec<u8>,
+    /// It is what [`PageStore::read_page`] should read: no newer version was ever written.
+    pub is_newest: bool,
+}
+
 /// How a store protects its pages at this moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageStoreInfo {
@@ -160,8 +169,7 @@ pub trait PageStore: Send + Sync {
     /// [`PageStoreError::NoSuchObject`] or an I/O failure.
     fn len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError>;
 
-    /// Older and newer versions of a page of `len_bytes` that the journal still holds, each whole, newest first. The
-    /// newest may be what [`PageStore::read_page`] reads.
+    /// Versions of a page of `len_bytes` that the journal still holds, each whole, newest first.
     ///
     /// # Errors
     /// A failed read.
@@ -170,7 +178,7 @@ pub trait PageStore: Send + Sync {
         object: ObjectId,
         page_no: u32,
         len_bytes: u32,
-    ) -> Result<Vec<Vec<u8>>, PageStoreError>;
+    ) -> Result<Vec<RetainedImage>, PageStoreError>;
 
     /// How pages are protected.
     fn info(&self) -> PageStoreInfo;

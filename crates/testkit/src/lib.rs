@@ -22,6 +22,7 @@
 
 pub mod battery;
 pub mod check;
+pub mod coalescing;
 pub mod command;
 pub mod compare;
 pub mod end_to_end;

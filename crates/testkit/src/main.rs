@@ -15,7 +15,7 @@ use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
-use redoubt_testkit::{check, compare, end_to_end, flash_trace, process};
+use redoubt_testkit::{check, coalescing, compare, end_to_end, flash_trace, process};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -117,6 +117,12 @@ enum Command {
     FlashTrace {
         #[command(flatten)]
         options: flash_trace::Options,
+    },
+    /// Page bytes that a node writes per byte of redo, against the length of a batch: JSON lines, and a table on
+    /// standard error
+    Coalescing {
+        #[command(flatten)]
+        options: coalescing::Options,
     },
     /// Create the tables of the TPC-C-like mix
     TpccPrepare {
@@ -255,6 +261,12 @@ fn run(command: Command) -> Result<Answer> {
                 Ok(())
             })?;
             Ok(Answer(lines.join("\n"), true))
+        }
+        Command::Coalescing { options } => {
+            let cells = coalescing::run(&options)?;
+            eprintln!("{}", coalescing::table(&cells));
+            let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
+            Ok(Answer(lines?.join("\n"), true))
         }
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };

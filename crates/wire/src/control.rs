@@ -237,6 +237,9 @@ pub struct VolumeStatus {
     pub files: u64,
     /// What keeps the log.
     pub log_device: LogDeviceStatus,
+    /// What keeps the pages.
+    #[serde(default)]
+    pub page_store: PageStoreStatus,
     /// Everything counted by the node.
     pub counters: BTreeMap<String, u64>,
     /// Everything counted by the shim, as last reported.
@@ -259,6 +262,34 @@ pub struct LogDeviceStatus {
     pub max_in_flight: u64,
     /// Bytes written, headers and padding included, for each byte of the stream.
     pub written_per_appended_byte: f64,
+    /// What the operator should know, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// The page store of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PageStoreStatus {
+    /// What protects pages against torn writes: `atomic`, `journal` or `doublewrite`.
+    pub protection: String,
+    /// Why this.
+    pub reason: String,
+    /// Where the pages are.
+    pub pages: String,
+    /// Where the page journal is.
+    pub journal: String,
+    /// Its length.
+    pub journal_len_bytes: u64,
+    /// How much of it holds images that are still needed.
+    pub journal_live_bytes: u64,
+    /// Pages whose newest image is in the journal only.
+    pub pending_pages: u64,
+    /// Shortest and longest write that cannot be torn; `None`: the place offers none.
+    pub untorn_len_bytes: Option<[u64; 2]>,
+    /// Bytes of pages written to their place for each byte of redo applied.
+    pub home_bytes_per_redo_byte: f64,
+    /// Bytes of page images written to the journal for each byte of redo applied.
+    pub journal_bytes_per_redo_byte: f64,
     /// What the operator should know, one sentence each.
     pub warnings: Vec<String>,
 }

@@ -5,7 +5,7 @@
 use super::Node;
 use super::io::{FrameReader, FrameWriter};
 use crate::error::{Kind, NodeError};
-use crate::log_device::remove_volume_directory;
+use crate::place::remove_volume_directory;
 use crate::volume::{Held, Import, Volume};
 use redoubt_redo::Lsn;
 use redoubt_wire::control::{
@@ -63,7 +63,7 @@ pub fn serve(node: &Arc<Node>, stream: &TcpStream) -> Result<(), NodeError> {
     let result = session.run();
     session.end_export();
     if let Some((import, _busy)) = session.import.take() {
-        let _ = remove_volume_directory(import.path());
+        let _ = remove_volume_directory(import.path(), &node.options.devices);
     }
     result
 }
@@ -182,14 +182,14 @@ impl<'s> Session<'s> {
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!(".new-{name}"));
         // What an earlier attempt left; the name is reserved, so nobody else uses it.
-        remove_volume_directory(&building)?;
+        remove_volume_directory(&building, &self.node.options.devices)?;
         let target = self.node.volume_directory(name);
         Volume::create(&building)?;
         std::fs::rename(&building, &target).map_err(|error| NodeError::io("rename to", &target, error))?;
         crate::plain::sync_directory(&self.node.options.data_directory.join("volumes"))?;
         let volume = Volume::open(name, &target, &self.node.options).inspect_err(|_| {
             // Nothing is in it yet: the name stays free for another try.
-            let _ = remove_volume_directory(&target);
+            let _ = remove_volume_directory(&target, &self.node.options.devices);
         })?;
         self.node.volumes.lock().insert(name.to_owned(), volume);
         Ok(Reply::Done)
@@ -216,9 +216,9 @@ impl<'s> Session<'s> {
         }
         self.node.unusable.lock().remove(name);
         let target = self.node.volume_directory(&format!(".deleted-{name}"));
-        remove_volume_directory(&target)?;
+        remove_volume_directory(&target, &self.node.options.devices)?;
         std::fs::rename(&source, &target).map_err(|error| NodeError::io("rename", &source, error))?;
-        remove_volume_directory(&target)?;
+        remove_volume_directory(&target, &self.node.options.devices)?;
         Ok(Reply::Done)
     }
 
@@ -284,7 +284,7 @@ impl<'s> Session<'s> {
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!(".import-{name}"));
         // What an earlier attempt left; the name is reserved, so nobody else uses it.
-        remove_volume_directory(&building)?;
+        remove_volume_directory(&building, &self.node.options.devices)?;
         let import = Import::begin(name, &building, &self.node.options, system_files)?;
         self.import = Some((import, busy));
         Ok(Reply::Done)
@@ -328,7 +328,7 @@ impl<'s> Session<'s> {
                 Ok(Reply::Done)
             }
             Err(error) => {
-                let _ = remove_volume_directory(&building);
+                let _ = remove_volume_directory(&building, &self.node.options.devices);
                 Err(error)
             }
         }

@@ -9,8 +9,8 @@ mod log;
 mod page;
 
 use crate::error::NodeError;
-use crate::log_device::remove_volume_directory;
 use crate::options::NodeOptions;
+use crate::place::remove_volume_directory;
 use crate::volume::Volume;
 use parking_lot::Mutex;
 use redoubt_wire::Seq;
@@ -93,7 +93,7 @@ impl Node {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with('.') {
                 // An import or a deletion that did not finish.
-                remove_volume_directory(&entry.path())?;
+                remove_volume_directory(&entry.path(), &self.options.devices)?;
                 continue;
             }
             match Volume::open(&name, &entry.path(), &self.options) {

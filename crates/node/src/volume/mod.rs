@@ -6,8 +6,9 @@
 //! |---|---|
 //! | `volume` | identity and generation ([`identity`]) |
 //! | `checkpoint` | how far it is applied, and the names as of that point ([`crate::checkpoint`]) |
-//! | `log/` | the log device: every logged frame since the oldest needed one ([`crate::log_device`]) |
-//! | `pages/` | the page store: one file per tablespace incarnation, plus the page journal |
+//! | `log/` | the log device: every logged frame since the oldest needed one ([`crate::log_device`]); a link if it is elsewhere ([`crate::place`]) |
+//! | `pages/` | the page store: one file per tablespace incarnation, plus the page journal ([`crate::page_store`]); or a link |
+//! | `journal` | a link to the page journal, if that is elsewhere |
 //! | `plain/` | contents of plain files |
 //! | `mismatch-*` | reports of the self-verification |
 //! | `stopped` | a mismatch stopped the volume; the node does not open it while this is there |
@@ -25,6 +26,7 @@
 mod identity;
 mod reads;
 mod recovery;
+mod rescue;
 mod server_log;
 mod session;
 mod threads;
@@ -45,10 +47,11 @@ use crate::log_device;
 use crate::mark::{Mark, Point};
 use crate::namespace::{Namespace, ObjectEntry};
 use crate::options::NodeOptions;
+use crate::page_store;
 use crate::plain::PlainStore;
 use parking_lot::{Condvar, Mutex, RwLock};
 use redoubt_logdev::LogDevice;
-use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageStore};
+use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::Lsn;
 use redoubt_wire::Seq;
 use redoubt_wire::control::{LogDeviceStatus, VolumeStatus};
@@ -89,6 +92,7 @@ pub struct Volume {
     /// What a pipelined device is writing.
     written_ends: WrittenEnds,
     store: Box<dyn PageStore>,
+    store_description: page_store::Description,
     plain: PlainStore,
     buffer: LogBuffer,
     index: LogIndex,
@@ -117,6 +121,8 @@ pub struct Volume {
     /// LSN and Seq of frames with redo, thinned out, oldest first: where to keep the log from.
     redo_positions: Mutex<VecDeque<Point>>,
     long_chains: Mutex<Vec<LongChain>>,
+    /// Pages whose stored image was found damaged.
+    repairs: Mutex<Vec<PageKey>>,
     mismatches: Mutex<Vec<verify::Mismatch>>,
     counters: Counters,
     server_counters: Mutex<Vec<(u8, u64)>>,
@@ -167,22 +173,23 @@ impl Volume {
         Self::check_not_stopped(directory)?;
         let identity = Identity::read(directory)?;
         let checkpoint = Checkpoint::read(directory)?;
-        let log = log_device::open(directory, &identity.volume_id, &options.log)?;
+        let log = log_device::open(directory, &identity.volume_id, &options.log, &options.devices)?;
         let info = log.device.info();
         tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
         for warning in &log.warnings {
             tracing::warn!(volume = name, warning, "log device");
         }
-        let pages = directory.join("pages");
-        std::fs::create_dir_all(&pages).map_err(|error| NodeError::io("create", &pages, error))?;
-        let store = FilePageStore::open(
-            &pages,
-            None,
-            FilePageStoreOptions {
-                journal_len_bytes: options.journal_len_bytes,
-                ..FilePageStoreOptions::default()
-            },
-        )?;
+        let (store, store_description) = page_store::open(directory, &identity.volume_id, options)?.split();
+        let info = store.info();
+        tracing::info!(
+            volume = name,
+            protection = info.protection.name(),
+            reason = info.reason,
+            "page store opened"
+        );
+        for warning in store_description.warnings() {
+            tracing::warn!(volume = name, warning, "page store");
+        }
         let plain = PlainStore::open(&directory.join("plain"))?;
         let start = checkpoint.applied;
         let volume = Arc::new(Self {
@@ -194,6 +201,7 @@ impl Volume {
             device_warnings: log.warnings,
             written_ends: WrittenEnds::default(),
             store: Box::new(store),
+            store_description,
             plain,
             buffer: LogBuffer::new(options.ring_len_bytes, start),
             index: LogIndex::new(start),
@@ -215,6 +223,7 @@ impl Volume {
             server_log: Mutex::new(None),
             redo_positions: Mutex::default(),
             long_chains: Mutex::default(),
+            repairs: Mutex::default(),
             mismatches: Mutex::default(),
             counters: Counters::default(),
             server_counters: Mutex::default(),
@@ -371,6 +380,10 @@ impl Volume {
                 ("log_device_writes", device.syncs),
                 ("page_home_written_bytes", store.bytes_written_home),
                 ("page_journal_written_bytes", store.bytes_written_journal),
+                ("page_home_writes", store.home_writes),
+                ("pages_written_home", store.pages_written_home),
+                ("page_images_superseded", store.images_superseded),
+                ("page_store_syncs", store.syncs),
                 ("ring_full_waits", full_waits),
                 ("ring_full_wait_micros", full_wait_time.as_micros() as u64),
             ]
@@ -404,6 +417,9 @@ impl Volume {
                 written_per_appended_byte: device.bytes_written as f64 / device.bytes_appended.max(1) as f64,
                 warnings: self.device_warnings.clone(),
             },
+            page_store: self
+                .store_description
+                .status(&*self.store, self.counters.redo_bytes_applied.load(Ordering::Relaxed)),
             counters,
             server_counters: session::name_counters(&self.server_counters.lock()),
         }

@@ -169,14 +169,14 @@ impl Volume {
         add(&self.counters.pages_constructed, 1);
         let key = PageKey::new(place.object, page_no);
         let page_id = PageId::new(place.space.0, page_no);
-        construct(&*self.store, &self.index, key, page_id, place.flags, Some(limit))
+        construct(self.stored_pages(), &self.index, key, page_id, place.flags, Some(limit))
     }
 
     /// Builds page 0 of an object to learn its flags.
     pub(super) fn flags_from_page0(&self, object: ObjectId, assumed: SpaceFlags) -> Result<u32, NodeError> {
         let key = PageKey::new(object, 0);
         let page_id = PageId::new(u32::MAX, 0);
-        let page = construct(&*self.store, &self.index, key, page_id, assumed, None)?;
+        let page = construct(self.stored_pages(), &self.index, key, page_id, assumed, None)?;
         redoubt_page::flags_of_page0(&page).map(|flags| flags.0).map_err(|error| NodeError::Page {
             page: page_id,
             file: "?".to_owned(),

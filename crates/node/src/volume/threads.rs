@@ -21,6 +21,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// Work of the apply thread.
+enum Work {
+    /// Pages were found damaged.
+    Repairs,
+    /// A table to apply.
+    Table(Arc<Table>, TableEnd),
+}
+
 /// How long to wait before trying again when the disk is full.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -56,7 +64,10 @@ impl Volume {
     }
 
     /// Repeats `action` while it fails for lack of space.
-    fn with_retry<T>(&self, mut action: impl FnMut() -> Result<T, NodeError>) -> Result<T, NodeError> {
+    pub(super) fn with_retry<T>(
+        &self,
+        mut action: impl FnMut() -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
         let mut waited = false;
         loop {
             match action() {
@@ -273,7 +284,14 @@ impl Volume {
         if !self.wait_recovered() {
             return Ok(());
         }
-        while let Some((table, end)) = self.next_table() {
+        while let Some(work) = self.next_work() {
+            let (table, end) = match work {
+                Work::Table(table, end) => (table, end),
+                Work::Repairs => {
+                    self.repair_pages()?;
+                    continue;
+                }
+            };
             if self.durable.wait_for(end.point.seq, None) != WaitEnd::Reached
                 || self.plain.wait_executed(end.point.seq, None) != WaitEnd::Reached
             {
@@ -295,6 +313,12 @@ impl Volume {
                 return if self.wake_lock.lock().closed { Ok(()) } else { Err(error) };
             }
             self.finish_table(&table, &end, checkpoint)?;
+            let start_lsn = table.start().lsn.0;
+            // The first redo of a volume does not begin at LSN 0.
+            if start_lsn > 0 {
+                add(&self.counters.redo_bytes_applied, end.point.lsn.0.saturating_sub(start_lsn));
+            }
+            add(&self.counters.page_applied_bytes, applied.bytes);
             add(&self.counters.tables_applied, 1);
             add(&self.counters.pages_applied, applied.pages);
             tracing::debug!(
@@ -308,18 +332,22 @@ impl Volume {
         Ok(())
     }
 
-    /// The next table to apply, once it is closed and not held back. `None`: the volume is closed.
-    fn next_table(&self) -> Option<(Arc<Table>, TableEnd)> {
+    /// What the apply thread is to do next, once there is something: repairs, or the head table when it is closed
+    /// and not held back. `None`: the volume is closed.
+    fn next_work(&self) -> Option<Work> {
         let mut wake = self.wake_lock.lock();
         loop {
             if wake.closed {
                 return None;
             }
+            if self.has_repairs() {
+                return Some(Work::Repairs);
+            }
             let head = self.index.head().filter(|table| table.state() == TableState::Closed);
             if let Some((table, end)) = head.and_then(|table| Some((Arc::clone(&table), table.end()?)))
                 && wake.hold.is_none_or(|hold| end.point.seq <= hold)
             {
-                return Some((table, end));
+                return Some(Work::Table(table, end));
             }
             // Closing a table signals without this lock; look again soon rather than miss it.
             self.wake.wait_for(&mut wake, Duration::from_millis(50));
@@ -331,11 +359,11 @@ impl Volume {
         let on_verify = |builder: &Builder, key: PageKey, case: VerifyCase<'_>| {
             self.verify(builder, key, &case);
         };
-        apply_table(&*self.store, table, self.options.apply_workers, &describe, &on_verify)
+        apply_table(self.stored_pages(), table, self.options.apply_workers, &describe, &on_verify)
     }
 
     /// Identity and format of a page; `None` if its object is dead for good.
-    fn describe(&self, key: PageKey) -> Option<(PageId, Option<SpaceFlags>)> {
+    pub(super) fn describe(&self, key: PageKey) -> Option<(PageId, Option<SpaceFlags>)> {
         let of = |entry: &ObjectEntry| {
             let page_id = PageId::new(entry.space.unwrap_or(u32::MAX), key.page_no());
             (page_id, entry.flags.map(SpaceFlags))
@@ -401,7 +429,7 @@ impl Volume {
                     }
                 };
                 let built = compact_chain(
-                    &*self.store,
+                    self.stored_pages(),
                     &self.index,
                     &table,
                     PageTarget { key, page_id, flags },

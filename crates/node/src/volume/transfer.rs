@@ -10,12 +10,14 @@
 use super::{Identity, Volume};
 use crate::checkpoint::Checkpoint;
 use crate::error::NodeError;
+use crate::index::PageKey;
 use crate::log_buffer::Chunk;
 use crate::mark::{Point, WaitEnd};
 use crate::namespace::Namespace;
 use crate::options::NodeOptions;
-use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageStore, PageStoreError};
-use redoubt_redo::{Lsn, SpaceId};
+use redoubt_page::SpaceFlags;
+use redoubt_pagestore::{FilePageStore, ObjectId, PageStore, PageStoreError};
+use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::control::Attachment;
 use redoubt_wire::page::FileId;
@@ -120,11 +122,45 @@ impl Volume {
         if !entry.tablespace {
             return self.read_plain(file, offset_bytes, out);
         }
-        let Some(object) = entry.object else { return Ok(()) };
-        match self.store.read_raw(ObjectId(object), entry.first_byte + offset_bytes, out) {
-            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        let Some(object) = entry.object.map(ObjectId) else { return Ok(()) };
+        let offset_bytes = entry.first_byte + offset_bytes;
+        match self.store.read_raw(object, offset_bytes, out) {
+            Ok(_) => {}
+            Err(PageStoreError::NoSuchObject { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
         }
+        let known = held.names.object(object);
+        match known.and_then(|known| Some((known.space?, known.flags?))) {
+            Some((space, flags)) => self.check_pages(object, space, SpaceFlags(flags), offset_bytes, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Rebuilds damaged pages among bytes of an object: nobody is handed a damaged page unnoticed.
+    fn check_pages(
+        &self,
+        object: ObjectId,
+        space: u32,
+        flags: SpaceFlags,
+        offset_bytes: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), NodeError> {
+        let page_len = flags.physical_page_size_bytes();
+        let first_page = offset_bytes.div_ceil(page_len as u64);
+        let skipped = (first_page * page_len as u64 - offset_bytes) as usize;
+        let pages = bytes.get_mut(skipped..).unwrap_or_default().chunks_exact_mut(page_len);
+        for (page_no, page) in (first_page..).zip(pages) {
+            if redoubt_page::verify(page, flags).is_err() {
+                let page_no = page_no as u32;
+                let page_id = PageId::new(space, page_no);
+                page.copy_from_slice(&self.stored_pages().read(
+                    PageKey::new(object, page_no),
+                    page_id,
+                    flags,
+                )?);
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of a plain file; bytes past its end are zero.
@@ -198,6 +234,7 @@ impl Volume {
 pub struct Import {
     name: String,
     directory: PathBuf,
+    identity: Identity,
     options: NodeOptions,
     store: FilePageStore,
     plain: crate::plain::PlainStore,
@@ -225,14 +262,10 @@ impl Import {
         system_files: &[(String, u64)],
     ) -> Result<Self, NodeError> {
         std::fs::create_dir(directory).map_err(|error| NodeError::io("create", directory, error))?;
-        let pages = directory.join("pages");
-        std::fs::create_dir(&pages).map_err(|error| NodeError::io("create", &pages, error))?;
-        let journal_len_bytes = options.journal_len_bytes;
-        let store = FilePageStore::open(
-            &pages,
-            None,
-            FilePageStoreOptions { journal_len_bytes, ..FilePageStoreOptions::default() },
-        )?;
+        // First of all: what is made elsewhere for the volume can be found, and removed, only by its id.
+        let identity = Identity::new();
+        identity.write(directory)?;
+        let (store, _) = crate::page_store::open(directory, &identity.volume_id, options)?.split();
         let plain = crate::plain::PlainStore::open(&directory.join("plain"))?;
         let mut names = Namespace::default();
         let files: Vec<_> = system_files
@@ -243,6 +276,7 @@ impl Import {
         Ok(Self {
             name: name.to_owned(),
             directory: directory.to_owned(),
+            identity,
             options: options.clone(),
             store,
             plain,
@@ -365,7 +399,7 @@ impl Import {
             names: Arc::new(self.names),
         };
         checkpoint.write(&self.directory)?;
-        Identity::new().write(&self.directory)?;
+        self.identity.write(&self.directory)?;
         drop(self.store);
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
         let fed = volume.feed_log(&log).and_then(|()| volume.drain());

@@ -111,7 +111,8 @@ impl Volume {
         }
     }
 
-    fn path_of_object(&self, object: ObjectId) -> String {
+    /// Path of a file of an object, or `?`.
+    pub(super) fn path_of_object(&self, object: ObjectId) -> String {
         let names = self.names.read();
         let found = names.files().find(|(_, entry)| entry.object == Some(object.0));
         found.map_or_else(|| "?".to_owned(), |(_, entry)| entry.path.clone())

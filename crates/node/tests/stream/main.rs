@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod client;
+mod coalescing;
 mod disk_full;
 #[path = "../../../redo/tests/support/encoder.rs"]
 mod encoder;
@@ -10,5 +11,6 @@ mod hostile;
 mod log_place;
 mod protocol;
 mod replay;
+mod rescue;
 mod running;
 mod source;

@@ -1,6 +1,6 @@
 //! Nodes under test: in this process, or as a process of its own that can be killed.
 
-use redoubt_node::{LogOptions, Node, NodeError, NodeOptions};
+use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn options(directory: &Path, sizes: Sizes) -> NodeOptions {
         batch_len_bytes: sizes.batch,
         apply_interval: Duration::from_millis(sizes.interval_ms),
         apply_workers: 2,
-        journal_len_bytes: 1 << 20,
+        pages: PageOptions { journal_len_bytes: 1 << 20, ..PageOptions::default() },
         log: LogOptions { segment_len_bytes: 256 << 10, ..LogOptions::default() },
         ..NodeOptions::new(directory.to_owned(), "127.0.0.1:0".to_owned())
     }

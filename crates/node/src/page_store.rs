@@ -1,0 +1,136 @@
+//! The page store of a volume: where its pages and their journal are, and how pages are kept safe against torn
+//! writes there.
+
+use crate::error::NodeError;
+use crate::options::NodeOptions;
+use crate::place::{Part, Place, RawDevices, find, find_or_create};
+use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageProtection, PageStore};
+use redoubt_wire::control::PageStoreStatus;
+use std::path::{Path, PathBuf};
+
+/// How pages are stored.
+#[derive(Clone, Debug)]
+pub struct PageOptions {
+    /// What protects pages against torn writes; `None`: the best that the place offers.
+    pub protection: Option<PageProtection>,
+    /// Length of a volume's page journal. Default 128 MiB.
+    pub journal_len_bytes: u64,
+    /// Directory or raw block device for the journals of volumes that are made from now on. `None`: with the pages.
+    pub journal_place: Option<PathBuf>,
+    /// Directory or raw block device for the pages of volumes that are made from now on. `None`: in the volume's
+    /// directory.
+    pub pages_place: Option<PathBuf>,
+    /// Take untorn writes for granted. For tests and measurements: a power cut may tear pages.
+    pub pretend_atomic: bool,
+}
+
+impl Default for PageOptions {
+    fn default() -> Self {
+        Self {
+            protection: None,
+            journal_len_bytes: 128 << 20,
+            journal_place: None,
+            pages_place: None,
+            pretend_atomic: false,
+        }
+    }
+}
+
+/// An open page store, and what an operator should know about it.
+pub struct Opened {
+    /// The store.
+    pub store: FilePageStore,
+    /// Where the pages are.
+    pages: String,
+    /// Where the journal is.
+    journal: String,
+    warnings: Vec<String>,
+}
+
+/// Opens the page store of the volume in `volume_directory`; makes one if there is none.
+///
+/// # Errors
+/// [`NodeError::Refused`] if the protection asked for is not to be had there; [`NodeError::PageStore`].
+pub fn open(volume_directory: &Path, volume_id: &str, options: &NodeOptions) -> Result<Opened, NodeError> {
+    let (pages, devices) = (&options.pages, &options.devices);
+    let is_new = find(volume_directory, Part::Pages, volume_id, devices)?.is_none();
+    let place =
+        find_or_create(volume_directory, Part::Pages, volume_id, pages.pages_place.as_deref(), devices)?;
+    let journal = journal_place(volume_directory, volume_id, is_new, pages, devices)?;
+    let store = FilePageStore::open_on(
+        place.open(pages.pretend_atomic)?,
+        journal.as_ref().map(|journal| journal.open(false)).transpose()?,
+        FilePageStoreOptions {
+            protection: pages.protection,
+            journal_len_bytes: pages.journal_len_bytes,
+            ..FilePageStoreOptions::default()
+        },
+    )?;
+    let protection = store.info().protection;
+    let mut warnings = Vec::new();
+    if pages.pretend_atomic && protection == PageProtection::Atomic {
+        warnings.push(format!(
+            "{place} only pretends to write pages untorn (--pretend-atomic): a power cut may tear pages"
+        ));
+    }
+    let journal = journal.as_ref().unwrap_or(&place).to_string();
+    Ok(Opened { store, pages: place.to_string(), journal, warnings })
+}
+
+/// The journal's own place, if it has one. It gets one together with the pages: a store finds its journal where it
+/// was, since what is in it may be the only copy of a page.
+fn journal_place(
+    volume_directory: &Path,
+    volume_id: &str,
+    is_new: bool,
+    options: &PageOptions,
+    devices: &RawDevices,
+) -> Result<Option<Place>, NodeError> {
+    match &options.journal_place {
+        Some(wanted) if is_new => {
+            find_or_create(volume_directory, Part::Journal, volume_id, Some(wanted), devices).map(Some)
+        }
+        _ => find(volume_directory, Part::Journal, volume_id, devices),
+    }
+}
+
+/// What [`open`] found out, kept for `redoubt status`.
+pub struct Description {
+    pages: String,
+    journal: String,
+    warnings: Vec<String>,
+}
+
+impl Opened {
+    /// Parts with the store.
+    pub fn split(self) -> (FilePageStore, Description) {
+        let Self { store, pages, journal, warnings } = self;
+        (store, Description { pages, journal, warnings })
+    }
+}
+
+impl Description {
+    /// One sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// State of the store. `redo_bytes_applied` is what its pages were built from since it was opened.
+    pub fn status(&self, store: &dyn PageStore, redo_bytes_applied: u64) -> PageStoreStatus {
+        let (info, stats) = (store.info(), store.stats());
+        let per_redo_byte = |bytes: u64| bytes as f64 / redo_bytes_applied.max(1) as f64;
+        PageStoreStatus {
+            protection: info.protection.name().to_owned(),
+            reason: info.reason,
+            pages: self.pages.clone(),
+            journal: self.journal.clone(),
+            journal_len_bytes: info.journal_len_bytes,
+            journal_live_bytes: info.journal_live_bytes,
+            pending_pages: info.pending_pages,
+            untorn_len_bytes: info.untorn.map(|untorn| [untorn.min_len_bytes, untorn.max_len_bytes]),
+            home_bytes_per_redo_byte: per_redo_byte(stats.bytes_written_home),
+            journal_bytes_per_redo_byte: per_redo_byte(stats.bytes_written_journal),
+            warnings: self.warnings.clone(),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Where the parts of a volume are that can be elsewhere: its log, its page journal, its pages.
+//!
+//! A part is either in the volume's own directory or, when the node was told another place for it as the volume was
+//! made, where a link of that name in the volume's directory leads. The link makes the volume find its parts
+//! whatever the node is told later. Another place is a directory, of which the volume gets a subdirectory, or a raw
+//! block device (see [`redoubt_logdev::raw_device`]), of which it gets a directory by name.
+//!
+//! | part | name or link | name in another place |
+//! |---|---|---|
+//! | log | `log` | `log-<volume id>` |
+//! | page journal | `journal` (none: with the pages) | `journal-<volume id>` |
+//! | pages | `pages` | `pages-<volume id>` |
+
+use crate::error::NodeError;
+use parking_lot::Mutex;
+use redoubt_logdev::raw_device::RawDevice;
+use redoubt_logdev::storage::{RealDir, RealDirOptions, StorageDir, Stream};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// A part of a volume that can be elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// The log device's segments.
+    Log,
+    /// The page journal.
+    Journal,
+    /// The page files.
+    Pages,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Log, Self::Journal, Self::Pages];
+
+    /// Name of the part, or of the link to it, in a volume's directory.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Journal => "journal",
+            Self::Pages => "pages",
+        }
+    }
+
+    /// What its files are written as, unless they say otherwise.
+    const fn stream(self) -> Stream {
+        match self {
+            Self::Log => Stream::Redo,
+            Self::Journal => Stream::Journal,
+            Self::Pages => Stream::ColdPages,
+        }
+    }
+}
+
+/// Where a part is.
+#[derive(Clone)]
+pub enum Place {
+    /// A directory.
+    Directory(PathBuf),
+    /// A directory on a raw block device.
+    Device {
+        /// The device.
+        device: Arc<RawDevice>,
+        /// The directory's name.
+        name: String,
+        /// The part.
+        part: Part,
+    },
+}
+
+impl Place {
+    /// Opens it for the storage crates. With `pretend_untorn`, untorn writes are pretended (tests and measurements).
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if somebody else has it open, [`NodeError::Io`].
+    pub fn open(&self, pretend_untorn: bool) -> Result<Arc<dyn StorageDir>, NodeError> {
+        match self {
+            Self::Directory(path) => match RealDir::open_with(path, RealDirOptions { pretend_untorn }) {
+                Ok(dir) => Ok(Arc::new(dir)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    Err(NodeError::Refused(format!("{} is in use by another process", path.display())))
+                }
+                Err(error) => Err(NodeError::io("open directory", path, error)),
+            },
+            Self::Device { device, name, part } => device
+                .dir_in(name, part.stream())
+                .map_err(|error| NodeError::Refused(format!("{self}: {error}"))),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Device { device, name, .. } => write!(f, "{}:{name}", device.info().path.display()),
+        }
+    }
+}
+
+/// The raw devices that a node has open, by path. Volumes share them.
+#[derive(Default)]
+pub struct RawDevices {
+    open: Mutex<BTreeMap<PathBuf, Weak<RawDevice>>>,
+}
+
+impl RawDevices {
+    /// The device at `path`, opened if nobody has it.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] saying why it cannot be used.
+    pub fn get(&self, path: &Path) -> Result<Arc<RawDevice>, NodeError> {
+        let known = std::fs::canonicalize(path).map_err(|error| NodeError::io("find", path, error))?;
+        let mut open = self.open.lock();
+        if let Some(device) = open.get(&known).and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let device = RawDevice::open(path).map_err(|error| NodeError::Refused(error.to_string()))?;
+        open.insert(known, Arc::downgrade(&device));
+        Ok(device)
+    }
+}
+
+impl fmt::Debug for RawDevices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.open.lock().keys()).finish()
+    }
+}
+
+/// Is there a block device at `path`, links followed?
+pub fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+/// Where `part` of the volume in `volume_directory` is; `None` for a journal that has no place of its own.
+///
+/// # Errors
+/// [`NodeError::Io`], and [`NodeError::Refused`] if a device does not hold it.
+pub fn find(
+    volume_directory: &Path,
+    part: Part,
+    volume_id: &str,
+    devices: &RawDevices,
+) -> Result<Option<Place>, NodeError> {
+    let link = volume_directory.join(part.name());
+    if link.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let missing = |error| NodeError::io("find (is the file system it is on mounted?)", &link, error);
+    let target = std::fs::canonicalize(&link).map_err(missing)?;
+    if !is_block_device(&target) {
+        return Ok(Some(Place::Directory(target)));
+    }
+    let device = devices.get(&target)?;
+    let name = elsewhere(part, volume_id);
+    if !device.dirs().contains(&name) {
+        return Err(NodeError::Refused(format!(
+            "{} has no directory {name}: it is not the device that {} was made with",
+            target.display(),
+            link.display()
+        )));
+    }
+    Ok(Some(Place::Device { device, name, part }))
+}
+
+/// Like [`find`], but makes a place for a part that has none yet: at `wanted`, or in the volume's directory.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_or_create(
+    volume_directory: &Path,
+    part: Part,
+    volume_id: &str,
+    wanted: Option<&Path>,
+    devices: &RawDevices,
+) -> Result<Place, NodeError> {
+    if let Some(place) = find(volume_directory, part, volume_id, devices)? {
+        return Ok(place);
+    }
+    let link = volume_directory.join(part.name());
+    let Some(wanted) = wanted else {
+        std::fs::create_dir_all(&link).map_err(|error| NodeError::io("create", &link, error))?;
+        return Ok(Place::Directory(link));
+    };
+    let name = elsewhere(part, volume_id);
+    let (place, target) = if is_block_device(wanted) {
+        let device = devices.get(wanted)?;
+        // A stable name, such as one below /dev/disk/by-id, stays as it was given.
+        let target = std::path::absolute(wanted).map_err(|error| NodeError::io("find", wanted, error))?;
+        let place = Place::Device { device, name, part };
+        // Made, and durably so, before anything leads to it.
+        place.open(false)?.sync().map_err(|error| NodeError::io("write to", &target, error))?;
+        (place, target)
+    } else {
+        let target = wanted.join(name);
+        std::fs::create_dir_all(&target).map_err(|error| NodeError::io("create", &target, error))?;
+        let target = std::fs::canonicalize(&target).map_err(|error| NodeError::io("find", &target, error))?;
+        (Place::Directory(target.clone()), target)
+    };
+    std::os::unix::fs::symlink(&target, &link).map_err(|error| NodeError::io("create link", &link, error))?;
+    crate::plain::sync_directory(volume_directory)?;
+    Ok(place)
+}
+
+fn elsewhere(part: Part, volume_id: &str) -> String {
+    format!("{}-{volume_id}", part.name())
+}
+
+/// Removes a volume's directory, and its parts that are elsewhere. It is no error if there is none.
+///
+/// # Errors
+/// [`NodeError::Io`].
+pub fn remove_volume_directory(volume_directory: &Path, devices: &RawDevices) -> Result<(), NodeError> {
+    let remove = |directory: &Path| match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(NodeError::io("remove", directory, error)),
+        _ => Ok(()),
+    };
+    for part in Part::ALL {
+        let Ok(target) = std::fs::read_link(volume_directory.join(part.name())) else { continue };
+        if !is_block_device(&target) {
+            remove(&target)?;
+        } else if let Ok(identity) = crate::volume::Identity::read(volume_directory) {
+            let name = elsewhere(part, &identity.volume_id);
+            let removed = devices.get(&target)?.remove_dir(&name);
+            removed.map_err(|error| NodeError::io("remove a directory from", &target, error))?;
+        }
+    }
+    remove(volume_directory)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Rebuilding a page whose stored image fails its checksum: from an older image that is intact, or from nothing, plus
+//! the redo that is still in the log.
+//!
+//! Nothing is guessed. What a page is built from must be *complete*, which is so for
+//! * the newest image that the page journal was given: it is what should be in the page's place;
+//! * an older image whose LSN is not before the first redo in the log: all redo after it is there;
+//! * a page that the redo in the log starts anew (INIT_PAGE, an image sent by the server, a tablespace that was created
+//!   or cut in that redo).
+//!
+//! [`PageHistory`] is pure: it is fed the frames of the log in order and collects what concerns one page. An image in the
+//! stream names its page by path; if that path is not known today, or was renamed within the log, it cannot be told
+//! whose image it was, and the log is not used.
+
+use crate::error::NodeError;
+use crate::index::PageKey;
+use crate::log_buffer::Chunk;
+use redoubt_page::layout::page_lsn;
+use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
+use redoubt_pagestore::RetainedImage;
+use redoubt_redo::mariadb::mtr::{Mtr, SequenceRule, walk_mtrs};
+use redoubt_redo::mariadb::record::FileRecord;
+use redoubt_redo::{Lsn, PageId};
+use redoubt_wire::stream::{StreamFrame, decode};
+use std::collections::BTreeSet;
+
+/// Rebuilds a damaged page.
+pub trait Rescue: Sync {
+    /// The page as of now, or why it cannot be rebuilt. `fault` says what is wrong with the stored image.
+    ///
+    /// # Errors
+    /// [`NodeError::Page`].
+    fn rescue(
+        &self,
+        key: PageKey,
+        page_id: PageId,
+        flags: SpaceFlags,
+        fault: &str,
+    ) -> Result<Vec<u8>, NodeError>;
+}
+
+/// Whose page an image in the stream is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageOwner {
+    /// The page that is being rebuilt.
+    Ours,
+    /// Another page.
+    Other,
+    /// The path is not known.
+    Unknown,
+}
+
+/// Says whose page an image is, by its path and page number.
+pub type FindOwner<'f> = &'f dyn Fn(&[u8], u32) -> ImageOwner;
+
+struct Run {
+    start_lsn: Lsn,
+    end_lsn: Lsn,
+    bytes: Vec<u8>,
+}
+
+/// What the log says about one page. See the module.
+pub struct PageHistory {
+    page_id: PageId,
+    flags: SpaceFlags,
+    /// The page before `runs`, if the log has it.
+    base: Option<Vec<u8>>,
+    runs: Vec<Run>,
+    image_paths: BTreeSet<Vec<u8>>,
+    renamed_paths: BTreeSet<Vec<u8>>,
+    /// Why the log cannot be relied on.
+    doubt: Option<String>,
+}
+
+impl PageHistory {
+    /// Nothing known yet.
+    pub fn new(page_id: PageId, flags: SpaceFlags) -> Self {
+        Self {
+            page_id,
+            flags,
+            base: None,
+            runs: Vec::new(),
+            image_paths: BTreeSet::new(),
+            renamed_paths: BTreeSet::new(),
+            doubt: None,
+        }
+    }
+
+    /// Takes in the next frame of the log.
+    ///
+    /// # Errors
+    /// [`NodeError::Redo`] or [`NodeError::Wire`] if it is damaged.
+    pub fn frame(&mut self, chunk: &Chunk, owner: FindOwner<'_>) -> Result<(), NodeError> {
+        match decode(chunk.kind, chunk.payload())? {
+            StreamFrame::Redo(bytes) => {
+                let mut visitor = |mtr: &Mtr<'_, '_>| self.mtr(mtr);
+                walk_mtrs(bytes, chunk.start.lsn, SequenceRule::Any, &mut visitor).map_err(|error| {
+                    NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() }
+                })?;
+            }
+            StreamFrame::Image { path, page_no, page } => match owner(path, page_no) {
+                ImageOwner::Ours => {
+                    self.image_paths.insert(path.to_vec());
+                    self.image(page);
+                }
+                ImageOwner::Other => {
+                    self.image_paths.insert(path.to_vec());
+                }
+                ImageOwner::Unknown => {
+                    let path = String::from_utf8_lossy(path);
+                    self.doubt
+                        .get_or_insert_with(|| format!("it has an image of a page of {path}, which is gone"));
+                }
+            },
+            StreamFrame::Rename { from, to } => {
+                self.renamed_paths.extend([from.to_vec(), to.to_vec()]);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn mtr(&mut self, mtr: &Mtr<'_, '_>) {
+        for note in mtr.files {
+            match note.record {
+                FileRecord::Create { .. } if note.space == self.page_id.space => self.start_anew(),
+                FileRecord::Rename { old_path, new_path } => {
+                    // Redo says `./db/t.ibd` where the stream says `db/t.ibd`.
+                    let plain = |path: &[u8]| path.strip_prefix(b"./").unwrap_or(path).to_vec();
+                    self.renamed_paths.extend([plain(old_path), plain(new_path)]);
+                }
+                _ => {}
+            }
+        }
+        for run in mtr.runs {
+            if run.page.space != self.page_id.space {
+                continue;
+            }
+            if run.trim_pages.is_some() {
+                self.start_anew();
+            } else if run.page == self.page_id {
+                if run.last_init_offset.is_some() {
+                    self.start_anew();
+                }
+                let (start_lsn, end_lsn) = (mtr.start_lsn, mtr.end_lsn);
+                self.runs.push(Run { start_lsn, end_lsn, bytes: mtr.run_bytes(run).to_vec() });
+            }
+        }
+    }
+
+    /// All before this has no effect on the page.
+    fn start_anew(&mut self) {
+        self.base = Some(vec![0; self.flags.physical_page_size_bytes()]);
+        self.runs.clear();
+    }
+
+    fn image(&mut self, image: &[u8]) {
+        let unpacked = if redoubt_page::is_page_compressed_image(image, self.flags) {
+            decompress(image, self.flags).ok().flatten()
+        } else {
+            Some(image.to_vec())
+        };
+        self.runs.clear();
+        self.base = unpacked.filter(|page| page.len() == self.flags.physical_page_size_bytes());
+        if self.base.is_none() {
+            self.doubt.get_or_insert_with(|| "it has an image of the page that is damaged".to_owned());
+        }
+    }
+
+    /// The page, from what the log has and from `retained` images (newest first), and what it was built from.
+    ///
+    /// # Errors
+    /// Why it cannot be rebuilt.
+    pub fn rebuild(
+        mut self,
+        retained: &[RetainedImage],
+        log_start: Lsn,
+    ) -> Result<(Vec<u8>, &'static str), String> {
+        if let Some(newest) = retained.iter().find(|image| image.is_newest && self.is_whole(&image.page)) {
+            return Ok((newest.page.clone(), "the page journal's newest image"));
+        }
+        if let Some(path) = self.image_paths.intersection(&self.renamed_paths).next() {
+            let path = String::from_utf8_lossy(path);
+            let doubt = format!("it has images of pages of {path}, which was renamed");
+            self.doubt.get_or_insert(doubt);
+        }
+        if let Some(doubt) = self.doubt.take() {
+            return Err(format!("the log cannot be used, because {doubt}"));
+        }
+        if let Some(base) = self.base.take() {
+            return self.replay(base).map(|page| (page, "redo that starts the page anew"));
+        }
+        let complete = |image: &&RetainedImage| page_lsn(&image.page).is_some_and(|lsn| lsn >= log_start);
+        match retained.iter().filter(complete).find(|image| self.is_whole(&image.page)) {
+            Some(image) => {
+                let page = self.replay(image.page.clone())?;
+                Ok((page, "an older image of the page journal, and redo"))
+            }
+            None => Err(format!(
+                "the page journal has no image of it that is whole and new enough, and the redo in the log, from LSN \
+                 {log_start} on, does not start it anew"
+            )),
+        }
+    }
+
+    fn is_whole(&self, page: &[u8]) -> bool {
+        redoubt_page::verify(page, self.flags).is_ok()
+    }
+
+    fn replay(&self, mut page: Vec<u8>) -> Result<Vec<u8>, String> {
+        let changes = self.runs.iter().map(|run| Change {
+            start_lsn: run.start_lsn,
+            end_lsn: run.end_lsn,
+            run: &run.bytes,
+        });
+        apply_changes(&mut page, self.page_id, self.flags, true, changes)
+            .map_err(|error| error.to_string())?;
+        if !page_is_never_written(&page) {
+            finalize(&mut page, self.flags).map_err(|error| error.to_string())?;
+        }
+        Ok(page)
+    }
+}
+
+#[cfg(test)]
+#[path = "rescue_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+use super::*;
+use crate::encoder::MtrWriter;
+use crate::mark::Point;
+use redoubt_page::layout::set_page_lsn;
+use redoubt_wire::Seq;
+use redoubt_wire::stream::StreamFrame;
+
+const FLAGS: SpaceFlags = SpaceFlags(0x15);
+const ID: PageId = PageId::new(5, 7);
+const PAGE: (u32, u32) = (5, 7);
+const LEN: usize = 16_384;
+const START: Lsn = Lsn(1000);
+
+/// Frames of a log that starts at [`START`].
+struct Log {
+    history: PageHistory,
+    lsn: Lsn,
+}
+
+impl Log {
+    fn new() -> Self {
+        Self { history: PageHistory::new(ID, FLAGS), lsn: START }
+    }
+
+    fn frame(&mut self, frame: &StreamFrame<'_>, lsn_bytes: u64, owner: ImageOwner) -> &mut Self {
+        let mut payload = Vec::new();
+        frame.encode_payload(&mut payload);
+        let start = Point { seq: Seq(1), lsn: self.lsn };
+        self.lsn = self.lsn.advance(lsn_bytes);
+        let end = Point { seq: Seq(1), lsn: self.lsn };
+        let chunk =
+            Chunk { kind: frame.kind(), logged: true, start, end, wire: Vec::new(), raw: Some(payload) };
+        self.history.frame(&chunk, &|_, _| owner).unwrap();
+        self
+    }
+
+    fn mtr(&mut self, mtr: &MtrWriter) -> &mut Self {
+        let bytes = mtr.finish(1);
+        self.frame(&StreamFrame::Redo(&bytes), bytes.len() as u64, ImageOwner::Other)
+    }
+
+    fn change(&mut self, value: u8) -> &mut Self {
+        let mut mtr = MtrWriter::new();
+        mtr.write(PAGE, 100, &[value]);
+        self.mtr(&mtr)
+    }
+
+    fn image(&mut self, page: &[u8], owner: ImageOwner) -> &mut Self {
+        self.frame(&StreamFrame::Image { path: b"d/t.ibd", page_no: 7, page }, 0, owner)
+    }
+
+    fn rename(&mut self) -> &mut Self {
+        self.frame(&StreamFrame::Rename { from: b"d/t.ibd", to: b"d/u.ibd" }, 0, ImageOwner::Other)
+    }
+
+    /// LSN and the byte that changes, of the page that is built.
+    fn rebuild(self, retained: &[RetainedImage]) -> Result<(Lsn, u8), String> {
+        let (page, _) = self.history.rebuild(retained, START)?;
+        assert!(redoubt_page::verify(&page, FLAGS).is_ok());
+        Ok((page_lsn(&page).unwrap(), page[100]))
+    }
+}
+
+fn image(lsn: u64, value: u8) -> Vec<u8> {
+    let mut page = vec![0; LEN];
+    page[4..8].copy_from_slice(&7_u32.to_be_bytes());
+    page[34..38].copy_from_slice(&5_u32.to_be_bytes());
+    page[100] = value;
+    set_page_lsn(&mut page, Lsn(lsn));
+    finalize(&mut page, FLAGS).unwrap();
+    page
+}
+
+fn retained(lsn: u64, value: u8, is_newest: bool) -> RetainedImage {
+    RetainedImage { page: image(lsn, value), is_newest }
+}
+
+fn init() -> MtrWriter {
+    let mut mtr = MtrWriter::new();
+    mtr.init(PAGE).write(PAGE, 100, &[9]);
+    mtr
+}
+
+#[test]
+fn the_newest_image_is_taken_whatever_the_log_says() {
+    let mut log = Log::new();
+    log.change(1).image(&image(1, 1), ImageOwner::Unknown);
+    assert_eq!(log.rebuild(&[retained(5, 4, true)]), Ok((Lsn(5), 4)));
+}
+
+#[test]
+fn an_older_image_needs_all_redo_since() {
+    let with_changes = || {
+        let mut log = Log::new();
+        log.change(1).change(2);
+        log
+    };
+    let end = with_changes().lsn;
+    assert_eq!(with_changes().rebuild(&[retained(START.0, 4, false)]), Ok((end, 2)));
+    let error = with_changes().rebuild(&[retained(START.0 - 1, 4, false)]).unwrap_err();
+    assert!(error.contains("from LSN 1000 on"), "{error}");
+    // What it has already is not done again.
+    let mut log = Log::new();
+    log.change(1);
+    let lsn = log.lsn;
+    assert_eq!(log.rebuild(&[retained(lsn.0, 4, false)]), Ok((lsn, 4)));
+    // One that is itself damaged does not count.
+    let mut torn = retained(START.0 + 1, 4, false);
+    torn.page[9000] ^= 1;
+    let older = retained(START.0, 5, false);
+    assert_eq!(with_changes().rebuild(&[torn, older]), Ok((end, 2)));
+}
+
+#[test]
+fn redo_that_starts_the_page_anew_needs_no_image() {
+    let mut log = Log::new();
+    log.change(1).mtr(&init()).change(2);
+    let end = log.lsn;
+    assert_eq!(log.rebuild(&[]), Ok((end, 2)));
+    // So does the creation of its tablespace, and cutting it.
+    let mut create = MtrWriter::new();
+    create.file(0x80, 5, b"./d/t.ibd");
+    let mut trim = MtrWriter::new();
+    trim.trim((5, 3));
+    for anew in [create, trim] {
+        let mut log = Log::new();
+        log.change(1).mtr(&anew);
+        let (page, _) = log.history.rebuild(&[], START).unwrap();
+        assert!(page.iter().all(|byte| *byte == 0));
+    }
+    // Of another tablespace: nothing.
+    let mut other = MtrWriter::new();
+    other.file(0x80, 6, b"./d/u.ibd").init((6, 7)).init((5, 8));
+    let mut log = Log::new();
+    log.mtr(&other).change(1);
+    assert!(log.rebuild(&[]).is_err());
+}
+
+#[test]
+fn an_image_of_the_stream_starts_it_anew_if_it_is_known_whose_it_is() {
+    let with_image = |owner| {
+        let mut log = Log::new();
+        log.mtr(&init()).image(&image(START.0 + 5, 3), owner).change(4);
+        log
+    };
+    let end = with_image(ImageOwner::Ours).lsn;
+    assert_eq!(with_image(ImageOwner::Ours).rebuild(&[]), Ok((end, 4)));
+    assert_eq!(with_image(ImageOwner::Other).rebuild(&[]), Ok((end, 4)));
+    assert!(with_image(ImageOwner::Unknown).rebuild(&[]).unwrap_err().contains("which is gone"));
+    for owner in [ImageOwner::Ours, ImageOwner::Other] {
+        let mut log = with_image(owner);
+        log.rename();
+        assert!(log.rebuild(&[]).unwrap_err().contains("renamed"));
+    }
+    let mut log = Log::new();
+    log.image(&[1; 100], ImageOwner::Ours);
+    assert!(log.rebuild(&[]).unwrap_err().contains("damaged"));
+}

@@ -1,0 +1,49 @@
+//! What is written per redo byte: a page that many records of a batch touch is written once.
+
+use super::client::{ControlClient, LogClient, PATIENCE};
+use super::protocol::Stream;
+use super::running::{LocalNode, Sizes, options};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+fn applied(control: &mut ControlClient, lsn: u64) -> BTreeMap<String, u64> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = control.status();
+        if status.a_lsn >= lsn {
+            return status.counters;
+        }
+        assert!(Instant::now() < deadline, "not applied: {status:?}");
+    }
+}
+
+#[test]
+fn a_page_touched_by_a_thousand_records_of_a_batch_is_written_once() {
+    let directory = tempfile::tempdir().unwrap();
+    // One batch holds them all; it is closed by its age, which is longer than it takes to send them.
+    let sizes = Sizes { ring: 64 << 20, batch: 32 << 20, interval_ms: 3000 };
+    let node = LocalNode::open(&options(directory.path(), sizes));
+    let mut control = ControlClient::connect(node.address).unwrap();
+    control.create("v");
+    let generation = control.attach("v").generation;
+    let mut log = LogClient::connect(node.address, "v", generation, 1, 0).unwrap();
+    let mut stream = Stream::new();
+    log.send(&stream.begin(4)).unwrap();
+    let before = applied(&mut control, stream.lsn.0);
+    let mut frames = Vec::new();
+    for n in 0..1000_u32 {
+        frames.extend(stream.change(4, &n.to_be_bytes()));
+    }
+    let start_lsn = control.status().a_lsn;
+    log.send(&frames).unwrap();
+    let after = applied(&mut control, stream.lsn.0);
+    let grown = |name: &str| after[name] - before[name];
+    let tables = grown("tables_applied");
+    assert!((1..=2).contains(&tables), "{tables} batches");
+    // One batch unless the machine stood still between two of its frames.
+    assert_eq!(grown("pages_applied"), tables);
+    assert_eq!(grown("page_applied_bytes"), tables * 16_384);
+    assert_eq!(grown("redo_bytes_applied"), stream.lsn.0 - start_lsn);
+    drop((log, control));
+    node.stop();
+}
