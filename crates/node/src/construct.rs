@@ -39,12 +39,15 @@ impl<'s> StoredPages<'s> {
     /// [`NodeError::PageStore`], or [`NodeError::Page`] if the image fails its checksum and cannot be rebuilt.
     pub fn read(&self, key: PageKey, page_id: PageId, flags: SpaceFlags) -> Result<Vec<u8>, NodeError> {
         let mut page = vec![0; flags.physical_page_size_bytes()];
-        match self.store.read_page(key.object(), key.page_no(), &mut page) {
+        let fault = match self.store.read_page(key.object(), key.page_no(), &mut page) {
             // Nothing of this object was applied yet.
-            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => {}
+            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => match redoubt_page::verify(&page, flags) {
+                Ok(()) => return Ok(page),
+                Err(fault) => fault.to_string(),
+            },
+            Err(error @ PageStoreError::DamagedImage { .. }) => error.to_string(),
             Err(error) => return Err(error.into()),
-        }
-        let Err(fault) = redoubt_page::verify(&page, flags) else { return Ok(page) };
+        };
         let fault = format!("stored image is damaged: {fault}");
         match self.rescue {
             Some(rescue) => rescue.rescue(key, page_id, flags, &fault),

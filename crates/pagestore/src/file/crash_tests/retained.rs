@@ -12,7 +12,7 @@ const JOURNAL: Setup = Setup {
 
 fn retained(store: &FilePageStore, page_no: u32) -> Vec<u32> {
     let images = store.retained_images(ObjectId(1), page_no, PAGE as u32).unwrap();
-    images.iter().map(|image| version_of(image, "retained")).collect()
+    images.iter().map(|image| version_of(&image.page, "retained")).collect()
 }
 
 /// Damages the image of a version in the ring.
@@ -37,9 +37,16 @@ fn images_are_kept_until_their_room_is_used_again() {
             assert!(kept.len() >= (version as usize).min(9), "{mode}: {kept:?}");
         }
         assert_eq!(retained(&store, 100), []);
-        assert_eq!(store.retained_images(ObjectId(1), 2, 512).unwrap(), [] as [Vec<u8>; 0]);
+        assert_eq!(store.retained_images(ObjectId(1), 2, 512).unwrap(), []);
+        let newest = |store: &FilePageStore, page_no| {
+            let images = store.retained_images(ObjectId(1), page_no, PAGE as u32).unwrap();
+            images.iter().map(|image| image.is_newest).collect::<Vec<_>>()
+        };
+        assert_eq!(newest(&store, 0)[..3], [true, false, false]);
         damage(&disk, 99);
         assert_eq!(retained(&store, 0)[..2], [100, 98]);
+        damage(&disk, 100);
+        assert!(!newest(&store, 0).contains(&true), "the newest is not whole");
         // What is not of the object as it is now is not offered.
         store.remove(ObjectId(1)).unwrap();
         store.create(ObjectId(1)).unwrap();
