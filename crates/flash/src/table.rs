@@ -111,7 +111,8 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(&self, progress: &mut dyn FnMut(f64)) -> Result<Entry> {
         let trace = &self.row.trace;
-        let outcome = simulate::run(trace, &self.settings, progress)?;
+        let named = |error: Error| Error::Unusable { path: trace.path().to_owned(), what: error.to_string() };
+        let outcome = simulate::run(trace, &self.settings, progress).map_err(named)?;
         let info = trace.info();
         let looped = format!(
             "trace of {:.2} GiB looped {} + {} times",
