@@ -79,6 +79,18 @@ impl Layout {
         }
     }
 
+    /// Its place in the table: traces are read in the order of their names, and the first is what ratios refer to.
+    fn number(self) -> u32 {
+        match self {
+            Self::StockDoublewrite => 1,
+            Self::Stock => 2,
+            Self::DataJournal => 3,
+            Self::RedoubtDoublewrite => 4,
+            Self::RedoubtJournal => 5,
+            Self::RedoubtAtomic => 6,
+        }
+    }
+
     /// True when the size of the journal of pages is a parameter.
     fn has_page_journal(self) -> bool {
         matches!(self, Self::DataJournal | Self::RedoubtJournal)
@@ -119,10 +131,10 @@ pub struct Options {
     #[arg(long, value_name = "MIB", default_value_t = 128)]
     pub pool: u32,
     /// Redo log of each server, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
     pub log_mib: u32,
     /// Size of the disk, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    #[arg(long, value_name = "MIB", default_value_t = 3072)]
     pub image_mib: u64,
     /// Sizes of the journal of pages, in units of 2^20 bytes, where there is one: the file system's or the node's
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [128, 1280])]
@@ -181,9 +193,10 @@ pub fn check() -> Result<()> {
 
 /// Records one layout.
 fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> Result<Recording> {
-    let mut name = layout.name().to_owned();
+    let mut name = format!("{}-{}", layout.number(), layout.name());
     if layout.has_page_journal() {
-        name = format!("{name}-{journal_mib}");
+        // Zeroes in front, so that names are in the order of sizes.
+        name = format!("{name}-{journal_mib:04}");
     }
     if !options.suffix.is_empty() {
         name = format!("{name}-{}", options.suffix.replace(' ', "-"));

@@ -119,7 +119,7 @@ impl Tpcc<'_> {
         self.scale.check()?;
         let before = check::Counts::read(&mut connection(self.socket)?)?;
         let began = Instant::now();
-        let tally = self.all_clients(clients, |client| {
+        let tally = self.all_clients(clients, None, |client| {
             if began.elapsed() >= duration {
                 return Ok(false);
             }
@@ -136,6 +136,8 @@ impl Tpcc<'_> {
     /// was acknowledged. The consistency conditions are left out: on a database that is larger than the server's memory
     /// they take longer than the run.
     ///
+    /// All warehouses are used: each belongs to one client, where there are fewer clients than warehouses.
+    ///
     /// `committed` is called after each commit with their number up to then, by the client that committed.
     ///
     /// # Errors
@@ -150,7 +152,7 @@ impl Tpcc<'_> {
         let before = check::Counts::read(&mut connection(self.socket)?)?;
         let (tickets, commits) = (AtomicU64::new(0), AtomicU64::new(0));
         let began = Instant::now();
-        let tally = self.all_clients(clients, |client| {
+        let tally = self.all_clients(clients, Some(clients), |client| {
             if tickets.fetch_add(1, Ordering::Relaxed) >= transactions {
                 return Ok(false);
             }
@@ -164,11 +166,16 @@ impl Tpcc<'_> {
     }
 
     /// Runs `step` on each client until it says false. A failure ends the others, too.
-    fn all_clients(&self, clients: u32, step: impl Fn(&mut Client) -> Result<bool> + Sync) -> Result<Tally> {
+    fn all_clients(
+        &self,
+        clients: u32,
+        stride: Option<u32>,
+        step: impl Fn(&mut Client) -> Result<bool> + Sync,
+    ) -> Result<Tally> {
         let (failed, step) = (&AtomicBool::new(false), &step);
         std::thread::scope(|scope| {
             let run = move |number| {
-                let result = self.client(number, || failed.load(Ordering::Relaxed), step);
+                let result = self.client((number, stride), || failed.load(Ordering::Relaxed), step);
                 if result.is_err() {
                     failed.store(true, Ordering::Relaxed);
                 }
@@ -185,12 +192,12 @@ impl Tpcc<'_> {
 
     fn client(
         &self,
-        number: u32,
+        (number, stride): (u32, Option<u32>),
         failed: impl Fn() -> bool,
         step: &(impl Fn(&mut Client) -> Result<bool> + Sync),
     ) -> Result<Tally> {
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
-        let mut client = Client::new(connection(self.socket)?, self.scale, number, seed);
+        let mut client = Client::new(connection(self.socket)?, self.scale, number, stride, seed);
         while !failed() && step(&mut client)? {}
         Ok(client.into_tally())
     }

@@ -54,7 +54,7 @@ fn doublewrite_and_redo_are_what_the_server_counted() {
         assert!(redo <= redo_bytes + redo_bytes / 20 + writes * 8192, "{redo}, {redo_bytes}, {writes}");
 
         // The trace says the same as the sums.
-        let path = out.path().join("stock-doublewrite.trace");
+        let path = out.path().join("1-stock-doublewrite.trace");
         let info = TraceInfo::load(&path).unwrap();
         assert_eq!((info.transactions, info.device_sectors), (2000, 512 * 2048));
         let (mut sectors, mut transactions) = (0, 0);

@@ -56,17 +56,15 @@ pub(super) fn of_server(path: &Path, doublewrite: [u64; 2]) -> Vec<Part> {
     })
 }
 
-/// What a file of a storage node holds.
-pub(super) fn of_node(path: &Path) -> Vec<Part> {
+/// What a file of a storage node holds. `journal`: what its journal of pages is.
+pub(super) fn of_node(path: &Path, journal: Origin) -> Vec<Part> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     whole(if name.ends_with(".pages") {
         Origin::Data
     } else if name.ends_with(".seg") {
         Origin::Redo
-    } else if name.contains("doublewrite") {
-        Origin::Doublewrite
     } else if name.contains("journal") {
-        Origin::Journal
+        journal
     } else {
         Origin::Other
     })

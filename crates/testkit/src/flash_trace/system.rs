@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use redoubt_flash::trace::Origin;
 use serde_json::Value;
 
 use super::disk::{Disk, JournalMode};
@@ -25,6 +26,7 @@ const NODE_DIRECTORY: &str = "node";
 pub(super) struct System {
     server: Server,
     node: Option<Node>,
+    layout: Layout,
     doublewrite: [u64; 2],
 }
 
@@ -67,7 +69,7 @@ impl System {
                 (server, Some(node))
             }
         };
-        Ok(Self { server, node, doublewrite })
+        Ok(Self { server, node, layout, doublewrite })
     }
 
     /// Starts everything.
@@ -102,7 +104,12 @@ impl System {
 
     /// What a file on the disk holds.
     pub(super) fn classify(&self, path: &Path) -> Vec<Part> {
-        if self.node.is_some() { origin::of_node(path) } else { origin::of_server(path, self.doublewrite) }
+        if self.node.is_none() {
+            return origin::of_server(path, self.doublewrite);
+        }
+        // A node that writes pages twice at once does so through the same file.
+        let is_doublewrite = self.layout == Layout::RedoubtDoublewrite;
+        origin::of_node(path, if is_doublewrite { Origin::Doublewrite } else { Origin::Journal })
     }
 
     /// For reading counters.

@@ -98,15 +98,21 @@ fn files_have_their_origins() {
         let parts = origin::of_server(Path::new(name), blocks);
         assert_eq!(parts, [Part { bytes: 0..u64::MAX, origin }], "{name}");
     }
+    let ring = Path::new("node/v/pages/pages.journal");
+    let expected = Part { bytes: 0..u64::MAX, origin: Origin::Doublewrite };
+    assert_eq!(origin::of_node(ring, Origin::Doublewrite), [expected]);
     for (name, origin) in [
         ("node/v/pages/00000001.pages", Origin::Data),
         ("node/v/log/log-00000000000000000000.seg", Origin::Redo),
         ("node/v/log/spare-3.seg", Origin::Redo),
         ("node/v/pages/pages.journal", Origin::Journal),
-        ("node/v/pages/pages.doublewrite", Origin::Doublewrite),
         ("node/node.log", Origin::Other),
     ] {
-        assert_eq!(origin::of_node(Path::new(name)), [Part { bytes: 0..u64::MAX, origin }], "{name}");
+        assert_eq!(
+            origin::of_node(Path::new(name), Origin::Journal),
+            [Part { bytes: 0..u64::MAX, origin }],
+            "{name}"
+        );
     }
 }
 

@@ -119,15 +119,20 @@ type Sql<T> = std::result::Result<T, mysql::Error>;
 pub(super) struct Client {
     conn: Conn,
     scale: Scale,
+    /// Home of the present transaction.
     warehouse: u32,
+    /// Homes to choose from: the first, and the distance from one to the next, if there are several.
+    homes: (u32, Option<u32>),
     random: Rng,
     tally: Tally,
 }
 
 impl Client {
-    pub(super) fn new(conn: Conn, scale: Scale, number: u32, seed: u64) -> Self {
+    /// Its home is one warehouse; with `stride` it is one of those warehouses, each time another, that lie so far apart.
+    pub(super) fn new(conn: Conn, scale: Scale, number: u32, stride: Option<u32>, seed: u64) -> Self {
         let warehouse = number % scale.warehouses + 1;
-        Self { conn, scale, warehouse, random: Rng::with_seed(seed), tally: Tally::default() }
+        let homes = (warehouse, stride.filter(|stride| *stride > 0 && *stride < scale.warehouses));
+        Self { conn, scale, warehouse, homes, random: Rng::with_seed(seed), tally: Tally::default() }
     }
 
     pub(super) fn into_tally(self) -> Tally {
@@ -137,6 +142,10 @@ impl Client {
     /// Runs one transaction of a random kind to its end; false when it rolled back by design.
     pub(super) fn next(&mut self) -> Result<bool> {
         let kind = Kind::random(&mut self.random);
+        if let (first, Some(stride)) = self.homes {
+            let count = (self.scale.warehouses - first) / stride + 1;
+            self.warehouse = first + self.random.u32(0..count) * stride;
+        }
         let began = Instant::now();
         loop {
             let effect = match self.attempt(kind) {
