@@ -331,3 +331,6 @@ impl State {
         self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,12 @@ const ANYTHING: u32 = u32::MAX;
 const MODES: [PageProtection; 3] =
     [PageProtection::Atomic, PageProtection::Journal, PageProtection::Doublewrite];
 
+/// `count` seeds from `first` on; more if `REDOUBT_CRASH_ROUNDS` says how many times as many.
+fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
+    let rounds = std::env::var("REDOUBT_CRASH_ROUNDS").ok().and_then(|rounds| rounds.parse::<u64>().ok());
+    first..first + count * rounds.unwrap_or(1)
+}
+
 /// How a store is set up, and on what disk.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
@@ -184,7 +190,7 @@ impl Model {
         for &object in self.objects.keys() {
             for page_no in [0, 5] {
                 for image in store.retained_images(ObjectId(object), page_no, PAGE as u32).unwrap() {
-                    let version = version_of(&image, &format!("{context}: retained"));
+                    let version = version_of(&image.page, &format!("{context}: retained"));
                     assert_eq!(self.pages_of_versions.get(&version), Some(&(object, page_no)), "{context}");
                     let changed_after = self.changed_after.get(&object).copied().unwrap_or_default();
                     assert!(version > changed_after, "{context}: retained {version} of object {object}");

@@ -30,7 +30,7 @@ pub(super) struct Wanted<'d> {
 /// What bears the journal's name in a directory.
 enum Found {
     Nothing,
-    /// Empty or zeros: a journal half made, or one of the earlier format that was done with.
+    /// Empty, zeros, or a superblock begun: a journal half made, or one of the earlier format that was done with.
     Blank,
     Legacy(Arc<dyn StorageFile>),
     Ring(Arc<dyn StorageFile>, Superblock),
@@ -52,9 +52,11 @@ fn look(dir: &dyn StorageDir) -> Result<Found, PageStoreError> {
     }
     let mut start = [0; 8];
     file.read_at(0, &mut start).map_err(PageStoreError::read(JOURNAL_NAME, 0))?;
+    let written = start.iter().position(|&byte| byte == 0).unwrap_or(start.len());
+    let is_begun = start.starts_with(ring::MAGIC.get(..written).unwrap_or_default());
     Ok(match start {
         legacy::MAGIC => Found::Legacy(file),
-        [0, 0, 0, 0, 0, 0, 0, 0] => Found::Blank,
+        _ if is_begun && start.iter().skip(written).all(|&byte| byte == 0) => Found::Blank,
         _ => Found::Unknown,
     })
 }
@@ -82,7 +84,7 @@ pub(super) fn open_ring(
     let is_needed = identity.is_some_and(|identity| identity.state == JournalState::Needed);
     match &local {
         Found::Unknown => return Err(unknown(wanted.pages)),
-        Found::Legacy(_) | Found::Blank if is_needed && wanted.journal.is_none() => {
+        Found::Legacy(_) if is_needed && wanted.journal.is_none() => {
             return Err(bad("it is not the journal of this page directory: put that one back"));
         }
         Found::Legacy(file) if !is_needed => {

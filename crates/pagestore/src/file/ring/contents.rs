@@ -13,7 +13,7 @@ use crate::ObjectId;
 /// What the ring has of one object.
 #[derive(Default)]
 struct InRing {
-    /// Position of the newest image. 0: there is none.
+    /// Where the newest image is at most. 0: there is none.
     newest: u64,
     page_len: u32,
     /// Images before this position are no versions of the object's pages.
@@ -47,10 +47,15 @@ impl Contents {
         }
     }
 
-    /// Drops the groups from `at` on. They may be on the disk all the same, so of their objects images may be.
+    /// Drops the groups from `at` on. They may be on the disk all the same, or not: of their objects, there may be
+    /// images, whether they were to come or to be forgotten.
     pub fn truncate(&mut self, at: u64) {
         while self.groups.back().is_some_and(|group| group.at >= at) {
-            self.groups.pop_back();
+            let Some(group) = self.groups.pop_back() else { break };
+            for (at, entry) in group.entries() {
+                let object = self.objects.entry(entry.object).or_default();
+                object.newest = object.newest.max(at);
+            }
         }
     }
 
