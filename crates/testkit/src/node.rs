@@ -27,7 +27,7 @@ pub struct Node {
     directory: PathBuf,
     _temporary: Option<tempfile::TempDir>,
     args: Vec<String>,
-    log_args: Vec<String>,
+    further_args: Vec<String>,
     listen: SocketAddr,
     process: Option<Process>,
 }
@@ -57,7 +57,7 @@ impl Node {
             directory: directory.to_owned(),
             _temporary: None,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-            log_args: Vec::new(),
+            further_args: Vec::new(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             process: None,
         };
@@ -66,8 +66,8 @@ impl Node {
     }
 
     /// Adds arguments that count from the next start on, and replaces those that an earlier call added.
-    pub fn set_log_args(&mut self, args: &[&str]) {
-        self.log_args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    pub fn set_further_args(&mut self, args: &[&str]) {
+        self.further_args = args.iter().map(|arg| (*arg).to_owned()).collect();
     }
 
     /// The `redoubt` command.
@@ -117,7 +117,7 @@ impl Node {
             .arg("--listen")
             .arg(self.listen.to_string())
             .args(&self.args)
-            .args(&self.log_args)
+            .args(&self.further_args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);

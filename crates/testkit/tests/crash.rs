@@ -78,7 +78,14 @@ fn no_acknowledged_commit_is_lost_by_kills() {
                 &["--log-device", "pmem", "--pretend-pmem"],
                 &["--log-device", "file"],
             ];
-            setup.node.set_log_args(devices[round as usize % 3]);
+            // And any protection of pages with the pages of any other.
+            let protections: [&[&str]; 3] = [
+                &["--page-protection", "doublewrite", "--journal", "4MiB"],
+                &["--page-protection", "journal", "--journal", "8MiB"],
+                &["--page-protection", "atomic", "--pretend-atomic", "--journal", "4MiB"],
+            ];
+            let (device, protection) = (round as usize % 3, (round as usize + round as usize / 3) % 3);
+            setup.node.set_further_args(&[devices[device], protections[protection]].concat());
             setup.node.start().unwrap();
         }
         if what == 3 {
