@@ -98,8 +98,8 @@ pub struct NodeArguments {
     /// Bytes of redo applied together (1MiB or more) [default: an eighth of --ring].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub batch: Option<u64>,
-    /// Seconds after which received redo is applied even if the batch is not full.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// Seconds after which received redo is applied even if the batch is not full. More: fewer page writes.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub apply_interval: u64,
     /// Threads that apply redo [default: number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]

@@ -19,7 +19,8 @@ pub struct NodeOptions {
     pub ring_len_bytes: u64,
     /// Stream bytes per table of the log index, applied together. Default an eighth of the ring, at least 1 MiB.
     pub batch_len_bytes: u64,
-    /// A table is applied after this time even if it is not full. Default 5 s.
+    /// A table is applied after this time even if it is not full. A longer time
+    /// means fewer page writes. Default 60 s.
     pub apply_interval: Duration,
     /// Threads that apply a table. Default: the number of cores.
     pub apply_workers: usize,
@@ -39,7 +40,7 @@ impl NodeOptions {
             listen,
             ring_len_bytes: 256 << 20,
             batch_len_bytes: 32 << 20,
-            apply_interval: Duration::from_secs(5),
+            apply_interval: Duration::from_secs(60),
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pages: PageOptions::default(),
             log: LogOptions::default(),
