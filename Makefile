@@ -6,8 +6,10 @@ FUZZ_SECONDS ?= 60
 # Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
+# Transactions of each recording in `make flash`.
+FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp
+.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash
 
 demo:
 	./demo
@@ -66,3 +68,15 @@ nvdimm:
 # Data placement and untorn writes: a guest with an emulated FDP drive, by the drive's own counters. See docs/fdp.md.
 fdp:
 	scripts/fdp/run
+
+# What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots, JSON.
+# Needs root, loop devices, tracefs and 8 GB; about 40 minutes, less with FLASH_TRANSACTIONS. All in target/flash/. See
+# docs/flash.md.
+flash:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-flash -p redoubt-testkit
+	mkdir -p target/flash
+	rm -f target/flash/*.trace target/flash/*.json target/flash/*.summary target/flash/*.part
+	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS)
+	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS) --layout stock-doublewrite \
+	  --pool 384 --suffix "pool 384 MiB"
+	target/release/redoubt-flash table --traces target/flash --out target/flash

@@ -142,8 +142,9 @@ pub struct Options {
     /// Added to the names of the traces and to their rows of the table, for a recording with other sizes
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub suffix: String,
-    /// Further options of the storage node, separated by blanks
-    #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
+    /// Further options of the storage node, separated by blanks. By default a batch of redo is applied when it is full,
+    /// not because time has passed: so what is written does not depend on how fast the machine is
+    #[arg(long, value_name = "OPTIONS", default_value = "--apply-interval 60", allow_hyphen_values = true)]
     pub node_options: String,
 }
 
@@ -199,7 +200,8 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
         name = format!("{name}-{journal_mib:04}");
     }
     if !options.suffix.is_empty() {
-        name = format!("{name}-{}", options.suffix.replace(' ', "-"));
+        // Sorted behind the name alone, which ends in a dot.
+        name = format!("{name}_{}", options.suffix.replace(' ', "-"));
     }
     eprintln!("{name}: preparing");
     let file_system_journal = if layout == Layout::DataJournal { journal_mib } else { METADATA_JOURNAL_MIB };

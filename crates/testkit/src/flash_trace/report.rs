@@ -50,8 +50,8 @@ impl Recording {
         self.node_counters().get("pages_applied").copied()
     }
 
-    /// How the node's counters have changed.
-    fn node_counters(&self) -> BTreeMap<String, u64> {
+    /// How the node's counters have changed in the part that counts; empty without a node.
+    pub fn node_counters(&self) -> BTreeMap<String, u64> {
         let read = |value: &Option<Value>| -> BTreeMap<String, u64> {
             let counters = value.as_ref().and_then(|value| value.pointer("/volumes/0/counters"));
             let counters = counters.and_then(Value::as_object).into_iter().flatten();
