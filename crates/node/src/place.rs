@@ -13,7 +13,7 @@
 
 use crate::error::NodeError;
 use parking_lot::Mutex;
-use redoubt_logdev::raw_device::RawDevice;
+use redoubt_logdev::raw_device::{RawDevice, RawDeviceError};
 use redoubt_logdev::storage::{RealDir, RealDirOptions, StorageDir, Stream};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,6 +21,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long to wait for a device that is in use, and how long between two tries.
+const IN_USE_TIMEOUT: Duration = Duration::from_secs(5);
+const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A part of a volume that can be elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,9 +123,23 @@ impl RawDevices {
         if let Some(device) = open.get(&known).and_then(Weak::upgrade) {
             return Ok(device);
         }
-        let device = RawDevice::open(path).map_err(|error| NodeError::Refused(error.to_string()))?;
+        let device = open_device(path)?;
         open.insert(known, Arc::downgrade(&device));
         Ok(device)
+    }
+}
+
+/// Opens a device. What a killed process had handed to the kernel may keep it in use for a moment.
+fn open_device(path: &Path) -> Result<Arc<RawDevice>, NodeError> {
+    let deadline = Instant::now() + IN_USE_TIMEOUT;
+    loop {
+        match RawDevice::open(path) {
+            Ok(device) => return Ok(device),
+            Err(RawDeviceError::InUse { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(IN_USE_PAUSE);
+            }
+            Err(error) => return Err(NodeError::Refused(error.to_string())),
+        }
     }
 }
 
