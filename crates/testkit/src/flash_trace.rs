@@ -112,9 +112,9 @@ pub struct Options {
     /// Transactions committed in each recording
     #[arg(long, value_name = "N", default_value_t = 40_000)]
     pub transactions: u64,
-    /// Transactions committed before each recording
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    pub warm_up: u64,
+    /// Transactions committed before each recording [default: half as many]
+    #[arg(long, value_name = "N")]
+    pub warm_up: Option<u64>,
     /// Warehouses of the TPC-C-like mix
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub warehouses: u32,
@@ -142,15 +142,18 @@ pub struct Options {
     /// Added to the names of the traces and to their rows of the table, for a recording with other sizes
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub suffix: String,
-    /// Further options of the storage node, separated by blanks. By default a batch of redo is applied when it is full,
-    /// not because time has passed: so what is written does not depend on how fast the machine is
-    #[arg(long, value_name = "OPTIONS", default_value = "--apply-interval 60", allow_hyphen_values = true)]
+    /// Further options of the storage node, separated by blanks
+    #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
     pub node_options: String,
 }
 
 impl Options {
     fn scale(&self) -> Scale {
         Scale { warehouses: self.warehouses, customers: self.customers, items: self.items }
+    }
+
+    fn warm_up(&self) -> u64 {
+        self.warm_up.unwrap_or(self.transactions / 2).max(1)
     }
 
     fn node_arguments(&self) -> impl Iterator<Item = &str> {
@@ -165,6 +168,9 @@ impl Options {
 /// that is not complete.
 pub fn run(options: &Options, mut done: impl FnMut(&Recording) -> Result<()>) -> Result<()> {
     check()?;
+    if options.transactions == 0 {
+        return Err(Error::State("--transactions 0: there must be one at least".into()));
+    }
     std::fs::create_dir_all(&options.out).map_err(Error::io_at("create", &options.out))?;
     let seed = Seed::prepare(options)?;
     for layout in &options.layout {
@@ -250,13 +256,13 @@ fn run_load(
 ) -> Result<LoadRun> {
     let source = system.counter_source();
     let (begin, end) = (Mutex::new(None), Mutex::new(None));
-    let last = options.warm_up + options.transactions;
+    let last = options.warm_up() + options.transactions;
     let committed = |count: u64| {
         if recorder.has_ended() {
             return Err(Error::State("the recording has ended before the load".into()));
         }
         // Marks first: reading the counters takes longer than a transaction.
-        if count == options.warm_up {
+        if count == options.warm_up() {
             recorder.mark(Mark::Begin(count))?;
             keep(&begin, source.read()?);
         } else if count == last {
