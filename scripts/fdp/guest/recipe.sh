@@ -1,13 +1,12 @@
 # Scenario: data placement without a line of code. The stock server, doublewrite off, on ext4 with data=journal: the file
 # system's journal keeps pages from being torn. With the journal on a second namespace, which has a reclaim unit
 # handle of its own, journal and data reach different handles; with the journal inside the file system they share one.
-# The namespaces have the handles 0 (data) and 5 (journal). Sourced.
-. /guest/sql.sh
+# The namespaces have the handles 0 (data) and 5 (journal). Blocks of 16 KiB, because ext4 puts one block of a file, and
+# no more, into its journal as a whole. Sourced.
+. /guest/load.sh
 
 DATA_HANDLE=0
 JOURNAL_HANDLE=5
-TRANSACTIONS=100
-BULK_ROWS=8000
 # The bulk rows alone are 3 MB of table and as much of redo.
 AT_LEAST_BYTES=6000000
 SERVER_OPTIONS="$SERVER_OPTIONS --innodb-doublewrite=0"
@@ -15,18 +14,6 @@ SERVER_OPTIONS="$SERVER_OPTIONS --innodb-doublewrite=0"
 EAGER="-E lazy_itable_init=0,lazy_journal_init=0"
 mount_point=/recipe
 datadir=$mount_point/server
-
-# A load with an end: transactions of several clients, and rows enough for some hundred pages.
-small_load() {
-    local client clients=""
-    for client in $(seq $SQL_CLIENTS); do
-        ledger_statements "$client" | head -n $((2 * TRANSACTIONS)) | sql proof >/dev/null &
-        clients="$clients $!"
-    done
-    for client in $clients; do wait "$client" || stop client "a client failed"; done
-    sql proof -e "CREATE TABLE bulk (id INT PRIMARY KEY, payload VARCHAR(500)) ENGINE=InnoDB;
-        INSERT INTO bulk SELECT seq, REPEAT(SHA2(seq, 256), 6) FROM seq_1_to_$BULK_ROWS" || stop bulk "INSERT"
-}
 
 # run_on NAME MOUNT_OPTIONS: the load on a fresh file system, which is unmounted at the end, so that
 # everything is where it belongs. The counters are read while the file system is idle.
@@ -69,14 +56,14 @@ load() {
     cat /sys/block/nvme*/queue/max_write_streams /sys/block/nvme*/queue/write_stream_granularity
 
     say "ext4 with its journal on a namespace of its own"
-    make_file_system "$journal" -O journal_dev
-    make_file_system "$data" -J "device=$journal" $EAGER
+    make_file_system "$journal" -b 16384 -O journal_dev
+    make_file_system "$data" -b 16384 -J "device=$journal" $EAGER
     run_on outside "data=journal,journal_path=$journal"
     cat /tmp/outside.after
     check journal-on-own-handle both_handles
 
     say "the control: the journal inside the file system"
-    make_file_system "$data" -J size=128 $EAGER
+    make_file_system "$data" -b 16384 -J size=128 $EAGER
     run_on inside data=journal
     check control-refused both_handles_refused
     check journal-inside-one-handle one_handle

@@ -66,7 +66,7 @@ load_modules() {
     done </modules/list
 }
 
-# make_file_system DEVICE [OPTION...]: ext4 with blocks of 4 KiB.
+# make_file_system DEVICE [OPTION...]: ext4, with blocks of 4 KiB unless the options say otherwise.
 make_file_system() {
     say "mkfs.ext4 $*"
     MKE2FS_CONFIG=/tools/mke2fs.conf /tools/loader --argv0 mkfs.ext4 --library-path /tools/lib \

@@ -7,6 +7,7 @@ mod fdp_moved;
 mod log_device;
 mod map_sync;
 mod nvme;
+mod torn_pages;
 mod write_streams;
 
 use std::error::Error;
@@ -83,6 +84,32 @@ enum Command {
         /// The block device
         device: PathBuf,
     },
+    /// Overwrite pages of 16 KiB in place, and print `ACK NAME N .` after each of many syncs beside it; ends with the
+    /// machine
+    OverwritePages {
+        /// The name in the lines
+        #[arg(long)]
+        name: String,
+        /// A directory on the file system
+        dir: PathBuf,
+    },
+    /// Look for torn pages after overwrite-pages
+    FindTornPages {
+        /// What must be found
+        #[arg(long, value_enum)]
+        expect: TornExpectation,
+        /// The directory
+        dir: PathBuf,
+    },
+}
+
+/// What must be found after a reset.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TornExpectation {
+    /// No page is torn
+    None,
+    /// At least one is
+    Some,
 }
 
 /// What writes in streams must do.
@@ -150,8 +177,26 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::WriteStreams { expect: StreamExpectation::Refused, device } => {
             write_streams::check_refused(&device)?;
         }
+        Command::OverwritePages { name, dir } => torn_pages::write(&dir, &name)?,
+        Command::FindTornPages { expect, dir } => find_torn_pages(&dir, expect)?,
     }
     Ok(())
+}
+
+fn find_torn_pages(dir: &Path, expect: TornExpectation) -> Result<(), Box<dyn Error>> {
+    let found = torn_pages::find(dir)?;
+    println!("{} of {} pages are torn ({} were overwritten)", found.torn, found.pages, found.overwritten);
+    if found.overwritten == 0 {
+        return Err("no page was overwritten: this says nothing".into());
+    }
+    match expect {
+        TornExpectation::None if found.torn > 0 => Err("no page may be torn".into()),
+        TornExpectation::Some if found.torn == 0 => {
+            Err("no page is torn, although the file system does not promise that: this test proves nothing"
+                .into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn read_state(file: &Path) -> Result<GroupState, Box<dyn Error>> {
