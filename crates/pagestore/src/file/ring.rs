@@ -15,7 +15,8 @@
 //! * The tail moves only over images that are durable at home, replaced by a newer durable image further on, or of no
 //!   account (their object is gone, or was forgotten).
 //! * Positions, identity and epoch tell a group from leftovers: of an earlier lap by position, of another store by
-//!   identity, of an earlier opening or a failed attempt at the same place by epoch, which never falls along the ring.
+//!   identity, of an earlier opening or a failed attempt at the same place by epoch, which never falls along the ring;
+//!   where the ring is empty, the superblock says which one it had.
 //! * What a group says was durable before it was (`synced_until`) needs no checking after a crash but for damage.
 //!
 //! Everything is written at multiples of 4096 bytes, in the journal's stream.
@@ -128,7 +129,15 @@ impl Ring {
         let error = |action| PageStoreError::io_or_no_space(action, JOURNAL_NAME);
         let file = dir.create(JOURNAL_NAME).map_err(error("create"))?;
         let ring_len_bytes = len_bytes - RING_AT;
-        let superblock = Superblock { protection, counter: 1, identity, life: 1, ring_len_bytes, tail: 0 };
+        let superblock = Superblock {
+            protection,
+            counter: 1,
+            identity,
+            life: 1,
+            ring_len_bytes,
+            tail: 0,
+            epoch_floor: epoch(1, 0),
+        };
         fill(&*file, len_bytes).map_err(error("preallocate"))?;
         for counter in 0..2 {
             Superblock { counter, ..superblock }.write(&*file)?;
@@ -178,9 +187,14 @@ impl Ring {
 
     fn put_superblock(&mut self, mut superblock: Superblock) -> Result<(), PageStoreError> {
         superblock.counter += 1;
+        if superblock.tail == self.head {
+            // What stands there from an earlier life or a failed attempt will not be taken for a new group.
+            superblock.epoch_floor = epoch(superblock.life, self.attempt);
+        }
         superblock.write(&*self.reader.file)?;
         self.sync_file()?;
         self.superblock = superblock;
+        self.has_leftovers &= superblock.tail != self.head;
         Ok(())
     }
 
@@ -269,7 +283,7 @@ impl Ring {
     fn append_group(&mut self, entries: Vec<Entry>, writes: &[PageWrite<'_>]) -> Result<u64, PageStoreError> {
         let header = format::Header {
             identity: self.superblock.identity,
-            epoch: self.superblock.life << 32 | u64::from(self.attempt),
+            epoch: epoch(self.superblock.life, self.attempt),
             at: self.head,
             synced_until: self.synced,
         };
@@ -325,6 +339,11 @@ impl Ring {
         self.has_leftovers &= self.head == self.synced;
         Ok(std::mem::replace(&mut self.synced, self.head))
     }
+}
+
+/// Life in the upper half, attempt within it in the lower.
+fn epoch(life: u64, attempt: u32) -> u64 {
+    life << 32 | u64::from(attempt)
 }
 
 /// Makes sure that what the file shows is what the disk holds: after a crash of the process alone, groups may be in

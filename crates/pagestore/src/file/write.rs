@@ -213,11 +213,6 @@ impl FilePageStore {
         if writer.ring.is_empty() {
             return Ok(());
         }
-        if writer.ring.live_bytes() == 0 {
-            // Writes over the header of a group that was taken back.
-            self.append(writer, |ring| ring.append(&[]))?;
-            writer.ring.sync()?;
-        }
         self.move_tail(writer, writer.ring.head())
     }
 }

@@ -1,7 +1,7 @@
 //! Finding the groups of a ring after a crash.
 //!
 //! The scan begins at the durable tail and goes from group to group while the header is whole, says the position where
-//! it stands, and has an epoch not below the one before. Only what the last group does not call durable is checked
+//! it stands, and has an epoch not below that of the one before, or for the first group, the superblock's floor. Only what the last group does not call durable is checked
 //! image by image, and the first group with a wrong one ends the ring.
 //!
 //! A header that the disk lost looks like the end of the ring. But whatever was written after it was durable says so:
@@ -32,7 +32,7 @@ pub(super) fn scan(reader: &RingReader, superblock: &Superblock) -> Result<Found
     while head - superblock.tail + BLOCK as u64 <= reader.len_bytes {
         reader.read(head, &mut block)?;
         let Some((header, group)) = format::decode(&block) else { break };
-        let epoch = groups.last().map_or(0, |(last, _)| last.epoch);
+        let epoch = groups.last().map_or(superblock.epoch_floor, |(last, _)| last.epoch);
         let is_next = header.identity == superblock.identity && header.at == head && header.epoch >= epoch;
         if !is_next || group.end - superblock.tail > reader.len_bytes {
             break;

@@ -1,6 +1,6 @@
 //! The two superblocks at the start of the journal, written in turn.
 //!
-//! Each is a block of 4096 bytes, of which the first 64 count; numbers are little-endian:
+//! Each is a block of 4096 bytes, of which the first 68 count; numbers are little-endian:
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | 32 | 8 | life: grows with every opening |
 //! | 40 | 8 | length of the ring in bytes |
 //! | 48 | 8 | tail: position of the oldest group that counts |
-//! | 56 | 4 | zero |
-//! | 60 | 4 | CRC-32C of bytes 0..60 |
+//! | 56 | 8 | no group from the tail on with an epoch below this counts |
+//! | 64 | 4 | CRC-32C of bytes 0..64 |
 //!
 //! What counts is in one sector, so that a crash leaves either the old or the new one. The valid one with the greater
 //! counter is in force.
@@ -27,7 +27,7 @@ use crate::file::protection::PageProtection;
 
 pub(in crate::file) const MAGIC: [u8; 8] = *b"RDBTPGJ2";
 const VERSION: u32 = 2;
-const CRC_AT: usize = 60;
+const CRC_AT: usize = 64;
 /// The ring begins behind the superblocks.
 pub(in crate::file) const RING_AT: u64 = 2 * BLOCK as u64;
 
@@ -40,6 +40,7 @@ pub(in crate::file) struct Superblock {
     pub life: u64,
     pub ring_len_bytes: u64,
     pub tail: u64,
+    pub epoch_floor: u64,
 }
 
 impl Superblock {
@@ -48,10 +49,10 @@ impl Superblock {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&self.protection.code().to_le_bytes());
-        for field in [self.counter, self.identity, self.life, self.ring_len_bytes, self.tail] {
+        let Self { counter, identity, life, ring_len_bytes, tail, epoch_floor, .. } = *self;
+        for field in [counter, identity, life, ring_len_bytes, tail, epoch_floor] {
             out.extend_from_slice(&field.to_le_bytes());
         }
-        out.resize(CRC_AT, 0);
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out.resize(BLOCK, 0);
@@ -69,6 +70,7 @@ impl Superblock {
             life: u64_at(block, 32)?,
             ring_len_bytes: u64_at(block, 40)?,
             tail: u64_at(block, 48)?,
+            epoch_floor: u64_at(block, 56)?,
         };
         // A length that is no multiple of a block, or beyond all sense, would make nonsense of every position.
         let len = superblock.ring_len_bytes;
