@@ -46,6 +46,8 @@ impl Default for LogOptions {
 pub struct Opened {
     /// The device.
     pub device: Box<dyn LogDevice>,
+    /// Where the log is.
+    pub place: String,
     /// Why this one.
     pub reason: String,
     /// One sentence each.
@@ -74,7 +76,12 @@ fn open_on_device(place: &Place, options: &LogOptions) -> Result<Opened, NodeErr
         return Err(NodeError::Refused(format!("the log on {place} can only be of the kind `file`")));
     }
     let device = FileLogDevice::open_on(place.open(false)?, segments(options))?;
-    Ok(Opened { device: Box::new(device), reason: "it is on a raw device".to_owned(), warnings: Vec::new() })
+    Ok(Opened {
+        device: Box::new(device),
+        place: place.to_string(),
+        reason: "it is on a raw device".to_owned(),
+        warnings: Vec::new(),
+    })
 }
 
 fn segments(options: &LogOptions) -> SegmentOptions {
@@ -100,7 +107,7 @@ fn open_in_directory(directory: &Path, options: &LogOptions) -> Result<Opened, N
             directory.display()
         ));
     }
-    Ok(Opened { device, reason, warnings })
+    Ok(Opened { device, place: directory.display().to_string(), reason, warnings })
 }
 
 fn open_kind(

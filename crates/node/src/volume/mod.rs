@@ -89,6 +89,8 @@ pub struct Volume {
     device: Box<dyn LogDevice>,
     /// What the operator should know about it.
     device_warnings: Vec<String>,
+    /// Where the log is.
+    log_place: String,
     /// What a pipelined device is writing.
     written_ends: WrittenEnds,
     store: Box<dyn PageStore>,
@@ -199,6 +201,7 @@ impl Volume {
             identity: Mutex::new(identity),
             device: log.device,
             device_warnings: log.warnings,
+            log_place: log.place,
             written_ends: WrittenEnds::default(),
             store: Box::new(store),
             store_description,
@@ -411,10 +414,10 @@ impl Volume {
             log_device: LogDeviceStatus {
                 kind: info.kind.name().to_owned(),
                 detail: info.detail,
-                directory: self.log_directory().display().to_string(),
+                directory: self.log_place.clone(),
                 write_unit_bytes: info.write_unit_bytes as u64,
                 max_in_flight: info.max_in_flight as u64,
-                written_per_appended_byte: device.bytes_written as f64 / device.bytes_appended.max(1) as f64,
+                written_per_appended_byte: per_byte(device.bytes_written, device.bytes_appended),
                 warnings: self.device_warnings.clone(),
             },
             page_store: self
@@ -425,13 +428,12 @@ impl Volume {
         }
     }
 
-    /// Where the log is.
-    fn log_directory(&self) -> PathBuf {
-        let log = self.directory.join("log");
-        std::fs::read_link(&log).unwrap_or(log)
-    }
-
     fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
+}
+
+/// 0 if there is nothing yet.
+fn per_byte(bytes: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { bytes as f64 / of as f64 }
 }
