@@ -95,7 +95,7 @@ pub struct NodeArguments {
     /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_ring)]
     pub ring: u64,
-    /// Bytes of redo applied together (1MiB or more) [default: an eighth of --ring].
+    /// Bytes of redo applied together (1MiB or more) [default: a quarter of --ring].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub batch: Option<u64>,
     /// Seconds after which received redo is applied even if the batch is not full. More: fewer page writes.

@@ -41,7 +41,7 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
 fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     let mut options = NodeOptions::new(arguments.data.clone(), arguments.listen.clone());
     options.ring_len_bytes = arguments.ring;
-    options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 8);
+    options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 4);
     options.apply_interval = Duration::from_secs(arguments.apply_interval);
     options.pages = page_options(&arguments.pages)?;
     options.log = log_options(&arguments.log)?;

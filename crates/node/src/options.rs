@@ -17,7 +17,7 @@ pub struct NodeOptions {
     /// Length of a volume's log buffer: received bytes that are not yet applied. More means fewer page writes on
     /// the node (a page changed a thousand times is written once) and more memory. Default 256 MiB, at least 16 MiB.
     pub ring_len_bytes: u64,
-    /// Stream bytes per table of the log index, applied together. Default an eighth of the ring, at least 1 MiB.
+    /// Stream bytes per table of the log index, applied together. Default a quarter of the ring, at least 1 MiB.
     pub batch_len_bytes: u64,
     /// A table is applied after this time even if it is not full. A longer time
     /// means fewer page writes. Default 60 s.
@@ -39,7 +39,7 @@ impl NodeOptions {
             data_directory,
             listen,
             ring_len_bytes: 256 << 20,
-            batch_len_bytes: 32 << 20,
+            batch_len_bytes: 64 << 20,
             apply_interval: Duration::from_secs(60),
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pages: PageOptions::default(),
