@@ -320,6 +320,10 @@ impl PageStore for FilePageStore {
         self.write_all(writes).map_err(|error| self.note(error))
     }
 
+    fn seal(&self) -> Result<(), PageStoreError> {
+        self.write_seal(&mut self.writer.lock()).map_err(|error| self.note(error))
+    }
+
     fn write_raw(&self, object: ObjectId, offset_bytes: u64, bytes: &[u8]) -> Result<(), PageStoreError> {
         self.check_poison()?;
         self.write_pieces(object, offset_bytes, bytes).map_err(|error| self.note(error))

@@ -141,6 +141,14 @@ pub trait PageStore: Send + Sync {
     /// written. Other failures poison the store.
     fn write_batch(&self, writes: &[PageWrite<'_>]) -> Result<(), PageStoreError>;
 
+    /// Puts on record that everything written so far is durable, durably. Without it, pages of the last batch that the
+    /// medium damages before a restart look like pages of a batch that was under way when the power failed, and
+    /// their older versions come back. Call it before relying on the batch for good.
+    ///
+    /// # Errors
+    /// As [`PageStore::write_batch`].
+    fn seal(&self) -> Result<(), PageStoreError>;
+
     /// Writes bytes without protection against torn pages, for loading an object in bulk. Durable only after
     /// [`PageStore::sync_object`]. Not while another thread writes pages of the object.
     ///

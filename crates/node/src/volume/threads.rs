@@ -308,6 +308,9 @@ impl Volume {
                 return Ok(());
             }
             self.plain.sync()?;
+            if let Err(error) = self.with_retry(|| Ok(self.store.seal()?)) {
+                return if self.wake_lock.lock().closed { Ok(()) } else { Err(error) };
+            }
             let checkpoint = self.next_checkpoint(&end);
             if let Err(error) = self.with_retry(|| checkpoint.write(&self.directory)) {
                 return if self.wake_lock.lock().closed { Ok(()) } else { Err(error) };

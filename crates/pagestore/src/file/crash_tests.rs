@@ -259,6 +259,9 @@ impl Model {
                 let batch = self.batch(rng);
                 store.write_batch(&writes(&batch))?;
                 self.settle(&batch);
+                if rng.bool() {
+                    store.seal()?;
+                }
             }
         }
         Ok(())

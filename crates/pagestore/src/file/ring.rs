@@ -280,6 +280,11 @@ impl Ring {
         self.append_group(vec![Entry::forget(object)], &[])
     }
 
+    /// Writes a group without images, like [`Ring::append`].
+    pub fn append_seal(&mut self) -> Result<u64, PageStoreError> {
+        self.append_group(Vec::new(), &[])
+    }
+
     fn append_group(&mut self, entries: Vec<Entry>, writes: &[PageWrite<'_>]) -> Result<u64, PageStoreError> {
         let header = format::Header {
             identity: self.superblock.identity,

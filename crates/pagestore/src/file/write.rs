@@ -208,6 +208,23 @@ impl FilePageStore {
         Ok(())
     }
 
+    /// Appends a group without images: that it says what was durable before it tells damage from a group that was
+    /// under way. In the other modes what counts is at home.
+    pub(super) fn write_seal(&self, writer: &mut Writer) -> Result<(), PageStoreError> {
+        self.check_poison()?;
+        if self.protection != PageProtection::Journal || writer.ring.live_bytes() == 0 {
+            return Ok(());
+        }
+        if writer.ring.free_bytes() < group_len(0) {
+            self.make_room(writer, group_len(0))?;
+        }
+        self.append(writer, Ring::append_seal)?;
+        add(&self.home.counters.syncs, 1);
+        writer.ring.sync()?;
+        self.live_bytes.store(writer.ring.live_bytes(), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// The ring holds nothing that would come back after a crash. Nothing is pending.
     pub(super) fn empty_ring(&self, writer: &mut Writer) -> Result<(), PageStoreError> {
         if writer.ring.is_empty() {

@@ -97,6 +97,29 @@ fn a_damaged_image_is_named_and_can_be_replaced() {
 }
 
 #[test]
+fn after_a_seal_damage_is_not_taken_for_a_batch_under_way() {
+    for is_sealed in [false, true] {
+        let disk = JOURNAL.disk(1);
+        let store = JOURNAL.prepared(&disk);
+        store.write_batch(&[PageWrite { object: ObjectId(1), page_no: 3, page: &image(2) }]).unwrap();
+        if is_sealed {
+            store.seal().unwrap();
+        }
+        drop(store);
+        damage(&disk, 2);
+        for disk in [disk.copy(), disk.after_power_cut()] {
+            let store = JOURNAL.open(&disk).unwrap();
+            let mut page = image(0);
+            match store.read_page(ObjectId(1), 3, &mut page) {
+                Ok(_) => assert!(!is_sealed && version_of(&page, "read") == 1),
+                Err(error) => assert!(is_sealed && matches!(error, PageStoreError::DamagedImage { .. })),
+            }
+            assert!(store.read_page(ObjectId(1), 4, &mut page).unwrap() && version_of(&page, "read") == 1);
+        }
+    }
+}
+
+#[test]
 fn a_header_lost_in_the_middle_is_told_from_the_end() {
     let disk = JOURNAL.disk(1);
     let store = JOURNAL.prepared(&disk);
