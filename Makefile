@@ -9,7 +9,7 @@ BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash
+.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash flash-memory flash-build
 
 demo:
 	./demo
@@ -72,11 +72,20 @@ fdp:
 # What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots, JSON.
 # Needs root, loop devices, tracefs and 8 GB; about 40 minutes, less with FLASH_TRANSACTIONS. All in target/flash/. See
 # docs/flash.md.
-flash:
-	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-flash -p redoubt-testkit
-	mkdir -p target/flash
+flash: flash-build
 	rm -f target/flash/*.trace target/flash/*.json target/flash/*.summary target/flash/*.part
 	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS)
+	target/release/redoubt-flash table --traces target/flash --out target/flash
+
+# More rows for the same table: the same memory for all. A quarter of an hour.
+flash-memory: flash-build
 	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS) --layout stock-doublewrite \
 	  --pool 384 --suffix "pool 384 MiB"
+	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS) \
+	  --layout redoubt-atomic,redoubt-journal --journal-mb 128 --pool 96 \
+	  --node-options "--ring 32MiB --batch 16MiB" --suffix "pool 96 + ring 32 MiB"
 	target/release/redoubt-flash table --traces target/flash --out target/flash
+
+flash-build:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-flash -p redoubt-testkit
+	mkdir -p target/flash
