@@ -46,6 +46,8 @@ use system::{Counters, System};
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// A mark for every so many transactions.
 const MARK_EVERY: u64 = 50;
+/// Transactions that fill so much of a node's ring, rather more than fewer: each gives it 28 KiB of page images or more.
+const FILL_TRANSACTIONS_PER_MIB: u64 = 40;
 /// Size of the journal of file systems that journal only metadata; what ext4 takes by default on a disk of this order.
 const METADATA_JOURNAL_MIB: u64 = 64;
 
@@ -112,7 +114,7 @@ pub struct Options {
     /// Transactions committed in each recording
     #[arg(long, value_name = "N", default_value_t = 40_000)]
     pub transactions: u64,
-    /// Transactions committed before each recording [default: half as many]
+    /// Transactions committed before each recording [default: half as many, and more where a large journal must fill]
     #[arg(long, value_name = "N")]
     pub warm_up: Option<u64>,
     /// Warehouses of the TPC-C-like mix
@@ -152,8 +154,10 @@ impl Options {
         Scale { warehouses: self.warehouses, customers: self.customers, items: self.items }
     }
 
-    fn warm_up(&self) -> u64 {
-        self.warm_up.unwrap_or(self.transactions / 2).max(1)
+    /// A ring of page images writes pages home only when it has come round.
+    fn warm_up(&self, layout: Layout, journal_mib: u64) -> u64 {
+        let fill = if layout == Layout::RedoubtJournal { journal_mib * FILL_TRANSACTIONS_PER_MIB } else { 0 };
+        self.warm_up.unwrap_or(fill.max(self.transactions / 2)).max(1)
     }
 
     fn node_arguments(&self) -> impl Iterator<Item = &str> {
@@ -215,7 +219,7 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
     let mut system = System::install(layout, journal_mib, &disk, seed, options)?;
     let before = disk.settle()?;
     let trace = options.out.join(format!("{name}.trace"));
-    let part = options.out.join(format!("{name}.part"));
+    let part = options.out.join(format!("{name}.{}.part", std::process::id()));
     let snapshots = Snapshots::default();
     let first = take_snapshot(&system, &disk)?;
     let collector = Collector::create(&part, first, Arc::clone(&snapshots))?;
@@ -223,7 +227,8 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
     system.start()?;
     let users = disk.users(&system.process_ids())?;
     eprintln!("{name}: running");
-    let run = match run_load(&system, &disk, &recorder, &snapshots, options) {
+    let warm_up = options.warm_up(layout, journal_mib);
+    let run = match run_load(&system, &disk, (&recorder, &snapshots), warm_up, options) {
         // A recording that failed is why the load did.
         Err(error) if recorder.has_ended() => return Err(recorder.stop().err().unwrap_or(error)),
         run => run?,
@@ -241,6 +246,7 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
 
 /// What the load said, and the counters of the part that counts.
 struct LoadRun {
+    warm_up: u64,
     report: Report,
     begin: Counters,
     end: Counters,
@@ -250,19 +256,19 @@ struct LoadRun {
 fn run_load(
     system: &System,
     disk: &Disk,
-    recorder: &Recorder<Collector>,
-    snapshots: &Snapshots,
+    (recorder, snapshots): (&Recorder<Collector>, &Snapshots),
+    warm_up: u64,
     options: &Options,
 ) -> Result<LoadRun> {
     let source = system.counter_source();
     let (begin, end) = (Mutex::new(None), Mutex::new(None));
-    let last = options.warm_up() + options.transactions;
+    let last = warm_up + options.transactions;
     let committed = |count: u64| {
         if recorder.has_ended() {
             return Err(Error::State("the recording has ended before the load".into()));
         }
         // Marks first: reading the counters takes longer than a transaction.
-        if count == options.warm_up() {
+        if count == warm_up {
             recorder.mark(Mark::Begin(count))?;
             keep(&begin, source.read()?);
         } else if count == last {
@@ -305,7 +311,7 @@ fn run_load(
     let counters = |slot: Mutex<Option<Counters>>| {
         slot.into_inner().ok().flatten().ok_or_else(|| Error::State("the load ended too early".into()))
     };
-    Ok(LoadRun { report, begin: counters(begin)?, end: counters(end)? })
+    Ok(LoadRun { report, warm_up, begin: counters(begin)?, end: counters(end)? })
 }
 
 fn keep(slot: &Mutex<Option<Counters>>, counters: Counters) {

@@ -151,7 +151,7 @@ impl Recording {
             ("warehouses".to_owned(), text(&options.warehouses)),
             ("node options".to_owned(), options.node_options.clone()),
             ("clients".to_owned(), text(&options.clients)),
-            ("warm-up transactions".to_owned(), text(&options.warm_up())),
+            ("warm-up transactions".to_owned(), text(&self.run.warm_up)),
             ("file system".to_owned(), format!("ext4 {}", disk.mode().mount_option())),
         ]);
         for (origin, sum) in &self.window.by_origin {
