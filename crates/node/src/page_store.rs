@@ -4,9 +4,13 @@
 use crate::error::NodeError;
 use crate::options::NodeOptions;
 use crate::place::{Part, Place, RawDevices, find, find_or_create};
+use redoubt_logdev::storage::{RealDir, StorageDir};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageProtection, PageStore};
 use redoubt_wire::control::PageStoreStatus;
 use std::path::{Path, PathBuf};
+
+/// Length of a page unless a server says otherwise.
+const USUAL_PAGE_LEN_BYTES: u64 = 16 << 10;
 
 /// How pages are stored.
 #[derive(Clone, Debug)]
@@ -75,6 +79,24 @@ pub fn open(volume_directory: &Path, volume_id: &str, options: &NodeOptions) -> 
     }
     let journal = journal.as_ref().unwrap_or(&place).to_string();
     Ok(Opened { store, pages: place.to_string(), journal, warnings })
+}
+
+/// Says at once, not only when a volume is made, that new volumes cannot have the protection that was asked for.
+pub fn warn_of_new_volumes(options: &NodeOptions) {
+    let place = options.pages.pages_place.as_ref().unwrap_or(&options.data_directory);
+    if options.pages.protection != Some(PageProtection::Atomic)
+        || options.pages.pretend_atomic
+        || crate::place::is_block_device(place)
+    {
+        return;
+    }
+    let limits = RealDir::open(place).and_then(|dir| dir.untorn_limits());
+    if !limits.is_ok_and(|limits| limits.is_some_and(|limits| limits.allow(0, USUAL_PAGE_LEN_BYTES))) {
+        tracing::warn!(
+            place = %place.display(),
+            "--page-protection atomic: no volume can be made here, because writes of 16 KiB can be torn"
+        );
+    }
 }
 
 /// The journal's own place, if it has one. It gets one together with the pages: a store finds its journal where it

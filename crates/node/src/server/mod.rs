@@ -80,6 +80,7 @@ impl Node {
             since: Instant::now(),
             _lock: lock,
         });
+        crate::page_store::warn_of_new_volumes(&node.options);
         node.open_volumes()?;
         Ok(node)
     }
