@@ -59,18 +59,47 @@ fn wrong_usage_exits_with_2() {
     refused(&["node", "--data", "d", "--ring", "12parsecs"], USAGE, &["12parsecs", "MiB"]);
     refused(&["node", "--data", "d", "--ring", "1MiB"], USAGE, &["--ring", "16MiB"]);
     refused(&["node", "--data", "d", "--journal", "1MiB"], USAGE, &["--journal", "4MiB"]);
-    refused(&["node", "--data", "d", "--journal", "2GiB"], USAGE, &["--journal", "1GiB"]);
+    refused(&["node", "--data", "d", "--journal", "65GiB"], USAGE, &["--journal", "64GiB"]);
+    refused(
+        &["node", "--data", "d", "--page-protection", "none"],
+        USAGE,
+        &["--page-protection", "doublewrite"],
+    );
     refused(&["node", "--data", "d", "--apply-workers", "0"], USAGE, &["--apply-workers", "1..=256"]);
 }
 
 #[test]
+fn what_does_not_go_together_or_is_not_there_exits_with_1() {
+    refused(
+        &["node", "--data", "d", "--page-protection", "journal", "--pretend-atomic"],
+        FAILED,
+        &["--pretend-atomic"],
+    );
+    refused(&["device", "format", "--yes", "no-such-device"], FAILED, &["no-such-device", "block device"]);
+}
+
+#[test]
 fn help_names_every_option() {
-    let commands: [(&[&str], &[&str]); 10] = [
+    let commands: [(&[&str], &[&str]); 12] = [
         (&[], &["node", "volume", "run", "status", "First steps"]),
         (
             &["node"],
-            &["--data", "--listen", "--ring", "--batch", "--apply-interval", "--apply-workers", "--journal"],
+            &[
+                "--data",
+                "--listen",
+                "--ring",
+                "--batch",
+                "--apply-interval",
+                "--apply-workers",
+                "--page-protection",
+                "--journal",
+                "--journal-path",
+                "--pages-path",
+                "--pretend-atomic",
+            ],
         ),
+        (&["device", "format"], &["--force", "--yes", "<DEVICE>"]),
+        (&["device", "show"], &["--json", "<DEVICE>"]),
         (&["volume"], &["create", "list", "show", "delete", "import", "export"]),
         (&["volume", "create"], &["--node", "<NAME>"]),
         (&["volume", "list"], &["--node", "--json"]),
