@@ -6,8 +6,8 @@ FUZZ_SECONDS ?= 60
 # Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
-# Transactions of each recording in `make flash`.
-FLASH_TRANSACTIONS ?= 30000
+# Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
+FLASH_TRANSACTIONS ?= 40000
 
 .PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash flash-memory flash-build
 
@@ -70,7 +70,7 @@ fdp:
 	scripts/fdp/run
 
 # What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots, JSON.
-# Needs root, loop devices, tracefs and 8 GB; about 35 minutes, less with FLASH_TRANSACTIONS. All in target/flash/. See
+# Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/. See
 # docs/flash.md.
 flash: flash-build
 	rm -f target/flash/*.trace target/flash/*.json target/flash/*.summary target/flash/*.part

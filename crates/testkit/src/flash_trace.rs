@@ -240,6 +240,7 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
     require_complete(&totals, before, after)?;
     let window = collector.finish()?;
     let recording = Recording { name, layout, journal_mib, window, totals, run };
+    recording.require_batches()?;
     recording.save(&part, &trace, &disk, seed, options)?;
     Ok(recording)
 }

@@ -65,6 +65,30 @@ impl Recording {
         after
     }
 
+    /// A node applies redo in batches: a recording of less than a few of them may hold none of the page writes that its
+    /// transactions cause, or too many.
+    ///
+    /// # Errors
+    /// [`Error::State`] when far less or far more redo was applied in it than was received.
+    pub(super) fn require_batches(&self) -> Result<()> {
+        let counters = self.node_counters();
+        let (Some(received), Some(applied)) =
+            (counters.get("redo_bytes"), counters.get("redo_bytes_applied"))
+        else {
+            return Ok(());
+        };
+        if *applied >= received / 2 && *applied <= received + received / 2 {
+            return Ok(());
+        }
+        Err(Error::State(format!(
+            "{} is too short to say anything: the node received {} MiB of redo in it and applied {} MiB. Record more \
+             transactions (--transactions), or with a smaller batch (--node-options \"--batch 4MiB\")",
+            self.name,
+            received >> 20,
+            applied >> 20
+        )))
+    }
+
     /// Bytes of an origin per committed transaction.
     pub fn bytes_per_transaction(&self, origin: Origin) -> f64 {
         self.window.bytes(origin) as f64 / self.window.transactions.max(1) as f64
