@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use redoubt_page::layout::page_id;
 use redoubt_page::{finalize, flags_of_page0, verify};
+use redoubt_testkit::launcher::{Verify, find_redoubt};
+use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
 
-use super::{PATIENCE, Setup, VOLUME, in_background};
+use super::{NODE_ARGS, PATIENCE, Setup, VOLUME, in_background};
 
 const PAGE_LEN_BYTES: usize = 16384;
 /// Stands in the row beside the one that is changed.
@@ -46,7 +48,10 @@ fn find_mark(pages: &Path) -> Place {
 
 #[test]
 fn a_planted_difference_stops_the_volume_and_is_reported() {
-    let mut setup = Setup::new(&[]);
+    // Without a journal, from which the good page would be read.
+    let protection = ["--page-protection", "atomic", "--pretend-atomic"];
+    let node = Node::create(&find_redoubt().unwrap(), &[&NODE_ARGS[..], &protection[..]].concat()).unwrap();
+    let mut setup = Setup::on(node, Verify::All, &[]);
     let mark = std::str::from_utf8(MARK).unwrap();
     setup.sql(&[
         "CREATE DATABASE d",
@@ -69,10 +74,6 @@ fn a_planted_difference_stops_the_volume_and_is_reported() {
     let file = File::options().write(true).open(&place.file).unwrap();
     file.write_all_at(&damaged, place.offset_bytes).unwrap();
     file.sync_all().unwrap();
-    // The journal still holds the last batch, with the good page, and would write it home again: say that it holds
-    // none (its head is zero).
-    let journal = place.file.with_file_name("pages.journal");
-    File::options().write(true).open(journal).unwrap().write_all_at(&[0; 4096], 0).unwrap();
     setup.node.start().unwrap();
 
     // The server has the page in its pool: it changes another row and writes the page.
