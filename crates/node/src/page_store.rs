@@ -40,27 +40,21 @@ impl Default for PageOptions {
     }
 }
 
-/// An open page store, and what an operator should know about it.
-pub struct Opened {
-    /// The store.
-    pub store: FilePageStore,
-    /// Where the pages are.
-    pages: String,
-    /// Where the journal is.
-    journal: String,
-    warnings: Vec<String>,
-}
-
 /// Opens the page store of the volume in `volume_directory`; makes one if there is none.
 ///
 /// # Errors
 /// [`NodeError::Refused`] if the protection asked for is not to be had there; [`NodeError::PageStore`].
-pub fn open(volume_directory: &Path, volume_id: &str, options: &NodeOptions) -> Result<Opened, NodeError> {
+pub fn open(
+    volume_directory: &Path,
+    volume_id: &str,
+    options: &NodeOptions,
+) -> Result<(FilePageStore, Description), NodeError> {
     let (pages, devices) = (&options.pages, &options.devices);
     let is_new = find(volume_directory, Part::Pages, volume_id, devices)?.is_none();
+    // The journal first: should the node die in between, the volume still counts as new.
+    let journal = journal_place(volume_directory, volume_id, is_new, pages, devices)?;
     let place =
         find_or_create(volume_directory, Part::Pages, volume_id, pages.pages_place.as_deref(), devices)?;
-    let journal = journal_place(volume_directory, volume_id, is_new, pages, devices)?;
     let store = FilePageStore::open_on(
         place.open(pages.pretend_atomic)?,
         journal.as_ref().map(|journal| journal.open(false)).transpose()?,
@@ -78,7 +72,7 @@ pub fn open(volume_directory: &Path, volume_id: &str, options: &NodeOptions) -> 
         ));
     }
     let journal = journal.as_ref().unwrap_or(&place).to_string();
-    Ok(Opened { store, pages: place.to_string(), journal, warnings })
+    Ok((store, Description { pages: place.to_string(), journal, warnings }))
 }
 
 /// Says at once, not only when a volume is made, that new volumes cannot have the protection that was asked for.
@@ -118,17 +112,11 @@ fn journal_place(
 
 /// What [`open`] found out, kept for `redoubt status`.
 pub struct Description {
+    /// Where the pages are.
     pages: String,
+    /// Where the journal is.
     journal: String,
     warnings: Vec<String>,
-}
-
-impl Opened {
-    /// Parts with the store.
-    pub fn split(self) -> (FilePageStore, Description) {
-        let Self { store, pages, journal, warnings } = self;
-        (store, Description { pages, journal, warnings })
-    }
 }
 
 impl Description {

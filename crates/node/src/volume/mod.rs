@@ -181,7 +181,7 @@ impl Volume {
         for warning in &log.warnings {
             tracing::warn!(volume = name, warning, "log device");
         }
-        let (store, store_description) = page_store::open(directory, &identity.volume_id, options)?.split();
+        let (store, store_description) = page_store::open(directory, &identity.volume_id, options)?;
         let info = store.info();
         tracing::info!(
             volume = name,

@@ -265,7 +265,7 @@ impl Import {
         // First of all: what is made elsewhere for the volume can be found, and removed, only by its id.
         let identity = Identity::new();
         identity.write(directory)?;
-        let (store, _) = crate::page_store::open(directory, &identity.volume_id, options)?.split();
+        let (store, _) = crate::page_store::open(directory, &identity.volume_id, options)?;
         let plain = crate::plain::PlainStore::open(&directory.join("plain"))?;
         let mut names = Namespace::default();
         let files: Vec<_> = system_files
