@@ -8,13 +8,13 @@ use crate::error::{Kind, NodeError};
 use crate::place::remove_volume_directory;
 use crate::volume::{Held, Import, Volume};
 use redoubt_redo::Lsn;
+use redoubt_transport::Connection;
 use redoubt_wire::control::{
     KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, check_path, decode_data, decode_json,
     encode_data, encode_json,
 };
 use redoubt_wire::page::FileId;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
-use std::net::TcpStream;
 use std::sync::Arc;
 
 /// Longest volume name.
@@ -51,7 +51,7 @@ enum Upload {
 ///
 /// # Errors
 /// Whatever ended it, except that the peer closed it.
-pub fn serve(node: &Arc<Node>, stream: &TcpStream) -> Result<(), NodeError> {
+pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError> {
     let mut session = Session {
         node,
         reader: FrameReader::new(stream),

@@ -1,45 +1,18 @@
 //! Reading and writing frames on a blocking connection.
 
 use crate::error::NodeError;
+use redoubt_transport::Connection;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
-use std::io::{BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
-
-/// Seconds without a byte before the kernel asks the peer whether it is there, and between such questions.
-const KEEP_ALIVE_S: libc::c_int = 10;
-
-/// A peer whose host is gone is noticed within about a minute.
-pub fn keep_alive(stream: &TcpStream) {
-    let options = [
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_S),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 5),
-    ];
-    for (level, name, value) in options {
-        // SAFETY: the descriptor is open; the option value is a c_int that lives during the call. A failure only
-        // leaves the kernel's own default in place.
-        unsafe {
-            libc::setsockopt(
-                stream.as_raw_fd(),
-                level,
-                name,
-                (&raw const value).cast(),
-                std::mem::size_of_val(&value) as libc::socklen_t,
-            )
-        };
-    }
-}
+use std::io::{BufReader, ErrorKind, Read};
 
 /// Reads frames of one direction.
 pub struct FrameReader<'s> {
-    stream: BufReader<&'s TcpStream>,
+    stream: BufReader<&'s dyn Connection>,
 }
 
 impl<'s> FrameReader<'s> {
     /// Reads from `stream`.
-    pub fn new(stream: &'s TcpStream) -> Self {
+    pub fn new(stream: &'s dyn Connection) -> Self {
         Self { stream: BufReader::with_capacity(256 << 10, stream) }
     }
 
@@ -87,14 +60,14 @@ impl<'s> FrameReader<'s> {
 
 /// Writes frames of one direction; their position counts from 0.
 pub struct FrameWriter<'s> {
-    stream: &'s TcpStream,
+    stream: &'s dyn Connection,
     position: u64,
     out: Vec<u8>,
 }
 
 impl<'s> FrameWriter<'s> {
     /// Writes to `stream`.
-    pub fn new(stream: &'s TcpStream) -> Self {
+    pub fn new(stream: &'s dyn Connection) -> Self {
         Self { stream, position: 0, out: Vec::new() }
     }
 

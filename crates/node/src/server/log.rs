@@ -4,9 +4,10 @@ use super::io::FrameReader;
 use super::welcome;
 use crate::error::NodeError;
 use crate::volume::{NoticeWriter, Received, Volume};
+use redoubt_transport::Connection;
 use redoubt_wire::MAX_PAYLOAD_LEN_BYTES;
 use redoubt_wire::hello::Hello;
-use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A server that takes no notices for this long is treated as gone.
@@ -16,19 +17,18 @@ const NOTICE_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// Whatever ended it, except that the peer closed it.
-pub fn serve(volume: &Volume, hello: &Hello, stream: &TcpStream) -> Result<(), NodeError> {
+pub fn serve(volume: &Volume, hello: &Hello, stream: &Arc<dyn Connection>) -> Result<(), NodeError> {
     let io = |error| NodeError::io("set up", "connection", error);
-    let notices = stream.try_clone().map_err(io)?;
-    notices.set_write_timeout(Some(NOTICE_TIMEOUT)).map_err(io)?;
+    stream.set_write_timeout(Some(NOTICE_TIMEOUT)).map_err(io)?;
     let accepted = match volume.accept_log(hello) {
         Ok(accepted) => accepted,
-        Err(refusal) => return welcome(stream, &refusal),
+        Err(refusal) => return welcome(&**stream, &refusal),
     };
     let _connected = Connected { volume, connection: accepted.connection };
     // The welcome is the first thing on the connection: notices go out only after `greet`.
-    welcome(stream, &accepted.welcome)?;
-    volume.greet(accepted.connection, NoticeWriter::new(notices));
-    receive(volume, accepted.connection, stream)
+    welcome(&**stream, &accepted.welcome)?;
+    volume.greet(accepted.connection, NoticeWriter::new(Arc::clone(stream)));
+    receive(volume, accepted.connection, &**stream)
 }
 
 /// However serving ends, the volume is told.
@@ -43,7 +43,7 @@ impl Drop for Connected<'_> {
     }
 }
 
-fn receive(volume: &Volume, connection: u64, stream: &TcpStream) -> Result<(), NodeError> {
+fn receive(volume: &Volume, connection: u64, stream: &dyn Connection) -> Result<(), NodeError> {
     let mut reader = FrameReader::new(stream);
     while let Some(frame) = reader.next(MAX_PAYLOAD_LEN_BYTES)? {
         if volume.receive(connection, frame)? == Received::NotCurrent {

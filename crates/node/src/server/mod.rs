@@ -13,12 +13,13 @@ use crate::options::NodeOptions;
 use crate::place::remove_volume_directory;
 use crate::volume::Volume;
 use parking_lot::Mutex;
+use redoubt_transport::{Connection, TcpConnection};
 use redoubt_wire::Seq;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub struct Node {
     unusable: Mutex<BTreeMap<String, String>>,
     /// Names that are being created, imported or deleted.
     busy: Mutex<Vec<String>>,
-    connections: Mutex<BTreeMap<u64, TcpStream>>,
+    connections: Mutex<BTreeMap<u64, Arc<dyn Connection>>>,
     next_connection: AtomicU64,
     stopping: AtomicBool,
     since: Instant,
@@ -131,9 +132,10 @@ impl Node {
                 }
             };
             let node = Arc::clone(self);
-            let spawned = std::thread::Builder::new()
-                .name("connection".to_owned())
-                .spawn(move || node.connection(stream));
+            let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || {
+                let connection: Arc<dyn Connection> = Arc::new(TcpConnection::new(stream));
+                node.serve_connection(&connection);
+            });
             if let Err(error) = spawned {
                 tracing::warn!(%error, "cannot start a thread for a connection");
             }
@@ -146,7 +148,7 @@ impl Node {
         // Wakes the accept call.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         for stream in self.connections.lock().values() {
-            let _ = stream.shutdown(Shutdown::Both);
+            stream.shutdown();
         }
         let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
         for volume in volumes {
@@ -154,24 +156,21 @@ impl Node {
         }
     }
 
-    fn connection(self: &Arc<Self>, stream: TcpStream) {
-        let peer = stream.peer_addr().map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
+    /// Serves one connection until it ends.
+    pub fn serve_connection(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
         let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
-        if let Ok(copy) = stream.try_clone() {
-            self.connections.lock().insert(number, copy);
-        }
-        let _ = stream.set_nodelay(true);
-        io::keep_alive(&stream);
-        if let Err(error) = self.serve_connection(&stream)
+        self.connections.lock().insert(number, Arc::clone(connection));
+        if let Err(error) = self.serve_roles(connection)
             && !self.stopping.load(Ordering::Acquire)
         {
-            tracing::warn!(peer, %error, "connection closed");
+            tracing::warn!(peer = connection.peer(), %error, "connection closed");
         }
-        let _ = stream.shutdown(Shutdown::Both);
+        connection.shutdown();
         self.connections.lock().remove(&number);
     }
 
-    fn serve_connection(self: &Arc<Self>, stream: &TcpStream) -> Result<(), NodeError> {
+    fn serve_roles(self: &Arc<Self>, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
+        let stream = &**connection;
         let Some(hello) = read_hello(stream)? else { return Ok(()) };
         if hello.role == Role::Control {
             welcome(stream, &accepted())?;
@@ -182,7 +181,7 @@ impl Node {
             return welcome(stream, &refused(self.why_no_volume(&hello.volume)));
         };
         match hello.role {
-            Role::Log => log::serve(&volume, &hello, stream),
+            Role::Log => log::serve(&volume, &hello, connection),
             // Also of a volume that has stopped: the image that shows a difference may still come.
             _ => match volume.check_fence(&hello) {
                 Ok(()) => {
@@ -246,7 +245,7 @@ fn lock_directory(directory: &std::path::Path) -> Result<std::fs::File, NodeErro
     Ok(file)
 }
 
-fn read_hello(mut stream: &TcpStream) -> Result<Option<Hello>, NodeError> {
+fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
     let io = |error| NodeError::io("read from", "connection", error);
     stream.set_read_timeout(Some(HELLO_TIMEOUT)).map_err(io)?;
     let mut len = [0; 4];
@@ -282,6 +281,6 @@ fn refused(message: String) -> Welcome {
     Welcome { status: Status::Refused, message, ..accepted() }
 }
 
-fn welcome(mut stream: &TcpStream, welcome: &Welcome) -> Result<(), NodeError> {
+fn welcome(stream: &dyn Connection, welcome: &Welcome) -> Result<(), NodeError> {
     stream.write_all(&welcome.encode()).map_err(|error| NodeError::io("write to", "connection", error))
 }

@@ -3,11 +3,11 @@
 use super::io::{FrameReader, FrameWriter};
 use crate::error::NodeError;
 use crate::volume::Volume;
+use redoubt_transport::Connection;
 use redoubt_wire::frame::{COMPRESSED, compress};
 use redoubt_wire::hello::Hello;
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
-use std::net::TcpStream;
 
 /// Longest request: an image of the largest page, with its path.
 const REQUEST_LIMIT_BYTES: usize = 128 << 10;
@@ -16,7 +16,7 @@ const REQUEST_LIMIT_BYTES: usize = 128 << 10;
 ///
 /// # Errors
 /// Whatever ended it, except that the peer closed it.
-pub fn serve(volume: &Volume, hello: &Hello, stream: &TcpStream) -> Result<(), NodeError> {
+pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<(), NodeError> {
     let mut reader = FrameReader::new(stream);
     let mut writer = FrameWriter::new(stream);
     let mut bytes = Vec::new();

@@ -12,14 +12,13 @@ use crate::error::NodeError;
 use crate::mark::{Point, WaitEnd};
 use parking_lot::Mutex;
 use redoubt_redo::Lsn;
+use redoubt_transport::Connection;
 use redoubt_wire::control::{Attachment, Entry, EntryKind};
 use redoubt_wire::hello::{Hello, Status, Welcome};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::Counter;
 use redoubt_wire::{HEADER_LEN_BYTES, Seq};
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,13 +38,13 @@ pub struct Receiver {
 
 /// Sends notices; their position counts from 0 per connection.
 pub struct NoticeWriter {
-    stream: TcpStream,
+    stream: Arc<dyn Connection>,
     position: u64,
 }
 
 impl NoticeWriter {
     /// Notices go to `stream`.
-    pub fn new(stream: TcpStream) -> Self {
+    pub fn new(stream: Arc<dyn Connection>) -> Self {
         Self { stream, position: 0 }
     }
 
@@ -57,7 +56,7 @@ impl NoticeWriter {
             && self.stream.write_all(&frame).is_err()
         {
             // Whoever is blocked on this stream must notice.
-            let _ = self.stream.shutdown(std::net::Shutdown::Both);
+            self.stream.shutdown();
         }
         self.position += 1;
     }

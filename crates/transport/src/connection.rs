@@ -1,0 +1,67 @@
+//! What a connection can do.
+
+use crate::identity::Identity;
+use std::fmt::Debug;
+use std::io::{Read, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A blocking duplex connection. All calls take `&self`: one thread may read while others write.
+pub trait Connection: Debug + Send + Sync {
+    /// Reads some bytes into `out`, at least one; 0 (for a non-empty `out`): the peer ended the connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` or `TimedOut` when a time-out or deadline has passed, anything else when the connection is of
+    /// no use any more.
+    fn read(&self, out: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `bytes`, after those of earlier calls and before those of later ones.
+    ///
+    /// # Errors
+    /// The connection is of no use any more: part of the bytes may have been sent.
+    fn write_all(&self, bytes: &[u8]) -> Result<()>;
+
+    /// Ends both directions and with them every call that is under way. Repeating it does nothing.
+    fn shutdown(&self);
+
+    /// A read that gets no byte for so long fails. `None`, the default: it waits.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being set, a zero duration among it.
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()>;
+
+    /// A write of which the peer takes nothing for so long fails. `None`, the default: it waits.
+    ///
+    /// # Errors
+    /// As [`Connection::set_read_timeout`].
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()>;
+
+    /// Everything that is read or written from now on must be done within this time, all of it together: a peer
+    /// that sends a byte now and then does not extend it. `None`, the default: there is no such limit.
+    ///
+    /// # Errors
+    /// As [`Connection::set_read_timeout`].
+    fn set_deadline(&self, within: Option<Duration>) -> Result<()>;
+
+    /// The peer's address or name, for people.
+    fn peer(&self) -> &str;
+
+    /// What the peer has proved about itself.
+    fn identity(&self) -> &Identity;
+}
+
+impl Read for &dyn Connection {
+    fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        Connection::read(*self, out)
+    }
+}
+
+/// Reads from a connection that it shares with writers.
+#[derive(Clone, Debug)]
+pub struct Reader(pub Arc<dyn Connection>);
+
+impl Read for Reader {
+    fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        self.0.read(out)
+    }
+}

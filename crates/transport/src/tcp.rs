@@ -1,0 +1,148 @@
+//! Plain TCP.
+//!
+//! Uses socket calls only (`connect`, `send`, `recv`, `setsockopt`, `shutdown`): the preloaded library may use it
+//! inside a server whose file calls it watches.
+//!
+//! A time-out is the kernel's (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Under a deadline each call gets what is left of it, at
+//! most the time-out; that costs a call to the kernel each time, but deadlines are only for greetings.
+
+use crate::connection::Connection;
+use crate::identity::Identity;
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Seconds without a byte before the kernel asks the peer whether it is there, and between such questions.
+const KEEP_ALIVE_S: libc::c_int = 10;
+
+/// A TCP connection, not delayed by Nagle's algorithm, whose peer's host is noticed to be gone within about a minute.
+#[derive(Debug)]
+pub struct TcpConnection {
+    stream: TcpStream,
+    peer: String,
+    limits: Mutex<Limits>,
+    /// One writer at a time: the kernel may take part of a write and then another thread's.
+    writing: Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    read: Option<Duration>,
+    write: Option<Duration>,
+    deadline: Option<Instant>,
+}
+
+impl TcpConnection {
+    /// Takes a connected stream.
+    pub fn new(stream: TcpStream) -> Self {
+        let peer = stream.peer_addr().map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
+        // Either failing leaves a connection that is slower to act, or to notice.
+        let _ = stream.set_nodelay(true);
+        keep_alive(&stream);
+        Self { stream, peer, limits: Mutex::default(), writing: Mutex::default() }
+    }
+
+    fn limits(&self) -> std::sync::MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the limits, and takes the kernel's time-outs back to them.
+    fn change(&self, change: impl FnOnce(&mut Limits)) -> Result<()> {
+        let mut limits = self.limits();
+        change(&mut limits);
+        self.stream.set_read_timeout(limits.read)?;
+        self.stream.set_write_timeout(limits.write)
+    }
+}
+
+/// What is left until the deadline, or of the time-out, whichever is less.
+fn left(deadline: Instant, timeout: Option<Duration>) -> Result<Option<Duration>> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(Error::new(ErrorKind::TimedOut, "it took too long"));
+    }
+    Ok(Some(timeout.map_or(left, |timeout| timeout.min(left))))
+}
+
+impl Connection for TcpConnection {
+    fn read(&self, out: &mut [u8]) -> Result<usize> {
+        let limits = *self.limits();
+        if let Some(deadline) = limits.deadline {
+            self.stream.set_read_timeout(left(deadline, limits.read)?)?;
+        }
+        loop {
+            match (&self.stream).read(out) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn write_all(&self, mut bytes: &[u8]) -> Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = *self.limits();
+        while !bytes.is_empty() {
+            if let Some(deadline) = limits.deadline {
+                self.stream.set_write_timeout(left(deadline, limits.write)?)?;
+            }
+            match (&self.stream).write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn shutdown(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()> {
+        self.change(|limits| limits.read = timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()> {
+        self.change(|limits| limits.write = timeout)
+    }
+
+    fn set_deadline(&self, within: Option<Duration>) -> Result<()> {
+        self.change(|limits| limits.deadline = within.map(|within| Instant::now() + within))
+    }
+
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    fn identity(&self) -> &Identity {
+        &Identity::Unproven
+    }
+}
+
+fn keep_alive(stream: &TcpStream) {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 5),
+    ];
+    for (level, name, value) in options {
+        // SAFETY: the descriptor is open; the option value is a c_int that lives during the call. A failure only
+        // leaves the kernel's own default in place.
+        unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                level,
+                name,
+                (&raw const value).cast(),
+                std::mem::size_of_val(&value) as libc::socklen_t,
+            )
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+use super::*;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+fn pair() -> (TcpConnection, TcpConnection) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (TcpConnection::new(client), TcpConnection::new(listener.accept().unwrap().0))
+}
+
+#[test]
+fn bytes_go_both_ways_and_an_end_is_seen() {
+    let (a, b) = pair();
+    a.write_all(b"there").unwrap();
+    b.write_all(b"back").unwrap();
+    let mut out = [0; 5];
+    (&b as &dyn Connection).read_exact(&mut out).unwrap();
+    assert_eq!(&out, b"there");
+    (&a as &dyn Connection).read_exact(&mut out[..4]).unwrap();
+    assert_eq!(&out[..4], b"back");
+    a.shutdown();
+    assert_eq!(b.read(&mut out).unwrap(), 0);
+}
+
+#[test]
+fn a_shutdown_ends_a_read_that_waits() {
+    let (a, _b) = pair();
+    let a = Arc::new(a);
+    let reader = std::thread::spawn({
+        let a = Arc::clone(&a);
+        move || a.read(&mut [0; 1]).unwrap()
+    });
+    a.shutdown();
+    assert_eq!(reader.join().unwrap(), 0);
+}
+
+#[test]
+fn a_byte_now_and_then_does_not_extend_a_deadline() {
+    let (a, b) = pair();
+    b.set_deadline(Some(Duration::from_millis(200))).unwrap();
+    let sender = std::thread::spawn(move || {
+        let mut sent = 0u32;
+        while a.write_all(b"x").is_ok() && sent < 1000 {
+            sent += 1;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        sent
+    });
+    let mut received = 0;
+    let error = loop {
+        match b.read(&mut [0; 1]) {
+            Ok(len) => received += len,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
+    assert!((2..100).contains(&received), "{received} bytes within the deadline");
+    b.set_deadline(None).unwrap();
+    assert_eq!(b.read(&mut [0; 1]).unwrap(), 1);
+    b.shutdown();
+    assert!(sender.join().unwrap() < 1000);
+}
+
+#[test]
+fn a_peer_that_does_not_read_fails_the_write() {
+    let (a, _b) = pair();
+    a.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+    let error = a.write_all(&vec![0; 64 << 20]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
+}
