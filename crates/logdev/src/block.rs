@@ -30,7 +30,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use redoubt_sync::{Mutex, MutexGuard};
 
 use crate::error::LogDeviceError;
 use crate::format::{MAX_UNIT, RECORD_HEADER_LEN};

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use crate::error::LogDeviceError;
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_LEN};

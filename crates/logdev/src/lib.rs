@@ -23,6 +23,8 @@
 //! simulated disk behind that seam and `pmem::model` a model of persistent memory, for tests. [`waiters`] is where
 //! threads wait for a position to become durable.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 pub mod block;
 mod error;
 mod file;

@@ -16,12 +16,12 @@
 //! Every changing call counts as one operation, so a test can cut the power at each of them in turn.
 //! [`SimDisk::subdirectory`] is a second directory on the same disk, for what is kept apart but loses power together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use crate::storage::{Stream, UntornLimits};
 
@@ -94,7 +94,7 @@ struct State {
     capacity_bytes: Option<u64>,
     sector_len: usize,
     untorn_limits: Option<UntornLimits>,
-    bytes_written: HashMap<Stream, u64>,
+    bytes_written: BTreeMap<Stream, u64>,
 }
 
 #[derive(Clone)]
@@ -142,7 +142,7 @@ impl SimDisk {
             capacity_bytes: None,
             sector_len: DEFAULT_SECTOR_LEN,
             untorn_limits: None,
-            bytes_written: HashMap::new(),
+            bytes_written: BTreeMap::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }

@@ -5,11 +5,29 @@
 //! A slot has one sleeper and is signalled at most once. States go `AWAKE` -> `ASLEEP` -> signalled, or straight
 //! to signalled; a signal that finds nobody asleep makes no system call.
 
+pub use redoubt_sync::MutexGuard;
+pub use std::sync::Arc;
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-pub use std::sync::{Arc, Mutex, MutexGuard};
 
-use rustix::thread::futex;
+use redoubt_sync::{futex, time};
+use std::sync::LockResult;
 use std::time::{Duration, Instant};
+
+/// A lock with the calls of those of `std` and loom.
+#[derive(Debug)]
+pub struct Mutex<T>(redoubt_sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// A lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self(redoubt_sync::Mutex::new(value))
+    }
+
+    /// Takes the lock; it is never poisoned.
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        Ok(self.0.lock())
+    }
+}
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -64,14 +82,12 @@ impl Slot {
             if let Some(sleep) = Self::signalled(self.state.load(Ordering::Acquire)) {
                 return sleep;
             }
-            let left = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            let left = match deadline.map(|deadline| deadline.saturating_duration_since(time::now())) {
                 Some(Duration::ZERO) => return Sleep::TimedOut,
                 left => left,
             };
-            // A duration too long for the kernel is as good as none.
-            let left = left.and_then(|left| left.try_into().ok());
-            // An error is a signal that came before the kernel looked, a handled signal, or the deadline: look again.
-            if futex::wait(&self.state, futex::Flags::PRIVATE, ASLEEP, left.as_ref()).is_ok() {
+            // Not woken: a signal came before the kernel looked, a signal was handled, or the deadline passed. Look again.
+            if futex::wait(&self.state, ASLEEP, left) {
                 return Self::signalled(self.state.load(Ordering::Acquire)).unwrap_or(Sleep::Stray);
             }
         }
@@ -84,8 +100,7 @@ impl Slot {
             Signal::Closed => FIRST_SIGNAL + 1,
         };
         if self.state.swap(state, Ordering::AcqRel) == ASLEEP {
-            // It can only fail for an address that is not mapped.
-            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+            futex::wake_one(&self.state);
         }
     }
 }

@@ -20,7 +20,7 @@ pub use real::{RealDir, RealDirOptions};
 /// Data that is expected to be overwritten or deleted at about the same time. A drive with data placement (NVMe FDP)
 /// keeps streams in different erase blocks; elsewhere a stream has no effect. File systems do not pass it on, so it has
 /// none for files of a [`RealDir`] either.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub enum Stream {
     /// Names, lengths, superblocks, and whatever has no better place.
     #[default]

@@ -5,7 +5,6 @@
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use encoder::MtrWriter;
-use parking_lot::RwLock;
 use redoubt_node::apply::apply_table;
 use redoubt_node::construct::{StoredPages, construct};
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey};
@@ -17,6 +16,7 @@ use redoubt_node::plain::PlainStore;
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId};
 use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_sync::RwLock;
 use redoubt_wire::Seq;
 use std::path::Path;
 use std::sync::Arc;

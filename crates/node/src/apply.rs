@@ -8,10 +8,10 @@ use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::error::NodeError;
 use crate::index::table::BUCKETS;
 use crate::index::{Body, Entry, PageKey, Table};
-use parking_lot::Mutex;
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::PageWrite;
 use redoubt_redo::PageId;
+use redoubt_sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of built pages that are written as one batch.
@@ -114,7 +114,7 @@ pub fn apply_table(
         }
     };
     let small = table.pages() < 64;
-    std::thread::scope(|scope| {
+    redoubt_sync::thread::scope(|scope| {
         for _ in 1..if small { 1 } else { workers.max(1) } {
             scope.spawn(work);
         }

@@ -12,6 +12,8 @@
 //! [`construct`], [`rescue`], [`apply`], [`namespace`], [`plain`], [`checkpoint`] are the parts, [`place`],
 //! [`log_device`] and [`page_store`] say where and how they are stored; [`server`] is the network.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 pub mod apply;
 pub mod checkpoint;
 pub mod construct;

@@ -12,8 +12,9 @@
 //! Lock order: the state mutex is a leaf.
 
 use crate::mark::Point;
-use parking_lot::{Condvar, Mutex};
+use redoubt_sync::{Condvar, Mutex};
 
+use redoubt_sync::time;
 use redoubt_wire::Seq;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -155,7 +156,7 @@ impl LogBuffer {
         let mut state = self.state.lock();
         let mut since = None;
         while !state.closed && self.is_full_for(&state, &chunk) {
-            since.get_or_insert_with(Instant::now);
+            since.get_or_insert_with(time::now);
             state.room_wanted = true;
             self.for_parser.notify_one();
             // Nobody else may be about to write what came before.
@@ -165,7 +166,7 @@ impl LogBuffer {
         if let Some(since) = since {
             state.room_wanted = false;
             state.full_waits += 1;
-            state.full_wait_time += since.elapsed();
+            state.full_wait_time += time::elapsed(since);
         }
         if state.closed {
             return false;

@@ -6,9 +6,9 @@
 //!
 //! Lock: `point`, a leaf.
 
-use parking_lot::Mutex;
 use redoubt_logdev::waiters::CommitWaiters;
 use redoubt_redo::Lsn;
+use redoubt_sync::Mutex;
 use redoubt_wire::Seq;
 use std::time::Instant;
 

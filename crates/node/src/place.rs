@@ -12,16 +12,17 @@
 //! | pages | `pages` | `pages-<volume id>` |
 
 use crate::error::NodeError;
-use parking_lot::Mutex;
 use redoubt_logdev::raw_device::{RawDevice, RawDeviceError};
 use redoubt_logdev::storage::{RealDir, RealDirOptions, StorageDir, Stream};
+use redoubt_sync::Mutex;
+use redoubt_sync::time;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long to wait for a device that is in use, and how long between two tries.
 const IN_USE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -131,12 +132,12 @@ impl RawDevices {
 
 /// Opens a device. What a killed process had handed to the kernel may keep it in use for a moment.
 fn open_device(path: &Path) -> Result<Arc<RawDevice>, NodeError> {
-    let deadline = Instant::now() + IN_USE_TIMEOUT;
+    let deadline = time::now() + IN_USE_TIMEOUT;
     loop {
         match RawDevice::open(path) {
             Ok(device) => return Ok(device),
-            Err(RawDeviceError::InUse { .. }) if Instant::now() < deadline => {
-                std::thread::sleep(IN_USE_PAUSE);
+            Err(RawDeviceError::InUse { .. }) if time::now() < deadline => {
+                redoubt_sync::thread::sleep(IN_USE_PAUSE);
             }
             Err(error) => return Err(NodeError::Refused(error.to_string())),
         }

@@ -10,7 +10,7 @@
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::WaitEnd;
-use parking_lot::{Condvar, Mutex};
+use redoubt_sync::{Condvar, Mutex};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
 use rustc_hash::{FxHashMap, FxHashSet};

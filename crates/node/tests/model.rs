@@ -11,7 +11,6 @@
 mod encoder;
 
 use encoder::MtrWriter;
-use parking_lot::RwLock;
 use redoubt_node::apply::apply_table;
 use redoubt_node::construct::{Builder, PageTarget, StoredPages, VerifyCase, compact_chain, construct};
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey, Table, TableState};
@@ -24,6 +23,7 @@ use redoubt_page::{Change, SpaceFlags, apply_changes, digest, finalize, layout, 
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageStore};
 use redoubt_redo::mariadb::{Mtr, mtr::SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_sync::RwLock;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::stream::{FileKind, StreamFrame, Verify};

@@ -26,8 +26,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
 use redoubt_logdev::storage::{RealDir, StorageDir, UntornLimits};
+use redoubt_sync::{Mutex, RwLock};
 
 use crate::error::PageStoreError;
 use crate::{ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite, RetainedImage};

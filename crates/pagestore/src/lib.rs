@@ -17,6 +17,8 @@
 //! later, or by writing them twice (see [`PageProtection`]). It goes through the file system seam of `redoubt-logdev`,
 //! so that tests can lose, tear and fail its writes.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 mod error;
 mod file;
 

@@ -17,10 +17,10 @@
 //! * A write has a slot while it is starting, started or awaited. A slot is free or has one write.
 //! * A write that is started and neither awaited nor offered is wanted by no follower.
 
+use redoubt_sync::thread::Thread;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::Thread;
 
 use super::DurableFile;
 use super::buffer::AlignedBuffer;
@@ -81,7 +81,7 @@ impl Follower {
     /// For its own thread: sleeps until woken; returns the number of the write offered.
     pub fn sleep(&self) -> Option<u64> {
         while !self.is_woken.load(Ordering::Acquire) {
-            std::thread::park();
+            redoubt_sync::thread::park();
         }
         Some(self.offer.load(Ordering::Acquire)).filter(|&id| id != NO_OFFER)
     }
@@ -299,7 +299,7 @@ impl Pipeline {
     /// Puts the calling thread among those that sleep until `seq` is durable.
     pub fn follow(&mut self, seq: u64) -> Arc<Follower> {
         let follower = Arc::new(Follower {
-            thread: std::thread::current(),
+            thread: redoubt_sync::thread::current(),
             is_woken: AtomicBool::new(false),
             offer: AtomicU64::new(NO_OFFER),
         });

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, squeue, types};
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -168,7 +168,7 @@ impl Slot {
                         self.under_way = None;
                         return Err(error);
                     }
-                    std::thread::yield_now();
+                    redoubt_sync::thread::yield_now();
                     self.submit()?;
                 }
             }

@@ -110,7 +110,7 @@ fn prefault(mapping: &Arc<Mapping>) {
         }
     };
     // Without a thread the first store to each page sets it up.
-    let _ = std::thread::Builder::new().name("log-prefault".into()).spawn(rest);
+    let _ = redoubt_sync::thread::Builder::new().name("log-prefault".into()).spawn(rest);
 }
 
 impl PmemLogDevice {

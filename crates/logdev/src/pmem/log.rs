@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use super::memory::LINE_LEN_BYTES;
 use super::{Mapping, PmemError};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastrand::Rng;
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use super::memory::{LINE_LEN_BYTES, Memory};
 

@@ -15,7 +15,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use super::{PmemError, io_error};
 

@@ -12,7 +12,7 @@
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use redoubt_sync::{Mutex, RwLock};
 
 use super::RawDevice;
 use super::layout::BLOCK_LEN;

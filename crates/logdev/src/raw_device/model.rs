@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use super::media::{BlockMedia, MediaWrite};
 use crate::block::AlignedBuffer;

@@ -64,7 +64,7 @@ impl StreamRing {
             if !is_transient(&error) {
                 return Err(explain(error, offset_bytes, buffer.len(), stream, flags));
             }
-            std::thread::yield_now();
+            redoubt_sync::thread::yield_now();
         }
         Err(io::Error::other("the kernel did not start the write"))
     }

@@ -12,7 +12,7 @@
 //! of files (4); of each file its name, its length (8), the number of its chunks (4) and their numbers (4 each),
 //! [`HOLE`] where it has none.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct FileId(u64);
 #[derive(Default)]
 pub(super) struct Table {
     dirs: BTreeMap<String, Dir>,
-    files: HashMap<FileId, Entry>,
+    files: BTreeMap<FileId, Entry>,
     free: BTreeSet<u32>,
     freed: Vec<u32>,
     next_id: u64,

@@ -46,8 +46,8 @@ pub(super) fn read_all(file: &dyn StorageFile) -> Vec<u8> {
 
 /// For tests that start programs, or open a device of the system again: a program that is being started has this
 /// process's open files, and so holds their locks, until it runs.
-fn one_at_a_time() -> parking_lot::MutexGuard<'static, ()> {
-    static LOCK: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+fn one_at_a_time() -> redoubt_sync::MutexGuard<'static, ()> {
+    static LOCK: redoubt_sync::Mutex<()> = redoubt_sync::Mutex::new(());
     LOCK.lock()
 }
 

@@ -13,7 +13,7 @@
 use std::io;
 use std::sync::OnceLock;
 
-use parking_lot::{Mutex, MutexGuard};
+use redoubt_sync::{Mutex, MutexGuard};
 
 use super::layout::{BLOCK_LEN, Layout, MARK_OFFSET, TRIAL_OFFSET, TRIAL_ROOM};
 use super::media::{BlockMedia, MediaWrite};

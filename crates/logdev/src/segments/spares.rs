@@ -3,10 +3,10 @@
 //! A recycled spare keeps its old header and records. They are harmless: a new header with a new epoch is
 //! durable before the file gets a `log-` name again.
 
+use redoubt_sync::thread::JoinHandle;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
+use redoubt_sync::{Condvar, Mutex};
 
 use super::index::SegmentIndex;
 use super::{Counters, Media, Segment, Shared, add, segment_name};
@@ -193,7 +193,7 @@ impl Preparer {
     pub fn start<M: Media>(log: &Arc<Shared<M>>) -> Result<Self, LogDeviceError> {
         let signal = Arc::new(Signal { wanted: Mutex::new(Wanted::Spares), changed: Condvar::new() });
         let (theirs, log) = (signal.clone(), Arc::downgrade(log));
-        let thread = std::thread::Builder::new()
+        let thread = redoubt_sync::thread::Builder::new()
             .name("log-spares".into())
             .spawn(move || prepare_until_stopped(&theirs, &log))
             .map_err(LogDeviceError::io("start a thread for", "log spares"))?;

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use super::file::{File, put_sector, sector_of};
 use super::{OpKind, Outcome, SimDisk, State, off};

@@ -16,8 +16,8 @@ pub mod table;
 pub use table::{Body, Entry, Table, TableEnd, TableState};
 
 use crate::mark::Point;
-use parking_lot::Mutex;
 use redoubt_pagestore::ObjectId;
+use redoubt_sync::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use crate::error::NodeError;
 use crate::options::NodeOptions;
 use crate::place::remove_volume_directory;
 use crate::volume::Volume;
-use parking_lot::Mutex;
+use redoubt_sync::{Mutex, thread, time};
 use redoubt_transport::{Connection, TcpConnection};
 use redoubt_wire::Seq;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
@@ -78,7 +78,7 @@ impl Node {
             connections: Mutex::default(),
             next_connection: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
-            since: Instant::now(),
+            since: time::now(),
             _lock: lock,
         });
         crate::page_store::warn_of_new_volumes(&node.options);
@@ -127,12 +127,12 @@ impl Node {
                 Err(error) => {
                     // Out of file descriptors, most likely: not before somebody closes one.
                     tracing::warn!(%error, "cannot accept a connection");
-                    std::thread::sleep(ACCEPT_PAUSE);
+                    thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }
             };
             let node = Arc::clone(self);
-            let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || {
+            let spawned = thread::Builder::new().name("connection".to_owned()).spawn(move || {
                 let connection: Arc<dyn Connection> = Arc::new(TcpConnection::new(stream));
                 node.serve_connection(&connection);
             });
@@ -207,7 +207,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listen: self.address.to_string(),
             data_directory: self.options.data_directory.display().to_string(),
-            uptime_seconds: self.since.elapsed().as_secs(),
+            uptime_seconds: time::elapsed(self.since).as_secs(),
             volumes: volumes
                 .iter()
                 .map(|volume| volume.status())

@@ -49,10 +49,11 @@ use crate::namespace::{Namespace, ObjectEntry};
 use crate::options::NodeOptions;
 use crate::page_store;
 use crate::plain::PlainStore;
-use parking_lot::{Condvar, Mutex, RwLock};
 use redoubt_logdev::LogDevice;
 use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::Lsn;
+use redoubt_sync::thread::JoinHandle;
+use redoubt_sync::{Condvar, Mutex, RwLock};
 use redoubt_wire::Seq;
 use redoubt_wire::control::{LogDeviceStatus, VolumeStatus};
 use redoubt_wire::notice::Notice;
@@ -61,7 +62,6 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use written::WrittenEnds;
 
 /// Whether a volume works.

@@ -14,9 +14,10 @@ use crate::namespace::text_path;
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_sync::time;
 use redoubt_wire::Seq;
 use redoubt_wire::page::{FileId, PageReply, PageRequest};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A read waits this long for the parser before it says so.
 const NEED_TIMEOUT: Duration = Duration::from_secs(30);
@@ -79,9 +80,9 @@ impl Volume {
         if self.parsed.get().seq >= need {
             return Ok(());
         }
-        let since = Instant::now();
+        let since = time::now();
         let end = self.parsed.wait_for(need, Some(since + NEED_TIMEOUT));
-        add(&self.counters.read_wait_micros, since.elapsed().as_micros() as u64);
+        add(&self.counters.read_wait_micros, time::elapsed(since).as_micros() as u64);
         match end {
             WaitEnd::Reached => Ok(()),
             WaitEnd::Closed => Err(NodeError::Stopped(self.stopped().unwrap_or_default())),

@@ -10,8 +10,8 @@ use super::recovery::decode_chunk;
 use crate::counters::add;
 use crate::error::NodeError;
 use crate::mark::{Point, WaitEnd};
-use parking_lot::Mutex;
 use redoubt_redo::Lsn;
+use redoubt_sync::{Mutex, time};
 use redoubt_transport::Connection;
 use redoubt_wire::control::{Attachment, Entry, EntryKind};
 use redoubt_wire::hello::{Hello, Status, Welcome};
@@ -20,7 +20,7 @@ use redoubt_wire::stream::Counter;
 use redoubt_wire::{HEADER_LEN_BYTES, Seq};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Attach waits this long for the rest of the old stream to become durable.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
@@ -290,18 +290,18 @@ impl Volume {
     /// binary log it only wrote (`sync_binlog=0`), which on a local disk survive it; here they may still be on the
     /// connection.
     fn take_the_rest(&self) {
-        let last = Instant::now() + DRAIN_TIMEOUT;
-        let (mut received, mut since) = (self.buffer.received(), Instant::now());
+        let last = time::now() + DRAIN_TIMEOUT;
+        let (mut received, mut since) = (self.buffer.received(), time::now());
         let mut session = self.session.lock();
         while session.as_ref().is_some_and(LogSession::is_connected)
-            && since.elapsed() < SILENCE_LIMIT
-            && Instant::now() < last
+            && time::elapsed(since) < SILENCE_LIMIT
+            && time::now() < last
         {
             let until = (since + SILENCE_LIMIT).min(last);
             self.session_ended.wait_until(&mut session, until);
             // A full log buffer is not the old server's silence.
             if self.buffer.received() != received || self.buffer.waits_for().is_some() {
-                (received, since) = (self.buffer.received(), Instant::now());
+                (received, since) = (self.buffer.received(), time::now());
             }
         }
     }
@@ -319,7 +319,7 @@ impl Volume {
     /// Waits until everything received is durable, parsed and executed.
     pub(super) fn drain(&self) -> Result<Point, NodeError> {
         let received = self.buffer.received();
-        let deadline = Some(Instant::now() + DRAIN_TIMEOUT);
+        let deadline = Some(time::now() + DRAIN_TIMEOUT);
         for (mark, what) in [(&self.durable, "durable"), (&self.parsed, "parsed")] {
             match mark.wait_for(received.seq, deadline) {
                 WaitEnd::Reached => {}

@@ -14,12 +14,13 @@ use crate::namespace::ObjectEntry;
 use crate::parser::{Outcome, Parser};
 use redoubt_page::SpaceFlags;
 use redoubt_redo::PageId;
+use redoubt_sync::time;
 use redoubt_wire::Seq;
 use redoubt_wire::notice::Notice;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Work of the apply thread.
 enum Work {
@@ -45,7 +46,7 @@ impl Volume {
         ];
         for (what, run) in loops {
             let of = Arc::clone(volume);
-            let thread = std::thread::Builder::new()
+            let thread = redoubt_sync::thread::Builder::new()
                 .name(format!("{what}-{}", volume.name))
                 .spawn(move || {
                     // A thread that is gone without a word would leave everybody waiting for it.
@@ -164,28 +165,28 @@ impl Volume {
     /// W -> P.
     fn run_parser(&self) -> Result<(), NodeError> {
         let mut parser = Parser::new(&self.index, &self.names, &self.plain);
-        let mut table_since = Instant::now();
+        let mut table_since = time::now();
         loop {
             match self.buffer.take_for_parser(table_since + self.options.apply_interval) {
                 Next::Closed => return Ok(()),
                 Next::Idle => {}
                 Next::RoomWanted => {
                     self.close_table(&mut parser);
-                    table_since = Instant::now();
+                    table_since = time::now();
                 }
                 Next::Chunks(chunks) => {
                     for chunk in chunks {
                         let close_after = self.parse_chunk(&mut parser, &chunk)?;
                         if close_after {
                             self.close_table(&mut parser);
-                            table_since = Instant::now();
+                            table_since = time::now();
                         }
                     }
                 }
             }
-            if table_since.elapsed() >= self.options.apply_interval {
+            if time::elapsed(table_since) >= self.options.apply_interval {
                 self.close_table(&mut parser);
-                table_since = Instant::now();
+                table_since = time::now();
             }
         }
     }

@@ -4,7 +4,7 @@
 //! Invariant: ends come in the order of positions and leave in it. The lock is a leaf.
 
 use crate::mark::Point;
-use parking_lot::{Condvar, Mutex};
+use redoubt_sync::{Condvar, Mutex};
 use redoubt_wire::Seq;
 use std::collections::VecDeque;
 

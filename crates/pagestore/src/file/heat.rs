@@ -4,16 +4,14 @@
 //! young set; when that has [`GENERATION_PAGES`], it becomes the old one, and the old one is dropped. So a page stays hot
 //! for one to two generations of distinct pages written home: at 16 KiB a page, for 1 to 2 GiB.
 
-use std::collections::HashSet;
-
-use rustc_hash::FxBuildHasher;
+use rustc_hash::FxHashSet;
 
 use crate::ObjectId;
 
 /// Distinct pages in a generation.
 const GENERATION_PAGES: usize = 64 << 10;
 
-type Generation = HashSet<(ObjectId, u32), FxBuildHasher>;
+type Generation = FxHashSet<(ObjectId, u32)>;
 
 /// The pages written home of late.
 #[derive(Default)]

@@ -5,13 +5,12 @@
 //!
 //! Lock order: `table`, then one object's `handle`; other objects' handles are only tried.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock};
 use redoubt_logdev::storage::{StorageDir, StorageFile};
-use rustc_hash::FxBuildHasher;
+use redoubt_sync::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
 
 use crate::ObjectId;
 use crate::error::PageStoreError;
@@ -59,7 +58,7 @@ pub(super) fn parse_file_name(name: &str) -> Option<Result<ObjectId, PageStoreEr
 
 /// All objects of a store.
 pub(super) struct Objects {
-    table: RwLock<HashMap<ObjectId, Arc<Object>, FxBuildHasher>>,
+    table: RwLock<FxHashMap<ObjectId, Arc<Object>>>,
     max_open_files: usize,
     open_files: AtomicUsize,
     clock: AtomicU64,

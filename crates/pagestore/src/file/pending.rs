@@ -1,8 +1,6 @@
 //! The pages whose newest version is in the ring and not, or not surely, at home. Pure.
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
+use rustc_hash::FxHashMap;
 
 use super::ring::Slot;
 use crate::ObjectId;
@@ -23,13 +21,13 @@ struct PendingObject {
     page_len: u32,
     /// End of the last page that was pending.
     end: u64,
-    pages: HashMap<u32, Slot, FxBuildHasher>,
+    pages: FxHashMap<u32, Slot>,
 }
 
 /// All pending pages.
 #[derive(Default)]
 pub(super) struct Pending {
-    objects: HashMap<ObjectId, PendingObject, FxBuildHasher>,
+    objects: FxHashMap<ObjectId, PendingObject>,
     count: usize,
 }
 
@@ -44,7 +42,7 @@ impl Pending {
         let pending = self.objects.entry(object).or_insert_with(|| PendingObject {
             page_len: slot.len,
             end: 0,
-            pages: HashMap::default(),
+            pages: FxHashMap::default(),
         });
         pending.end = pending.end.max((u64::from(page_no) + 1) * u64::from(slot.len));
         let is_replaced = pending.pages.insert(page_no, slot).is_some();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fastrand::Rng;
-use parking_lot::Mutex;
+use redoubt_sync::Mutex;
 
 use super::{Keep, PowerSwitch, State, StoreModel, ThreadMemory, WORD_LEN, Way};
 use crate::pmem::PmemError;

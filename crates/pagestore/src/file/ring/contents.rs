@@ -2,9 +2,9 @@
 //!
 //! This is the index for bringing images home and for finding older images of a page. It takes 16 bytes for an image.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use rustc_hash::FxBuildHasher;
+use rustc_hash::FxHashMap;
 
 use super::Slot;
 use super::format::Group;
@@ -24,7 +24,7 @@ struct InRing {
 #[derive(Default)]
 pub(in crate::file) struct Contents {
     groups: VecDeque<Group>,
-    objects: HashMap<ObjectId, InRing, FxBuildHasher>,
+    objects: FxHashMap<ObjectId, InRing>,
 }
 
 impl Contents {

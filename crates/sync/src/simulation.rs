@@ -1,0 +1,601 @@
+//! A deterministic scheduler for the threads that use this crate.
+//!
+//! [`run`] starts a simulation: its first thread runs the body given, and whatever threads that starts belong to it. Each
+//! is a thread of the operating system, so thread-local state is its own, but exactly one of them runs; all others sleep
+//! at their *gate*. At every call of this crate the running thread passes a *point*: the step hook looks at the world,
+//! and the seeded generator says who goes on.
+//!
+//! * **Time** is virtual. A step takes a microsecond; when nobody can go on, the earliest deadline comes. Unless the
+//!   simulation is calm ([`set_calm`]), a deadline sometimes comes early, while others could still run: on a machine
+//!   that is slow enough everything takes too long.
+//! * **Laziness.** Now and then one thread is not chosen for a while as long as any other can run, and how often
+//!   threads change is itself a choice. So long delays in unlucky places are as common as even progress.
+//! * **Groups** are processes: [`kill`] makes all threads of a group vanish at the points where they are. A killed
+//!   thread unwinds from its point; whatever its destructors do must have no effect outside (a killed process's disk
+//!   must be closed to them).
+//! * **Failures**: a panic in any thread, an `Err` of the step hook, [`fail`], a deadlock, too many steps. The first one
+//!   ends the simulation and is returned with the seed; the same seed and the same program fail again in the same way.
+//! * **Planted bugs**: [`is_planted`] is false outside of a simulation; a simulation may turn on one by name.
+//!
+//! What is not simulated, and therefore must not decide anything in code that is to be repeatable: hash maps with random
+//! keys, addresses, the real clock.
+//!
+//! Locks: `state` is a leaf that only the running thread takes, never while it sleeps at its gate.
+
+mod choice;
+mod state;
+
+use state::State;
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location, PanicHookInfo, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How a simulation is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What all choices follow.
+    pub seed: u64,
+    /// A simulation that takes more steps has failed: somebody runs in circles.
+    pub max_steps: u64,
+    /// A bug to be turned on, see [`is_planted`].
+    pub planted: Option<&'static str>,
+    /// Keep what [`note`] says, for a failure.
+    pub keep_notes: bool,
+}
+
+impl Options {
+    /// Usual options.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, max_steps: 20_000_000, planted: None, keep_notes: false }
+    }
+}
+
+/// What a simulation came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Points passed.
+    pub steps: u64,
+    /// Changes of threads.
+    pub switches: u64,
+    /// Virtual time.
+    pub time: Duration,
+    /// Threads it had.
+    pub threads: u64,
+    /// Digest of every choice and everything traced: equal for equal runs.
+    pub trace: u64,
+}
+
+/// A simulation that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What went wrong, and in which thread.
+    pub message: String,
+    /// How far it came.
+    pub report: Report,
+    /// The last of what [`note`] said.
+    pub notes: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for note in &self.notes {
+            writeln!(f, "  {note}")?;
+        }
+        write!(f, "seed {}, step {}: {}", self.seed, self.report.steps, self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a thread can wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Resource {
+    Mutex(usize),
+    ReadLock(usize),
+    WriteLock(usize),
+    Condvar(usize),
+    Futex(usize),
+    /// Another thread's end.
+    Thread(usize),
+    /// The end of all threads of a group.
+    Group(u32),
+    /// Being unparked.
+    Unpark,
+    /// Its deadline only.
+    Time,
+}
+
+impl Resource {
+    /// Somebody who holds it lets it go, even if all are killed.
+    fn is_lock(self) -> bool {
+        matches!(self, Self::Mutex(_) | Self::ReadLock(_) | Self::WriteLock(_))
+    }
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Woken {
+    Notified,
+    TimedOut,
+}
+
+impl Woken {
+    pub(crate) fn timed_out(self) -> bool {
+        self == Self::TimedOut
+    }
+}
+
+/// Simulations that are under way or were; never goes back to 0, so that the check is the cheapest there is.
+static HAS_SIMULATIONS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Task>>> = const { RefCell::new(None) };
+}
+
+/// False in every process that never ran a simulation.
+#[inline]
+pub(crate) fn may_be_simulated() -> bool {
+    HAS_SIMULATIONS.load(Ordering::Relaxed)
+}
+
+/// The running thread, if it is simulated and not in a step hook.
+pub(crate) fn current() -> Option<Arc<Task>> {
+    running().filter(|task| !task.in_hook.load(Ordering::Relaxed))
+}
+
+fn running() -> Option<Arc<Task>> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// A point at which another thread may go on; nothing outside of a simulation.
+#[inline]
+pub fn point() {
+    if may_be_simulated()
+        && let Some(task) = current()
+    {
+        task.point();
+    }
+}
+
+/// Is the bug of that name turned on? Never outside of a simulation. Each name stands in one place of the program and
+/// makes it break one invariant, so that tests can see that a simulation notices.
+#[inline]
+pub fn is_planted(name: &str) -> bool {
+    may_be_simulated() && running().is_some_and(|task| task.shared.planted == Some(name))
+}
+
+type Hook = Box<dyn FnMut() -> Result<(), String> + Send>;
+
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    hook: Mutex<Option<Hook>>,
+    planted: Option<&'static str>,
+    keep_notes: bool,
+    /// What virtual time 0 is for those who ask for an instant.
+    base: Instant,
+    is_over: Mutex<bool>,
+    over: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A simulated thread.
+pub(crate) struct Task {
+    shared: Arc<Shared>,
+    id: usize,
+    /// Its gate: open when it is its turn.
+    may_run: Mutex<bool>,
+    gate: Condvar,
+    in_hook: AtomicBool,
+    is_killed: AtomicBool,
+    is_unparked: AtomicBool,
+}
+
+/// The payload with which a killed thread unwinds.
+struct Killed;
+
+/// Is this panic's payload that of a killed thread?
+pub(crate) fn is_kill(payload: &(dyn Any + Send)) -> bool {
+    payload.is::<Killed>()
+}
+
+/// On dropping, tells those who wait for a lock that it was released.
+pub(crate) struct Released(pub(crate) Resource);
+
+impl Drop for Released {
+    #[inline]
+    fn drop(&mut self) {
+        if may_be_simulated() {
+            self.tell();
+        }
+    }
+}
+
+impl Released {
+    #[cold]
+    fn tell(&self) {
+        let Some(task) = current() else { return };
+        task.wake_all(self.0);
+        if let Resource::ReadLock(addr) = self.0 {
+            task.wake_all(Resource::WriteLock(addr));
+        }
+        // Between a release and what comes next somebody may get in. No unwinding from a destructor, though.
+        if !std::thread::panicking() {
+            task.pass_point();
+        }
+    }
+}
+
+impl Task {
+    pub(crate) fn id(&self) -> usize {
+        self.id
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.shared.state().now
+    }
+
+    pub(crate) fn now_instant(&self) -> Instant {
+        self.shared.base + self.now()
+    }
+
+    pub(crate) fn since_start(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.shared.base)
+    }
+
+    /// Another thread may go on here.
+    pub(crate) fn point(&self) {
+        self.pass_point();
+        self.leave_if_killed();
+    }
+
+    fn pass_point(&self) {
+        self.call_hook();
+        let next = self.shared.state().pass_point(self.id);
+        self.hand_over(next);
+    }
+
+    /// Unwinds if the thread was killed, unless it does so already.
+    pub(crate) fn leave_if_killed(&self) {
+        if self.is_killed.load(Ordering::Acquire) && !std::thread::panicking() {
+            resume_unwind(Box::new(Killed));
+        }
+    }
+
+    pub(crate) fn block(
+        &self,
+        on: Resource,
+        deadline: Option<Duration>,
+        place: &'static Location<'static>,
+    ) -> Woken {
+        let woken = self.block_quietly(on, deadline, place);
+        self.leave_if_killed();
+        woken
+    }
+
+    /// Sleeps until woken for `on`, or until the deadline. Does not unwind.
+    pub(crate) fn block_quietly(
+        &self,
+        on: Resource,
+        deadline: Option<Duration>,
+        place: &'static Location<'static>,
+    ) -> Woken {
+        self.call_hook();
+        if self.is_killed.load(Ordering::Acquire) && !std::thread::panicking() && !on.is_lock() {
+            return Woken::Notified;
+        }
+        let next = self.shared.state().block(self.id, on, deadline, place);
+        self.hand_over(next);
+        self.shared.state().woken(self.id)
+    }
+
+    pub(crate) fn is_waited_for(&self, resource: Resource) -> bool {
+        self.shared.state().is_waited_for(resource)
+    }
+
+    pub(crate) fn wake_all(&self, resource: Resource) {
+        self.shared.state().wake_all(resource);
+    }
+
+    pub(crate) fn wake_one(&self, resource: Resource) {
+        self.shared.state().wake_one(resource);
+    }
+
+    pub(crate) fn join(&self, id: usize, place: &'static Location<'static>) {
+        self.join_quietly(id, place);
+        self.leave_if_killed();
+    }
+
+    /// Waits for a thread's end even if this one was killed: that one was, too.
+    pub(crate) fn join_quietly(&self, id: usize, place: &'static Location<'static>) {
+        self.call_hook();
+        while !self.shared.state().has_ended(id) {
+            let next = self.shared.state().block(self.id, Resource::Thread(id), None, place);
+            self.hand_over(next);
+        }
+    }
+
+    pub(crate) fn park(&self, place: &'static Location<'static>) {
+        self.point();
+        if !self.is_unparked.swap(false, Ordering::AcqRel) {
+            self.block(Resource::Unpark, None, place);
+            self.is_unparked.store(false, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn unpark(&self) {
+        point();
+        self.is_unparked.store(true, Ordering::Release);
+        self.shared.state().wake_thread(self.id, Resource::Unpark);
+    }
+
+    /// Makes a thread that begins when it is chosen.
+    pub(crate) fn bear(&self, name: &str, group: Option<u32>) -> Born {
+        let mut state = self.shared.state();
+        let group = group.unwrap_or_else(|| state.group_of(self.id));
+        Born::new(&self.shared, &mut state, name, group)
+    }
+
+    fn call_hook(&self) {
+        if std::thread::panicking() || self.is_killed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut hook = self.shared.hook.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(check) = hook.as_mut() else { return };
+        self.in_hook.store(true, Ordering::Relaxed);
+        let checked = catch_unwind(AssertUnwindSafe(check));
+        self.in_hook.store(false, Ordering::Relaxed);
+        match checked {
+            Ok(Ok(())) => {}
+            Ok(Err(message)) => self.shared.state().fail(self.id, &message),
+            Err(_) => self.shared.state().fail(self.id, "the step hook panicked"),
+        }
+    }
+
+    /// Lets `next` run and sleeps until it is this thread's turn again.
+    fn hand_over(&self, next: Arc<Task>) {
+        if next.id == self.id {
+            return;
+        }
+        next.open_gate();
+        drop(next);
+        self.wait_at_gate();
+    }
+
+    fn open_gate(&self) {
+        *self.may_run.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.gate.notify_one();
+    }
+
+    fn wait_at_gate(&self) {
+        let mut may_run = self.may_run.lock().unwrap_or_else(PoisonError::into_inner);
+        while !std::mem::take(&mut *may_run) {
+            may_run = self.gate.wait(may_run).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A thread that was made but does not run yet.
+pub(crate) struct Born {
+    task: Arc<Task>,
+    random_seed: u64,
+}
+
+impl Born {
+    fn new(shared: &Arc<Shared>, state: &mut State, name: &str, group: u32) -> Self {
+        let task = Arc::new(Task {
+            shared: Arc::clone(shared),
+            id: state.next_id(),
+            may_run: Mutex::new(false),
+            gate: Condvar::new(),
+            in_hook: AtomicBool::new(false),
+            is_killed: AtomicBool::new(false),
+            is_unparked: AtomicBool::new(false),
+        });
+        let random_seed = state.add(&task, name, group);
+        Self { task, random_seed }
+    }
+
+    pub(crate) fn id(&self) -> usize {
+        self.task.id
+    }
+
+    /// Runs `body` in the present thread of the operating system, as this simulated thread. A kill ends here.
+    pub(crate) fn live(self, body: impl FnOnce()) {
+        self.task.wait_at_gate();
+        CURRENT.with(|current| *current.borrow_mut() = Some(Arc::clone(&self.task)));
+        fastrand::seed(self.random_seed);
+        let lived = catch_unwind(AssertUnwindSafe(|| {
+            self.task.leave_if_killed();
+            body();
+        }));
+        CURRENT.with(|current| *current.borrow_mut() = None);
+        // Any other panic was recorded when it happened.
+        drop(lived);
+        let next = self.task.shared.state().end(self.task.id);
+        match next {
+            Some(next) => next.open_gate(),
+            None => {
+                *self.task.shared.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                self.task.shared.over.notify_all();
+            }
+        }
+    }
+}
+
+/// Runs `body` as the first thread of a simulation, in group 0. When it returns, threads that are left are killed.
+///
+/// # Errors
+/// The first failure, if there was one.
+pub fn run<T: Send + 'static>(
+    options: &Options,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<(T, Report), Failure> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(record_panics);
+    HAS_SIMULATIONS.store(true, Ordering::Relaxed);
+    let base = Instant::now();
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State::new(options)),
+        hook: Mutex::new(None),
+        planted: options.planted,
+        keep_notes: options.keep_notes,
+        base,
+        is_over: Mutex::new(false),
+        over: Condvar::new(),
+    });
+    let first = Born::new(&shared, &mut shared.state(), "main", 0);
+    first.task.open_gate();
+    let result = Arc::new(Mutex::new(None));
+    let theirs = Arc::clone(&result);
+    let started = std::thread::Builder::new().name("simulation".to_owned()).spawn(move || {
+        first.live(|| {
+            let returned = body();
+            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
+        });
+    });
+    if let Err(error) = started {
+        panic!("cannot start a thread: {error}");
+    }
+    let mut is_over = shared.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+    while !*is_over {
+        is_over = shared.over.wait(is_over).unwrap_or_else(PoisonError::into_inner);
+    }
+    drop(is_over);
+    // What the hook holds may hold what the threads had.
+    drop(shared.hook.lock().unwrap_or_else(PoisonError::into_inner).take());
+    let (failure, report, notes) = shared.state().conclude();
+    let returned = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match (failure, returned) {
+        (None, Some(returned)) => Ok((returned, report)),
+        (failure, _) => {
+            let message = failure.unwrap_or_else(|| "its first thread was killed".to_owned());
+            Err(Failure { seed: options.seed, message, report, notes })
+        }
+    }
+}
+
+/// A panic in a simulated thread is the simulation's failure and says nothing on standard error.
+fn record_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| match running() {
+        Some(task) => {
+            let place = info.location().map(ToString::to_string).unwrap_or_default();
+            let payload = info.payload();
+            let text = payload
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| payload.downcast_ref::<&str>().copied())
+                .unwrap_or("(no text)");
+            let message = format!("panic at {place}: {text}");
+            match task.shared.state.try_lock() {
+                Ok(mut state) => state.fail(task.id, &message),
+                Err(_) => before(info),
+            }
+        }
+        None => before(info),
+    }));
+}
+
+/// The simulation's side of the running thread, hook or not.
+fn expect_running() -> Arc<Task> {
+    match running() {
+        Some(task) => task,
+        None => panic!("this is for threads of a simulation"),
+    }
+}
+
+/// From now on `check` is called at every point, by whatever thread passes it. It must not wait for anything: locks may
+/// be held by threads that sleep at a point. An `Err` is the simulation's failure.
+pub fn set_step_hook(check: impl FnMut() -> Result<(), String> + Send + 'static) {
+    let task = expect_running();
+    *task.shared.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(check));
+}
+
+/// Ends the simulation with a failure.
+pub fn fail(message: &str) {
+    let task = expect_running();
+    task.shared.state().fail(task.id, message);
+    if !task.in_hook.load(Ordering::Relaxed) {
+        task.leave_if_killed();
+    }
+}
+
+/// A generator that follows the seed.
+pub fn random() -> fastrand::Rng {
+    let task = expect_running();
+    let seed = task.shared.state().fork_random();
+    fastrand::Rng::with_seed(seed)
+}
+
+/// Calm: deadlines come only when nobody can run, and no thread is lazy. What must be done in time is done in time.
+pub fn set_calm(is_calm: bool) {
+    expect_running().shared.state().set_calm(is_calm);
+}
+
+/// Virtual time since the start.
+pub fn time() -> Duration {
+    expect_running().now()
+}
+
+/// Points passed so far.
+pub fn steps() -> u64 {
+    expect_running().shared.state().steps
+}
+
+/// Adds to the digest of the run.
+pub fn trace(value: u64) {
+    if let Some(task) = running() {
+        task.shared.state().mix(value);
+    }
+}
+
+/// Says something for the report of a failure, if that is wanted.
+pub fn note(text: impl FnOnce() -> String) {
+    if let Some(task) = running()
+        && task.shared.keep_notes
+    {
+        let text = text();
+        task.shared.state().note(task.id, &text);
+    }
+}
+
+/// Starts a thread in a group; see the module.
+pub fn spawn_in_group(group: u32, name: &str, body: impl FnOnce() + Send + 'static) {
+    let born = expect_running().bear(name, Some(group));
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || born.live(body));
+    if let Err(error) = started {
+        panic!("cannot start a thread: {error}");
+    }
+}
+
+/// Makes all threads of a group vanish, as a killed process's do. Not the caller's own.
+pub fn kill(group: u32) {
+    expect_running().shared.state().kill(group);
+}
+
+/// Waits until a group has no threads left. Nothing may hold it up but its own threads.
+#[track_caller]
+pub fn wait_for_end_of(group: u32) {
+    let task = expect_running();
+    let place = Location::caller();
+    task.point();
+    while !task.shared.state().has_group_ended(group) {
+        task.block(Resource::Group(group), None, place);
+    }
+}
+
+/// Has a group no threads left?
+pub fn has_ended(group: u32) -> bool {
+    expect_running().shared.state().has_group_ended(group)
+}
