@@ -13,6 +13,7 @@
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
 //! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
+//! * [`faults`], [`proxy`]: calls of the C library, and the network, made worse by seed.
 //! * [`mount`]: small and read-only file systems.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`compare`]: the same load with and without Redoubt, in turns.
@@ -27,6 +28,7 @@ pub mod command;
 pub mod compare;
 pub mod end_to_end;
 pub mod error;
+pub mod faults;
 pub mod features;
 pub mod flash_trace;
 pub mod launcher;
@@ -35,6 +37,7 @@ pub mod mount;
 pub mod node;
 pub mod process;
 pub mod product;
+pub mod proxy;
 pub mod script;
 pub mod server;
 pub mod tpcc;
