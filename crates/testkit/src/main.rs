@@ -15,7 +15,9 @@ use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
-use redoubt_testkit::{check, coalescing, compare, end_to_end, flash_trace, process};
+use redoubt_testkit::{
+    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, process,
+};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -123,6 +125,18 @@ enum Command {
     Coalescing {
         #[command(flatten)]
         options: coalescing::Options,
+    },
+    /// Rounds of the ledger under faults of the C library, of the network, and kills (docs/faults.md); progress goes to
+    /// standard error
+    FaultRounds {
+        #[command(flatten)]
+        options: fault_rounds::Options,
+    },
+    /// Histories of transactions on a stock server and on Redoubt under kills, and the anomalies of both; progress and a
+    /// table go to standard error
+    Isolation {
+        #[command(flatten)]
+        options: isolation::compare::Options,
     },
     /// Create the tables of the TPC-C-like mix
     TpccPrepare {
@@ -267,6 +281,13 @@ fn run(command: Command) -> Result<Answer> {
             eprintln!("{}", coalescing::table(&cells));
             let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
             Ok(Answer(lines?.join("\n"), true))
+        }
+        Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
+        Command::Isolation { options } => {
+            let comparison = isolation::compare::run(&options, |line| eprintln!("{line}"))?;
+            eprintln!("{}", comparison.table());
+            comparison.require_no_new()?;
+            answer(&comparison.summary())
         }
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };
