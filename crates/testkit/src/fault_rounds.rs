@@ -145,6 +145,10 @@ impl Setup {
         let under = self.under(trouble, &run, commits, summary);
         self.calm()?;
         let healed = under.and_then(|()| self.heal(trouble, &run, summary));
+        if healed.is_err() {
+            // Clients may wait for an answer that never comes.
+            let _ = self.server.kill9();
+        }
         let churned = churn.stop();
         let ended = run.stop();
         healed?;
