@@ -228,15 +228,7 @@ fn run(command: Command) -> Result<Answer> {
         Command::WaitReady { server, seconds, pid } => wait_ready(&server, Duration::from_secs(seconds), pid),
         Command::LedgerRun { server, file, seconds, transactions, clients, seed } => {
             let options = Options { clients, seed, stop_after: transactions, ..Options::default() };
-            let run = Run::start(&server.socket, &file, options)?;
-            let summary = match seconds {
-                Some(seconds) => {
-                    run.run_for(Duration::from_secs(seconds));
-                    run.stop()?
-                }
-                None => run.join()?,
-            };
-            answer(&summary)
+            ledger_run(&server, &file, seconds, options)
         }
         Command::LedgerVerify { server, file } => {
             let report = ledger::verify(&mut connect(&server.socket)?, &Entries::read(&file)?)?;
@@ -283,12 +275,7 @@ fn run(command: Command) -> Result<Answer> {
             Ok(Answer(lines?.join("\n"), true))
         }
         Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
-        Command::Isolation { options } => {
-            let comparison = isolation::compare::run(&options, |line| eprintln!("{line}"))?;
-            eprintln!("{}", comparison.table());
-            comparison.require_no_new()?;
-            answer(&comparison.summary())
-        }
+        Command::Isolation { options } => compare_isolation(&options),
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };
             Tpcc { socket: &server.socket, scale, seed: 1 }.prepare()?;
@@ -301,6 +288,30 @@ fn run(command: Command) -> Result<Answer> {
         }
         Command::Field { path } => field(&path),
     }
+}
+
+fn ledger_run(
+    server: &ServerArguments,
+    file: &std::path::Path,
+    seconds: Option<u64>,
+    options: Options,
+) -> Result<Answer> {
+    let run = Run::start(&server.socket, file, options)?;
+    let summary = match seconds {
+        Some(seconds) => {
+            run.run_for(Duration::from_secs(seconds));
+            run.stop()?
+        }
+        None => run.join()?,
+    };
+    answer(&summary)
+}
+
+fn compare_isolation(options: &isolation::compare::Options) -> Result<Answer> {
+    let comparison = isolation::compare::run(options, |line| eprintln!("{line}"))?;
+    eprintln!("{}", comparison.table());
+    comparison.require_no_new()?;
+    answer(&comparison.summary())
 }
 
 fn answer(value: &impl serde::Serialize) -> Result<Answer> {
