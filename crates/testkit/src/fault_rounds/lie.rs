@@ -12,7 +12,7 @@ use super::*;
 /// When the lie could not be told; that it was not noticed shows in the report.
 pub fn run(seed: u64) -> Result<(ledger::Report, Counts)> {
     let mut setup = Setup::new(seed)?;
-    let options = ledger::Options { clients: 4, tolerates_errors: true, ..ledger::Options::default() };
+    let options = ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };
     let run = Run::start(&setup.server.socket(), &setup.ledger, options)?;
     run.wait_for_more(50, PATIENCE)?;
     setup.node_faults.set(seed, "write swallow kind=file path=*/log/*\n")?;
