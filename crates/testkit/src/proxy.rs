@@ -312,12 +312,19 @@ impl<'a> Pump<'a> {
         let at = match &self.next {
             Some((at, drawn_in)) if Arc::ptr_eq(drawn_in, &weather) => *at,
             _ => {
-                let at = self.passed_bytes + self.random.u64(1..=2 * weather.mean_bytes.max(1));
+                let at = self.passed_bytes + self.gap_bytes(weather.mean_bytes);
                 self.next = Some((at, weather));
                 at
             }
         };
         usize::try_from(at.saturating_sub(self.passed_bytes)).map_or(len, |left| left.min(len))
+    }
+
+    /// Exponentially distributed: however long a frame is, sooner or later one gets through.
+    fn gap_bytes(&mut self, mean_bytes: u64) -> u64 {
+        let gap = -(1.0 - self.random.f64()).ln() * mean_bytes as f64;
+        // In range: the logarithm of the smallest positive f64 is above -750.
+        1 + gap as u64
     }
 
     fn pass(&mut self, bytes: &[u8]) -> std::io::Result<()> {

@@ -191,7 +191,7 @@ impl Trouble {
 fn weather(random: &mut fastrand::Rng, events: &[Event]) -> Weather {
     Weather {
         events: events.to_vec(),
-        mean_bytes: [20_000, 60_000, 200_000][random.usize(..3)],
+        mean_bytes: [50_000, 100_000, 300_000][random.usize(..3)],
         spared_bytes: GREETING_BYTES,
         delay_ms: 15,
         stall_ms: 1500,
