@@ -118,12 +118,13 @@ impl Trouble {
         if events.is_empty() {
             events.extend(all);
         }
-        // TCP loses nothing without noticing, and a lost end of a frame costs the time until both sides are taken for
-        // silent.
+        let mut weather = weather(random, &events);
+        // TCP loses nothing without noticing. Here a lost end of a frame costs 30 s, until a side is taken for silent.
         if random.u32(..8) == 0 {
-            events.push(Event::Omit);
+            weather.events.push(Event::Omit);
+            weather.mean_bytes = 3_000_000;
         }
-        self.weather = Some(weather(random, &events));
+        self.weather = Some(weather);
         if random.bool() {
             self.server_rules = RESETS.to_owned();
         }
