@@ -128,6 +128,25 @@ fn without_an_answer_both_ends_are_fine_and_halves_are_not() {
 }
 
 #[test]
+fn what_a_kill_takes_back_was_seen_early_and_what_was_answered_is_lost() {
+    let at = |status, began, steps| transaction(status, began, began + 1, steps);
+    let history = |status| {
+        let writer = at(status, 0, "a1:1 a2:9");
+        let (early, next) = (at(Status::Committed, 5, "r1:1"), at(Status::Committed, 20, "a1:2"));
+        let last = at(Status::Committed, 30, "r1:2 r2:");
+        History { transactions: vec![writer, early, next, last] }
+    };
+    let findings = check(&history(Status::Unknown));
+    assert_eq!(findings.anomalies.keys().copied().collect::<Vec<_>>(), [Anomaly::EarlyRead], "{findings:?}");
+    assert_eq!((findings.recovered, findings.aborted), (0, 1));
+    assert_eq!(classes(&history(Status::Committed)), [Anomaly::LostAppend]);
+    // One of its values has stayed: then the other is lost.
+    let mut half = history(Status::Unknown);
+    half.transactions.push(at(Status::Committed, 40, "r1:2 r2:9"));
+    assert_eq!(classes(&half), [Anomaly::LostAppend]);
+}
+
+#[test]
 fn long_histories_are_checked_in_reasonable_time() {
     let mut transactions = Vec::new();
     let mut lists: BTreeMap<Key, Vec<Value>> = BTreeMap::new();
