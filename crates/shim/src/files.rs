@@ -267,6 +267,7 @@ pub fn unlink(
             local()?;
             runtime.names.forget(&path);
             runtime.stream.append(&StreamFrame::Unlink { path: &path })?;
+            tablespace::export::metadata_removed(runtime, &path);
         }
     }
     Ok(Done(()))

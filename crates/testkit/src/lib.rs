@@ -13,6 +13,7 @@
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
 //! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
+//! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
 //! * [`mount`]: small and read-only file systems.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`compare`]: the same load with and without Redoubt, in turns.
@@ -37,6 +38,7 @@ pub mod process;
 pub mod product;
 pub mod script;
 pub mod server;
+pub mod server_suite;
 pub mod tpcc;
 pub mod workload;
 

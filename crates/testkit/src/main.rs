@@ -1,7 +1,7 @@
 //! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
 //!
 //! Every sub-command prints one line of JSON on standard output (`end-to-end`: one per cell, `flash-trace`: one per
-//! recording). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong arguments, 77 this machine lacks what
+//! recording; `server-suite`: Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong arguments, 77 this machine lacks what
 //! the work needs.
 
 use std::io::Read;
@@ -15,7 +15,7 @@ use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
-use redoubt_testkit::{check, coalescing, compare, end_to_end, flash_trace, process};
+use redoubt_testkit::{check, coalescing, compare, end_to_end, flash_trace, process, server_suite};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -123,6 +123,11 @@ enum Command {
     Coalescing {
         #[command(flatten)]
         options: coalescing::Options,
+    },
+    /// Compare two runs of MariaDB's own test suite (see scripts/server-suite): Markdown
+    ServerSuite {
+        #[command(flatten)]
+        options: server_suite::Options,
     },
     /// Create the tables of the TPC-C-like mix
     TpccPrepare {
@@ -267,6 +272,10 @@ fn run(command: Command) -> Result<Answer> {
             eprintln!("{}", coalescing::table(&cells));
             let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
             Ok(Answer(lines?.join("\n"), true))
+        }
+        Command::ServerSuite { options } => {
+            let (text, sound) = server_suite::report(&options)?;
+            Ok(Answer(text, sound))
         }
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };
