@@ -165,10 +165,18 @@ fn what_the_node_could_not_follow_leaves_the_volume_alone() {
     let error = execute(&mut conn, "ALTER TABLE empty IMPORT TABLESPACE").unwrap_err().to_string();
     assert!(error.contains("empty"), "{error}");
 
+    // A file deleted behind the server's back: the next table of that name is a new one.
+    execute(&mut conn, "CREATE TABLE again (a INT) ENGINE=InnoDB").unwrap();
+    std::fs::remove_file(server.datadir().join("shop/again.ibd")).unwrap();
+    execute(&mut conn, "DROP TABLE again").unwrap();
+    execute(&mut conn, "CREATE TABLE again (a INT) ENGINE=InnoDB").unwrap();
+    execute(&mut conn, "INSERT INTO again VALUES (7)").unwrap();
+
     execute(&mut conn, "INSERT INTO t VALUES (2)").unwrap();
     server.kill9().unwrap();
     server.start().unwrap();
     assert_eq!(server.query("SELECT SUM(a) FROM shop.t").unwrap(), [["3"]]);
+    assert_eq!(server.query("SELECT a FROM shop.again").unwrap(), [["7"]]);
     server.shutdown().unwrap();
     verified(&node);
 }
