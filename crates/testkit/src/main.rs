@@ -214,6 +214,12 @@ const SKIPPED: u8 = 77;
 /// What to print, and whether all is well.
 struct Answer(String, bool);
 
+impl From<(String, bool)> for Answer {
+    fn from((text, is_well): (String, bool)) -> Self {
+        Self(text, is_well)
+    }
+}
+
 fn run(command: Command) -> Result<Answer> {
     match command {
         Command::WaitReady { server, seconds, pid } => wait_ready(&server, Duration::from_secs(seconds), pid),
@@ -240,8 +246,7 @@ fn run(command: Command) -> Result<Answer> {
         }
         Command::Counters { server } => counters(&server),
         Command::SysbenchPrepare { server, size } => {
-            size.sysbench(server).prepare()?;
-            answer(&json!({ "prepared": true }))
+            size.sysbench(server).prepare().and_then(|()| answer(&json!({ "prepared": true })))
         }
         Command::SysbenchRun { server, size, seconds, transactions, write_only } => {
             let load = if write_only { Load::WriteOnly } else { Load::ReadWrite };
@@ -273,10 +278,7 @@ fn run(command: Command) -> Result<Answer> {
             let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
             Ok(Answer(lines?.join("\n"), true))
         }
-        Command::ServerSuite { options } => {
-            let (text, sound) = server_suite::report(&options)?;
-            Ok(Answer(text, sound))
-        }
+        Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };
             Tpcc { socket: &server.socket, scale, seed: 1 }.prepare()?;

@@ -59,7 +59,6 @@ impl LocalContent {
             _ if self.0.compare_exchange(UNLOCKED, NOTHING, Ordering::AcqRel, Ordering::Acquire).is_err() => {
                 return;
             }
-            // The length must not change, not even for a moment: reads go by it.
             _ => real::status(fd).and_then(|status| real::punch_hole(fd, status.len_bytes)),
         };
         if let Err(errno) = result {
@@ -92,6 +91,8 @@ impl Tablespace {
         let file = open_locally(runtime, path)?;
         let fd = file.as_raw_fd();
         let len_bytes = real::status(fd)?.len_bytes;
+        // Of an earlier export. The length must not change, not even for a moment: reads go by it.
+        let is_empty = real::punch_hole(fd, len_bytes).is_ok();
         self.local_content.0.store(LOCKED, Ordering::Release);
         let mut buffer = vec![0; MAX_READ_LEN_BYTES as usize];
         let mut at = 0;
@@ -101,7 +102,7 @@ impl Tablespace {
                 break;
             }
             let bytes = buffer.get(..len).unwrap_or_default();
-            if bytes.iter().any(|byte| *byte != 0) {
+            if !is_empty || bytes.iter().any(|byte| *byte != 0) {
                 write_full(fd, bytes, at)?;
             }
             at += len as u64;
