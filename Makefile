@@ -9,7 +9,7 @@ BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash flash-memory flash-build
+.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash flash-memory flash-build server-suite
 
 demo:
 	./demo
@@ -50,6 +50,11 @@ soak:
 	cargo build --release --workspace
 	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash --test local_log -- --nocapture
 	$(MAKE) fuzz
+
+# MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
+# SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
+server-suite:
+	scripts/server-suite/run $(SERVER_SUITE)
 
 # Needs cargo-fuzz and a nightly toolchain: cargo install cargo-fuzz; rustup toolchain install nightly
 fuzz:
