@@ -11,7 +11,7 @@ BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build
+.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite
 
 demo:
 	./demo
@@ -60,6 +60,10 @@ soak-faults:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-faults -p redoubt-testkit
 	target/release/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
 	target/release/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
+# MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
+# SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
+server-suite:
+	scripts/server-suite/run $(SERVER_SUITE)
 
 # Needs cargo-fuzz and a nightly toolchain: cargo install cargo-fuzz; rustup toolchain install nightly
 fuzz:

@@ -261,15 +261,30 @@ pub fn unlink(
         }
         Class::Tablespace | Class::Plain => {
             // Many servers try to delete files that are not there; that needs no node.
-            real::status_of(&absolute(runtime, &path)?)?;
+            if let Err(errno) = real::status_of(&absolute(runtime, &path)?) {
+                forget_missing(runtime, &path, errno)?;
+                return Err(errno);
+            }
             runtime.start()?;
             let _hold = runtime.names.change();
             local()?;
             runtime.names.forget(&path);
             runtime.stream.append(&StreamFrame::Unlink { path: &path })?;
+            tablespace::export::metadata_removed(runtime, &path);
         }
     }
     Ok(Done(()))
+}
+
+/// The server deletes a tablespace file that somebody else deleted. To the node it is still there, and would be taken
+/// for the next one of this name.
+fn forget_missing(runtime: &Runtime, path: &[u8], errno: Errno) -> Result<(), Errno> {
+    if errno == Errno(libc::ENOENT) && runtime.names.known_tablespace(path).is_some() {
+        let _hold = runtime.names.change();
+        runtime.names.forget(path);
+        runtime.stream.append(&StreamFrame::Unlink { path })?;
+    }
+    Ok(())
 }
 
 /// mkdir.

@@ -294,6 +294,16 @@ pub fn reserve_blocks(file: &impl AsRawFd, len_bytes: u64) -> Result<(), Errno> 
     check_int(unsafe { fallocate64(file.as_raw_fd(), 0, 0, offset(len_bytes)?) }).map(|_| ())
 }
 
+/// Gives the blocks of the first `len_bytes` of a file back; its length stays.
+pub fn punch_hole(fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+    if len_bytes == 0 {
+        return Ok(());
+    }
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: no pointers.
+    check_int(unsafe { fallocate64(fd, mode, 0, offset(len_bytes)?) }).map(|_| ())
+}
+
 /// Locks a file until the process ends or closes it.
 ///
 /// # Errors

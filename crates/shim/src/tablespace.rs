@@ -11,11 +11,14 @@
 //!    or newer: dropped.
 //! 6. Otherwise it is sent as an image.
 //!
+//! What is written to a file after its deletion has no reader and goes nowhere.
+//!
 //! Invariant: nothing is dropped on any other ground, and a page's slot in the need table is raised before the
 //! write returns, so a later read gets at least this version.
 
 mod adopt;
 mod classify_page;
+pub mod export;
 
 use crate::message::{self, show};
 use crate::names::{Name, NameHold};
@@ -23,6 +26,7 @@ use crate::paths::absolute;
 use crate::real::{self, Errno};
 use crate::runtime::Runtime;
 use classify_page::{PageFacts, facts};
+use export::LocalContent;
 use redoubt_page::doublewrite::{DoublewriteArea, TRX_SYS_PAGE_NO, locate};
 use redoubt_page::{SpaceFlags, flags_of_page0, layout};
 use redoubt_redo::{Lsn, PageId, SpaceId};
@@ -65,6 +69,8 @@ pub struct Tablespace {
     length: Mutex<()>,
     /// Position behind the last frame of this file that is not redo.
     unsynced: AtomicU64,
+    /// What the local file holds.
+    local_content: LocalContent,
 }
 
 impl Tablespace {
@@ -82,6 +88,7 @@ impl Tablespace {
             doublewrite: Mutex::default(),
             length: Mutex::default(),
             unsynced: AtomicU64::new(0),
+            local_content: LocalContent::default(),
         }
     }
 
@@ -201,6 +208,10 @@ impl Tablespace {
         self.look_up(runtime, &hold, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_flags(bytes, offset_bytes);
         let Some(page_size) = self.page_size(runtime) else {
+            if self.name.path(&hold).is_none() {
+                // Written late to a file that is deleted, and was never written before: it has no reader any more.
+                return Ok(());
+            }
             message::error(&format!(
                 "page write at {offset_bytes} to a tablespace whose page size is not known"
             ));
@@ -218,6 +229,7 @@ impl Tablespace {
             self.grow(runtime, &hold, fd, end)?;
         }
         let first = (offset_bytes / page_size as u64) as u32;
+        self.local_content.written(fd, bytes, offset_bytes);
         for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
             self.write_page(runtime, &hold, page_no, page, page_size)?;
         }

@@ -17,6 +17,7 @@
 //! * [`faults`], [`proxy`]: calls of the C library, and the network, made worse by seed.
 //! * [`fault_rounds`]: rounds of the ledger under such faults, and kills.
 //! * [`plain_files`]: the node's copy of a data directory against the server's.
+//! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
 //! * [`mount`]: small and read-only file systems.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`compare`]: the same load with and without Redoubt, in turns.
@@ -46,6 +47,7 @@ pub mod product;
 pub mod proxy;
 pub mod script;
 pub mod server;
+pub mod server_suite;
 pub mod tpcc;
 pub mod workload;
 

@@ -1,7 +1,7 @@
 //! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
 //!
 //! Every sub-command prints one line of JSON on standard output (`end-to-end`: one per cell, `flash-trace`: one per
-//! recording). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong arguments, 77 this machine lacks what
+//! recording; `server-suite`: Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong arguments, 77 this machine lacks what
 //! the work needs.
 
 use std::io::Read;
@@ -16,7 +16,7 @@ use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
 use redoubt_testkit::{
-    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, process,
+    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, process, server_suite,
 };
 use serde_json::{Value, json};
 
@@ -138,6 +138,11 @@ enum Command {
         #[command(flatten)]
         options: isolation::compare::Options,
     },
+    /// Compare two runs of MariaDB's own test suite (see scripts/server-suite): Markdown
+    ServerSuite {
+        #[command(flatten)]
+        options: server_suite::Options,
+    },
     /// Create the tables of the TPC-C-like mix
     TpccPrepare {
         #[command(flatten)]
@@ -223,6 +228,12 @@ const SKIPPED: u8 = 77;
 /// What to print, and whether all is well.
 struct Answer(String, bool);
 
+impl From<(String, bool)> for Answer {
+    fn from((text, is_well): (String, bool)) -> Self {
+        Self(text, is_well)
+    }
+}
+
 fn run(command: Command) -> Result<Answer> {
     match command {
         Command::WaitReady { server, seconds, pid } => wait_ready(&server, Duration::from_secs(seconds), pid),
@@ -241,8 +252,7 @@ fn run(command: Command) -> Result<Answer> {
         }
         Command::Counters { server } => counters(&server),
         Command::SysbenchPrepare { server, size } => {
-            size.sysbench(server).prepare()?;
-            answer(&json!({ "prepared": true }))
+            size.sysbench(server).prepare().and_then(|()| answer(&json!({ "prepared": true })))
         }
         Command::SysbenchRun { server, size, seconds, transactions, write_only } => {
             let load = if write_only { Load::WriteOnly } else { Load::ReadWrite };
@@ -276,6 +286,7 @@ fn run(command: Command) -> Result<Answer> {
         }
         Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
         Command::Isolation { options } => compare_isolation(&options),
+        Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };
             Tpcc { socket: &server.socket, scale, seed: 1 }.prepare()?;

@@ -7,7 +7,9 @@ use redoubt_testkit::battery::{self, Restart, Schedule};
 use redoubt_testkit::features;
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::Server;
+use redoubt_testkit::server::{Server, execute, query_text};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 const VOLUME: &str = "features";
 
@@ -100,4 +102,81 @@ fn change_buffer_with_a_small_pool() {
         .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     server.shutdown().unwrap();
     assert!(verified(&node) > 100);
+}
+
+#[test]
+fn an_exported_table_can_be_copied_and_imported() {
+    let node = node();
+    let mut server = Server::create(battery::config(launcher(&node))).unwrap();
+    let mut conn = server.connect().unwrap();
+    let directory = server.datadir().join("shop");
+    let file = |name: &str| directory.join(name);
+    let blocks = |path: &Path| std::fs::metadata(path).unwrap().blocks();
+    for statement in [
+        "CREATE DATABASE shop",
+        "USE shop",
+        "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(200), KEY by_a (a)) ENGINE=InnoDB",
+        "INSERT INTO t SELECT seq, SHA1(seq) FROM seq_1_to_20000",
+        "CREATE TABLE copied LIKE t",
+        "ALTER TABLE copied DISCARD TABLESPACE",
+    ] {
+        execute(&mut conn, statement).unwrap();
+    }
+    assert_eq!(blocks(&file("t.ibd")), 0, "a stub has no blocks");
+    execute(&mut conn, "FLUSH TABLES t FOR EXPORT").unwrap();
+    for extension in ["ibd", "cfg"] {
+        std::fs::copy(file(&format!("t.{extension}")), file(&format!("copied.{extension}"))).unwrap();
+    }
+    execute(&mut conn, "UNLOCK TABLES").unwrap();
+    execute(&mut conn, "ALTER TABLE copied IMPORT TABLESPACE").unwrap();
+    let sums = query_text(&mut conn, "CHECKSUM TABLE t, copied EXTENDED").unwrap();
+    assert_eq!(sums[0][1], sums[1][1], "{sums:?}");
+    assert_eq!(query_text(&mut conn, "CHECK TABLE copied EXTENDED").unwrap()[0][3], "OK");
+
+    // With the first page that is written the file is a stub again.
+    execute(&mut conn, "UPDATE t SET a = REVERSE(a)").unwrap();
+    server.shutdown().unwrap();
+    assert_eq!(blocks(&file("t.ibd")), 0);
+    assert_eq!(blocks(&file("copied.ibd")), 0);
+    verified(&node);
+}
+
+#[test]
+fn what_the_node_could_not_follow_leaves_the_volume_alone() {
+    let node = node();
+    let mut server = Server::create(battery::config(launcher(&node))).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut conn = server.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE shop",
+        "USE shop",
+        &format!("CREATE TABLE t (a INT) ENGINE=InnoDB DATA DIRECTORY='{}'", elsewhere.path().display()),
+        "INSERT INTO t VALUES (1)",
+        "CREATE TABLE empty (a INT) ENGINE=InnoDB",
+        "ALTER TABLE empty DISCARD TABLESPACE",
+    ] {
+        execute(&mut conn, statement).unwrap();
+    }
+    assert!(server.datadir().join("shop/t.ibd").is_file(), "DATA DIRECTORY is ignored");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+
+    // An image without content, such as a copy of a stub.
+    std::fs::write(server.datadir().join("shop/empty.ibd"), vec![0; 6 * 16384]).unwrap();
+    let error = execute(&mut conn, "ALTER TABLE empty IMPORT TABLESPACE").unwrap_err().to_string();
+    assert!(error.contains("empty"), "{error}");
+
+    // A file deleted behind the server's back: the next table of that name is a new one.
+    execute(&mut conn, "CREATE TABLE again (a INT) ENGINE=InnoDB").unwrap();
+    std::fs::remove_file(server.datadir().join("shop/again.ibd")).unwrap();
+    execute(&mut conn, "DROP TABLE again").unwrap();
+    execute(&mut conn, "CREATE TABLE again (a INT) ENGINE=InnoDB").unwrap();
+    execute(&mut conn, "INSERT INTO again VALUES (7)").unwrap();
+
+    execute(&mut conn, "INSERT INTO t VALUES (2)").unwrap();
+    server.kill9().unwrap();
+    server.start().unwrap();
+    assert_eq!(server.query("SELECT SUM(a) FROM shop.t").unwrap(), [["3"]]);
+    assert_eq!(server.query("SELECT a FROM shop.again").unwrap(), [["7"]]);
+    server.shutdown().unwrap();
+    verified(&node);
 }

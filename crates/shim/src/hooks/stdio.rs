@@ -4,6 +4,7 @@ use super::{bytes, status};
 use crate::message::{self, show};
 use crate::real::{self, Errno};
 use crate::runtime::{Runtime, active, tracked};
+use crate::tablespace::export;
 use crate::{files, plain};
 use libc::{FILE, c_char, c_int};
 use std::sync::PoisonError;
@@ -56,6 +57,11 @@ fn send(runtime: &Runtime, path: &[u8]) -> Result<(), Errno> {
     plain::send_whole(runtime, &hold, path).inspect_err(|errno| {
         message::error(&format!("{} cannot be sent to the storage node: {errno}", show(path)));
     })
+}
+
+fn closed(runtime: &Runtime, path: &[u8]) -> Result<(), Errno> {
+    send(runtime, path)?;
+    export::metadata_written(runtime, path)
 }
 
 macro_rules! fopen_hooks {
@@ -137,7 +143,7 @@ pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
     // SAFETY: the caller's argument, unchanged.
     let result = unsafe { real::fclose(file) };
     match path {
-        Some((runtime, path)) if result == 0 => match send(runtime, &path) {
+        Some((runtime, path)) if result == 0 => match closed(runtime, &path) {
             Ok(()) => 0,
             Err(errno) => {
                 let _ = status(Err(errno));

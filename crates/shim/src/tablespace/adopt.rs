@@ -31,6 +31,11 @@ pub fn adopt(
         message::error(&format!("{} was copied in, but cannot be used: {error}", show(path)));
         Errno::EIO
     })?;
+    if header.iter().all(|byte| *byte == 0) {
+        // The node could not tell what pages these are, and would stop.
+        message::error(&format!("{} was copied in, but its first page is empty; copy it again", show(path)));
+        return Err(Errno::EIO);
+    }
     let page_size = flags.physical_page_size_bytes();
     message::note(&format!(
         "{} is not known to the storage node ({} bytes, copied in from outside); sending it",

@@ -1,0 +1,53 @@
+//! MariaDB's own test suite on Redoubt, beside the same run on the plain server: what the two runs say together.
+//!
+//! The runs are made by `scripts/server-suite/run`; what is read here are the logs of the test driver
+//! (`mariadb-test-run`), because they grow while a run goes on and an interrupted run has one too.
+//!
+//! * [`Log`](log::Log): one run, as *case → outcome*. A case is a test with one combination of settings. Logs are read in
+//!   the order of their names and a later outcome of a case replaces an earlier one, so a test that is run again counts
+//!   once, as it ended last.
+//! * [`Comparison`](compare::Comparison): the two runs case by case. A case is held against the other run only if both ran
+//!   it; what only one ran is counted by itself, never as a pass.
+//! * [`Causes`](causes::Causes): why a test fails on Redoubt, written down by hand after it was looked into. A failure
+//!   without one is shown as open.
+
+pub mod causes;
+pub mod compare;
+pub mod log;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::Result;
+use std::path::PathBuf;
+
+/// What to report on.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Directory with the logs (`*.log`) of the run on the plain server
+    #[arg(long)]
+    pub plain: PathBuf,
+    /// Directory with the logs (`*.log`) of the run on Redoubt
+    #[arg(long)]
+    pub redoubt: PathBuf,
+    /// File with the known causes of failures
+    #[arg(long)]
+    pub causes: Option<PathBuf>,
+}
+
+/// The report as Markdown, and whether every failure on Redoubt alone has a known cause.
+///
+/// # Errors
+/// [`crate::Error`] if a file cannot be read or is not what it should be.
+pub fn report(options: &Options) -> Result<(String, bool)> {
+    let causes = match &options.causes {
+        Some(path) => causes::Causes::read(path)?,
+        None => causes::Causes::default(),
+    };
+    let plain = log::Log::read_directory(&options.plain)?;
+    let redoubt = log::Log::read_directory(&options.redoubt)?;
+    let comparison = compare::Comparison::new(&plain, &redoubt);
+    let open = comparison.failed_only_on_redoubt().any(|case| causes.of(case).is_none());
+    Ok((table::markdown(&comparison, &causes), !open))
+}

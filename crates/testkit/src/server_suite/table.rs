@@ -1,0 +1,118 @@
+//! The report as Markdown.
+
+use super::causes::{Causes, Kind};
+use super::compare::{Comparison, Verdict};
+use super::log::Case;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+const COLUMNS: [(&str, Verdict); 6] = [
+    ("passed on both", Verdict::Both),
+    ("failed only on Redoubt", Verdict::OnlyRedoubtFailed),
+    ("failed only on the plain server", Verdict::OnlyPlainFailed),
+    ("failed on both", Verdict::BothFailed),
+    ("skipped on both", Verdict::Skipped),
+    ("skipped on one", Verdict::SkippedOnOne),
+];
+
+/// Writing to a string cannot fail, so the results of `write!` are dropped here.
+pub fn markdown(comparison: &Comparison, causes: &Causes) -> String {
+    let mut out = String::new();
+    counts(&mut out, comparison);
+    failures(&mut out, comparison, causes);
+    others(&mut out, "Failed only on the plain server", comparison, Verdict::OnlyPlainFailed);
+    others(&mut out, "Failed on both", comparison, Verdict::BothFailed);
+    others(&mut out, "Skipped on one", comparison, Verdict::SkippedOnOne);
+    skips(&mut out, comparison);
+    out
+}
+
+fn counts(out: &mut String, comparison: &Comparison) {
+    let _ = write!(out, "| suite | tests run on both |");
+    for (title, _) in COLUMNS {
+        let _ = write!(out, " {title} |");
+    }
+    let _ = writeln!(out, " run on one only |\n|---|{}", "--:|".repeat(COLUMNS.len() + 2));
+    let mut sums = [0; COLUMNS.len() + 2];
+    for suite in comparison.suites() {
+        let mut row = [0; COLUMNS.len() + 2];
+        for (cell, (_, verdict)) in row.iter_mut().skip(1).zip(COLUMNS) {
+            *cell = comparison.count(suite, verdict);
+        }
+        row[0] = row[1..5].iter().sum();
+        row[COLUMNS.len() + 1] = comparison.count(suite, Verdict::NotCompared);
+        line(out, suite, &row);
+        for (sum, cell) in sums.iter_mut().zip(row) {
+            *sum += cell;
+        }
+    }
+    line(out, "all", &sums);
+    let _ = writeln!(
+        out,
+        "\nA test that is run with several settings counts once for each. Of those that passed on Redoubt, {} did so \
+         only when run again.",
+        comparison.again.len()
+    );
+}
+
+fn line(out: &mut String, name: &str, cells: &[usize]) {
+    let _ = write!(out, "| {name} |");
+    for cell in cells {
+        let _ = write!(out, " {cell} |");
+    }
+    let _ = writeln!(out);
+}
+
+/// Tests with the number of their cases.
+fn by_test<'a>(cases: impl Iterator<Item = &'a Case>) -> BTreeMap<&'a str, usize> {
+    let mut tests = BTreeMap::new();
+    for case in cases {
+        *tests.entry(case.test.as_str()).or_default() += 1;
+    }
+    tests
+}
+
+fn failures(out: &mut String, comparison: &Comparison, causes: &Causes) {
+    let _ = writeln!(out, "\n## Failed only on Redoubt\n");
+    let mut groups: BTreeMap<(Option<Kind>, &str), Vec<&Case>> = BTreeMap::new();
+    for case in comparison.failed_only_on_redoubt() {
+        let key = causes
+            .of(case)
+            .map_or((None, "not looked into yet"), |cause| (Some(cause.kind), cause.reason.as_str()));
+        groups.entry(key).or_default().push(case);
+    }
+    if groups.is_empty() {
+        let _ = writeln!(out, "None.");
+        return;
+    }
+    let _ = writeln!(out, "| kind | cause | runs | tests |\n|---|---|--:|---|");
+    for ((kind, reason), cases) in &groups {
+        let tests: BTreeSet<_> = cases.iter().map(|case| format!("`{}`", case.test)).collect();
+        let tests: Vec<_> = tests.into_iter().collect();
+        let kind = kind.map_or("open", Kind::name);
+        let _ = writeln!(out, "| {kind} | {reason} | {} | {} |", cases.len(), tests.join(", "));
+    }
+}
+
+fn others(out: &mut String, title: &str, comparison: &Comparison, verdict: Verdict) {
+    let tests = by_test(comparison.with(verdict));
+    if tests.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n## {title}\n");
+    for (test, runs) in tests {
+        let _ = writeln!(out, "* `{test}` ({runs})");
+    }
+}
+
+fn skips(out: &mut String, comparison: &Comparison) {
+    let _ = writeln!(out, "\n## Skipped, by reason\n\n| suite | reason | tests |\n|---|---|--:|");
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for case in comparison.with(Verdict::Skipped) {
+        let reason = comparison.reasons.get(case).map_or("", String::as_str);
+        *reasons.entry((case.suite(), reason)).or_default() += 1;
+    }
+    for ((suite, reason), count) in reasons {
+        let _ = writeln!(out, "| {suite} | {} | {count} |", reason.replace('|', "\\|"));
+    }
+}
