@@ -11,7 +11,7 @@ BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite
+.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize
 
 demo:
 	./demo
@@ -60,20 +60,21 @@ soak-faults:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-faults -p redoubt-testkit
 	target/release/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
 	target/release/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
+
 # MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
 
-# Needs cargo-fuzz and a nightly toolchain: cargo install cargo-fuzz; rustup toolchain install nightly
+# Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither nightly nor
+# cargo-fuzz. See docs/fuzzing.md.
 fuzz:
-	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \
-	  echo "cargo-fuzz or a nightly toolchain is missing:"; \
-	  echo "  rustup toolchain install nightly && cargo install cargo-fuzz"; exit 1; }
-	@for target in $$(cargo +nightly fuzz list); do \
-	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
-	done
+	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
+
+# The unsafe parts and the decoders under AddressSanitizer: tests of the crates, then the fuzz targets on their corpus.
+# See docs/fuzzing.md.
+sanitize:
+	scripts/sanitize
 
 # Persistent memory: a guest with an emulated NVDIMM is reset while it commits. See docs/nvdimm.md.
 nvdimm:
