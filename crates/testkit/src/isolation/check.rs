@@ -290,8 +290,8 @@ impl<'a> Checker<'a> {
     fn check_read(&mut self, index: Index, key: Key, list: &[Value]) {
         let writer = |value: &Value| self.writers.get(value).map(|(writer, _)| *writer);
         // A value that another transaction built upon is in the list as well, so one look at each value is enough.
-        let aborted =
-            list.iter().find(|value| writer(value).is_some_and(|writer| !self.is_committed(writer)));
+        let mut lasting = list.iter().filter(|value| !self.vanished.contains(value));
+        let aborted = lasting.find(|value| writer(value).is_some_and(|writer| !self.is_committed(writer)));
         if let Some(value) = aborted {
             let words =
                 format!("transaction {index} read {value} of {key}, whose transaction was rolled back");
