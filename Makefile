@@ -3,13 +3,15 @@
 # Rounds of the crash tests in `make soak`, and seconds per target in `make fuzz`.
 SOAK_ROUNDS ?= 50
 FUZZ_SECONDS ?= 60
+# Statements that `make oracle` holds against a stock server's recovery.
+ORACLE_STATEMENTS ?= 1000000
 # Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash flash-memory flash-build server-suite
+.PHONY: demo test lint bench microbench compare soak oracle fuzz nvdimm fdp flash flash-memory flash-build server-suite
 
 demo:
 	./demo
@@ -49,12 +51,22 @@ compare:
 soak:
 	cargo build --release --workspace
 	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash --test local_log -- --nocapture
+	$(MAKE) oracle
 	$(MAKE) fuzz
 
 # MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
+
+# Random histories, sysbench, the TPC-C-like mix and cuts of them against a stock server's recovery: hours. See docs/oracle.md.
+oracle:
+	cargo build --release -p redoubt-testkit
+	mkdir -p target/oracle
+	target/release/redoubt-testkit oracle run --statements $(ORACLE_STATEMENTS) --cuts 20 > target/oracle/random.json
+	target/release/redoubt-testkit oracle run --kind sysbench --statements 100000 --each 5000 > target/oracle/sysbench.json
+	target/release/redoubt-testkit oracle run --kind tpcc --statements 100000 --each 5000 > target/oracle/tpcc.json
+	target/release/redoubt-testkit oracle cuts --seed 1 --statements 40 > target/oracle/cuts.json
 
 # Needs cargo-fuzz and a nightly toolchain: cargo install cargo-fuzz; rustup toolchain install nightly
 fuzz:
