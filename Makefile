@@ -5,13 +5,15 @@ SOAK_ROUNDS ?= 50
 FUZZ_SECONDS ?= 60
 # Seed of `make soak-faults`.
 FAULT_SEED ?= 1
+# Statements that `make oracle` holds against a stock server's recovery.
+ORACLE_STATEMENTS ?= 1000000
 # Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize
+.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
 
 demo:
 	./demo
@@ -52,6 +54,7 @@ soak:
 	cargo build --release --workspace
 	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash --test local_log -- --nocapture
 	$(MAKE) soak-faults
+	$(MAKE) oracle
 	$(MAKE) fuzz
 
 # Ledger rounds under faults and kills, and isolation histories beside the stock server: a line per round, then JSON. See
@@ -65,6 +68,15 @@ soak-faults:
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
+
+# Random histories, sysbench, the TPC-C-like mix and cuts of them against a stock server's recovery: hours. See docs/oracle.md.
+oracle:
+	cargo build --release -p redoubt-testkit
+	mkdir -p target/oracle
+	target/release/redoubt-testkit oracle run --statements $(ORACLE_STATEMENTS) --cuts 20 > target/oracle/random.json
+	target/release/redoubt-testkit oracle run --kind sysbench --statements 100000 --each 5000 > target/oracle/sysbench.json
+	target/release/redoubt-testkit oracle run --kind tpcc --statements 100000 --each 5000 > target/oracle/tpcc.json
+	target/release/redoubt-testkit oracle cuts --seed 1 --statements 40 > target/oracle/cuts.json
 
 # Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither nightly nor
 # cargo-fuzz. See docs/fuzzing.md.

@@ -16,7 +16,8 @@ use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
 use redoubt_testkit::{
-    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, process, server_suite,
+    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, oracle, process,
+    server_suite,
 };
 use serde_json::{Value, json};
 
@@ -168,6 +169,11 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Hold our replay of redo against a stock server's recovery of it
+    Oracle {
+        #[command(subcommand)]
+        command: oracle::commands::Command,
+    },
     /// Print one field of the JSON on standard input
     Field {
         /// Names on the way to the field, joined by dots
@@ -296,6 +302,10 @@ fn run(command: Command) -> Result<Answer> {
             let scale = Scale { warehouses, ..Scale::default() };
             let tpcc = Tpcc { socket: &server.socket, scale, seed };
             answer(&tpcc.run(clients, Duration::from_secs(seconds))?)
+        }
+        Command::Oracle { command } => {
+            let (value, sound) = oracle::commands::run(&command)?;
+            answer(&value).map(|Answer(text, _)| Answer(text, sound))
         }
         Command::Field { path } => field(&path),
     }

@@ -1,0 +1,23 @@
+//! The redo oracle: what our replay makes of a redo stream, held against a stock server's crash recovery of it.
+//!
+//! * [`base`]: a clean data directory in memory, where both begin; [`redo`]: the stream and an index of it.
+//! * [`recovery`]: the stock server, stopped at the one moment where redo is applied, written, and nothing else done.
+//! * [`replay`]: ours, with the pure crates; with defects planted on request.
+//! * [`compare`]: byte for byte, with the list of what may differ and why.
+//! * [`history`]: real servers under random statements ([`crate::generator`]), sysbench, the TPC-C-like mix.
+//! * [`check`]: whole histories, killed directories, cuts; [`campaign`]: many of them; [`node_path`]: through a node.
+//! * [`shrink`]: scripts of histories, made small; [`commands`]: the command line.
+//!
+//! See `docs/oracle.md` for how to run it and what it has found.
+
+pub mod base;
+pub mod campaign;
+pub mod check;
+pub mod commands;
+pub mod compare;
+pub mod history;
+pub mod node_path;
+pub mod recovery;
+pub mod redo;
+pub mod replay;
+pub mod shrink;

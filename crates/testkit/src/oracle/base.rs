@@ -1,0 +1,271 @@
+//! Where a replay begins: the InnoDB files of a server that was shut down cleanly, held in memory.
+//!
+//! Only what recovery reads is kept: tablespaces, the names of directories, and the log's header and checkpoint.
+//! Invariant: every page of a base is what the server has at the checkpoint, because a clean shutdown writes them all
+//! and [`Base::read`] refuses a log that goes on behind its checkpoint.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use redoubt_page::{SpaceFlags, flags_of_page0, layout, page_is_never_written};
+use redoubt_redo::mariadb::log_file::HEADER_LEN_BYTES;
+use redoubt_redo::mariadb::log_scan::LogRead;
+use redoubt_redo::mariadb::{Checkpoint, LogGeometry, LogScan, Mtr};
+use redoubt_redo::{Lsn, SpaceId};
+
+use crate::error::{Error, Result};
+
+/// Bytes of the FILE_CHECKPOINT mini-transaction, all that follows the checkpoint after a clean shutdown.
+const CHECKPOINT_MTR_BYTES: u64 = 16;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// Tablespace files by path relative to the data directory.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// Directories, relative.
+    pub directories: BTreeSet<String>,
+    /// The files of the system tablespace, in order.
+    pub system_files: Vec<String>,
+    /// The first bytes of the log file.
+    pub header: Vec<u8>,
+    /// Where LSNs lie in the log file.
+    pub geometry: LogGeometry,
+    /// The checkpoint that recovery starts from.
+    pub checkpoint: Checkpoint,
+}
+
+/// A tablespace of a base.
+#[derive(Debug, Clone)]
+pub struct BaseSpace {
+    /// Its path; of the first file for the system tablespace.
+    pub path: String,
+    /// Its flags.
+    pub flags: SpaceFlags,
+}
+
+impl Base {
+    /// Reads the data directory of a server that was shut down cleanly.
+    ///
+    /// # Errors
+    /// [`Error::State`] when the log goes on behind its checkpoint; [`Error::Io`], [`Error::Parse`].
+    pub fn read(data_directory: &Path) -> Result<Self> {
+        let log = LogFile::open(&data_directory.join("ib_logfile0"))?;
+        let scan = LogScan::open(&log).map_err(parse("ib_logfile0"))?;
+        let checkpoint = *scan.checkpoint();
+        let end =
+            scan.walk(checkpoint.checkpoint_lsn, &mut |_: &Mtr<'_, '_>| {}).map_err(parse("ib_logfile0"))?;
+        if end.end_lsn.0 != checkpoint.checkpoint_lsn.0 + CHECKPOINT_MTR_BYTES {
+            return Err(Error::State(format!(
+                "{} was not shut down cleanly: its log goes on from the checkpoint {} to {}",
+                data_directory.display(),
+                checkpoint.checkpoint_lsn,
+                end.end_lsn
+            )));
+        }
+        let mut header = vec![0; HEADER_LEN_BYTES];
+        log.read_at(0, &mut header).map_err(Error::io("read the log header"))?;
+        let mut directories = BTreeSet::new();
+        let files = tablespace_files(data_directory, &mut directories)?;
+        let system_files = system_files(files.keys());
+        Ok(Self { files, directories, system_files, header, geometry: *scan.geometry(), checkpoint })
+    }
+
+    /// Where the redo starts.
+    pub const fn start_lsn(&self) -> Lsn {
+        self.checkpoint.checkpoint_lsn
+    }
+
+    /// The tablespaces by id. Files whose page 0 was never written are left out.
+    ///
+    /// # Errors
+    /// [`Error::Parse`] when a page 0 is not understood.
+    pub fn spaces(&self) -> Result<BTreeMap<SpaceId, BaseSpace>> {
+        let mut spaces = BTreeMap::new();
+        for (path, bytes) in &self.files {
+            if self.system_files.iter().skip(1).any(|name| name == path) {
+                continue;
+            }
+            if let Some((space, flags)) = identify(path, bytes)? {
+                spaces.insert(space, BaseSpace { path: path.clone(), flags });
+            }
+        }
+        Ok(spaces)
+    }
+
+    /// The bytes of page `page_no` of the tablespace at `path`.
+    pub fn page(&self, path: &str, page_no: u32, size_bytes: usize) -> Option<&[u8]> {
+        page_of(&self.files, &self.system_files, path, page_no, size_bytes)
+    }
+}
+
+/// Space and flags that page 0 of a file says; `None` when it was never written.
+///
+/// # Errors
+/// [`Error::Parse`].
+pub fn identify(path: &str, bytes: &[u8]) -> Result<Option<(SpaceId, SpaceFlags)>> {
+    let head = bytes.get(..bytes.len().min(1024)).unwrap_or_default();
+    if page_is_never_written(head) {
+        return Ok(None);
+    }
+    let bad = |detail: String| Error::Parse { what: format!("page 0 of {path}"), detail };
+    let flags = flags_of_page0(head).map_err(|error| bad(error.to_string()))?;
+    let id = layout::page_id(head).ok_or_else(|| bad("too short".into()))?;
+    Ok(Some((id.space, flags)))
+}
+
+/// Page `page_no` of the tablespace at `path`; the files of the system tablespace follow each other.
+pub fn page_of<'f>(
+    files: &'f BTreeMap<String, Vec<u8>>,
+    system_files: &[String],
+    path: &str,
+    page_no: u32,
+    size_bytes: usize,
+) -> Option<&'f [u8]> {
+    let mut offset = page_no as usize * size_bytes;
+    let names: &[String] = if system_files.first().is_some_and(|first| first == path) {
+        system_files
+    } else {
+        return files.get(path)?.get(offset..offset + size_bytes);
+    };
+    for name in names {
+        let bytes = files.get(name)?;
+        if let Some(page) = bytes.get(offset..offset + size_bytes) {
+            return Some(page);
+        }
+        offset = offset.checked_sub(bytes.len())?;
+    }
+    None
+}
+
+/// `ibdata1`, `ibdata2`, ... in order.
+pub fn system_files<'p>(paths: impl Iterator<Item = &'p String>) -> Vec<String> {
+    let mut files: Vec<_> = paths.filter(|path| path.starts_with("ibdata")).cloned().collect();
+    files.sort_by_key(|path| (path.len(), path.clone()));
+    files
+}
+
+/// Reads every tablespace file below `directory`, and notes the directories.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn tablespace_files(
+    directory: &Path,
+    directories: &mut BTreeSet<String>,
+) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    read_into(directory, "", &mut files, directories)?;
+    Ok(files)
+}
+
+fn read_into(
+    directory: &Path,
+    prefix: &str,
+    files: &mut BTreeMap<String, Vec<u8>>,
+    directories: &mut BTreeSet<String>,
+) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(Error::io_at("list", directory))? {
+        let entry = entry.map_err(Error::io_at("list", directory))?;
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let relative = format!("{prefix}{name}");
+        if path.is_dir() {
+            read_into(&path, &format!("{relative}/"), files, directories)?;
+            directories.insert(relative);
+        } else if is_tablespace_file(&name, prefix.is_empty()) {
+            files.insert(relative, fs::read(&path).map_err(Error::io_at("read", &path))?);
+        }
+    }
+    Ok(())
+}
+
+/// Temporary tablespaces are not among them: nothing about them is in the redo log.
+fn is_tablespace_file(name: &str, at_top: bool) -> bool {
+    let numbered = |start: &str| {
+        name.strip_prefix(start)
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    name.ends_with(".ibd") || at_top && (numbered("ibdata") || numbered("undo"))
+}
+
+/// Writes bytes as a file, leaving out blocks of zeros.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_sparse(path: &Path, bytes: &[u8]) -> Result<()> {
+    const BLOCK_BYTES: usize = 4096;
+    let file = File::create(path).map_err(Error::io_at("create", path))?;
+    file.set_len(bytes.len() as u64).map_err(Error::io_at("set the length of", path))?;
+    let mut run_start = None;
+    let write = |from: usize, to: usize| {
+        let part = bytes.get(from..to).unwrap_or_default();
+        file.write_all_at(part, from as u64).map_err(Error::io_at("write", path))
+    };
+    for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+        let at = number * BLOCK_BYTES;
+        match (run_start, is_zero(block)) {
+            (None, false) => run_start = Some(at),
+            (Some(from), true) => {
+                write(from, at)?;
+                run_start = None;
+            }
+            _ => {}
+        }
+    }
+    match run_start {
+        Some(from) => write(from, bytes.len()),
+        None => Ok(()),
+    }
+}
+
+/// Whether there is nothing but zeros.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (head, words, tail) = as_words(bytes);
+    head.iter().all(|byte| *byte == 0)
+        && words.iter().all(|word| *word == [0; 32])
+        && tail.iter().all(|byte| *byte == 0)
+}
+
+fn as_words(bytes: &[u8]) -> (&[u8], &[[u8; 32]], &[u8]) {
+    let (words, tail) = bytes.as_chunks::<32>();
+    (&[], words, tail)
+}
+
+/// An `ib_logfile0` on disk.
+#[derive(Debug)]
+pub struct LogFile {
+    file: File,
+    size_bytes: u64,
+}
+
+impl LogFile {
+    /// Opens it for reading.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io_at("open", path))?;
+        let size_bytes = file.metadata().map_err(Error::io_at("look at", path))?.len();
+        Ok(Self { file, size_bytes })
+    }
+}
+
+impl LogRead for LogFile {
+    type Error = std::io::Error;
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), Self::Error> {
+        self.file.read_exact_at(buf, offset)
+    }
+}
+
+/// Wraps an error about the contents of a file.
+pub fn parse<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> Error {
+    let what = what.to_owned();
+    move |error| Error::Parse { what, detail: error.to_string() }
+}

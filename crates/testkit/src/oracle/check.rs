@@ -1,0 +1,256 @@
+//! Holds recorded histories against stock recovery: whole, as killed, and cut.
+
+use std::time::{Duration, Instant};
+
+use redoubt_redo::Lsn;
+use redoubt_redo::mariadb::record::Body;
+use redoubt_redo::mariadb::{RecordReader, SpaceFlagsChange};
+use serde::Serialize;
+
+use super::compare::{self, Report};
+use super::history::{Recorded, Workshop};
+use super::recovery::{self, Crash, Outcome, Tail};
+use super::replay::{Defect, replay};
+use crate::error::{Error, Result};
+
+/// How redo is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Where the bytes end.
+    pub lsn: Lsn,
+    /// What lies behind them.
+    pub garbage_seed: Option<u64>,
+    /// The server recovers with its smallest buffer pool.
+    pub small_pool: bool,
+    /// The file that the last mini-transaction is about was created, renamed or removed before the crash.
+    pub last_call_done: bool,
+}
+
+/// What checks of histories came to.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Checked {
+    /// Recoveries of cut redo, compared.
+    pub cuts: u64,
+    /// Of these: inside a mini-transaction.
+    pub cuts_inside: u64,
+    /// Recoveries of a history's whole redo from its base, and of the directory of the killed server.
+    pub whole: u64,
+    /// Recoveries that the server refused although its redo is sound.
+    pub refused: u64,
+    /// The end of the server's log at the last of them.
+    pub refusal: String,
+    /// Redo compared, in bytes: of each recovery what it applied.
+    pub redo_bytes: u64,
+    /// The sum of all comparisons.
+    pub report: Report,
+    /// Time in recoveries, in milliseconds.
+    pub recovery_ms: u64,
+}
+
+impl Checked {
+    /// Adds another.
+    pub fn add(&mut self, other: &Self) {
+        self.cuts += other.cuts;
+        self.cuts_inside += other.cuts_inside;
+        self.whole += other.whole;
+        self.refused += other.refused;
+        if !other.refusal.is_empty() {
+            self.refusal.clone_from(&other.refusal);
+        }
+        self.redo_bytes += other.redo_bytes;
+        self.report.add(&other.report);
+        self.recovery_ms += other.recovery_ms;
+    }
+
+    /// Nothing differs, and the server refused nothing.
+    pub fn is_sound(&self) -> bool {
+        self.report.differing == 0 && self.refused == 0
+    }
+
+    fn took(&mut self, took: Duration) {
+        self.recovery_ms += u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    }
+}
+
+/// The whole history: from its base, and as the killed server left its directory, which is used up.
+///
+/// # Errors
+/// Those of the recovery; [`Error::Violation`] when our replay refuses the redo.
+pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defect>) -> Result<Checked> {
+    let mut checked = Checked::default();
+    let sound = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, None)?;
+    let ours = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, defect)?;
+    let directory = recovery::next_directory(workshop.path());
+    let bytes = &recorded.redo.bytes;
+    let options = recorded.setup.recovery(false);
+    let crash = Crash::new(&recorded.base, &recorded.redo, &sound, recorded.redo.end_lsn, true);
+    let from_base = recovery::recover(&crash, &directory, &options)?;
+    let log_bytes = recorded.base.geometry.file_size_bytes();
+    let options = recorded.setup.recovery(true);
+    let as_killed = recovery::recover_in_place(&recorded.killed, log_bytes, &options)?;
+    for outcome in [from_base, as_killed] {
+        match outcome {
+            Outcome::Refused(log) => {
+                checked.refused += 1;
+                checked.refusal = log;
+            }
+            Outcome::Recovered(theirs) => {
+                checked.whole += 1;
+                checked.redo_bytes += bytes.len() as u64;
+                checked.took(theirs.took);
+                let mut report = compare::compare(&recorded.base, &recorded.redo, &ours, &theirs.files)?;
+                compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
+                checked.report.add(&report);
+            }
+        }
+    }
+    Ok(checked)
+}
+
+/// One cut.
+///
+/// # Errors
+/// As for [`check_whole`].
+pub fn check_cut(
+    workshop: &Workshop,
+    recorded: &Recorded,
+    cut: Cut,
+    defect: Option<Defect>,
+) -> Result<Checked> {
+    let mut checked = Checked::default();
+    let redo = &recorded.redo;
+    let sound = replay(&recorded.base, redo, cut.lsn, None)?;
+    let ours = replay(&recorded.base, redo, cut.lsn, defect)?;
+    let mut crash = Crash::new(&recorded.base, redo, &sound, cut.lsn, cut.last_call_done);
+    crash.tail =
+        cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(redo.bytes.as_slice(), seed)));
+    let directory = recovery::next_directory(workshop.path());
+    let bytes = redo.bytes_until(cut.lsn);
+    let options = recorded.setup.recovery(cut.small_pool);
+    match recovery::recover(&crash, &directory, &options)? {
+        Outcome::Refused(log) => {
+            checked.refused += 1;
+            checked.refusal = format!("cut at {}: {log}", cut.lsn);
+        }
+        Outcome::Recovered(theirs) => {
+            checked.cuts += 1;
+            checked.cuts_inside += u64::from(redo.boundary_before(cut.lsn) != cut.lsn);
+            checked.redo_bytes += bytes.len() as u64;
+            checked.took(theirs.took);
+            let mut report = compare::compare(&recorded.base, redo, &ours, &theirs.files)?;
+            compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
+            checked.report.add(&report);
+        }
+    }
+    Ok(checked)
+}
+
+/// What a block may hold behind the end of the log: redo of another time, or anything.
+fn garbage(redo: &[u8], seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    if random.bool() && redo.len() > 8192 {
+        let from = random.usize(..redo.len() - 4096);
+        return redo.get(from..from + 4096).unwrap_or_default().to_vec();
+    }
+    (0..4096).map(|_| random.u8(..)).collect()
+}
+
+/// Random cuts of a history: at and inside mini-transactions.
+pub fn random_cuts(recorded: &Recorded, count: usize, seed: u64) -> Vec<Cut> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let redo = &recorded.redo;
+    let first = first_cut(recorded);
+    (0..count)
+        .map(|_| {
+            let lsn = Lsn(random.u64(first.0..=redo.end_lsn.0));
+            let lsn = if random.u8(..3) > 0 { redo.boundary_before(lsn).max(first) } else { lsn };
+            let garbage_seed = (random.u8(..3) == 0).then(|| random.u64(..));
+            Cut { lsn, garbage_seed, small_pool: random.bool(), last_call_done: random.bool() }
+        })
+        .collect()
+}
+
+/// A cut at the end of every mini-transaction, and one inside each.
+pub fn every_cut(recorded: &Recorded, seed: u64) -> Vec<Cut> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let first = first_cut(recorded);
+    let mut cuts = Vec::new();
+    for mtr in recorded.redo.mtrs.iter().filter(|mtr| mtr.end_lsn >= first) {
+        let small_pool = random.bool();
+        cuts.push(Cut { lsn: mtr.end_lsn, garbage_seed: None, small_pool, last_call_done: true });
+        if !mtr.notes.is_empty() {
+            cuts.push(Cut { lsn: mtr.end_lsn, garbage_seed: None, small_pool, last_call_done: false });
+        }
+        if mtr.start_lsn >= first {
+            let lsn = Lsn(random.u64(mtr.start_lsn.0 + 1..mtr.end_lsn.0));
+            let garbage_seed = random.bool().then(|| random.u64(..));
+            cuts.push(Cut { lsn, garbage_seed, small_pool: random.bool(), last_call_done: true });
+        }
+    }
+    cuts
+}
+
+/// Recovery needs the FILE_CHECKPOINT that the checkpoint block refers to.
+fn first_cut(recorded: &Recorded) -> Lsn {
+    recorded.redo.mtrs.first().map_or(recorded.redo.start_lsn, |mtr| mtr.end_lsn)
+}
+
+/// What the redo of a history holds.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Contents {
+    /// Bytes.
+    pub bytes: u64,
+    /// Mini-transactions.
+    pub mtrs: u64,
+    /// Records.
+    pub records: u64,
+    /// Undo tablespaces truncated.
+    pub trims: u64,
+    /// Tablespaces whose flags changed.
+    pub flag_changes: u64,
+    /// Records by kind.
+    pub kinds: std::collections::BTreeMap<&'static str, u64>,
+}
+
+impl Contents {
+    /// Counts a history's redo.
+    ///
+    /// # Errors
+    /// [`Error::Parse`].
+    pub fn count(&mut self, recorded: &Recorded) -> Result<()> {
+        let redo = &recorded.redo;
+        self.bytes += redo.bytes.len() as u64;
+        self.mtrs += redo.mtrs.len() as u64;
+        for run in &redo.runs {
+            self.trims += u64::from(run.trim_pages.is_some());
+            self.flag_changes += u64::from(run.flags != SpaceFlagsChange::Unchanged);
+            for record in RecordReader::new(redo.run_bytes(run)) {
+                let record = record
+                    .map_err(|error| Error::Parse { what: "a record".into(), detail: error.to_string() })?;
+                self.records += 1;
+                if !matches!(record.body, Body::Option { .. }) {
+                    *self.kinds.entry(redoubt_page::RecordKind::of(&record.body).name()).or_default() += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs `work` for at most `budget`, item by item, and says how many were done.
+pub fn within<T>(
+    budget: Duration,
+    items: impl IntoIterator<Item = T>,
+    mut work: impl FnMut(T) -> Result<()>,
+) -> Result<usize> {
+    let start = Instant::now();
+    let mut done = 0;
+    for item in items {
+        if start.elapsed() >= budget {
+            break;
+        }
+        work(item)?;
+        done += 1;
+    }
+    Ok(done)
+}

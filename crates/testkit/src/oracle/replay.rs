@@ -1,0 +1,269 @@
+//! What our replay makes of a base and its redo up to an LSN, with crates `redo` and `page` alone.
+//!
+//! The bookkeeping of tablespaces is the smallest that the FILE_ records and TRIM_PAGES allow; everything about a
+//! page's bytes is `redoubt_page::apply_changes`, the function that the node uses.
+//!
+//! [`Defect`] plants mistakes, so that a test can show that the comparison finds them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use redoubt_page::{
+    Change, Cursor, RecordKind, SpaceFlags, apply_changes, apply_record, decompress, flags_of_page0, layout,
+};
+use redoubt_redo::mariadb::{RecordReader, SpaceFlagsChange};
+use redoubt_redo::{Lsn, PageId, SpaceId};
+
+use super::base::Base;
+use super::redo::{MtrIndex, Note, Redo};
+use crate::error::{Error, Result};
+
+/// A tablespace after the replay.
+#[derive(Debug, Clone, Default)]
+pub struct Space {
+    /// Its file; `None` when no record named one.
+    pub path: Option<String>,
+    /// Its flags, once known.
+    pub flags: Option<SpaceFlags>,
+    /// Path of its pages in the base; `None` when none of them count any more.
+    pub base: Option<String>,
+    /// It was trimmed: pages that redo does not begin anew hold what the server left there.
+    pub trimmed: bool,
+}
+
+/// A page after the replay.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// Its bytes, without checksum and trailer.
+    pub image: Vec<u8>,
+    /// Its last record freed it: its bytes mean nothing.
+    pub freed: bool,
+    /// Numbers of its runs in the redo.
+    pub runs: Vec<(Lsn, Lsn, usize)>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// Live tablespaces.
+    pub spaces: BTreeMap<SpaceId, Space>,
+    /// Pages that redo touched.
+    pub pages: HashMap<PageId, Page>,
+    /// End of the last mini-transaction applied.
+    pub end_lsn: Lsn,
+}
+
+/// A mistake made on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defect {
+    /// Records of this kind have no effect.
+    SkipKind(RecordKind),
+    /// The first byte that a record of this kind changes lands one place too far.
+    OffByOne(RecordKind),
+    /// The last mini-transaction is not applied.
+    LoseLast,
+    /// Pages of a trimmed tablespace keep what they had.
+    IgnoreTrim,
+    /// Pages keep the LSN they had in the base.
+    KeepPageLsn,
+    /// Redo of a file that was renamed stays with the old name.
+    IgnoreRename,
+}
+
+/// Replays the whole mini-transactions up to `until`.
+///
+/// # Errors
+/// [`Error::Violation`] when the page crate refuses a record: then recovery and replay do differ.
+pub fn replay(base: &Base, redo: &Redo, until: Lsn, defect: Option<Defect>) -> Result<Replayed> {
+    let mut this = Replayed { end_lsn: redo.start_lsn, ..Replayed::default() };
+    for (space, found) in base.spaces()? {
+        let (path, flags) = (found.path, Some(found.flags));
+        this.spaces
+            .insert(space, Space { path: Some(path.clone()), flags, base: Some(path), trimmed: false });
+    }
+    let mut mtrs = redo.mtrs_until(until);
+    if let (Some(Defect::LoseLast), Some((_, rest))) = (defect, mtrs.split_last()) {
+        mtrs = rest;
+    }
+    for mtr in mtrs {
+        this.note(redo, mtr, defect);
+        this.end_lsn = mtr.end_lsn;
+    }
+    if let Some(last) = redo.mtrs_until(until).last() {
+        this.end_lsn = last.end_lsn;
+    }
+    let mut ids: Vec<_> = this.pages.keys().copied().collect();
+    // Page 0 first: flags that could not be followed record by record are read from it.
+    ids.sort_by_key(|id| (id.page_no, id.space));
+    for id in ids {
+        this.build(base, redo, id, defect)?;
+    }
+    Ok(this)
+}
+
+impl Replayed {
+    /// Notes names, flags and chains of a mini-transaction.
+    fn note(&mut self, redo: &Redo, mtr: &MtrIndex, defect: Option<Defect>) {
+        for (space, note) in redo.notes.get(mtr.notes.clone()).unwrap_or_default() {
+            match note {
+                Note::Create(path) | Note::Modify(path) => {
+                    self.spaces.entry(*space).or_default().path = Some(path.clone());
+                }
+                Note::Rename(_, to) => {
+                    if defect != Some(Defect::IgnoreRename) {
+                        self.spaces.entry(*space).or_default().path = Some(to.clone());
+                    }
+                }
+                Note::Delete(_) => {
+                    self.spaces.remove(space);
+                    self.pages.retain(|id, _| id.space != *space);
+                }
+            }
+        }
+        for number in mtr.runs.clone() {
+            let Some(run) = redo.runs.get(number) else { continue };
+            let space = self.spaces.entry(run.page.space).or_default();
+            if run.trim_pages.is_some() {
+                if defect != Some(Defect::IgnoreTrim) {
+                    (space.base, space.trimmed) = (None, true);
+                    self.pages.retain(|id, _| id.space != run.page.space);
+                }
+                continue;
+            }
+            match run.flags {
+                SpaceFlagsChange::Unchanged => {}
+                SpaceFlagsChange::Set(flags) => space.flags = Some(SpaceFlags(flags)),
+                // Read from page 0 when it is built.
+                SpaceFlagsChange::Unknown => space.flags = None,
+            }
+            let page = self.pages.entry(run.page).or_default();
+            page.runs.push((mtr.start_lsn, mtr.end_lsn, number));
+        }
+    }
+
+    fn build(&mut self, base: &Base, redo: &Redo, id: PageId, defect: Option<Defect>) -> Result<()> {
+        let Some(mut page) = self.pages.remove(&id) else { return Ok(()) };
+        let space = self.spaces.entry(id.space).or_default();
+        let size_flags = match space.flags {
+            Some(flags) => flags,
+            None => base_flags(base, space)?,
+        };
+        let size = size_flags.physical_page_size_bytes();
+        let stored = space.base.as_ref().and_then(|path| base.page(path, id.page_no.0, size));
+        page.image = stored.map_or_else(|| Ok(vec![0; size]), |page| uncompressed(page, size_flags, id))?;
+        let changes = page.runs.iter().filter_map(|(start_lsn, end_lsn, number)| {
+            let run = redo.run_bytes(redo.runs.get(*number)?);
+            Some(Change { start_lsn: *start_lsn, end_lsn: *end_lsn, run })
+        });
+        let before = stored.is_some().then(|| page.image.clone());
+        let base_lsn = layout::page_lsn(&page.image);
+        let applied = match defect {
+            Some(Defect::SkipKind(_) | Defect::OffByOne(_)) => {
+                apply_with(&mut page.image, id, size_flags, changes, defect)
+            }
+            _ => apply_changes(&mut page.image, id, size_flags, stored.is_some(), changes)
+                .map(|outcome| outcome.freed)
+                .map_err(|error| error.to_string()),
+        };
+        page.freed = applied.map_err(|error| {
+            let story = refusal_story(redo, &page, id, size_flags, before.as_deref());
+            Error::Violation(format!(
+                "our replay refuses a record of page {id} of {:?}: {error}\n{story}",
+                space.path
+            ))
+        })?;
+        if let (Some(Defect::KeepPageLsn), Some(lsn)) = (defect, base_lsn) {
+            layout::set_page_lsn(&mut page.image, lsn);
+        }
+        if id.page_no.0 == 0 && space.flags.is_none() {
+            space.flags = Some(flags_of_page0(&page.image).map_err(|error| {
+                Error::Violation(format!("page 0 of space {} after the replay: {error}", id.space))
+            })?);
+        }
+        self.pages.insert(id, page);
+        Ok(())
+    }
+}
+
+/// Redo describes the uncompressed page.
+fn uncompressed(stored: &[u8], flags: SpaceFlags, id: PageId) -> Result<Vec<u8>> {
+    match decompress(stored, flags) {
+        Ok(Some(plain)) => Ok(plain),
+        Ok(None) => Ok(stored.to_vec()),
+        Err(error) => Err(Error::Violation(format!("page {id} of the base cannot be taken apart: {error}"))),
+    }
+}
+
+fn base_flags(base: &Base, space: &Space) -> Result<SpaceFlags> {
+    let page0 = space.base.as_ref().and_then(|path| base.page(path, 0, 1024));
+    page0.and_then(|page0| flags_of_page0(page0).ok()).ok_or_else(|| {
+        Error::Violation(format!("redo for tablespace {:?}, whose page size nothing says", space.path))
+    })
+}
+
+/// Record by record, with a defect. Only for tests of the comparison: it does not skip what a page has already.
+fn apply_with<'a>(
+    image: &mut [u8],
+    id: PageId,
+    flags: SpaceFlags,
+    changes: impl Iterator<Item = Change<'a>>,
+    defect: Option<Defect>,
+) -> std::result::Result<bool, String> {
+    let mut freed = false;
+    for change in changes {
+        let mut cursor = Cursor::new(id, flags);
+        for record in RecordReader::new(change.run) {
+            let record = record.map_err(|error| error.to_string())?;
+            let kind = RecordKind::of(&record.body);
+            freed = kind == RecordKind::FreePage;
+            let before = image.to_vec();
+            // A page that lost records may refuse later ones; the server would, too.
+            let _ = apply_record(image, &mut cursor, &record);
+            match defect {
+                Some(Defect::SkipKind(skipped)) if skipped == kind => image.copy_from_slice(&before),
+                Some(Defect::OffByOne(moved)) if moved == kind => move_first_change(image, &before),
+                _ => {}
+            }
+        }
+        layout::set_page_lsn(image, change.end_lsn);
+    }
+    Ok(freed)
+}
+
+fn move_first_change(image: &mut [u8], before: &[u8]) {
+    let first = image.iter().zip(before).position(|(new, old)| new != old);
+    if let Some(at) = first
+        && at + 1 < image.len()
+    {
+        image.swap(at, at + 1);
+    }
+}
+
+/// The mini-transactions of a page up to the one that is refused, the last of them, for a message.
+fn refusal_story(redo: &Redo, page: &Page, id: PageId, flags: SpaceFlags, stored: Option<&[u8]>) -> String {
+    const SHOWN: usize = 12;
+    let mut image = stored.map_or_else(|| vec![0; flags.physical_page_size_bytes()], <[u8]>::to_vec);
+    let base = stored.map_or_else(
+        || "no page in the base".to_owned(),
+        |page| format!("type {:?}, LSN {:?} in the base", layout::page_type(page), layout::page_lsn(page)),
+    );
+    let mut lines = Vec::new();
+    for (start_lsn, end_lsn, number) in &page.runs {
+        let run = redo.runs.get(*number).map(|run| redo.run_bytes(run)).unwrap_or_default();
+        let kinds: Vec<_> = RecordReader::new(run)
+            .map(|record| record.map_or("?", |record| RecordKind::of(&record.body).name()))
+            .collect();
+        let change = Change { start_lsn: *start_lsn, end_lsn: *end_lsn, run };
+        let outcome = apply_changes(&mut image, id, flags, true, [change]);
+        let after = layout::page_type(&image);
+        lines.push(format!(
+            "{start_lsn}..{end_lsn} {} -> type {after:?} {}",
+            kinds.join(" "),
+            outcome.is_ok()
+        ));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let skipped = lines.len().saturating_sub(SHOWN);
+    format!("{base}, flags {flags:?}, {skipped} earlier ones\n{}", lines.split_off(skipped).join("\n"))
+}

@@ -1,0 +1,143 @@
+//! The redo oracle in small: a seeded sample of random histories against stock recovery, every cut of a short one,
+//! and defects planted in the replay, each of which must be found.
+//!
+//! `make soak` runs the same with a million statements.
+
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+
+use redoubt_page::RecordKind;
+use redoubt_testkit::generator::Config;
+use redoubt_testkit::oracle::campaign::{Kind, Plan, run};
+use redoubt_testkit::oracle::check::{Checked, check_cut, every_cut, random_cuts};
+use redoubt_testkit::oracle::compare::compare;
+use redoubt_testkit::oracle::history::{Recorded, Setup, Workshop};
+use redoubt_testkit::oracle::recovery::{Crash, Outcome, next_directory, recover};
+use redoubt_testkit::oracle::replay::{Defect, replay};
+use redoubt_testkit::oracle::{node_path, shrink};
+
+const PLAIN: Setup = Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64 };
+
+fn short_history(workshop: &Workshop, seed: u64, statements: usize, large_undo: bool) -> Recorded {
+    let config = Config { seed, page_size_bytes: PLAIN.page_size_bytes, large_undo };
+    let (recorded, _) = workshop.random(PLAIN, config, statements).unwrap();
+    assert!(recorded.crash.is_none(), "{:?}", recorded.crash);
+    recorded
+}
+
+/// A sample over page sizes and all statement classes; about a million statements run in `make soak`.
+#[test]
+fn random_histories_recover_as_the_stock_server_recovers_them() {
+    let plan = Plan { cuts_each: 5, node_every: 2, threads: 2, ..Plan::random(1, 2000, 250) };
+    let summary = run(&plan).unwrap();
+    println!("{}", summary.json());
+    assert!(summary.is_sound(), "{:?}\n{}", summary.failures, summary.checked.refusal);
+    let never = summary.tally.never();
+    assert!(never.is_empty(), "classes that never succeeded: {never:?}");
+    assert_eq!(summary.page_sizes.len(), 5, "{:?}", summary.page_sizes);
+    assert!(summary.checked.report.touched > 10_000, "{:?}", summary.checked.report);
+    assert!(summary.checked.cuts > 30, "{:?}", summary.checked);
+    assert!(summary.node.exported > 5_000, "{:?}", summary.node);
+    assert!(summary.tally.succeeded() * 10 > summary.tally.tried() * 7, "{:?}", summary.tally);
+}
+
+/// Loads that other tests use, too.
+#[test]
+fn loads_recover_as_the_stock_server_recovers_them() {
+    for kind in [Kind::Sysbench, Kind::Tpcc] {
+        let plan = Plan { kind, cuts_each: 3, node_every: 1, ..Plan::random(3, 1500, 1500) };
+        let summary = run(&plan).unwrap();
+        assert!(summary.is_sound(), "{kind:?} {:?}\n{}", summary.failures, summary.checked.refusal);
+        assert!(summary.checked.report.touched > 200, "{kind:?} {:?}", summary.checked);
+        assert_eq!(summary.node.histories, 1);
+    }
+}
+
+/// At the end of a mini-transaction and inside it, with zeros or garbage behind.
+#[test]
+fn cuts_of_a_short_history() {
+    let workshop = Workshop::new(None).unwrap();
+    let recorded = short_history(&workshop, 5, 25, false);
+    let cuts = every_cut(&recorded, 5);
+    // As many as there is time for; `redoubt-testkit oracle cuts` does all of them.
+    let every = (cuts.len() / 30).max(1) | 1;
+    let mut checked = Checked::default();
+    for cut in cuts.into_iter().step_by(every) {
+        checked.add(&check_cut(&workshop, &recorded, cut, None).unwrap());
+    }
+    assert!(checked.is_sound(), "{:?}\n{}", checked.report.differences, checked.refusal);
+    assert!(checked.cuts >= 30 && checked.cuts_inside >= 10, "{checked:?}");
+}
+
+/// One recovery, and a replay with each defect against it.
+#[test]
+fn planted_defects_are_found() {
+    let workshop = Workshop::new(None).unwrap();
+    let recorded = short_history(&workshop, 11, 350, false);
+    let (base, redo) = (&recorded.base, &recorded.redo);
+    let directory = next_directory(workshop.path());
+    let options = PLAIN.recovery(false);
+    let sound = replay(base, redo, redo.end_lsn, None).unwrap();
+    let crash = Crash::new(base, redo, &sound, redo.end_lsn, true);
+    let Outcome::Recovered(theirs) = recover(&crash, &directory, &options).unwrap() else {
+        panic!("the server refused the history")
+    };
+    assert_eq!(compare(base, redo, &sound, &theirs.files).unwrap().differing, 0);
+    let kinds = [
+        RecordKind::InitPage,
+        RecordKind::Write,
+        RecordKind::Memset,
+        RecordKind::Memmove,
+        RecordKind::InitRowFormatRedundant,
+        RecordKind::InitRowFormatDynamic,
+        RecordKind::UndoInit,
+        RecordKind::UndoAppend,
+        RecordKind::InsertHeapRedundant,
+        RecordKind::InsertReuseRedundant,
+        RecordKind::InsertHeapDynamic,
+        RecordKind::InsertReuseDynamic,
+        RecordKind::DeleteRowFormatRedundant,
+        RecordKind::DeleteRowFormatDynamic,
+    ];
+    let defects = kinds
+        .into_iter()
+        .map(Defect::SkipKind)
+        .chain(
+            [RecordKind::Write, RecordKind::InsertHeapDynamic, RecordKind::UndoAppend].map(Defect::OffByOne),
+        )
+        .chain([Defect::LoseLast, Defect::KeepPageLsn, Defect::IgnoreRename]);
+    for defect in defects {
+        let found = match replay(base, redo, redo.end_lsn, Some(defect)) {
+            Ok(wrong) => compare(base, redo, &wrong, &theirs.files).unwrap().differing > 0,
+            // A page that lost records may be refused, which is found, too.
+            Err(_) => true,
+        };
+        assert!(found, "{defect:?} was not found");
+    }
+}
+
+/// The recovered end of the log is part of the comparison: a cut elsewhere must show.
+#[test]
+fn another_end_of_the_redo_is_found() {
+    let workshop = Workshop::new(None).unwrap();
+    let recorded = short_history(&workshop, 12, 40, false);
+    let cut = random_cuts(&recorded, 1, 3)[0];
+    assert!(check_cut(&workshop, &recorded, cut, None).unwrap().is_sound());
+    assert!(!check_cut(&workshop, &recorded, cut, Some(Defect::LoseLast)).unwrap().is_sound());
+}
+
+/// A failing script comes back from its file, fails again, and becomes smaller.
+#[test]
+fn a_failing_script_is_written_read_and_shrunk() {
+    let workshop = Workshop::new(None).unwrap();
+    let config = Config { seed: 4, page_size_bytes: PLAIN.page_size_bytes, large_undo: false };
+    let (recorded, script) = workshop.random(PLAIN, config, 12).unwrap();
+    node_path::pass(&workshop, &recorded).unwrap();
+    let path = workshop.path().join("script");
+    shrink::write(&script, &path).unwrap();
+    let script = shrink::read(&path).unwrap();
+    let defect = Some(Defect::OffByOne(RecordKind::UndoAppend));
+    assert!(!shrink::fails(&workshop, &script, None).unwrap());
+    let small = shrink::shrink(&workshop, &script, defect, 3).unwrap();
+    assert!(small.statements.len() < script.statements.len());
+    assert!(shrink::fails(&workshop, &small, defect).unwrap());
+}
