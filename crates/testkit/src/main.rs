@@ -5,7 +5,7 @@
 //! the work needs.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -240,11 +240,7 @@ fn run(command: Command) -> Result<Answer> {
             };
             answer(&summary)
         }
-        Command::LedgerVerify { server, file } => {
-            let report = ledger::verify(&mut connect(&server.socket)?, &Entries::read(&file)?)?;
-            let sound = report.faults_total == 0;
-            answer(&report).map(|Answer(text, _)| Answer(text, sound))
-        }
+        Command::LedgerVerify { server, file } => ledger_verify(&server, &file),
         Command::CheckTables { server } => {
             let tables = check::check_all(&mut connect(&server.socket)?)?;
             answer(&json!({ "tables_checked": tables }))
@@ -294,12 +290,20 @@ fn run(command: Command) -> Result<Answer> {
             let tpcc = Tpcc { socket: &server.socket, scale, seed };
             answer(&tpcc.run(clients, Duration::from_secs(seconds))?)
         }
-        Command::Oracle { command } => {
-            let (value, sound) = oracle::commands::run(&command)?;
-            answer(&value).map(|Answer(text, _)| Answer(text, sound))
-        }
+        Command::Oracle { command } => oracle(&command),
         Command::Field { path } => field(&path),
     }
+}
+
+fn ledger_verify(server: &ServerArguments, file: &Path) -> Result<Answer> {
+    let report = ledger::verify(&mut connect(&server.socket)?, &Entries::read(file)?)?;
+    let sound = report.faults_total == 0;
+    answer(&report).map(|Answer(text, _)| Answer(text, sound))
+}
+
+fn oracle(command: &oracle::commands::Command) -> Result<Answer> {
+    let (value, sound) = oracle::commands::run(command)?;
+    answer(&value).map(|Answer(text, _)| Answer(text, sound))
 }
 
 fn answer(value: &impl serde::Serialize) -> Result<Answer> {
