@@ -5,7 +5,7 @@
 //! the work needs.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -247,11 +247,7 @@ fn run(command: Command) -> Result<Answer> {
             let options = Options { clients, seed, stop_after: transactions, ..Options::default() };
             ledger_run(&server, &file, seconds, options)
         }
-        Command::LedgerVerify { server, file } => {
-            let report = ledger::verify(&mut connect(&server.socket)?, &Entries::read(&file)?)?;
-            let sound = report.faults_total == 0;
-            answer(&report).map(|Answer(text, _)| Answer(text, sound))
-        }
+        Command::LedgerVerify { server, file } => ledger_verify(&server, &file),
         Command::CheckTables { server } => {
             let tables = check::check_all(&mut connect(&server.socket)?)?;
             answer(&json!({ "tables_checked": tables }))
@@ -303,17 +299,14 @@ fn run(command: Command) -> Result<Answer> {
             let tpcc = Tpcc { socket: &server.socket, scale, seed };
             answer(&tpcc.run(clients, Duration::from_secs(seconds))?)
         }
-        Command::Oracle { command } => {
-            let (value, sound) = oracle::commands::run(&command)?;
-            answer(&value).map(|Answer(text, _)| Answer(text, sound))
-        }
+        Command::Oracle { command } => oracle(&command),
         Command::Field { path } => field(&path),
     }
 }
 
 fn ledger_run(
     server: &ServerArguments,
-    file: &std::path::Path,
+    file: &Path,
     seconds: Option<u64>,
     options: Options,
 ) -> Result<Answer> {
@@ -333,6 +326,17 @@ fn compare_isolation(options: &isolation::compare::Options) -> Result<Answer> {
     eprintln!("{}", comparison.table());
     comparison.require_no_new()?;
     answer(&comparison.summary())
+}
+
+fn ledger_verify(server: &ServerArguments, file: &Path) -> Result<Answer> {
+    let report = ledger::verify(&mut connect(&server.socket)?, &Entries::read(file)?)?;
+    let sound = report.faults_total == 0;
+    answer(&report).map(|Answer(text, _)| Answer(text, sound))
+}
+
+fn oracle(command: &oracle::commands::Command) -> Result<Answer> {
+    let (value, sound) = oracle::commands::run(command)?;
+    answer(&value).map(|Answer(text, _)| Answer(text, sound))
 }
 
 fn answer(value: &impl serde::Serialize) -> Result<Answer> {
