@@ -1,6 +1,9 @@
 //! Command line: sub-commands, options and their help.
 
+use crate::error::Result;
+use crate::tls::TlsArguments;
 use clap::{Args, Parser, Subcommand};
+use redoubt_transport::Connector;
 use std::path::PathBuf;
 
 /// Runs an unmodified MariaDB server on a storage node.
@@ -29,6 +32,18 @@ pub struct NodeAddress {
     /// Address of the storage node, HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", env = "REDOUBT_NODE", default_value = "127.0.0.1:7070")]
     pub node: String,
+    #[command(flatten)]
+    pub tls: TlsArguments,
+}
+
+impl NodeAddress {
+    /// How to reach it.
+    ///
+    /// # Errors
+    /// As [`TlsArguments::connector`].
+    pub fn connector(&self) -> Result<Connector> {
+        self.tls.connector(self.node.clone())
+    }
 }
 
 /// Address of a storage node for the commands that also work without one: clap counts a value from the environment
@@ -38,13 +53,19 @@ pub struct OptionalNode {
     /// Address of the storage node, HOST:PORT [env: REDOUBT_NODE] [default: 127.0.0.1:7070].
     #[arg(long, value_name = "HOST:PORT")]
     node: Option<String>,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 impl OptionalNode {
-    /// The address.
-    pub fn address(&self) -> String {
+    /// How to reach it.
+    ///
+    /// # Errors
+    /// As [`TlsArguments::connector`].
+    pub fn connector(&self) -> Result<Connector> {
         let environment = || std::env::var("REDOUBT_NODE").ok().filter(|value| !value.is_empty());
-        self.node.clone().or_else(environment).unwrap_or_else(|| "127.0.0.1:7070".to_owned())
+        let address = self.node.clone().or_else(environment).unwrap_or_else(|| "127.0.0.1:7070".to_owned());
+        self.tls.connector(address)
     }
 }
 
@@ -59,6 +80,14 @@ pub enum Command {
     Volume {
         #[command(subcommand)]
         command: VolumeCommand,
+    },
+    /// Make, show, renew and remove the certificates for TLS.
+    ///
+    /// An authority of one's own makes one certificate for each node, each volume and the administrator. A node lets
+    /// in only who has one, and only for what it is for.
+    Certificates {
+        #[command(subcommand)]
+        command: CertificatesCommand,
     },
     /// Prepare or show a raw block device for logs, page journals and pages.
     ///
@@ -89,7 +118,7 @@ pub struct NodeArguments {
     /// Directory for the volumes; created if missing.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one. One that other hosts reach needs --tls.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     pub listen: String,
     /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.
@@ -104,6 +133,12 @@ pub struct NodeArguments {
     /// Threads that apply redo [default: number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub apply_workers: Option<u16>,
+    #[command(flatten)]
+    pub tls: TlsArguments,
+    /// Offer plain text to other hosts too: everybody who reaches the address may read, change and delete all volumes,
+    /// and whoever is on the way may read and change what is sent.
+    #[arg(long, help_heading = "TLS", conflicts_with_all = ["tls", "tls_authority"])]
+    pub allow_plain_text: bool,
     #[command(flatten)]
     pub log: LogArguments,
     #[command(flatten)]
@@ -159,6 +194,78 @@ pub struct PageArguments {
     /// measurements only: a power cut may damage pages.
     #[arg(long)]
     pub pretend_atomic: bool,
+}
+
+#[derive(Subcommand)]
+pub enum CertificatesCommand {
+    /// Make an authority in a new directory, and certificates for nodes, volumes and the administrator.
+    Create(CertificatesCreateArguments),
+    /// Make further certificates with the authority in a directory, or renew those that are there.
+    Add(CertificatesAddArguments),
+    /// Show certificates, whom they are for and until when they are valid.
+    Show(CertificatesShowArguments),
+    /// Have nodes refuse certificates that are there, for example of a host that was broken into.
+    Remove(CertificatesRemoveArguments),
+}
+
+/// Whom certificates are for.
+#[derive(Args)]
+pub struct CertificatesNames {
+    /// A node: all names and addresses by which its clients reach it, without port. May be repeated.
+    #[arg(long, value_name = "HOST[,HOST...]")]
+    pub node: Vec<String>,
+    /// A volume. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub volume: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct CertificatesCreateArguments {
+    /// New directory for the authority and its certificates.
+    pub directory: PathBuf,
+    #[command(flatten)]
+    pub names: CertificatesNames,
+    /// Days for which the certificates are valid.
+    #[arg(long, value_name = "DAYS", default_value_t = redoubt_certificates::DEFAULT_DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: u32,
+    /// Days for which the authority is valid. No certificate of it is valid longer.
+    #[arg(long, value_name = "DAYS", default_value_t = redoubt_certificates::DEFAULT_AUTHORITY_DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub authority_days: u32,
+}
+
+#[derive(Args)]
+pub struct CertificatesAddArguments {
+    /// Directory of the authority.
+    pub directory: PathBuf,
+    #[command(flatten)]
+    pub names: CertificatesNames,
+    /// The administrator.
+    #[arg(long)]
+    pub administrator: bool,
+    /// Replace keys and certificates that are there; all of them if none is named.
+    #[arg(long)]
+    pub renew: bool,
+    /// Days for which the certificates are valid.
+    #[arg(long, value_name = "DAYS", default_value_t = redoubt_certificates::DEFAULT_DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: u32,
+}
+
+#[derive(Args)]
+pub struct CertificatesShowArguments {
+    /// Directory of an authority, or one bundle.
+    pub directory: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct CertificatesRemoveArguments {
+    /// Directory of the authority.
+    pub directory: PathBuf,
+    /// Names of bundles, as `redoubt certificates show` has them.
+    #[arg(required = true, value_name = "BUNDLE")]
+    pub bundles: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -324,7 +431,7 @@ pub struct StatusArguments {
 }
 
 /// `64MiB`, `1G`, `4096`.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -337,12 +444,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
 }
 
-fn parse_ring(text: &str) -> Result<u64, String> {
+fn parse_ring(text: &str) -> std::result::Result<u64, String> {
     parse_size(text)
         .and_then(|size| if size >= 16 << 20 { Ok(size) } else { Err("16MiB is the least".to_owned()) })
 }
 
-fn parse_journal(text: &str) -> Result<u64, String> {
+fn parse_journal(text: &str) -> std::result::Result<u64, String> {
     let size = parse_size(text)?;
     if (4 << 20..=64 << 30).contains(&size) && size % 4096 == 0 {
         return Ok(size);
@@ -350,7 +457,7 @@ fn parse_journal(text: &str) -> Result<u64, String> {
     Err("from 4MiB to 64GiB, in steps of 4KiB".to_owned())
 }
 
-fn parse_verify(text: &str) -> Result<String, String> {
+fn parse_verify(text: &str) -> std::result::Result<String, String> {
     let sampled = text.strip_prefix("1/").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n > 0);
     if text == "all" || text == "off" || sampled {
         return Ok(text.to_owned());

@@ -1,14 +1,15 @@
 //! A control connection to a node.
 
 use crate::error::{CliError, Result};
+use redoubt_transport::{Connection, Connector, Reader, TransportError};
 use redoubt_wire::control::{
     KIND_DATA, KIND_JSON, Reply, Request, decode_data, decode_json, encode_data, encode_json,
 };
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
-use std::io::{BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{BufReader, ErrorKind, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,8 +19,8 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// See the module.
 pub struct Client {
     address: String,
-    reader: BufReader<TcpStream>,
-    writer: TcpStream,
+    reader: BufReader<Reader>,
+    connection: Arc<dyn Connection>,
     read_position: u64,
     write_position: u64,
 }
@@ -28,28 +29,21 @@ impl Client {
     /// Connects and says hello.
     ///
     /// # Errors
-    /// [`CliError::Connect`], or what the node answers.
-    pub fn connect(address: &str) -> Result<Self> {
-        let failed = |source| CliError::Connect { address: address.to_owned(), source };
-        let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
-        let mut connected = None;
-        for candidate in address.to_socket_addrs().map_err(failed)? {
-            match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
-                Ok(stream) => {
-                    connected = Some(stream);
-                    break;
-                }
-                Err(error) => last = error,
-            }
-        }
-        let writer = connected.ok_or_else(|| failed(last))?;
-        writer.set_nodelay(true).map_err(failed)?;
-        let reader = BufReader::with_capacity(256 << 10, writer.try_clone().map_err(failed)?);
+    /// [`CliError::Connect`], [`CliError::Trust`], or what the node answers.
+    pub fn connect(connector: &Connector) -> Result<Self> {
+        let address = connector.address.clone();
+        let failed = |source| CliError::Connect { address: address.clone(), source };
+        let connection =
+            connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT).map_err(|error| match error {
+                TransportError::Io(source) => failed(source),
+                TransportError::Trust(why) => CliError::Trust { address: address.clone(), why },
+                TransportError::Credentials(why) => CliError::Usage(why),
+            })?;
+        let reader = BufReader::with_capacity(256 << 10, Reader(Arc::clone(&connection)));
         let mut client =
-            Self { address: address.to_owned(), reader, writer, read_position: 0, write_position: 0 };
-        client.writer.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(failed)?;
+            Self { address: address.clone(), reader, connection, read_position: 0, write_position: 0 };
         client.hello().map_err(|error| client.silence(error))?;
-        client.writer.set_read_timeout(None).map_err(failed)?;
+        client.connection.set_deadline(None).map_err(failed)?;
         Ok(client)
     }
 
@@ -68,7 +62,11 @@ impl Client {
         let mut bytes = vec![0; hello::decode_len(len).map_err(|source| self.wire(source))?];
         self.read(&mut bytes)?;
         let welcome = Welcome::decode(&bytes).map_err(|source| self.wire(source))?;
-        if welcome.status == Status::Accepted { Ok(()) } else { Err(CliError::Node(welcome.message)) }
+        if welcome.status == Status::Accepted {
+            Ok(())
+        } else {
+            Err(CliError::Node(printable(&welcome.message)))
+        }
     }
 
     /// A greeting that did not come in time, or is none, is a fault of the address.
@@ -97,14 +95,20 @@ impl Client {
                 ErrorKind::UnexpectedEof => std::io::Error::new(source.kind(), "the other side closed it"),
                 _ => source,
             };
-            CliError::Connection { address: self.address.clone(), source }
+            self.broken(source)
         })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.writer
-            .write_all(bytes)
-            .map_err(|source| CliError::Connection { address: self.address.clone(), source })
+        self.connection.write_all(bytes).map_err(|source| self.broken(source))
+    }
+
+    fn broken(&self, source: std::io::Error) -> CliError {
+        let address = self.address.clone();
+        match TransportError::from_io(source) {
+            TransportError::Io(source) => CliError::Connection { address, source },
+            TransportError::Trust(why) | TransportError::Credentials(why) => CliError::Trust { address, why },
+        }
     }
 
     fn send(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
@@ -144,7 +148,7 @@ impl Client {
             return Err(self.wire(WireError::UnknownKind { kind, role: "control" }));
         }
         match decode_json(&payload).map_err(|source| self.wire(source))? {
-            Reply::Failed { message, .. } => Err(CliError::Node(message)),
+            Reply::Failed { message, .. } => Err(CliError::Node(printable(&message))),
             reply => Ok(reply),
         }
     }
@@ -189,6 +193,14 @@ impl Client {
             let Some((offset, bytes)) = decode_data(&payload).map_err(|source| self.wire(source))? else {
                 break;
             };
+            // A node that is not to be trusted must not fill the disk behind the length that was announced.
+            if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > len_bytes) {
+                return Err(self.wire(WireError::Invalid {
+                    what: "data frame",
+                    field: "offset",
+                    why: format!("it reaches behind the announced length of {len_bytes} bytes"),
+                }));
+            }
             if failure.is_none() {
                 failure = piece(offset, bytes).err();
             }
@@ -213,4 +225,9 @@ impl Client {
         self.send(KIND_DATA, &[])?;
         self.reply()
     }
+}
+
+/// What a node says, without what a terminal would take for commands.
+fn printable(message: &str) -> String {
+    message.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

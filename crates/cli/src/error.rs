@@ -29,6 +29,14 @@ pub enum CliError {
         /// Why.
         source: std::io::Error,
     },
+    /// One side does not accept what the other one shows.
+    #[error("no trust between this command and the storage node at {address}: {why}")]
+    Trust {
+        /// Its address.
+        address: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The connection broke.
     #[error(
         "connection to the storage node at {address} broke: {source}; see the node's log, then try again"

@@ -1,12 +1,12 @@
 //! `redoubt volume export`: a volume as a plain data directory.
 
 use crate::args::ExportArguments;
+use crate::beneath::{Beneath, check_name};
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{Progress, bytes};
 use redoubt_wire::control::{EntryKind, Reply, Request};
-use std::fs::{File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Writes the volume into a new directory.
@@ -15,7 +15,7 @@ use std::path::Path;
 /// [`CliError::Usage`] if the directory holds something; what the node answers; [`CliError::Io`].
 pub fn run(arguments: &ExportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
-    let mut client = Client::connect(&arguments.volume.address.node)?;
+    let mut client = connect(arguments)?;
     let attachment = match client.call(&Request::ExportBegin { volume: volume.clone() })? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
@@ -23,20 +23,21 @@ pub fn run(arguments: &ExportArguments) -> Result<()> {
     if attachment.empty {
         return Err(CliError::Usage(format!("volume {volume} is empty: no server has written to it yet")));
     }
+    for entry in &attachment.entries {
+        check_name(&entry.path)?;
+    }
     prepare(&arguments.to)?;
     let total_bytes = attachment.entries.iter().map(|entry| entry.len_bytes).sum();
     let mut progress = Progress::new("exporting", total_bytes);
+    let beneath = Beneath::open(&arguments.to, None)?;
     for entry in &attachment.entries {
-        let target = arguments.to.join(&entry.path);
         if entry.kind == EntryKind::Directory {
-            std::fs::create_dir_all(&target).map_err(|error| CliError::io("create", &target, error))?;
-            set_mode(&target, entry.mode)?;
+            let directory = beneath.directory(&entry.path)?;
+            beneath.finish(&entry.path, &directory, entry.mode, 0o700)?;
             continue;
         }
-        if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent).map_err(|error| CliError::io("create", parent, error))?;
-        }
-        let file = File::create_new(&target).map_err(|error| CliError::io("create", &target, error))?;
+        let target = arguments.to.join(&entry.path);
+        let file = beneath.create_new(&entry.path)?;
         let request = Request::ExportFile { volume: volume.clone(), path: entry.path.clone() };
         let len_bytes = client.download(&request, |offset, piece| {
             file.write_all_at(piece, offset).map_err(|error| CliError::io("write", &target, error))
@@ -44,7 +45,7 @@ pub fn run(arguments: &ExportArguments) -> Result<()> {
         file.set_len(len_bytes)
             .and_then(|()| file.sync_all())
             .map_err(|error| CliError::io("write", &target, error))?;
-        set_mode(&target, entry.mode)?;
+        beneath.finish(&entry.path, &file, entry.mode, 0o660)?;
         progress.add(len_bytes);
     }
     client.call(&Request::ExportEnd { volume: volume.clone() })?;
@@ -71,8 +72,8 @@ fn prepare(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn set_mode(path: &Path, mode: u32) -> Result<()> {
-    let mode = if mode & 0o777 == 0 { 0o660 } else { mode & 0o777 };
-    std::fs::set_permissions(path, Permissions::from_mode(mode))
-        .map_err(|error| CliError::io("set permissions of", path, error))
+fn connect(arguments: &ExportArguments) -> Result<Client> {
+    let connector = arguments.volume.address.connector()?;
+    crate::tls::check_volume(&connector, &arguments.volume.name)?;
+    Client::connect(&connector)
 }

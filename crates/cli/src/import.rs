@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 pub fn run(arguments: &ImportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
     let source = Source::open(&arguments.from, arguments.innodb_data_file_path.as_deref())?;
-    let mut client = Client::connect(&arguments.volume.address.node)?;
+    let mut client = Client::connect(&arguments.volume.address.connector()?)?;
     client
         .call(&Request::ImportBegin { volume: volume.clone(), system_files: source.system_files.clone() })?;
     for (path, mode) in &source.directories {

@@ -3,6 +3,8 @@
 //! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 options that are not understood.
 
 mod args;
+mod beneath;
+mod certificates;
 mod client;
 mod device;
 mod error;
@@ -12,9 +14,10 @@ mod node;
 mod run;
 mod show;
 mod status;
+mod tls;
 mod volume;
 
-use args::{Arguments, Command, VolumeCommand};
+use args::{Arguments, CertificatesCommand, Command, VolumeCommand};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -24,6 +27,12 @@ fn main() -> ExitCode {
         Command::Node(node) => node::run(&node),
         Command::Run(run) => run::run(&run),
         Command::Device { command } => device::run(&command),
+        Command::Certificates { command } => match command {
+            CertificatesCommand::Create(create) => certificates::create(&create),
+            CertificatesCommand::Add(add) => certificates::add(&add),
+            CertificatesCommand::Show(show) => certificates::show(&show),
+            CertificatesCommand::Remove(remove) => certificates::remove(&remove),
+        },
         Command::Status(status) => status::run(&status),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),

@@ -40,6 +40,8 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
 
 fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     let mut options = NodeOptions::new(arguments.data.clone(), arguments.listen.clone());
+    options.tls = arguments.tls.server()?;
+    options.allow_plain_text = arguments.allow_plain_text;
     options.ring_len_bytes = arguments.ring;
     options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 4);
     options.apply_interval = Duration::from_secs(arguments.apply_interval);

@@ -4,6 +4,7 @@ use crate::args::StatusArguments;
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{bytes, print_json};
+use redoubt_transport::Connector;
 use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
 
 /// Shows a node and its volumes.
@@ -14,7 +15,7 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
     if let Some(datadir) = arguments.datadir.as_deref().filter(|_| arguments.local_log) {
         return crate::run::local_log::status::run(datadir, arguments.json);
     }
-    let mut node = fetch(&arguments.address.address())?;
+    let mut node = fetch(&arguments.address.connector()?)?;
     if let Some(name) = &arguments.volume {
         node.volumes.retain(|volume| volume.name == *name);
         if node.volumes.is_empty() {
@@ -38,8 +39,8 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
 ///
 /// # Errors
 /// What the node answers.
-pub fn fetch(address: &str) -> Result<NodeStatus> {
-    let mut client = Client::connect(address)?;
+pub fn fetch(connector: &Connector) -> Result<NodeStatus> {
+    let mut client = Client::connect(connector)?;
     match client.call(&Request::Status)? {
         Reply::Status(status) => Ok(status),
         other => Err(client.unexpected(&other)),
@@ -50,8 +51,9 @@ pub fn fetch(address: &str) -> Result<NodeStatus> {
 ///
 /// # Errors
 /// [`CliError::Usage`] if there is no such volume.
-pub fn fetch_volume(address: &str, name: &str) -> Result<VolumeStatus> {
-    let node = fetch(address)?;
+pub fn fetch_volume(connector: &Connector, name: &str) -> Result<VolumeStatus> {
+    crate::tls::check_volume(connector, name)?;
+    let node = fetch(connector)?;
     node.volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
 }
 

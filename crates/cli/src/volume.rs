@@ -12,7 +12,7 @@ use redoubt_wire::control::Request;
 /// # Errors
 /// What the node answers.
 pub fn create(arguments: &VolumeName) -> Result<()> {
-    let mut client = Client::connect(&arguments.address.node)?;
+    let mut client = Client::connect(&arguments.address.connector()?)?;
     client.call(&Request::VolumeCreate { volume: arguments.name.clone() })?;
     println!("created volume {}", arguments.name);
     Ok(())
@@ -23,7 +23,7 @@ pub fn create(arguments: &VolumeName) -> Result<()> {
 /// # Errors
 /// What the node answers.
 pub fn list(arguments: &ListArguments) -> Result<()> {
-    let node = status::fetch(&arguments.address.node)?;
+    let node = status::fetch(&arguments.address.connector()?)?;
     if arguments.json {
         return print_json(&node.volumes);
     }
@@ -53,7 +53,7 @@ pub fn list(arguments: &ListArguments) -> Result<()> {
 /// # Errors
 /// What the node answers.
 pub fn show(arguments: &ShowArguments) -> Result<()> {
-    let volume = status::fetch_volume(&arguments.volume.address.node, &arguments.volume.name)?;
+    let volume = status::fetch_volume(&arguments.volume.address.connector()?, &arguments.volume.name)?;
     if arguments.json {
         return print_json(&volume);
     }
@@ -67,7 +67,7 @@ pub fn show(arguments: &ShowArguments) -> Result<()> {
 /// What the node answers; [`CliError::Usage`] if it is not confirmed.
 pub fn delete(arguments: &DeleteArguments) -> Result<()> {
     let name = &arguments.volume.name;
-    let mut client = Client::connect(&arguments.volume.address.node)?;
+    let mut client = Client::connect(&arguments.volume.address.connector()?)?;
     let question = format!("Delete volume {name} and everything in it? Type its name: ");
     if !arguments.yes && !confirm("deleting", &question, name)? {
         return Err(CliError::Usage("not deleted".to_owned()));

@@ -42,4 +42,4 @@ pub use error::{Kind, NodeError};
 pub use log_device::LogOptions;
 pub use options::NodeOptions;
 pub use page_store::PageOptions;
-pub use server::Node;
+pub use server::{ConnectionLimits, Node};

@@ -3,6 +3,8 @@
 use crate::log_device::LogOptions;
 use crate::page_store::PageOptions;
 use crate::place::RawDevices;
+use crate::server::ConnectionLimits;
+use redoubt_transport::ServerTls;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +30,12 @@ pub struct NodeOptions {
     pub pages: PageOptions,
     /// Where and how the logs are written.
     pub log: LogOptions,
+    /// TLS with certificates on both sides; `None`: plain text, where everybody may do everything.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Offer plain text to other hosts too.
+    pub allow_plain_text: bool,
+    /// How many connections there may be, and how long they may take.
+    pub connections: ConnectionLimits,
     /// The raw devices that are open, shared by the copies of these options.
     pub devices: Arc<RawDevices>,
 }
@@ -44,6 +52,9 @@ impl NodeOptions {
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pages: PageOptions::default(),
             log: LogOptions::default(),
+            tls: None,
+            allow_plain_text: false,
+            connections: ConnectionLimits::default(),
             devices: Arc::default(),
         }
     }

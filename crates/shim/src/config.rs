@@ -2,7 +2,11 @@
 //!
 //! Pure: a lookup function comes in, so that tests need no environment. Every refusal names the variable.
 
+use redoubt_transport::CredentialFiles;
 use redoubt_wire::stream::SystemFile;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A variable that is missing or wrong.
@@ -47,6 +51,8 @@ pub struct Config {
     pub timeout: Duration,
     /// `innodb_page_size` in bytes.
     pub page_size_bytes: u32,
+    /// TLS with these credentials; `None`: plain text.
+    pub tls: Option<CredentialFiles>,
 }
 
 /// Name of the variable that switches the library on.
@@ -89,8 +95,25 @@ impl Config {
             compress: flag(lookup, "REDOUBT_COMPRESS")?,
             timeout: Duration::from_secs(number(lookup, "REDOUBT_TIMEOUT_S", Some(600))?.max(1)),
             page_size_bytes: page_size(number(lookup, "REDOUBT_PAGE_SIZE", Some(16384))?)?,
+            tls: tls(lookup)?,
         })
     }
+}
+
+/// All of the files, or none.
+fn tls(lookup: &Lookup<'_>) -> Result<Option<CredentialFiles>, ConfigError> {
+    const NAMES: [&str; 3] = ["REDOUBT_TLS_AUTHORITY", "REDOUBT_TLS_CERTIFICATE", "REDOUBT_TLS_KEY"];
+    if NAMES.iter().all(|name| lookup(name).is_none()) {
+        return Ok(None);
+    }
+    let path = |name| Ok(PathBuf::from(OsString::from_vec(bytes(lookup, name)?)));
+    let [authority, certificate, key] = NAMES;
+    Ok(Some(CredentialFiles {
+        authority: path(authority)?,
+        certificate: path(certificate)?,
+        key: path(key)?,
+        removed: None,
+    }))
 }
 
 fn wrong(name: &'static str, why: String) -> ConfigError {

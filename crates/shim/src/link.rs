@@ -1,22 +1,22 @@
-//! One TCP connection to the node: connecting, the greeting, frames in both directions.
+//! One connection to the node: connecting, the greeting, frames in both directions.
 //!
 //! Owns no state shared between threads. Uses socket calls only (`send`, `recv`), which this library does not
-//! hook.
+//! hook; with TLS, also clock and random numbers.
 
 use crate::counters::Counters;
-use crate::real;
+use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, append_frame, decompress};
 use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::stream::Counter;
 use redoubt_wire::{FrameHeader, Seq, WireError};
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Also ends a connection whose peer takes nothing for so long; what was sent is then sent again.
-const SILENT_PEER_TIMEOUT_MS: u32 = 30_000;
+pub const SILENT_PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a connection could not be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,9 @@ pub enum LinkError {
     /// The peer sent bytes that must not be used.
     #[error("{0}")]
     Wire(#[from] WireError),
+    /// One side does not accept the other. May be put right while the server runs: certificates are read again.
+    #[error("no trust between this server and the node: {0}")]
+    Trust(String),
     /// The node asks to try again.
     #[error("the node says: {0}")]
     Later(String),
@@ -42,11 +45,20 @@ impl LinkError {
     }
 }
 
+impl From<TransportError> for LinkError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Io(error) => Self::Io(error),
+            TransportError::Trust(why) | TransportError::Credentials(why) => Self::Trust(why),
+        }
+    }
+}
+
 /// Who connects where.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Address of the node.
-    pub node: String,
+    /// How the node is reached.
+    pub connector: Connector,
     /// Volume name.
     pub volume: String,
     /// Generation of the attachment.
@@ -66,24 +78,20 @@ pub fn connect(
     role: Role,
     resume: Seq,
     counters: &Counters,
-) -> Result<(TcpStream, Welcome), LinkError> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the address has no usable form");
-    for address in peer.node.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-            Ok(mut socket) => {
-                socket.set_nodelay(true)?;
-                real::watch_peer(&socket, SILENT_PEER_TIMEOUT_MS);
-                let welcome = greet(&mut socket, peer, role, resume, counters)?;
-                return Ok((socket, welcome));
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last.into())
+) -> Result<(Arc<dyn Connection>, Welcome), LinkError> {
+    let connection = peer.connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
+    let welcome = greet(&*connection, peer, role, resume, counters);
+    // What comes first over TLS may be the node's word that it does not let this server in.
+    let welcome = welcome.map_err(|error| match error {
+        LinkError::Io(error) => TransportError::from_io(error).into(),
+        other => other,
+    })?;
+    connection.set_deadline(None)?;
+    Ok((connection, welcome))
 }
 
 fn greet(
-    socket: &mut TcpStream,
+    mut socket: &dyn Connection,
     peer: &Peer,
     role: Role,
     resume: Seq,
@@ -98,7 +106,6 @@ fn greet(
         volume: peer.volume.clone(),
     };
     let bytes = hello.encode();
-    socket.set_read_timeout(Some(GREETING_TIMEOUT))?;
     socket.write_all(&bytes)?;
     counters.add(Counter::SentBytes, bytes.len() as u64);
     let mut len = [0; 4];
@@ -106,7 +113,6 @@ fn greet(
     let mut body = vec![0; decode_len(len)?];
     socket.read_exact(&mut body)?;
     counters.add(Counter::ReceivedBytes, body.len() as u64 + 4);
-    socket.set_read_timeout(None)?;
     let welcome = Welcome::decode(&body)?;
     match welcome.status {
         Status::Accepted => Ok(welcome),
@@ -154,7 +160,7 @@ pub fn read_frame(
 /// # Errors
 /// [`LinkError`]; the connection must be given up.
 pub fn write_frame(
-    socket: &mut impl Write,
+    socket: &dyn Connection,
     kind: u8,
     position: u64,
     payload: &[u8],

@@ -11,11 +11,11 @@ use crate::link::{self, LinkError, read_frame, write_frame};
 use crate::message;
 use crate::real::Errno;
 use crate::stream::Stream;
+use redoubt_transport::Reader;
 use redoubt_wire::Seq;
 use redoubt_wire::hello::Role;
 use redoubt_wire::page::{PageReply, PageRequest};
 use std::io::BufReader;
-use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(20);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
 struct Connection {
-    socket: BufReader<TcpStream>,
+    socket: BufReader<Reader>,
     requests: u64,
     payload: Vec<u8>,
     buffer: Vec<u8>,
@@ -97,7 +97,8 @@ impl PagePool {
                 }
             };
             if Instant::now() >= deadline {
-                let (node, seconds) = (&self.stream.peer().node, self.stream.timeout().as_secs());
+                let (node, seconds) =
+                    (&self.stream.peer().connector.address, self.stream.timeout().as_secs());
                 message::error(&format!(
                     "a page request to storage node {node} was not answered within {seconds} s: {why}"
                 ));
@@ -150,7 +151,7 @@ impl PagePool {
                 // A node that hangs must not hold a read for ever.
                 let _ = socket.set_read_timeout(Some(self.stream.timeout()));
                 Ok(Connection {
-                    socket: BufReader::with_capacity(32 << 10, socket),
+                    socket: BufReader::with_capacity(32 << 10, Reader(socket)),
                     requests: 0,
                     payload: Vec::new(),
                     buffer: Vec::new(),
@@ -178,7 +179,7 @@ impl Connection {
     fn exchange(&mut self, kind: u8, payload: &[u8], counters: &Counters) -> Result<u8, LinkError> {
         let position = self.requests;
         self.requests += 1;
-        write_frame(self.socket.get_mut(), kind, position, payload, &mut self.buffer, counters)?;
+        write_frame(&*self.socket.get_ref().0, kind, position, payload, &mut self.buffer, counters)?;
         read_frame(&mut self.socket, position, &mut self.payload, counters)
     }
 }

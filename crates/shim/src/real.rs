@@ -383,25 +383,6 @@ pub fn abort() -> ! {
     unsafe { libc::abort() }
 }
 
-/// Makes a silent peer noticed: unacknowledged data for `timeout_ms`, or as long an idle connection.
-pub fn watch_peer(socket: &impl AsRawFd, timeout_ms: u32) {
-    let seconds = (timeout_ms / 3000).max(1);
-    let options = [
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3),
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, timeout_ms),
-    ];
-    for (level, name, value) in options {
-        // SAFETY: the option value is a 4-byte integer, valid for the call. A failure only makes a lost peer
-        // noticed later.
-        unsafe {
-            libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), 4);
-        }
-    }
-}
-
 /// Starts a thread that no signal is delivered to, so that the server's signal handling stays as it is.
 pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     // SAFETY: both sets are valid for the calls; the old mask is put back.

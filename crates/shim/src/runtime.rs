@@ -10,7 +10,7 @@ use crate::config::{Config, LOCAL_LOG_VARIABLE, NODE_VARIABLE};
 use crate::counters::Counters;
 use crate::dirty::DirtyPages;
 use crate::fds::FdTable;
-use crate::link::Peer;
+use crate::link::{Peer, SILENT_PEER_TIMEOUT};
 use crate::local_log;
 use crate::mapping::Mappings;
 use crate::message;
@@ -22,6 +22,7 @@ use crate::redo_log::RedoLog;
 use crate::stream::{ImageWanted, SessionStart, Stream, StreamConfig};
 use crate::target::OpenFile;
 use crate::verify::DroppedImages;
+use redoubt_transport::{ClientTls, Connector};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,15 +98,19 @@ pub fn activate() {
         real::abort();
     }));
     let result = if is_local {
-        local_log::activate(&lookup)
+        local_log::activate(&lookup).map_err(|error| error.to_string())
     } else {
-        Config::from_variables(&lookup).map(|config| {
-            let _ = RUNTIME.set(Runtime::new(config));
+        Config::from_variables(&lookup).map_err(|error| error.to_string()).and_then(|config| {
+            // Before the hooks do anything, and before the server changes its user.
+            let tls =
+                config.tls.clone().map(ClientTls::load).transpose().map_err(|error| error.to_string())?;
+            let _ = RUNTIME.set(Runtime::new(config, tls.map(Arc::new)));
             ACTIVE.store(true, Ordering::Release);
+            Ok(())
         })
     };
     if let Err(error) = result {
-        message::raw(&error.to_string());
+        message::raw(&error);
         real::exit_now(1);
     }
 }
@@ -123,11 +128,15 @@ fn is_server() -> bool {
 }
 
 impl Runtime {
-    fn new(config: Config) -> Self {
+    fn new(config: Config, tls: Option<Arc<ClientTls>>) -> Self {
         let counters = Arc::new(Counters::default());
         let (images_wanted_sender, images_wanted) = mpsc::channel();
         let peer = Peer {
-            node: config.node.clone(),
+            connector: Connector {
+                address: config.node.clone(),
+                tls,
+                silence_limit: Some(SILENT_PEER_TIMEOUT),
+            },
             volume: config.volume.clone(),
             generation: config.generation,
             session: fastrand::u64(1..),

@@ -24,11 +24,10 @@ use crate::real::Errno;
 use queue::FrameQueue;
 use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;
+use redoubt_transport::Connection;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::{self, COMPRESSED, append_frame};
 use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
-use std::io::Write;
-use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -67,7 +66,7 @@ pub struct StreamConfig {
 
 struct State {
     queue: FrameQueue,
-    link: Option<Arc<TcpStream>>,
+    link: Option<Arc<dyn Connection>>,
     compression: bool,
     unlogged: Vec<u8>,
     scratch: Vec<u8>,
@@ -91,7 +90,7 @@ pub struct Stream {
     /// What the node said is durable, and who waits for more.
     waiters: CommitWaiters,
     /// The connection again, for a thread that must not wait for `state`.
-    socket: Mutex<Option<Arc<TcpStream>>>,
+    socket: Mutex<Option<Arc<dyn Connection>>>,
     /// The node said that it waits (for room on its disk, say): it does not hang.
     node_waits: AtomicBool,
     start: OnceLock<SessionStart>,
@@ -223,7 +222,7 @@ impl Stream {
     /// Ends a send that blocks, and the reading of notices.
     fn close_socket(&self) {
         if let Some(socket) = &*self.socket.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = socket.shutdown(Shutdown::Both);
+            socket.shutdown();
         }
     }
 
@@ -299,7 +298,6 @@ impl Stream {
             state.unlogged.clear();
             return;
         };
-        let mut link = &*link;
         let sent = if state.unlogged.is_empty() {
             link.write_all(bytes)
         } else {
@@ -313,7 +311,7 @@ impl Stream {
         match sent {
             Ok(()) => self.counters.add(Counter::SentBytes, sent_bytes as u64),
             Err(_) => {
-                let _ = link.shutdown(Shutdown::Both);
+                link.shutdown();
                 state.link = None;
                 state.unlogged.clear();
             }

@@ -1,9 +1,20 @@
-//! Who is at the other end of a connection.
+//! Who is at the other end of a connection, and what that allows.
+//!
+//! A certificate says it in its one URI: `redoubt:node`, `redoubt:administrator` or `redoubt:volume/NAME`.
+
+use std::fmt::{Display, Formatter};
+
+/// Longest volume name.
+const NAME_LIMIT_BYTES: usize = 64;
+const NODE: &str = "redoubt:node";
+const ADMINISTRATOR: &str = "redoubt:administrator";
+const VOLUME: &str = "redoubt:volume/";
 
 /// What a peer has proved about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nothing: the connection is not authenticated. Only networks where everybody is trusted are served so.
+    /// Nothing: the connection is not authenticated. Only networks where everybody is trusted are served so, and
+    /// then everybody may do everything.
     Unproven,
     /// It may do everything.
     Administrator,
@@ -11,4 +22,70 @@ pub enum Identity {
     Volume(String),
     /// It is a storage node.
     Node,
+}
+
+impl Identity {
+    /// What the URI of a certificate says; `None` for anything else.
+    pub fn from_uri(uri: &str) -> Option<Self> {
+        match uri {
+            NODE => Some(Self::Node),
+            ADMINISTRATOR => Some(Self::Administrator),
+            _ => {
+                let name = uri.strip_prefix(VOLUME)?;
+                check_volume_name(name).ok()?;
+                Some(Self::Volume(name.to_owned()))
+            }
+        }
+    }
+
+    /// The URI that says it; `None` for what no certificate says.
+    pub fn uri(&self) -> Option<String> {
+        match self {
+            Self::Unproven => None,
+            Self::Node => Some(NODE.to_owned()),
+            Self::Administrator => Some(ADMINISTRATOR.to_owned()),
+            Self::Volume(name) => Some(format!("{VOLUME}{name}")),
+        }
+    }
+
+    /// It may change the node: create, import and delete volumes, and see all of them.
+    pub const fn is_administrator(&self) -> bool {
+        matches!(self, Self::Administrator | Self::Unproven)
+    }
+
+    /// It may use the volume of this name.
+    pub fn may_use(&self, volume: &str) -> bool {
+        match self {
+            Self::Administrator | Self::Unproven => true,
+            Self::Volume(name) => name == volume,
+            Self::Node => false,
+        }
+    }
+}
+
+impl Display for Identity {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unproven => write!(out, "nobody in particular"),
+            Self::Administrator => write!(out, "the administrator"),
+            Self::Volume(name) => write!(out, "volume {name}"),
+            Self::Node => write!(out, "a storage node"),
+        }
+    }
+}
+
+/// Is this a usable name of a volume? It is a directory name on the node and part of a URI in certificates.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub fn check_volume_name(name: &str) -> Result<(), String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' || byte == b'.';
+    if name.is_empty() || name.len() > NAME_LIMIT_BYTES || name.starts_with('.') || !name.bytes().all(allowed)
+    {
+        return Err(format!(
+            "volume name {name:?} is not usable: letters, digits, '-', '_' and '.', not starting with '.', at most \
+             {NAME_LIMIT_BYTES} characters"
+        ));
+    }
+    Ok(())
 }

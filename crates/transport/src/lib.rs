@@ -1,17 +1,27 @@
 //! Connections: blocking, in both directions at once, one thread reading while others write.
 //!
 //! Owns the seam between those who speak the wire protocol and what carries its bytes: [`tcp::TcpConnection`] is
-//! plain TCP; a test may put anything else behind [`Connection`]. Knows nothing of frames, volumes or requests.
+//! plain TCP, [`tls::TlsConnection`] is TLS 1.3 with
+//! certificates on both sides; a test may put anything else behind [`Connection`]. Knows nothing of frames, volumes or requests.
 //!
 //! Invariants:
 //! * Bytes arrive in the order in which [`Connection::write_all`] calls took them; two calls never mix theirs.
 //! * Reading and writing do not wait for each other.
 //! * After [`Connection::shutdown`] every call that is under way, and every later one, ends soon.
 
+pub mod certificate;
+pub mod connect;
 pub mod connection;
+pub mod credentials;
+pub mod error;
 pub mod identity;
 pub mod tcp;
+pub mod tls;
 
+pub use connect::Connector;
 pub use connection::{Connection, Reader};
-pub use identity::Identity;
+pub use credentials::{CredentialFiles, Credentials};
+pub use error::TransportError;
+pub use identity::{Identity, check_volume_name};
 pub use tcp::TcpConnection;
+pub use tls::{ClientTls, ServerTls, TlsConnection};

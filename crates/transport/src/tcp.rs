@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// Seconds without a byte before the kernel asks the peer whether it is there, and between such questions.
 const KEEP_ALIVE_S: libc::c_int = 10;
 
+/// Most bytes that are read from a peer that was refused.
+const SOFT_END_LIMIT_BYTES: usize = 256 << 10;
+
 /// A TCP connection, not delayed by Nagle's algorithm, whose peer's host is noticed to be gone within about a minute.
 #[derive(Debug)]
 pub struct TcpConnection {
@@ -42,6 +45,49 @@ impl TcpConnection {
         let _ = stream.set_nodelay(true);
         keep_alive(&stream);
         Self { stream, peer, limits: Mutex::default(), writing: Mutex::default() }
+    }
+
+    /// The first byte that waits to be read, which stays there; `None`: the peer ended the connection.
+    ///
+    /// # Errors
+    /// As [`Connection::read`].
+    pub fn peek(&self) -> Result<Option<u8>> {
+        let limits = *self.limits();
+        if let Some(deadline) = limits.deadline {
+            self.stream.set_read_timeout(left(deadline, limits.read)?)?;
+        }
+        let mut byte = [0];
+        loop {
+            match self.stream.peek(&mut byte) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result.map(|len| (len > 0).then_some(byte[0])),
+            }
+        }
+    }
+
+    /// A peer that acknowledges nothing for so long is taken for gone, be it idle or not.
+    pub fn set_silence_limit(&self, limit: Duration) {
+        let limit_ms = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
+        let seconds = (limit_ms / 3000).max(1);
+        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds);
+        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds);
+        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3);
+        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, limit_ms);
+    }
+
+    /// Ends it so that the peer still gets what was written last. Closing with bytes unread would make the kernel
+    /// reset the connection, and the peer lose the answer that says why; so for a moment, they are read.
+    pub fn end_softly(&self, within: Duration) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let (mut bytes, mut left_bytes) = ([0; 4096], SOFT_END_LIMIT_BYTES);
+        if !within.is_zero() && self.set_deadline(Some(within)).is_ok() {
+            while let Ok(len @ 1..) = self.read(&mut bytes)
+                && left_bytes > len
+            {
+                left_bytes -= len;
+            }
+        }
+        self.shutdown();
     }
 
     fn limits(&self) -> std::sync::MutexGuard<'_, Limits> {
@@ -123,25 +169,24 @@ impl Connection for TcpConnection {
 }
 
 fn keep_alive(stream: &TcpStream) {
-    let options = [
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_S),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 5),
-    ];
-    for (level, name, value) in options {
-        // SAFETY: the descriptor is open; the option value is a c_int that lives during the call. A failure only
-        // leaves the kernel's own default in place.
-        unsafe {
-            libc::setsockopt(
-                stream.as_raw_fd(),
-                level,
-                name,
-                (&raw const value).cast(),
-                std::mem::size_of_val(&value) as libc::socklen_t,
-            )
-        };
-    }
+    set_option(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    set_option(stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S);
+    set_option(stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_S);
+    set_option(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 5);
+}
+
+fn set_option(stream: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
+    // SAFETY: the descriptor is open; the option value is a c_int that lives during the call. A failure only leaves
+    // the kernel's own default in place.
+    unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            std::mem::size_of_val(&value) as libc::socklen_t,
+        )
+    };
 }
 
 #[cfg(test)]

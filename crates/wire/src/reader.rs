@@ -2,6 +2,10 @@
 
 use crate::error::WireError;
 
+/// Longest path, and longest part of one, on Linux.
+const PATH_LIMIT_BYTES: usize = 4095;
+const NAME_LIMIT_BYTES: usize = 255;
+
 /// Cursor over one payload. All numbers are little-endian.
 pub(crate) struct Reader<'a> {
     what: &'static str,
@@ -84,6 +88,11 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), &'static str> {
     }
     if path.contains(&0) {
         return Err("path contains a NUL byte");
+    }
+    if path.len() > PATH_LIMIT_BYTES
+        || path.split(|byte| *byte == b'/').any(|part| part.len() > NAME_LIMIT_BYTES)
+    {
+        return Err("path is longer than a file system takes (4095 bytes, 255 for each part)");
     }
     if path.split(|byte| *byte == b'/').any(|part| part == b".." || part == b"." || part.is_empty()) {
         return Err("path has an empty, '.' or '..' part; it must be normalised");

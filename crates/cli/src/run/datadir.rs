@@ -6,16 +6,17 @@
 //! Files the volume does not have are moved to `.redoubt-orphans/`; only stubs, which have no content, are removed.
 
 use super::server::Server;
+use crate::beneath::{Beneath, check_name};
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::Progress;
 use redoubt_wire::control::{Attachment, Entry, EntryKind, Reply, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 const MARKER: &str = ".redoubt";
@@ -58,6 +59,8 @@ impl DataDirectory {
             .write(true)
             .create(true)
             .truncate(false)
+            // Whoever may write here must not choose what this process writes to.
+            .custom_flags(libc::O_NOFOLLOW)
             .open(&marker_path)
             .map_err(|error| CliError::io("write", &marker_path, error))?;
         // SAFETY: flock on a descriptor that is open; no memory is involved.
@@ -120,7 +123,11 @@ impl DataDirectory {
     pub fn fill(&mut self, client: &mut Client, attachment: &Attachment, server: &Server) -> Result<()> {
         let owner = owner_for(server)?;
         give(&self.path, owner)?;
-        give(&self.path.join(MARKER), owner)?;
+        self.give_marker(owner)?;
+        let beneath = Beneath::open(&self.path, owner)?;
+        for entry in &attachment.entries {
+            check_name(&entry.path)?;
+        }
         let known: BTreeSet<&str> = attachment.entries.iter().map(|entry| entry.path.as_str()).collect();
         self.remove_others("", &known, server)?;
         let checksums = match client.call(&Request::PlainChecksums { volume: self.volume.clone() })? {
@@ -131,21 +138,17 @@ impl DataDirectory {
         let total_bytes = attachment.entries.iter().filter(plain).map(|entry| entry.len_bytes).sum();
         let mut progress = Progress::new("fetching plain files", total_bytes);
         for entry in &attachment.entries {
-            self.make_parents(&entry.path, owner)?;
-            let target = self.path.join(&entry.path);
-            match entry.kind {
-                EntryKind::Directory => make_directory(&target)?,
+            let file = match entry.kind {
+                EntryKind::Directory => beneath.directory(&entry.path)?,
                 EntryKind::Plain => {
-                    self.plain_file(client, entry, &target, &checksums)?;
+                    let file = self.plain_file(client, entry, &beneath, &checksums)?;
                     progress.add(entry.len_bytes);
+                    file
                 }
-                EntryKind::Tablespace | EntryKind::RedoLog => stub(&target, entry.len_bytes)?,
-            }
+                EntryKind::Tablespace | EntryKind::RedoLog => self.stub(entry, &beneath)?,
+            };
             let default_mode = if entry.kind == EntryKind::Directory { 0o700 } else { 0o660 };
-            let mode = if entry.mode & 0o777 == 0 { default_mode } else { entry.mode & 0o777 };
-            std::fs::set_permissions(&target, Permissions::from_mode(mode))
-                .map_err(|error| CliError::io("set permissions of", &target, error))?;
-            give(&target, owner)?;
+            beneath.finish(&entry.path, &file, entry.mode, default_mode)?;
         }
         progress.finish();
         Ok(())
@@ -163,38 +166,47 @@ impl DataDirectory {
         Ok(())
     }
 
-    fn make_parents(&self, path: &str, owner: Option<(u32, u32)>) -> Result<()> {
-        let mut at = self.path.clone();
-        let Some((parents, _)) = path.rsplit_once('/') else { return Ok(()) };
-        for part in parents.split('/') {
-            at.push(part);
-            if !at.exists() {
-                make_directory(&at)?;
-                give(&at, owner)?;
-            }
-        }
-        Ok(())
+    fn give_marker(&self, owner: Option<(u32, u32)>) -> Result<()> {
+        let Some((user, group)) = owner else { return Ok(()) };
+        std::os::unix::fs::fchown(&self.lock, Some(user), Some(group))
+            .map_err(|error| CliError::io("change the owner of", self.path.join(MARKER), error))
     }
 
     fn plain_file(
         &self,
         client: &mut Client,
         entry: &Entry,
-        target: &Path,
+        beneath: &Beneath,
         checksums: &BTreeMap<String, u32>,
-    ) -> Result<()> {
+    ) -> Result<File> {
+        let target = self.path.join(&entry.path);
+        let failed = |error| CliError::io("write", &target, error);
         let wanted = checksums.get(&entry.path).copied();
-        let same_len = std::fs::symlink_metadata(target)
-            .is_ok_and(|data| data.is_file() && data.len() == entry.len_bytes);
-        if same_len && std::fs::read(target).is_ok_and(|bytes| Some(crc32c::crc32c(&bytes)) == wanted) {
-            return Ok(());
+        let mut file = beneath.write(&entry.path)?;
+        if file.metadata().is_ok_and(|data| data.len() == entry.len_bytes)
+            && checksum(&mut file).is_ok_and(|found| Some(found) == wanted)
+        {
+            return Ok(file);
         }
-        let file = File::create(target).map_err(|error| CliError::io("create", target, error))?;
+        file.set_len(0).map_err(failed)?;
         let request = Request::Fetch { volume: self.volume.clone(), path: entry.path.clone() };
-        let len_bytes = client.download(&request, |offset, piece| {
-            file.write_all_at(piece, offset).map_err(|error| CliError::io("write", target, error))
-        })?;
-        file.set_len(len_bytes).map_err(|error| CliError::io("write", target, error))
+        let len_bytes =
+            client.download(&request, |offset, piece| file.write_all_at(piece, offset).map_err(failed))?;
+        file.set_len(len_bytes).map_err(failed)?;
+        Ok(file)
+    }
+
+    /// A sparse file of the right length without content.
+    fn stub(&self, entry: &Entry, beneath: &Beneath) -> Result<File> {
+        let file = beneath.write(&entry.path)?;
+        let make = || -> std::io::Result<()> {
+            if file.metadata()?.blocks() != 0 {
+                file.set_len(0)?;
+            }
+            file.set_len(entry.len_bytes)
+        };
+        make().map_err(|error| CliError::io("create", self.path.join(&entry.path), error))?;
+        Ok(file)
     }
 
     fn remove_others(&self, relative: &str, known: &BTreeSet<&str>, server: &Server) -> Result<()> {
@@ -206,6 +218,7 @@ impl DataDirectory {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = if relative.is_empty() { name.clone() } else { format!("{relative}/{name}") };
             let metadata = entry.metadata().map_err(|error| CliError::io("read", entry.path(), error))?;
+            // Of the entry itself: a symbolic link is neither directory nor file, and goes away.
             if metadata.is_dir() {
                 if name != ORPHANS {
                     self.remove_others(&path, known, server)?;
@@ -214,7 +227,9 @@ impl DataDirectory {
                         let _ = std::fs::remove_dir(entry.path());
                     }
                 }
-            } else if !known.contains(path.as_str()) && !is_local(&path, &name, server) {
+            } else if !is_local(&path, &name, server)
+                && (!known.contains(path.as_str()) || !metadata.is_file())
+            {
                 self.put_away(&entry.path(), &path, metadata.is_file() && metadata.blocks() == 0)?;
             }
         }
@@ -226,7 +241,15 @@ impl DataDirectory {
             return std::fs::remove_file(from).map_err(|error| CliError::io("remove", from, error));
         }
         let orphans = self.path.join(ORPHANS);
-        std::fs::create_dir_all(&orphans).map_err(|error| CliError::io("create", &orphans, error))?;
+        match std::fs::symlink_metadata(&orphans) {
+            Ok(data) if !data.is_dir() => {
+                return Err(CliError::Usage(format!("{} is not a directory; remove it", orphans.display())));
+            }
+            Ok(_) => {}
+            Err(_) => {
+                std::fs::create_dir(&orphans).map_err(|error| CliError::io("create", &orphans, error))?;
+            }
+        }
         let target = orphans.join(format!("{}-{:08x}", path.replace('/', "@"), fastrand::u32(..)));
         eprintln!("redoubt: {path} is not in the volume; moved to {}", target.display());
         std::fs::rename(from, &target).map_err(|error| CliError::io("move", from, error))
@@ -245,20 +268,14 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
         || server.local_files.iter().any(|local| local == path)
 }
 
-fn make_directory(path: &Path) -> Result<()> {
-    std::fs::create_dir_all(path).map_err(|error| CliError::io("create", path, error))
-}
-
-/// A sparse file of the right length without content.
-fn stub(path: &Path, len_bytes: u64) -> Result<()> {
-    let make = || -> std::io::Result<()> {
-        let file = File::options().write(true).create(true).truncate(false).open(path)?;
-        if file.metadata()?.blocks() != 0 {
-            file.set_len(0)?;
+fn checksum(file: &mut File) -> std::io::Result<u32> {
+    let (mut buffer, mut sum) = (vec![0; 256 << 10], 0);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(sum),
+            len => sum = crc32c::crc32c_append(sum, buffer.get(..len).unwrap_or_default()),
         }
-        file.set_len(len_bytes)
-    };
-    make().map_err(|error| CliError::io("create", path, error))
+    }
 }
 
 /// Owner of the files, if this process may and must give them away.

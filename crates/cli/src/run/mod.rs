@@ -32,13 +32,14 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let (Some(volume_name), Some(datadir)) = (&arguments.volume, &arguments.datadir) else {
         return Err(CliError::Usage("--volume and --datadir are missing".to_owned()));
     };
-    let node = arguments.address.address();
+    let connector = arguments.address.connector()?;
+    crate::tls::check_volume(&connector, volume_name)?;
     crate::show::make_directory(datadir)?;
     let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
     let server = Server::examine(&arguments.command, &path)?;
     let mut directory = DataDirectory::open(&path, volume_name)?;
-    let mut client = Client::connect(&node)?;
-    let volume = crate::status::fetch_volume(&node, volume_name)?;
+    let mut client = Client::connect(&connector)?;
+    let volume = crate::status::fetch_volume(&connector, volume_name)?;
     if volume.state == "unusable" {
         return Err(CliError::Usage(format!(
             "volume {} could not be opened: {}",
@@ -58,7 +59,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     command
         .args(server.arguments())
         .env("LD_PRELOAD", preload(&library))
-        .env("REDOUBT_NODE", &node)
+        .env("REDOUBT_NODE", &connector.address)
         .env("REDOUBT_VOLUME", volume_name)
         .env_remove(local_log::VARIABLE)
         .env("REDOUBT_GENERATION", attachment.generation.to_string())
@@ -69,6 +70,16 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_VERIFY", &arguments.verify)
         .env("REDOUBT_COMPRESS", if arguments.compress { "1" } else { "0" })
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
+    // Paths only: environments are easily seen.
+    command.env_remove(crate::tls::DIRECTORY_VARIABLE);
+    let files = connector.tls.as_ref().map(|tls| tls.files());
+    let paths = files.map(|files| [&files.authority, &files.certificate, &files.key]);
+    for (at, name) in crate::tls::FILE_VARIABLES.iter().enumerate() {
+        match paths.and_then(|paths| paths.get(at).copied()) {
+            Some(path) => command.env(name, path),
+            None => command.env_remove(name),
+        };
+    }
     directory.keep_locked()?;
     let error = command.exec();
     Err(CliError::io("start", &server.program, error))

@@ -3,25 +3,29 @@
 //! Invariant: a state held for an export, and an import that did not end, go away with their connection.
 
 use super::Node;
+use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};
 use crate::error::{Kind, NodeError};
 use crate::place::remove_volume_directory;
 use crate::volume::{Held, Import, Volume};
 use redoubt_redo::Lsn;
-use redoubt_transport::Connection;
+use redoubt_transport::{Connection, Identity, check_volume_name};
 use redoubt_wire::control::{
     KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, check_path, decode_data, decode_json,
     encode_data, encode_json,
 };
 use redoubt_wire::page::FileId;
-use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
 use std::sync::Arc;
 
-/// Longest volume name.
-const NAME_LIMIT: usize = 64;
+/// Longest frame: a piece of a file with its offset. Requests are shorter.
+const FRAME_LIMIT_BYTES: usize = MAX_DATA_LEN_BYTES + 8;
+/// Longest text about who attaches.
+const WHO_LIMIT_CHARACTERS: usize = 256;
 
 struct Session<'s> {
     node: &'s Arc<Node>,
+    identity: Identity,
     reader: FrameReader<'s>,
     read_position: u64,
     writer: FrameWriter<'s>,
@@ -52,8 +56,12 @@ enum Upload {
 /// # Errors
 /// Whatever ended it, except that the peer closed it.
 pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError> {
+    stream
+        .set_read_timeout(Some(node.admission.limits().idle_control))
+        .map_err(|error| NodeError::io("set up", "connection", error))?;
     let mut session = Session {
         node,
+        identity: stream.identity().clone(),
         reader: FrameReader::new(stream),
         read_position: 0,
         writer: FrameWriter::new(stream),
@@ -93,7 +101,7 @@ impl<'s> Session<'s> {
     }
 
     fn next_frame(&mut self) -> Result<Option<(u8, Vec<u8>)>, NodeError> {
-        let Some(mut frame) = self.reader.next(MAX_PAYLOAD_LEN_BYTES)? else { return Ok(None) };
+        let Some(mut frame) = self.reader.next(FRAME_LIMIT_BYTES)? else { return Ok(None) };
         let header = FrameHeader::decode(frame.first_chunk().unwrap_or(&[0; HEADER_LEN_BYTES]));
         let payload = frame.split_off(HEADER_LEN_BYTES.min(frame.len()));
         header.check(self.read_position, &payload)?;
@@ -106,11 +114,18 @@ impl<'s> Session<'s> {
     }
 
     fn handle(&mut self, request: Request) -> Result<Reply, NodeError> {
+        check_request(&self.identity, &request)?;
         match request {
             Request::VolumeCreate { volume } => self.create(&volume),
             Request::VolumeDelete { volume, force } => self.delete(&volume, force),
-            Request::Status => Ok(Reply::Status(self.node.status())),
-            Request::Attach { volume, who } => Ok(Reply::Attached(self.volume(&volume)?.attach(&who)?)),
+            Request::Status => {
+                let mut status = self.node.status();
+                restrict(&self.identity, &mut status);
+                Ok(Reply::Status(status))
+            }
+            Request::Attach { volume, who } => {
+                Ok(Reply::Attached(self.volume(&volume)?.attach(&usable_who(&who))?))
+            }
             Request::PlainChecksums { volume } => {
                 let checksums = self.volume(&volume)?.plain_checksums()?;
                 Ok(Reply::PlainChecksums { checksums })
@@ -159,7 +174,7 @@ impl<'s> Session<'s> {
     }
 
     fn reserve(&self, name: &str) -> Result<BusyName<'s>, NodeError> {
-        check_name(name)?;
+        check_volume_name(name).map_err(NodeError::Refused)?;
         let mut busy = self.node.busy.lock();
         if busy.iter().any(|other| other == name) {
             return Err(NodeError::NotNow(format!("volume {name} is being created, imported or deleted")));
@@ -349,13 +364,7 @@ fn error_is_connection(error: &NodeError) -> bool {
         || matches!(error, NodeError::Io { path, .. } if path.as_os_str() == "connection")
 }
 
-fn check_name(name: &str) -> Result<(), NodeError> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' || byte == b'.';
-    if name.is_empty() || name.len() > NAME_LIMIT || name.starts_with('.') || !name.bytes().all(allowed) {
-        return Err(NodeError::Refused(format!(
-            "volume name {name:?} is not usable: letters, digits, '-', '_' and '.', not starting with '.', at most \
-             {NAME_LIMIT} characters"
-        )));
-    }
-    Ok(())
+/// Who attaches, as it goes into logs and onto terminals: without control characters, and not endless.
+fn usable_who(who: &str) -> String {
+    who.chars().filter(|character| !character.is_control()).take(WHO_LIMIT_CHARACTERS).collect()
 }

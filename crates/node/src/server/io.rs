@@ -5,6 +5,9 @@ use redoubt_transport::Connection;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
 use std::io::{BufReader, ErrorKind, Read};
 
+/// Bytes of a frame for which its length is taken at its word.
+const TRUSTED_LEN_BYTES: usize = 64 << 10;
+
 /// Reads frames of one direction.
 pub struct FrameReader<'s> {
     stream: BufReader<&'s dyn Connection>,
@@ -34,9 +37,14 @@ impl<'s> FrameReader<'s> {
                 limit_bytes: limit_bytes as u64,
             }));
         }
-        let mut frame = vec![0; HEADER_LEN_BYTES + len_bytes];
-        frame[..HEADER_LEN_BYTES].copy_from_slice(&header);
-        Ok(self.fill(&mut frame[HEADER_LEN_BYTES..])?.then_some(frame))
+        // Grows with what arrives: a length alone does not make this allocate.
+        let mut frame = Vec::with_capacity(HEADER_LEN_BYTES + len_bytes.min(TRUSTED_LEN_BYTES));
+        frame.extend_from_slice(&header);
+        match (&mut self.stream).take(len_bytes as u64).read_to_end(&mut frame) {
+            Ok(received) => Ok((received == len_bytes).then_some(frame)),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(NodeError::io("read from", "connection", error)),
+        }
     }
 
     /// The next frame has arrived already.

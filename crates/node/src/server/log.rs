@@ -1,25 +1,19 @@
 //! The log connection of a server.
 
+use super::accept::welcome;
 use super::io::FrameReader;
-use super::welcome;
 use crate::error::NodeError;
 use crate::volume::{NoticeWriter, Received, Volume};
 use redoubt_transport::Connection;
 use redoubt_wire::MAX_PAYLOAD_LEN_BYTES;
 use redoubt_wire::hello::Hello;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A server that takes no notices for this long is treated as gone.
-const NOTICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves it until it ends.
 ///
 /// # Errors
 /// Whatever ended it, except that the peer closed it.
 pub fn serve(volume: &Volume, hello: &Hello, stream: &Arc<dyn Connection>) -> Result<(), NodeError> {
-    let io = |error| NodeError::io("set up", "connection", error);
-    stream.set_write_timeout(Some(NOTICE_TIMEOUT)).map_err(io)?;
     let accepted = match volume.accept_log(hello) {
         Ok(accepted) => accepted,
         Err(refusal) => return welcome(&**stream, &refusal),

@@ -3,31 +3,32 @@
 //! A node serves few connections that each carry much: one log connection and a pool of page connections per
 //! server. A thread each keeps every path straight and its latency low.
 
+mod accept;
+mod admission;
+mod authority;
+mod complaints;
 mod control;
 mod io;
 mod log;
 mod page;
 
+pub use admission::ConnectionLimits;
+
 use crate::error::NodeError;
 use crate::options::NodeOptions;
 use crate::place::remove_volume_directory;
 use crate::volume::Volume;
+use admission::Admission;
+use complaints::Complaints;
 use redoubt_sync::{Mutex, thread, time};
-use redoubt_transport::{Connection, TcpConnection};
-use redoubt_wire::Seq;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
-use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// A client must say hello within this time.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -42,8 +43,8 @@ pub struct Node {
     unusable: Mutex<BTreeMap<String, String>>,
     /// Names that are being created, imported or deleted.
     busy: Mutex<Vec<String>>,
-    connections: Mutex<BTreeMap<u64, Arc<dyn Connection>>>,
-    next_connection: AtomicU64,
+    admission: Admission,
+    complaints: Mutex<Complaints>,
     stopping: AtomicBool,
     since: Instant,
     /// Held for as long as the node lives: one node per data directory.
@@ -68,6 +69,8 @@ impl Node {
         })?;
         let address =
             listener.local_addr().map_err(|error| NodeError::io("listen on", &options.listen, error))?;
+        check_exposure(&options, address)?;
+        let admission = Admission::new(options.connections.clone());
         let node = Arc::new(Self {
             options,
             address,
@@ -75,8 +78,8 @@ impl Node {
             volumes: Mutex::default(),
             unusable: Mutex::default(),
             busy: Mutex::default(),
-            connections: Mutex::default(),
-            next_connection: AtomicU64::new(0),
+            admission,
+            complaints: Mutex::new(Complaints::new()),
             stopping: AtomicBool::new(false),
             since: time::now(),
             _lock: lock,
@@ -132,10 +135,8 @@ impl Node {
                 }
             };
             let node = Arc::clone(self);
-            let spawned = thread::Builder::new().name("connection".to_owned()).spawn(move || {
-                let connection: Arc<dyn Connection> = Arc::new(TcpConnection::new(stream));
-                node.serve_connection(&connection);
-            });
+            let spawned =
+                thread::Builder::new().name("connection".to_owned()).spawn(move || node.serve_socket(stream));
             if let Err(error) = spawned {
                 tracing::warn!(%error, "cannot start a thread for a connection");
             }
@@ -147,49 +148,10 @@ impl Node {
         self.stopping.store(true, Ordering::Release);
         // Wakes the accept call.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
-        for stream in self.connections.lock().values() {
-            stream.shutdown();
-        }
+        self.admission.close();
         let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
         for volume in volumes {
             volume.shut_down();
-        }
-    }
-
-    /// Serves one connection until it ends.
-    pub fn serve_connection(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
-        let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
-        self.connections.lock().insert(number, Arc::clone(connection));
-        if let Err(error) = self.serve_roles(connection)
-            && !self.stopping.load(Ordering::Acquire)
-        {
-            tracing::warn!(peer = connection.peer(), %error, "connection closed");
-        }
-        connection.shutdown();
-        self.connections.lock().remove(&number);
-    }
-
-    fn serve_roles(self: &Arc<Self>, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
-        let stream = &**connection;
-        let Some(hello) = read_hello(stream)? else { return Ok(()) };
-        if hello.role == Role::Control {
-            welcome(stream, &accepted())?;
-            return control::serve(self, stream);
-        }
-        let volume = self.volumes.lock().get(&hello.volume).cloned();
-        let Some(volume) = volume else {
-            return welcome(stream, &refused(self.why_no_volume(&hello.volume)));
-        };
-        match hello.role {
-            Role::Log => log::serve(&volume, &hello, connection),
-            // Also of a volume that has stopped: the image that shows a difference may still come.
-            _ => match volume.check_fence(&hello) {
-                Ok(()) => {
-                    welcome(stream, &Welcome { compression: hello.compression, ..accepted() })?;
-                    page::serve(&volume, &hello, stream)
-                }
-                Err(refusal) => welcome(stream, &refusal),
-            },
         }
     }
 
@@ -226,6 +188,25 @@ impl Node {
     }
 }
 
+/// Plain text is for this host only, unless the operator says that the network is trusted.
+fn check_exposure(options: &NodeOptions, address: SocketAddr) -> Result<(), NodeError> {
+    if options.tls.is_some() || address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if !options.allow_plain_text {
+        return Err(NodeError::Refused(format!(
+            "listening on {address} without TLS would let everybody who reaches this host read, change and delete all \
+             volumes; make certificates with `redoubt certificates create` and give the node its own with --tls DIR, \
+             or listen on 127.0.0.1, or, if the whole network is trusted, add --allow-plain-text"
+        )));
+    }
+    tracing::warn!(
+        "listening on {address} in PLAIN TEXT, WITHOUT AUTHENTICATION: everybody who reaches this address can read, \
+         change and delete all volumes, and whoever is on the way can read and change what is sent"
+    );
+    Ok(())
+}
+
 fn lock_directory(directory: &std::path::Path) -> Result<std::fs::File, NodeError> {
     let path = directory.join("node.lock");
     let file = std::fs::File::options()
@@ -243,44 +224,4 @@ fn lock_directory(directory: &std::path::Path) -> Result<std::fs::File, NodeErro
         )));
     }
     Ok(file)
-}
-
-fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
-    let io = |error| NodeError::io("read from", "connection", error);
-    stream.set_read_timeout(Some(HELLO_TIMEOUT)).map_err(io)?;
-    let mut len = [0; 4];
-    match stream.read_exact(&mut len) {
-        Ok(()) => {}
-        // A port probe: nothing was said.
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(io(error)),
-    }
-    let mut bytes = vec![0; hello::decode_len(len)?];
-    stream.read_exact(&mut bytes).map_err(io)?;
-    stream.set_read_timeout(None).map_err(io)?;
-    match Hello::decode(&bytes) {
-        Ok(hello) => Ok(Some(hello)),
-        Err(error) => {
-            welcome(stream, &refused(error.to_string()))?;
-            Err(error.into())
-        }
-    }
-}
-
-fn accepted() -> Welcome {
-    Welcome {
-        status: Status::Accepted,
-        compression: false,
-        next_seq: Seq(0),
-        next_lsn: redoubt_redo::Lsn(0),
-        message: String::new(),
-    }
-}
-
-fn refused(message: String) -> Welcome {
-    Welcome { status: Status::Refused, message, ..accepted() }
-}
-
-fn welcome(stream: &dyn Connection, welcome: &Welcome) -> Result<(), NodeError> {
-    stream.write_all(&welcome.encode()).map_err(|error| NodeError::io("write to", "connection", error))
 }

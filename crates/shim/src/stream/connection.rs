@@ -3,12 +3,12 @@
 use super::{ImageWanted, SessionStart, State, Stream};
 use crate::link::{self, LinkError, read_frame};
 use crate::message;
+use redoubt_transport::Connection;
 use redoubt_wire::Seq;
 use redoubt_wire::hello::{Role, Welcome};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::{Counter, StreamFrame};
-use std::io::{BufReader, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::BufReader;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,19 +26,21 @@ impl Stream {
             match self.connect_once() {
                 Ok(link) => {
                     self.report_back(&lost);
-                    let error = self.read_notices(&link);
-                    let _ = link.shutdown(Shutdown::Both);
+                    let error = self.read_notices(&*link);
+                    link.shutdown();
                     self.forget_link(&link);
                     lost = Lost::new();
                     self.report_lost(&mut lost, &error);
                 }
-                Err(error) if error.is_final() => self.die(&error.to_string()),
+                Err(error) if error.is_final() || self.is_refused_at_start(&error) => {
+                    self.die(&error.to_string())
+                }
                 Err(error) => self.report_lost(&mut lost, &error),
             }
             if lost.since.elapsed() >= self.timeout() {
                 self.die(&format!(
                     "storage node {} was not reachable for {} s (REDOUBT_TIMEOUT_S)",
-                    self.peer().node,
+                    self.peer().connector.address,
                     self.timeout().as_secs()
                 ));
             }
@@ -47,12 +49,17 @@ impl Stream {
         }
     }
 
+    /// A server that never was connected would only wait for somebody to look into its log.
+    fn is_refused_at_start(&self, error: &LinkError) -> bool {
+        matches!(error, LinkError::Trust(_)) && self.session_start().is_none()
+    }
+
     fn report_lost(&self, lost: &mut Lost, error: &LinkError) {
         if lost.reported || self.death().is_some() {
             return;
         }
         lost.reported = true;
-        let (node, seconds) = (&self.peer().node, self.timeout().as_secs());
+        let (node, seconds) = (&self.peer().connector.address, self.timeout().as_secs());
         if self.session_start().is_some() {
             message::warning(&format!(
                 "storage node {node} lost ({error}); waiting, commits are blocked, will fail after {seconds} s"
@@ -67,16 +74,18 @@ impl Stream {
     fn report_back(&self, lost: &Lost) {
         if lost.reported {
             let seconds = lost.since.elapsed().as_secs_f64();
-            message::note(&format!("storage node {} is back after {seconds:.1} s", self.peer().node));
+            message::note(&format!(
+                "storage node {} is back after {seconds:.1} s",
+                self.peer().connector.address
+            ));
         }
     }
 
     /// Connects, sends again what is not durable, and lets new frames through.
-    fn connect_once(&self) -> Result<Arc<TcpStream>, LinkError> {
+    fn connect_once(&self) -> Result<Arc<dyn Connection>, LinkError> {
         let is_first = self.session_start().is_none();
         let resume = if is_first { Seq(0) } else { self.lock_state().queue.oldest() };
         let (socket, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
-        let socket = Arc::new(socket);
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&socket));
         let mut state = self.lock_state();
         if is_first {
@@ -90,7 +99,7 @@ impl Stream {
         let again =
             state.queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
         for frame in again {
-            (&*socket).write_all(&frame)?;
+            socket.write_all(&frame)?;
             self.counters.add(Counter::SentBytes, frame.len() as u64);
         }
         state.link = Some(Arc::clone(&socket));
@@ -111,7 +120,7 @@ impl Stream {
         Ok(())
     }
 
-    fn forget_link(&self, link: &Arc<TcpStream>) {
+    fn forget_link(&self, link: &Arc<dyn Connection>) {
         let mut state = self.lock_state();
         if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
             state.link = None;
@@ -120,7 +129,7 @@ impl Stream {
     }
 
     /// Reads notices until the connection fails; returns why.
-    fn read_notices(&self, link: &TcpStream) -> LinkError {
+    fn read_notices(&self, link: &dyn Connection) -> LinkError {
         let mut reader = BufReader::with_capacity(4096, link);
         let mut payload = Vec::new();
         let mut position = 0;

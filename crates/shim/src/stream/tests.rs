@@ -1,12 +1,13 @@
 //! The stream against a real listener in this process.
 
 use super::*;
+use redoubt_transport::Connector;
 use redoubt_wire::FrameHeader;
 use redoubt_wire::frame::append_frame as frame_bytes;
 use redoubt_wire::hello::{Hello, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
-use std::io::Read;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 
 struct Node {
@@ -44,7 +45,11 @@ impl Node {
 
     fn stream(&self, timeout: Duration) -> (Arc<Stream>, Receiver<ImageWanted>) {
         let peer = Peer {
-            node: self.listener.local_addr().unwrap().to_string(),
+            connector: Connector {
+                address: self.listener.local_addr().unwrap().to_string(),
+                tls: None,
+                silence_limit: None,
+            },
             volume: "v".to_owned(),
             generation: 3,
             session: 9,

@@ -1,0 +1,285 @@
+//! An authority of one's own: it makes certificates for nodes, volumes and administrators.
+//!
+//! Layout of its directory (mode 0700; keys 0600):
+//!
+//! | | |
+//! |---|---|
+//! | `authority/` | `certificate.pem` and `key.pem` of the authority; the key stays here |
+//! | `node-HOST/`, `volume-NAME/`, `administrator/` | bundles: `authority.pem`, `certificate.pem`, `key.pem`, to be copied to where they are used |
+//! | `removed`, and a copy in each `node-HOST/` | serial numbers of certificates that nodes must not accept any more |
+//!
+//! Invariants: no file that exists is replaced unless the caller asked for it; a file is whole or not there; a key is
+//! never readable by others, not even for a moment.
+
+mod files;
+mod issue;
+
+use files::{make_directory, write_file};
+use issue::Issuer;
+use redoubt_transport::certificate::CertificateFacts;
+use redoubt_transport::credentials::certificates;
+use redoubt_transport::{Identity, TransportError, check_volume_name};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Days for which certificates are valid, unless told.
+pub const DEFAULT_DAYS: u32 = 365;
+/// Days for which an authority is valid, unless told.
+pub const DEFAULT_AUTHORITY_DAYS: u32 = 3650;
+
+/// Why something was not done. Each is one sentence for a person.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificatesError {
+    /// A file operation failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A certificate or key that is there cannot be used.
+    #[error("{0}")]
+    Unusable(#[from] TransportError),
+    /// A certificate cannot be made.
+    #[error("a certificate cannot be made: {0}")]
+    Issue(#[from] rcgen::Error),
+    /// Something the user has to change.
+    #[error("{0}")]
+    Refused(String),
+}
+
+type Result<T> = std::result::Result<T, CertificatesError>;
+
+/// What to make.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// For each node its host names and addresses; the first names the bundle.
+    pub nodes: Vec<Vec<String>>,
+    /// Volumes.
+    pub volumes: Vec<String>,
+    /// The administrator.
+    pub administrator: bool,
+}
+
+/// One bundle, or the authority.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// What its certificate says.
+    pub facts: CertificateFacts,
+    /// Nodes do not accept it any more.
+    pub removed: bool,
+}
+
+/// Makes an authority in `directory`, which must not have one, and what is wanted.
+///
+/// # Errors
+/// [`CertificatesError`]; nothing that existed is changed.
+pub fn create(directory: &Path, wanted: &Wanted, days: u32, authority_days: u32) -> Result<Vec<Bundle>> {
+    check(wanted)?;
+    if directory.join("authority").exists() {
+        return Err(CertificatesError::Refused(format!(
+            "{} has an authority already; add to it with `redoubt certificates add`, or choose another directory",
+            directory.display()
+        )));
+    }
+    if std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(CertificatesError::Refused(format!(
+            "{} is not empty; choose a new directory",
+            directory.display()
+        )));
+    }
+    make_directory(directory)?;
+    Issuer::create(&directory.join("authority"), authority_days)?;
+    add(directory, wanted, days, false)
+}
+
+/// Makes further bundles with the authority in `directory`. With `renew`, those that exist get a new key and
+/// certificate, and if nothing is named, all that exist.
+///
+/// # Errors
+/// [`CertificatesError`].
+pub fn add(directory: &Path, wanted: &Wanted, days: u32, renew: bool) -> Result<Vec<Bundle>> {
+    check(wanted)?;
+    let issuer = Issuer::open(&directory.join("authority"))?;
+    let mut wanted: Vec<(PathBuf, Identity, Vec<String>)> = named(directory, wanted);
+    if wanted.is_empty() && renew {
+        for bundle in list(directory)?.into_iter().filter(|bundle| !bundle.removed) {
+            if let Some(identity) = bundle.facts.identity() {
+                wanted.push((bundle.directory, identity, bundle.facts.hosts));
+            }
+        }
+    }
+    if wanted.is_empty() {
+        return Err(CertificatesError::Refused(
+            "nothing to make; name it with --node, --volume or --administrator, or renew all with --renew"
+                .to_owned(),
+        ));
+    }
+    if let Some((existing, ..)) = wanted.iter().find(|(path, ..)| !renew && path.exists()) {
+        return Err(CertificatesError::Refused(format!(
+            "{} exists already; replace its key and certificate with --renew",
+            existing.display()
+        )));
+    }
+    let mut made = Vec::new();
+    for (path, identity, hosts) in wanted {
+        let issued = issuer.issue(&identity, &hosts, days)?;
+        make_directory(&path)?;
+        // The key first: a certificate without its key is of no use.
+        write_file(&path.join("key.pem"), &issued.key_pem, 0o600)?;
+        write_file(&path.join("certificate.pem"), &issued.certificate_pem, 0o644)?;
+        write_file(&path.join("authority.pem"), issuer.certificate_pem(), 0o644)?;
+        if identity == Identity::Node {
+            copy_removed(directory, &path)?;
+        }
+        made.push(read_bundle(&path, &BTreeSet::new())?);
+    }
+    Ok(made)
+}
+
+/// Nodes shall not accept the certificates of these bundles any more: writes them to the lists in `directory`. The
+/// bundles themselves stay. Returns the lists to copy to the nodes.
+///
+/// # Errors
+/// [`CertificatesError`].
+pub fn remove(directory: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
+    let bundles = list(directory)?;
+    let mut serials = removed(directory)?;
+    let mut lines = std::fs::read_to_string(directory.join("removed")).unwrap_or_default();
+    for name in names {
+        let bundle = bundles
+            .iter()
+            .find(|bundle| bundle.directory.file_name().is_some_and(|file| file == name.as_str()))
+            .ok_or_else(|| {
+                CertificatesError::Refused(format!(
+                    "{} has no {name}; see `redoubt certificates show {0}`",
+                    directory.display()
+                ))
+            })?;
+        if serials.insert(bundle.facts.serial_text()) {
+            lines.push_str(&format!("{} # {name}\n", bundle.facts.serial_text()));
+        }
+    }
+    write_file(&directory.join("removed"), &lines, 0o644)?;
+    let mut lists = Vec::new();
+    for bundle in &bundles {
+        if bundle.facts.identity() == Some(Identity::Node) {
+            copy_removed(directory, &bundle.directory)?;
+            lists.push(bundle.directory.join("removed"));
+        }
+    }
+    Ok(lists)
+}
+
+/// The authority, then its bundles by name.
+///
+/// # Errors
+/// [`CertificatesError`].
+pub fn show(directory: &Path) -> Result<Vec<Bundle>> {
+    if directory.join("certificate.pem").exists() {
+        return Ok(vec![read_bundle(directory, &BTreeSet::new())?]);
+    }
+    let authority = directory.join("authority");
+    if !authority.exists() {
+        return Err(CertificatesError::Refused(format!(
+            "{} has neither an authority nor a certificate.pem; `redoubt certificates create` makes an authority",
+            directory.display()
+        )));
+    }
+    let mut shown = vec![read_bundle(&authority, &BTreeSet::new())?];
+    shown.extend(list(directory)?);
+    Ok(shown)
+}
+
+fn list(directory: &Path) -> Result<Vec<Bundle>> {
+    let failed = |source| CertificatesError::Io { action: "list", path: directory.to_owned(), source };
+    let removed = removed(directory)?;
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let is_authority = path.file_name().is_some_and(|name| name == "authority");
+        if !is_authority && path.join("certificate.pem").exists() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths.iter().map(|path| read_bundle(path, &removed)).collect()
+}
+
+fn read_bundle(directory: &Path, removed: &BTreeSet<String>) -> Result<Bundle> {
+    let path = directory.join("certificate.pem");
+    let facts = certificates(&path)?.first().and_then(|first| CertificateFacts::read(first));
+    let facts = facts.ok_or_else(|| {
+        CertificatesError::Refused(format!("{} has a certificate that cannot be read", path.display()))
+    })?;
+    Ok(Bundle { directory: directory.to_owned(), removed: removed.contains(&facts.serial_text()), facts })
+}
+
+fn removed(directory: &Path) -> Result<BTreeSet<String>> {
+    let path = directory.join("removed");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let serial = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
+            Ok(text.lines().map(serial).filter(|serial| !serial.is_empty()).collect())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(source) => Err(CertificatesError::Io { action: "read", path, source }),
+    }
+}
+
+fn copy_removed(directory: &Path, node: &Path) -> Result<()> {
+    match std::fs::read_to_string(directory.join("removed")) {
+        Ok(text) => write_file(&node.join("removed"), &text, 0o644),
+        Err(_) => Ok(()),
+    }
+}
+
+fn named(directory: &Path, wanted: &Wanted) -> Vec<(PathBuf, Identity, Vec<String>)> {
+    let mut named = Vec::new();
+    for hosts in &wanted.nodes {
+        let name = hosts.first().map_or("", String::as_str);
+        named.push((directory.join(format!("node-{name}")), Identity::Node, hosts.clone()));
+    }
+    for volume in &wanted.volumes {
+        let path = directory.join(format!("volume-{volume}"));
+        named.push((path, Identity::Volume(volume.clone()), Vec::new()));
+    }
+    if wanted.administrator {
+        named.push((directory.join("administrator"), Identity::Administrator, Vec::new()));
+    }
+    named
+}
+
+fn check(wanted: &Wanted) -> Result<()> {
+    for volume in &wanted.volumes {
+        check_volume_name(volume).map_err(CertificatesError::Refused)?;
+    }
+    let mut seen = BTreeSet::new();
+    for hosts in &wanted.nodes {
+        if hosts.first().is_none_or(|first| !seen.insert(first)) {
+            return Err(CertificatesError::Refused("--node is given twice for the same host".to_owned()));
+        }
+        for host in hosts {
+            check_host(host)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_host(host: &str) -> Result<()> {
+    let is_name = host.split('.').all(|label| {
+        let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(letters)
+    });
+    if host.len() <= 253 && (is_name || host.parse::<std::net::IpAddr>().is_ok()) {
+        return Ok(());
+    }
+    Err(CertificatesError::Refused(format!(
+        "{host:?} is not a host name or address; give --node NAME or --node NAME,ADDRESS without a port"
+    )))
+}

@@ -1,0 +1,152 @@
+//! Files inside one directory, by names that come from elsewhere.
+//!
+//! The names come from a storage node, and what is in the directory may have been put there by the user of a server,
+//! while this command may be run by root. So neither may lead out of the directory. Invariant: every file is reached
+//! component by component from an open directory, without following a symbolic link and without `..`, and everything
+//! is done on the descriptor that this gives.
+
+use crate::error::{CliError, Result};
+use redoubt_wire::control::check_path;
+use rustix::fs::{Mode, OFlags, fchown, mkdirat, openat};
+use rustix::io::Errno;
+use std::fs::{File, Permissions};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Names that belong to this command.
+const OWN_PREFIX: &str = ".redoubt";
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// `NONBLOCK`: something that only looks like a file must not hold the command.
+const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+/// See the module.
+pub struct Beneath {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// Who gets what is made; `None`: it stays with the user of this process.
+    owner: Option<(u32, u32)>,
+}
+
+impl Beneath {
+    /// Opens the directory.
+    ///
+    /// # Errors
+    /// [`CliError::Io`].
+    pub fn open(path: &Path, owner: Option<(u32, u32)>) -> Result<Self> {
+        let directory = File::open(path).map_err(|error| CliError::io("open", path, error))?;
+        Ok(Self { path: path.to_owned(), directory: directory.into(), owner })
+    }
+
+    /// The directory at `relative`, made if it is missing, with its parents.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for a name that must not be used; [`CliError::Io`].
+    pub fn directory(&self, relative: &str) -> Result<File> {
+        check_name(relative)?;
+        let mut at = self.directory.try_clone().map_err(|error| self.failed("open", relative, error))?;
+        for part in relative.split('/') {
+            at = self.step(&at, part).map_err(|error| self.failed("create", relative, error.into()))?;
+        }
+        Ok(at.into())
+    }
+
+    /// A file for writing, made if it is missing.
+    ///
+    /// # Errors
+    /// As [`Beneath::directory`].
+    pub fn write(&self, relative: &str) -> Result<File> {
+        self.file(relative, OFlags::RDWR | OFlags::CREATE)
+    }
+
+    /// A file that must not have been there.
+    ///
+    /// # Errors
+    /// As [`Beneath::directory`].
+    pub fn create_new(&self, relative: &str) -> Result<File> {
+        self.file(relative, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Sets permission bits, never those that would let everybody write or run it as its owner, and the owner.
+    ///
+    /// # Errors
+    /// [`CliError::Io`].
+    pub fn finish(&self, relative: &str, file: &File, mode: u32, default_mode: u32) -> Result<()> {
+        let mode = if mode & 0o777 == 0 { default_mode } else { mode & 0o775 };
+        file.set_permissions(Permissions::from_mode(mode))
+            .map_err(|error| self.failed("set permissions of", relative, error))?;
+        self.give(file.as_fd()).map_err(|error| self.failed("change the owner of", relative, error.into()))
+    }
+
+    fn file(&self, relative: &str, flags: OFlags) -> Result<File> {
+        check_name(relative)?;
+        let failed = |error: std::io::Error| self.failed("create", relative, error);
+        let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+        let mut at = self.directory.try_clone().map_err(failed)?;
+        for part in parents.split('/').filter(|part| !part.is_empty()) {
+            at = self.step(&at, part).map_err(|error| failed(error.into()))?;
+        }
+        let mode = Mode::from_raw_mode(0o600);
+        let file: File = openat(&at, name, FILE | flags, mode).map_err(|error| failed(error.into()))?.into();
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(CliError::Usage(format!(
+                "{} is not a regular file; remove it",
+                self.path.join(relative).display()
+            )));
+        }
+        Ok(file)
+    }
+
+    fn step(&self, at: &OwnedFd, part: &str) -> std::result::Result<OwnedFd, Errno> {
+        match openat(at, part, DIRECTORY, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                mkdirat(at, part, Mode::from_raw_mode(0o700))?;
+                let made = openat(at, part, DIRECTORY, Mode::empty())?;
+                self.give(made.as_fd())?;
+                Ok(made)
+            }
+            result => result,
+        }
+    }
+
+    fn give(&self, file: std::os::fd::BorrowedFd<'_>) -> std::result::Result<(), Errno> {
+        let Some((user, group)) = self.owner else { return Ok(()) };
+        let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+        fchown(file, Some(user), Some(group))
+    }
+
+    fn failed(&self, action: &'static str, relative: &str, error: std::io::Error) -> CliError {
+        let path = self.path.join(relative);
+        match Errno::from_io_error(&error) {
+            Some(Errno::LOOP | Errno::NOTDIR) => CliError::Usage(format!(
+                "{} is, or is reached through, a symbolic link or something else that is no directory; nothing is \
+                 written through those. Remove it",
+                path.display()
+            )),
+            _ => CliError::io(action, path, error),
+        }
+    }
+}
+
+/// A name that a node may give to a file.
+///
+/// # Errors
+/// [`CliError::Usage`].
+pub fn check_name(relative: &str) -> Result<()> {
+    let refused = |why: &str| {
+        Err(CliError::Usage(format!(
+            "the storage node names a file {relative:?}: {why}. Nothing was written there; do not trust this node"
+        )))
+    };
+    if let Err(error) = check_path(relative.as_bytes()) {
+        return refused(&error.to_string());
+    }
+    if relative.split('/').any(|part| part.starts_with(OWN_PREFIX)) {
+        return refused("such names belong to this command");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

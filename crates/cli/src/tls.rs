@@ -1,0 +1,132 @@
+//! Options and environment that say which credentials to use.
+//!
+//! Only paths go through options and environment, never what is in the files.
+
+use crate::error::{CliError, Result};
+use clap::Args;
+use redoubt_transport::{ClientTls, Connector, CredentialFiles, Identity, ServerTls};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Environment variable for `--tls`.
+pub const DIRECTORY_VARIABLE: &str = "REDOUBT_TLS";
+/// Environment variables for the single files; the preloaded library reads these.
+pub const FILE_VARIABLES: [&str; 3] = ["REDOUBT_TLS_AUTHORITY", "REDOUBT_TLS_CERTIFICATE", "REDOUBT_TLS_KEY"];
+
+/// See the module. The environment is read here and not by clap, which would count it as given by a person.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsArguments {
+    /// Directory with authority.pem, certificate.pem and key.pem, made by `redoubt certificates` [env: REDOUBT_TLS].
+    /// Without it the connection is in plain text and without authentication.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_authority", "tls_certificate", "tls_key"])]
+    pub tls: Option<PathBuf>,
+    /// Certificates of the authorities to trust, instead of --tls [env: REDOUBT_TLS_AUTHORITY].
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_authority: Option<PathBuf>,
+    /// Own certificate, instead of --tls [env: REDOUBT_TLS_CERTIFICATE].
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// Key of the own certificate, instead of --tls [env: REDOUBT_TLS_KEY].
+    #[arg(long, value_name = "FILE", requires = "tls_authority")]
+    pub tls_key: Option<PathBuf>,
+}
+
+impl TlsArguments {
+    /// The files to use; `None`: plain text.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if the environment names only some of them.
+    pub fn files(&self) -> Result<Option<CredentialFiles>> {
+        if let Some(directory) = &self.tls {
+            return in_directory(directory).map(Some);
+        }
+        if let (Some(authority), Some(certificate), Some(key)) =
+            (&self.tls_authority, &self.tls_certificate, &self.tls_key)
+        {
+            return single(authority, certificate, key).map(Some);
+        }
+        let variable =
+            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(directory) = variable(DIRECTORY_VARIABLE) {
+            return in_directory(&directory).map(Some);
+        }
+        let found = FILE_VARIABLES.map(variable);
+        match &found {
+            [Some(authority), Some(certificate), Some(key)] => single(authority, certificate, key).map(Some),
+            [None, None, None] => Ok(None),
+            _ => Err(CliError::Usage(format!("set all of {}, or none of them", FILE_VARIABLES.join(", ")))),
+        }
+    }
+
+    /// A node's side.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] saying what is wrong with the files.
+    pub fn server(&self) -> Result<Option<Arc<ServerTls>>> {
+        let Some(files) = self.files()? else { return Ok(None) };
+        Ok(Some(Arc::new(ServerTls::load(files).map_err(|error| CliError::Usage(error.to_string()))?)))
+    }
+
+    /// How to reach the node at `address`.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] saying what is wrong with the files.
+    pub fn connector(&self, address: String) -> Result<Connector> {
+        let tls = match self.files()? {
+            Some(files) => {
+                let tls = ClientTls::load(files).map_err(|error| CliError::Usage(error.to_string()))?;
+                Some(Arc::new(tls))
+            }
+            None => None,
+        };
+        Ok(Connector { address, tls, silence_limit: None })
+    }
+}
+
+/// The certificate must allow the use of the volume; saying it here names the file.
+///
+/// # Errors
+/// [`CliError::Usage`].
+pub fn check_volume(connector: &Connector, volume: &str) -> Result<()> {
+    if let Some(tls) = &connector.tls
+        && let Identity::Volume(own) = tls.identity()
+        && own != volume
+    {
+        return Err(CliError::Usage(format!(
+            "{} is the certificate of volume {own}, not of {volume}; use the one of that volume or the administrator's",
+            tls.files().certificate.display()
+        )));
+    }
+    Ok(())
+}
+
+fn in_directory(directory: &Path) -> Result<CredentialFiles> {
+    if !directory.is_dir() {
+        return Err(CliError::Usage(format!(
+            "{} is not a directory; --tls names one with authority.pem, certificate.pem and key.pem, made by \
+             `redoubt certificates create`",
+            directory.display()
+        )));
+    }
+    if directory.join("authority").is_dir() && !directory.join("certificate.pem").exists() {
+        return Err(CliError::Usage(format!(
+            "{0} is the directory of the authority; --tls names one of the bundles in it, such as {0}/administrator, or \
+             for a node {0}/node-HOST",
+            directory.display()
+        )));
+    }
+    // A server may change its working directory.
+    let directory = directory.canonicalize().map_err(|error| CliError::io("open", directory, error))?;
+    Ok(CredentialFiles::in_directory(&directory))
+}
+
+fn single(authority: &Path, certificate: &Path, key: &Path) -> Result<CredentialFiles> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(|error| CliError::io("open", path, error));
+    Ok(CredentialFiles {
+        authority: absolute(authority)?,
+        certificate: absolute(certificate)?,
+        key: absolute(key)?,
+        removed: None,
+    })
+}

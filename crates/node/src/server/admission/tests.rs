@@ -1,0 +1,78 @@
+use super::*;
+use redoubt_transport::Identity;
+use std::io::Result as IoResult;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Only says whether it was ended.
+#[derive(Debug, Default)]
+struct Dummy(AtomicBool);
+
+impl Connection for Dummy {
+    fn read(&self, _: &mut [u8]) -> IoResult<usize> {
+        Ok(0)
+    }
+    fn write_all(&self, _: &[u8]) -> IoResult<()> {
+        Ok(())
+    }
+    fn shutdown(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+    fn set_read_timeout(&self, _: Option<Duration>) -> IoResult<()> {
+        Ok(())
+    }
+    fn set_write_timeout(&self, _: Option<Duration>) -> IoResult<()> {
+        Ok(())
+    }
+    fn set_deadline(&self, _: Option<Duration>) -> IoResult<()> {
+        Ok(())
+    }
+    fn peer(&self) -> &str {
+        "dummy"
+    }
+    fn identity(&self) -> &Identity {
+        &Identity::Unproven
+    }
+}
+
+fn enter(admission: &Admission) -> (Arc<Dummy>, Arc<dyn Connection>, Present<'_>) {
+    let dummy = Arc::new(Dummy::default());
+    let connection: Arc<dyn Connection> = Arc::<Dummy>::clone(&dummy);
+    let present = admission.enter(Ender::Connection(Arc::clone(&connection))).unwrap();
+    (dummy, connection, present)
+}
+
+#[test]
+fn the_longest_greeting_one_makes_room_and_those_admitted_stay() {
+    let limits = ConnectionLimits { greeting: 2, ..ConnectionLimits::default() };
+    let admission = Admission::new(limits);
+    let (inside, connection, present) = enter(&admission);
+    present.admit(&connection, "v").unwrap();
+    let all: Vec<_> = (0..5).map(|_| enter(&admission)).collect();
+    let ended: Vec<_> = all.iter().map(|(dummy, ..)| dummy.0.load(Ordering::SeqCst)).collect();
+    assert_eq!(ended, [true, true, true, false, false]);
+    assert!(all[0].2.admit(&all[0].1, "v").unwrap_err().contains("too many new"));
+    all[4].2.admit(&all[4].1, "v").unwrap();
+    assert!(!inside.0.load(Ordering::SeqCst));
+    assert_eq!(admission.counts(), (1, 2));
+    drop((present, all));
+    assert_eq!(admission.counts(), (0, 0));
+}
+
+#[test]
+fn one_volume_does_not_use_up_what_all_share() {
+    let limits = ConnectionLimits { per_volume: 2, total: 4, ..ConnectionLimits::default() };
+    let admission = Admission::new(limits);
+    let all: Vec<_> = (0..6).map(|_| enter(&admission)).collect();
+    for (_, connection, present) in &all[..2] {
+        present.admit(connection, "greedy").unwrap();
+    }
+    assert!(all[2].2.admit(&all[2].1, "greedy").unwrap_err().contains("volume greedy has its 2"));
+    all[3].2.admit(&all[3].1, "other").unwrap();
+    all[4].2.admit(&all[4].1, "").unwrap();
+    assert!(all[5].2.admit(&all[5].1, "").unwrap_err().contains("the node has its 4"));
+    admission.close();
+    assert!(
+        all[0].0.0.load(Ordering::SeqCst)
+            && admission.enter(Ender::Connection(Arc::clone(&all[0].1))).is_none()
+    );
+}

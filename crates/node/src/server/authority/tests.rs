@@ -1,0 +1,50 @@
+use super::*;
+
+fn volume_requests(volume: &str) -> Vec<Request> {
+    let (volume, path) = (volume.to_owned(), "x".to_owned());
+    vec![
+        Request::Attach { volume: volume.clone(), who: "me".to_owned() },
+        Request::PlainChecksums { volume: volume.clone() },
+        Request::Fetch { volume: volume.clone(), path: path.clone() },
+        Request::ExportBegin { volume: volume.clone() },
+        Request::ExportFile { volume: volume.clone(), path },
+        Request::ExportEnd { volume },
+    ]
+}
+
+fn administrator_requests() -> Vec<Request> {
+    vec![
+        Request::VolumeCreate { volume: "shop".to_owned() },
+        Request::VolumeDelete { volume: "shop".to_owned(), force: true },
+        Request::ImportBegin { volume: "shop".to_owned(), system_files: Vec::new() },
+        Request::ImportDirectory { path: "d".to_owned(), mode: 0 },
+        Request::ImportFile { path: "f".to_owned(), mode: 0, len_bytes: 0, tablespace: false },
+        Request::ImportLog {
+            file_size_bytes: 0,
+            header: Vec::new(),
+            checkpoints: [Vec::new(), Vec::new()],
+            start_lsn: 0,
+        },
+        Request::ImportEnd,
+    ]
+}
+
+#[test]
+fn the_table_holds() {
+    let shop = Identity::Volume("shop".to_owned());
+    for request in volume_requests("shop") {
+        assert!(check_request(&shop, &request).is_ok(), "{request:?}");
+        assert!(check_request(&Identity::Administrator, &request).is_ok());
+        assert!(check_request(&Identity::Unproven, &request).is_ok());
+        assert!(check_request(&Identity::Node, &request).is_err());
+        assert!(check_request(&Identity::Volume("shop2".to_owned()), &request).is_err());
+        assert!(check_request(&Identity::Volume("sho".to_owned()), &request).is_err());
+    }
+    for request in administrator_requests() {
+        assert!(check_request(&shop, &request).is_err(), "{request:?}");
+        assert!(check_request(&Identity::Node, &request).is_err());
+        assert!(check_request(&Identity::Administrator, &request).is_ok());
+        assert!(check_request(&Identity::Unproven, &request).is_ok());
+    }
+    assert!(check_volume(&shop, "shop").is_ok() && check_volume(&shop, "").is_err());
+}

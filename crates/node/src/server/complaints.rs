@@ -1,0 +1,35 @@
+//! How often the log is told of connections that went wrong.
+
+use redoubt_sync::time;
+use std::time::{Duration, Instant};
+
+const INTERVAL: Duration = Duration::from_secs(10);
+const PER_INTERVAL: u64 = 20;
+
+/// Lets so many through in each interval, and counts the rest.
+pub struct Complaints {
+    since: Instant,
+    said: u64,
+    unsaid: u64,
+}
+
+impl Complaints {
+    /// None so far.
+    pub fn new() -> Self {
+        Self { since: time::now(), said: 0, unsaid: 0 }
+    }
+
+    /// Another one. `None`: it must not be said; else how many were not said since the last one that was.
+    pub fn next(&mut self) -> Option<u64> {
+        if time::elapsed(self.since) >= INTERVAL {
+            self.since = time::now();
+            self.said = 0;
+        }
+        if self.said >= PER_INTERVAL {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}

@@ -1,0 +1,230 @@
+//! TLS 1.3 over TCP, with certificates on both sides.
+//!
+//! rustls is used without I/O of its own: it turns bytes into records and back under a lock that is never held while
+//! waiting for the peer. One thread waits in `recv` with only `incoming` locked, another waits in `send` with only
+//! `outgoing` locked.
+//!
+//! Lock order: `incoming` or `outgoing`, then `session`. `outgoing` is held from making records to having sent them,
+//! because their order is part of the protocol.
+//!
+//! Sessions are not resumed and no data is sent before the peer is known. The end of the TCP connection is taken as
+//! the end of the stream: every message of the wire protocol says its length, so a cut one is noticed there.
+
+use crate::connection::Connection;
+use crate::error::TransportError;
+use crate::identity::Identity;
+use crate::tcp::TcpConnection;
+use rustls::AlertDescription;
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+mod explain;
+mod settings;
+
+pub use settings::{ClientTls, Rejected, ServerTls};
+
+/// Bytes taken from the socket at once.
+const INCOMING_LEN_BYTES: usize = 64 << 10;
+/// Bytes encrypted at once.
+const OUTGOING_LEN_BYTES: usize = 64 << 10;
+/// First byte of every TLS connection.
+pub const FIRST_BYTE: u8 = 0x16;
+
+/// A TLS connection whose peer is known.
+pub struct TlsConnection {
+    tcp: TcpConnection,
+    session: Mutex<rustls::Connection>,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Vec<u8>>,
+    identity: Identity,
+}
+
+/// Bytes from the socket that the session has not taken yet.
+struct Incoming {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Incoming {
+    fn new() -> Self {
+        Self { bytes: vec![0; INCOMING_LEN_BYTES], start: 0, end: 0 }
+    }
+
+    /// Waits for bytes; false: the peer ended the connection.
+    fn fill(&mut self, tcp: &TcpConnection) -> Result<bool> {
+        self.start = 0;
+        self.end = tcp.read(&mut self.bytes)?;
+        Ok(self.end > 0)
+    }
+
+    /// Gives bytes to the session.
+    fn feed(&mut self, session: &mut rustls::Connection) -> std::result::Result<(), rustls::Error> {
+        let mut rest = self.bytes.get(self.start..self.end).unwrap_or_default();
+        let before = rest.len();
+        // Reading from memory does not fail; the session has room, because its plain text is taken before.
+        let taken = session.read_tls(&mut rest).unwrap_or(0);
+        self.start += before - rest.len();
+        if taken == 0 {
+            self.start = self.end;
+        }
+        session.process_new_packets().map(drop)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes the records that the session wants to send.
+fn take_records(session: &mut rustls::Connection, out: &mut Vec<u8>) -> Result<()> {
+    while session.wants_write() {
+        session.write_tls(out)?;
+    }
+    Ok(())
+}
+
+impl TlsConnection {
+    /// Both sides say who they are. The caller sets a deadline before.
+    fn handshake(
+        tcp: TcpConnection,
+        mut session: rustls::Connection,
+    ) -> std::result::Result<Self, Box<(TcpConnection, TransportError)>> {
+        let mut incoming = Incoming::new();
+        let mut outgoing = Vec::new();
+        match shake_hands(&tcp, &mut session, &mut incoming, &mut outgoing) {
+            Ok(()) => Ok(Self {
+                tcp,
+                session: Mutex::new(session),
+                incoming: Mutex::new(incoming),
+                outgoing: Mutex::new(outgoing),
+                identity: Identity::Unproven,
+            }),
+            Err(error) => Err(Box::new((tcp, error))),
+        }
+    }
+
+    /// The peer's own certificate.
+    fn peer_certificate(&self) -> Option<Vec<u8>> {
+        lock(&self.session).peer_certificates()?.first().map(|certificate| certificate.to_vec())
+    }
+
+    /// What ended the session; tells the peer, if that is possible without waiting.
+    fn broken(&self, error: &rustls::Error) -> Error {
+        if let Ok(mut outgoing) = self.outgoing.try_lock() {
+            outgoing.clear();
+            let taken = take_records(&mut lock(&self.session), &mut outgoing);
+            if taken.is_ok() {
+                let _ = self.tcp.write_all(&outgoing);
+            }
+        }
+        TransportError::Trust(explain::explain(error)).into_io()
+    }
+
+    /// Ends it so that the peer still gets what was written last; see [`TcpConnection::end_softly`].
+    pub fn end_softly(&self, within: Duration) {
+        self.tcp.end_softly(within);
+    }
+}
+
+fn shake_hands(
+    tcp: &TcpConnection,
+    session: &mut rustls::Connection,
+    incoming: &mut Incoming,
+    outgoing: &mut Vec<u8>,
+) -> std::result::Result<(), TransportError> {
+    loop {
+        outgoing.clear();
+        take_records(session, outgoing)?;
+        tcp.write_all(outgoing)?;
+        if !session.is_handshaking() {
+            return Ok(());
+        }
+        if incoming.start == incoming.end && !incoming.fill(tcp)? {
+            return Err(Error::new(ErrorKind::UnexpectedEof, "the other side closed the connection").into());
+        }
+        if let Err(error) = incoming.feed(session) {
+            outgoing.clear();
+            take_records(session, outgoing)?;
+            let _ = tcp.write_all(outgoing);
+            return Err(TransportError::Trust(explain::explain(&error)));
+        }
+    }
+}
+
+impl Connection for TlsConnection {
+    fn read(&self, out: &mut [u8]) -> Result<usize> {
+        let mut incoming = lock(&self.incoming);
+        loop {
+            let mut session = lock(&self.session);
+            loop {
+                match session.reader().read(out) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    result => return result,
+                }
+                if incoming.start == incoming.end {
+                    break;
+                }
+                if let Err(error) = incoming.feed(&mut session) {
+                    drop(session);
+                    return Err(self.broken(&error));
+                }
+            }
+            drop(session);
+            if !incoming.fill(&self.tcp)? {
+                return Ok(0);
+            }
+        }
+    }
+
+    fn write_all(&self, bytes: &[u8]) -> Result<()> {
+        let mut outgoing = lock(&self.outgoing);
+        for piece in bytes.chunks(OUTGOING_LEN_BYTES) {
+            outgoing.clear();
+            let mut rest = piece;
+            let mut session = lock(&self.session);
+            while !rest.is_empty() {
+                let taken = session.writer().write(rest)?;
+                rest = rest.get(taken..).unwrap_or_default();
+                take_records(&mut session, &mut outgoing)?;
+                if taken == 0 {
+                    return Err(ErrorKind::WriteZero.into());
+                }
+            }
+            drop(session);
+            self.tcp.write_all(&outgoing)?;
+        }
+        Ok(())
+    }
+
+    fn shutdown(&self) {
+        self.tcp.shutdown();
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()> {
+        self.tcp.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()> {
+        self.tcp.set_write_timeout(timeout)
+    }
+
+    fn set_deadline(&self, within: Option<Duration>) -> Result<()> {
+        self.tcp.set_deadline(within)
+    }
+
+    fn peer(&self) -> &str {
+        self.tcp.peer()
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+}
+
+impl std::fmt::Debug for TlsConnection {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "TLS connection with {} ({})", self.peer(), self.identity)
+    }
+}

@@ -1,0 +1,288 @@
+//! How each side is set up, and the making of connections.
+//!
+//! Files are looked at before each new connection and read again when one of them has changed, so certificates are
+//! renewed without a restart. If the new files cannot be used, the old ones stay in use and the reason is returned to
+//! whoever asked, once for each change.
+
+use super::{FIRST_BYTE, TlsConnection};
+use crate::certificate::CertificateFacts;
+use crate::connection::Connection;
+use crate::credentials::{CredentialFiles, Credentials, Stamp};
+use crate::error::TransportError;
+use crate::identity::Identity;
+use crate::tcp::TcpConnection;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::cipher_suite::{
+    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+};
+use rustls::pki_types::ServerName;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What is made of files, and when it is made anew.
+struct Reloading<T> {
+    files: CredentialFiles,
+    current: Mutex<(Stamp, Arc<T>)>,
+    make: fn(Credentials, &CredentialFiles) -> Result<T, TransportError>,
+}
+
+impl<T> Reloading<T> {
+    fn load(
+        files: CredentialFiles,
+        make: fn(Credentials, &CredentialFiles) -> Result<T, TransportError>,
+    ) -> Result<Self, TransportError> {
+        // The stamp is taken first: a change in between is then seen as one.
+        let stamp = files.stamp();
+        let made = make(Credentials::load(&files)?, &files)?;
+        Ok(Self { files, current: Mutex::new((stamp, Arc::new(made))), make })
+    }
+
+    /// What to use now, and why changed files are not used, if so.
+    fn current(&self) -> (Arc<T>, Option<TransportError>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = self.files.stamp();
+        if stamp == current.0 {
+            return (Arc::clone(&current.1), None);
+        }
+        let made =
+            Credentials::load(&self.files).and_then(|credentials| (self.make)(credentials, &self.files));
+        current.0 = stamp;
+        match made {
+            Ok(made) => {
+                current.1 = Arc::new(made);
+                (Arc::clone(&current.1), None)
+            }
+            Err(error) => (Arc::clone(&current.1), Some(error)),
+        }
+    }
+}
+
+/// A node's side.
+pub struct ServerTls(Reloading<ServerParts>);
+
+struct ServerParts {
+    config: Arc<ServerConfig>,
+    removed: BTreeSet<String>,
+}
+
+/// A client's side.
+pub struct ClientTls(Reloading<ClientParts>);
+
+struct ClientParts {
+    config: Arc<ClientConfig>,
+    identity: Identity,
+}
+
+/// A connection that was not let in, to be ended by the caller.
+pub enum Rejected {
+    /// The peer does not speak TLS; an answer in plain text may reach it.
+    PlainText(TcpConnection),
+    /// There was no agreement; the peer was told as far as possible.
+    Handshake(TcpConnection, TransportError),
+    /// The certificate is good, but its owner may not come in, for this reason.
+    Denied(Box<TlsConnection>, String),
+}
+
+impl ServerTls {
+    /// Reads the files and checks that they are a node's.
+    ///
+    /// # Errors
+    /// [`TransportError::Credentials`].
+    pub fn load(files: CredentialFiles) -> Result<Self, TransportError> {
+        Reloading::load(files, server_parts).map(Self)
+    }
+
+    /// Greets a client. The caller has set a deadline. The second value says why changed files are not used.
+    ///
+    /// # Errors
+    /// The connection that is not let in.
+    pub fn accept(
+        &self,
+        tcp: TcpConnection,
+    ) -> (Result<TlsConnection, Box<Rejected>>, Option<TransportError>) {
+        let (parts, not_loaded) = self.0.current();
+        (parts.accept(tcp), not_loaded)
+    }
+}
+
+impl ServerParts {
+    fn accept(&self, tcp: TcpConnection) -> Result<TlsConnection, Box<Rejected>> {
+        let broken = |tcp, error| Box::new(Rejected::Handshake(tcp, error));
+        match tcp.peek() {
+            Ok(Some(FIRST_BYTE)) => {}
+            Ok(Some(_)) => return Err(Box::new(Rejected::PlainText(tcp))),
+            // A port probe: nothing was said.
+            Ok(None) => {
+                return Err(broken(tcp, std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()));
+            }
+            Err(error) => return Err(broken(tcp, error.into())),
+        }
+        let session = match ServerConnection::new(Arc::clone(&self.config)) {
+            Ok(session) => session,
+            Err(error) => return Err(broken(tcp, TransportError::Trust(error.to_string()))),
+        };
+        let mut connection = TlsConnection::handshake(tcp, session.into()).map_err(|failed| {
+            let (tcp, error) = *failed;
+            broken(tcp, error)
+        })?;
+        match self.admit(&connection) {
+            Ok(identity) => {
+                connection.identity = identity;
+                Ok(connection)
+            }
+            Err(why) => Err(Box::new(Rejected::Denied(Box::new(connection), why))),
+        }
+    }
+
+    fn admit(&self, connection: &TlsConnection) -> Result<Identity, String> {
+        let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
+        let facts = facts.ok_or("this certificate cannot be read")?;
+        if self.removed.contains(&facts.serial_text()) {
+            return Err(format!(
+                "this certificate ({}) was removed from those that the node accepts; ask its administrator for a new one",
+                facts.serial_text()
+            ));
+        }
+        match facts.identity() {
+            Some(identity @ (Identity::Administrator | Identity::Volume(_))) => Ok(identity),
+            _ => Err("this certificate is for no volume and not the administrator's".to_owned()),
+        }
+    }
+}
+
+impl ClientTls {
+    /// Reads the files and checks that they are a client's.
+    ///
+    /// # Errors
+    /// [`TransportError::Credentials`].
+    pub fn load(files: CredentialFiles) -> Result<Self, TransportError> {
+        Reloading::load(files, client_parts).map(Self)
+    }
+
+    /// Where they are.
+    pub fn files(&self) -> &CredentialFiles {
+        &self.0.files
+    }
+
+    /// Whom the certificate speaks for.
+    pub fn identity(&self) -> Identity {
+        self.0.current().0.identity.clone()
+    }
+
+    /// Greets the node that was reached as `host`. The caller has set a deadline.
+    ///
+    /// # Errors
+    /// [`TransportError::Trust`] if it is not that node; [`TransportError::Io`]; [`TransportError::Credentials`].
+    pub fn connect(&self, tcp: TcpConnection, host: &str) -> Result<TlsConnection, TransportError> {
+        let (parts, not_loaded) = self.0.current();
+        if let Some(error) = not_loaded {
+            return Err(error);
+        }
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| TransportError::Trust(format!("{host:?} is no host name or address")))?;
+        let session = ClientConnection::new(Arc::clone(&parts.config), name)
+            .map_err(|error| TransportError::Trust(error.to_string()))?;
+        let mut connection = TlsConnection::handshake(tcp, session.into()).map_err(|failed| failed.1)?;
+        let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
+        if facts.and_then(|facts| facts.identity()) != Some(Identity::Node) {
+            connection.shutdown();
+            return Err(TransportError::Trust(format!(
+                "the certificate that {host} shows is not a storage node's"
+            )));
+        }
+        connection.identity = Identity::Node;
+        Ok(connection)
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+            TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..rustls::crypto::ring::default_provider()
+    })
+}
+
+fn roots(credentials: &Credentials, files: &CredentialFiles) -> Result<Arc<RootCertStore>, TransportError> {
+    let mut roots = RootCertStore::empty();
+    for authority in &credentials.authorities {
+        roots.add(authority.clone()).map_err(|error| {
+            TransportError::Credentials(format!(
+                "{}: not a usable authority: {error}",
+                files.authority.display()
+            ))
+        })?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn cannot_use(files: &CredentialFiles, error: &rustls::Error) -> TransportError {
+    let (certificate, key) = (files.certificate.display(), files.key.display());
+    TransportError::Credentials(match error {
+        rustls::Error::InconsistentKeys(_) => format!(
+            "the key in {key} is not the one of the certificate in {certificate}; copy both from the same bundle"
+        ),
+        other => format!("{certificate} with {key} cannot be used: {other}"),
+    })
+}
+
+fn server_parts(credentials: Credentials, files: &CredentialFiles) -> Result<ServerParts, TransportError> {
+    if credentials.identity != Identity::Node {
+        return Err(TransportError::Credentials(format!(
+            "{} is the certificate of {}, not of a storage node; give the node its own bundle (node-HOST)",
+            files.certificate.display(),
+            credentials.identity
+        )));
+    }
+    let roots = roots(&credentials, files)?;
+    let trust = |error: &dyn std::fmt::Display| {
+        TransportError::Credentials(format!("{} cannot be used: {error}", files.authority.display()))
+    };
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map_err(|error| trust(&error))?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| trust(&error))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(credentials.chain, credentials.key)
+        .map_err(|error| cannot_use(files, &error))?;
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    Ok(ServerParts { config: Arc::new(config), removed: credentials.removed })
+}
+
+fn client_parts(credentials: Credentials, files: &CredentialFiles) -> Result<ClientParts, TransportError> {
+    if credentials.identity == Identity::Node {
+        return Err(TransportError::Credentials(format!(
+            "{} is the certificate of a storage node; a client needs the bundle of a volume (volume-NAME) or of the \
+             administrator",
+            files.certificate.display()
+        )));
+    }
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| cannot_use(files, &error))?
+        .with_root_certificates(roots(&credentials, files)?)
+        .with_client_auth_cert(credentials.chain, credentials.key)
+        .map_err(|error| cannot_use(files, &error))?;
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(ClientParts { config: Arc::new(config), identity: credentials.identity })
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "TLS with {}", self.0.files.certificate.display())
+    }
+}
+
+impl std::fmt::Debug for ClientTls {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "TLS with {}", self.0.files.certificate.display())
+    }
+}
