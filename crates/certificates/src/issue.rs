@@ -1,10 +1,11 @@
 //! The authority's key, and what is signed with it.
 
 use crate::files::{make_directory, write_file};
+use crate::key::Key;
 use crate::{CertificatesError, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyIdMethod, KeyUsagePurpose, SanType, SerialNumber,
 };
 use redoubt_transport::Identity;
 use redoubt_transport::certificate::{CertificateFacts, now, time_text};
@@ -18,7 +19,7 @@ const DAY_S: i64 = 86_400;
 
 /// An authority that can sign.
 pub struct Issuer {
-    issuer: rcgen::Issuer<'static, KeyPair>,
+    issuer: rcgen::Issuer<'static, Key>,
     certificate_pem: String,
     not_after: i64,
 }
@@ -37,14 +38,14 @@ impl Issuer {
     /// # Errors
     /// [`CertificatesError`].
     pub fn create(directory: &Path, days: u32) -> Result<()> {
-        let key = KeyPair::generate()?;
+        let key = Key::generate()?;
         let name = format!("Redoubt authority {:016x}", fastrand::u64(..));
-        let mut params = params(&name, days, None)?;
+        let mut params = params(&name, &key, days, None)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key)?;
         make_directory(directory)?;
-        write_file(&directory.join("key.pem"), &key.serialize_pem(), 0o600)?;
+        write_file(&directory.join("key.pem"), &key.to_pem()?, 0o600)?;
         write_file(&directory.join("certificate.pem"), &certificate.pem(), 0o644)
     }
 
@@ -71,10 +72,10 @@ impl Issuer {
                 time_text(facts.not_after)
             )));
         }
-        let key = KeyPair::from_pem(&String::from_utf8_lossy(&read_key(&key_path)?))?;
+        let key = Key::from_pem(&read_key(&key_path)?)?;
         let certificate_pem = std::fs::read_to_string(&certificate_path)
             .map_err(|source| CertificatesError::Io { action: "read", path: certificate_path, source })?;
-        let params = params(&facts.subject, 1, None)?;
+        let params = params(&facts.subject, &key, 1, None)?;
         Ok(Self { issuer: rcgen::Issuer::new(params, key), certificate_pem, not_after: facts.not_after })
     }
 
@@ -88,8 +89,8 @@ impl Issuer {
     /// # Errors
     /// [`CertificatesError::Issue`].
     pub fn issue(&self, identity: &Identity, hosts: &[String], days: u32) -> Result<Issued> {
-        let key = KeyPair::generate()?;
-        let mut params = params(&identity.to_string(), days, Some(self.not_after))?;
+        let key = Key::generate()?;
+        let mut params = params(&identity.to_string(), &key, days, Some(self.not_after))?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![match identity {
             Identity::Node => ExtendedKeyUsagePurpose::ServerAuth,
@@ -106,13 +107,20 @@ impl Issuer {
         }
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Issued { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+        Ok(Issued { certificate_pem: certificate.pem(), key_pem: key.to_pem()? })
     }
 }
 
 /// Parameters with a name and a validity, which ends no later than that of the authority.
-fn params(name: &str, days: u32, at_most: Option<i64>) -> Result<CertificateParams> {
+fn params(name: &str, key: &Key, days: u32, at_most: Option<i64>) -> Result<CertificateParams> {
     let mut params = CertificateParams::default();
+    let mut serial = [0; 16];
+    graviola::random::fill(&mut serial)
+        .map_err(|_| CertificatesError::Refused("the system gives no random numbers".to_owned()))?;
+    // A positive number of full length.
+    serial[0] = serial[0] & 0x7f | 0x40;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    params.key_identifier_method = KeyIdMethod::PreSpecified(key.identifier());
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     let date = |seconds| {

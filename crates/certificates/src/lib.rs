@@ -13,6 +13,7 @@
 
 mod files;
 mod issue;
+pub mod key;
 
 use files::{make_directory, write_file};
 use issue::Issuer;

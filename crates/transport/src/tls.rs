@@ -22,7 +22,7 @@ use std::time::Duration;
 mod explain;
 mod settings;
 
-pub use settings::{ClientTls, Rejected, ServerTls};
+pub use settings::{ClientTls, Rejected, ServerTls, check_processor};
 
 /// Bytes taken from the socket at once.
 const INCOMING_LEN_BYTES: usize = 64 << 10;

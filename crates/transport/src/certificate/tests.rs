@@ -1,5 +1,6 @@
 use super::*;
-use rcgen::{CertificateParams, DnType, KeyPair, SanType, date_time_ymd};
+use rcgen::{CertificateParams, DnType, SanType, date_time_ymd};
+use redoubt_certificates::key::Key;
 
 fn certificate(names: &[&str], uris: &[&str]) -> Vec<u8> {
     let mut params =
@@ -11,7 +12,7 @@ fn certificate(names: &[&str], uris: &[&str]) -> Vec<u8> {
         params.subject_alt_names.push(SanType::URI((*uri).try_into().unwrap()));
     }
     params.serial_number = Some(vec![0, 0x12, 0xab].into());
-    params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    params.self_signed(&Key::generate().unwrap()).unwrap().der().to_vec()
 }
 
 #[test]

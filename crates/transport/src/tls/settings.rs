@@ -12,12 +12,12 @@ use crate::error::TransportError;
 use crate::identity::Identity;
 use crate::tcp::TcpConnection;
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::cipher_suite::{
-    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
-};
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls_graviola::suites::{
+    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,6 +33,7 @@ impl<T> Reloading<T> {
         files: CredentialFiles,
         make: fn(Credentials, &CredentialFiles) -> Result<T, TransportError>,
     ) -> Result<Self, TransportError> {
+        check_processor().map_err(TransportError::Credentials)?;
         // The stamp is taken first: a change in between is then seen as one.
         let stamp = files.stamp();
         let made = make(Credentials::load(&files)?, &files)?;
@@ -197,6 +198,40 @@ impl ClientTls {
     }
 }
 
+/// Can this processor do what the cryptography is built on? Without it, the library would end the process.
+///
+/// # Errors
+/// What it lacks.
+pub fn check_processor() -> Result<(), String> {
+    #[cfg(target_arch = "x86_64")]
+    let features = [
+        ("aes", std::is_x86_feature_detected!("aes")),
+        ("pclmulqdq", std::is_x86_feature_detected!("pclmulqdq")),
+        ("ssse3", std::is_x86_feature_detected!("ssse3")),
+        ("avx", std::is_x86_feature_detected!("avx")),
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+        ("bmi1", std::is_x86_feature_detected!("bmi1")),
+        ("bmi2", std::is_x86_feature_detected!("bmi2")),
+        ("adx", std::is_x86_feature_detected!("adx")),
+    ];
+    #[cfg(target_arch = "aarch64")]
+    let features = [
+        ("neon", std::arch::is_aarch64_feature_detected!("neon")),
+        ("aes", std::arch::is_aarch64_feature_detected!("aes")),
+        ("pmull", std::arch::is_aarch64_feature_detected!("pmull")),
+        ("sha2", std::arch::is_aarch64_feature_detected!("sha2")),
+    ];
+    let missing: Vec<_> = features.iter().filter(|(_, there)| !there).map(|(name, _)| *name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "TLS needs a processor with {}, which this one lacks (a virtual machine may hide it); use another host, or \
+         plain text in a network of which you trust everybody",
+        missing.join(", ")
+    ))
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -204,7 +239,7 @@ fn provider() -> Arc<CryptoProvider> {
             TLS13_AES_256_GCM_SHA384,
             TLS13_CHACHA20_POLY1305_SHA256,
         ],
-        ..rustls::crypto::ring::default_provider()
+        ..rustls_graviola::default_provider()
     })
 }
 

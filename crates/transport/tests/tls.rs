@@ -1,0 +1,310 @@
+//! Both sides of TLS with real certificates: who gets in, what the two are told, and two directions at once.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_certificates::{Wanted, add, create, remove};
+use redoubt_transport::tls::Rejected;
+use redoubt_transport::{
+    ClientTls, Connection, Connector, CredentialFiles, Identity, ServerTls, TcpConnection, TransportError,
+};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Fixture {
+    directory: tempfile::TempDir,
+}
+
+fn wanted() -> Wanted {
+    Wanted {
+        nodes: vec![vec!["node".to_owned(), "127.0.0.1".to_owned()], vec!["elsewhere".to_owned()]],
+        volumes: vec!["shop".to_owned()],
+        administrator: true,
+    }
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        create(&directory.path().join("ca"), &wanted(), 10, 20).unwrap();
+        Self { directory }
+    }
+
+    fn authority(&self) -> PathBuf {
+        self.directory.path().join("ca")
+    }
+
+    fn files(&self, bundle: &str) -> CredentialFiles {
+        CredentialFiles::in_directory(&self.authority().join(bundle))
+    }
+}
+
+type Accepted = Result<Arc<dyn Connection>, String>;
+
+/// One connection: what the client gets, what the node gets.
+fn meet(
+    server: &Arc<ServerTls>,
+    client: CredentialFiles,
+) -> (Result<Arc<dyn Connection>, TransportError>, Accepted) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let accepting = accept(Arc::clone(server), listener);
+    let tls = ClientTls::load(client).map(Arc::new);
+    let connected = tls.and_then(|tls| {
+        Connector { address: address.clone(), tls: Some(tls), silence_limit: None }
+            .connect(PATIENCE, PATIENCE)
+    });
+    if matches!(connected, Err(TransportError::Credentials(_))) {
+        drop(TcpStream::connect(address).unwrap());
+    }
+    (connected, accepting.join().unwrap())
+}
+
+fn accept(server: Arc<ServerTls>, listener: TcpListener) -> JoinHandle<Accepted> {
+    std::thread::spawn(move || {
+        let tcp = TcpConnection::new(listener.accept().unwrap().0);
+        tcp.set_deadline(Some(PATIENCE)).unwrap();
+        match server.accept(tcp).0 {
+            Ok(connection) => Ok(Arc::new(connection) as Arc<dyn Connection>),
+            Err(rejected) => Err(match *rejected {
+                Rejected::PlainText(_) => "plain text".to_owned(),
+                Rejected::Handshake(tcp, error) => {
+                    tcp.end_softly(Duration::from_secs(5));
+                    error.to_string()
+                }
+                Rejected::Denied(connection, why) => {
+                    connection.write_all(why.as_bytes()).unwrap();
+                    connection.end_softly(Duration::from_secs(5));
+                    why
+                }
+            }),
+        }
+    })
+}
+
+fn server(files: CredentialFiles) -> Arc<ServerTls> {
+    Arc::new(ServerTls::load(files).unwrap())
+}
+
+#[test]
+fn both_sides_know_each_other_and_bytes_go_both_ways_at_once() {
+    let fixture = Fixture::new();
+    let (client, node) = meet(&server(fixture.files("node-node")), fixture.files("volume-shop"));
+    let (client, node) = (client.unwrap(), node.unwrap());
+    assert_eq!(node.identity(), &Identity::Volume("shop".to_owned()));
+    assert_eq!(client.identity(), &Identity::Node);
+    client.set_deadline(None).unwrap();
+    node.set_deadline(None).unwrap();
+    // More in each direction than sockets buffer: without reading and writing at once, both would block.
+    const LEN: usize = 20 << 20;
+    let pattern = |n: usize| (n.wrapping_mul(31) >> 3) as u8;
+    let ends: Vec<_> = [client, node]
+        .into_iter()
+        .flat_map(|end| {
+            let writer = Arc::clone(&end);
+            [
+                std::thread::spawn(move || {
+                    let bytes: Vec<_> = (0..LEN).map(pattern).collect();
+                    let mut rest = &bytes[..];
+                    let mut piece = 1;
+                    while !rest.is_empty() {
+                        let (now, later) = rest.split_at(piece.min(rest.len()));
+                        writer.write_all(now).unwrap();
+                        (rest, piece) = (later, piece * 7 % 300_001);
+                    }
+                }),
+                std::thread::spawn(move || {
+                    let (mut buffer, mut at) = (vec![0; 100_000], 0);
+                    while at < LEN {
+                        let len = end.read(&mut buffer).unwrap();
+                        assert!(len > 0, "ended after {at} bytes");
+                        assert!((0..len).all(|n| buffer[n] == pattern(at + n)), "differs near {at}");
+                        at += len;
+                    }
+                }),
+            ]
+        })
+        .collect();
+    for end in ends {
+        end.join().unwrap();
+    }
+}
+
+#[test]
+fn an_end_is_seen_and_a_shutdown_ends_a_read() {
+    let fixture = Fixture::new();
+    let (client, node) = meet(&server(fixture.files("node-node")), fixture.files("administrator"));
+    let (client, node) = (client.unwrap(), node.unwrap());
+    assert_eq!(node.identity(), &Identity::Administrator);
+    let reading = Arc::clone(&node);
+    let reader = std::thread::spawn(move || reading.read(&mut [0; 10]));
+    client.write_all(b"last").unwrap();
+    assert_eq!(reader.join().unwrap().unwrap(), 4);
+    client.shutdown();
+    assert_eq!(node.read(&mut [0; 10]).unwrap(), 0);
+}
+
+#[test]
+fn who_is_of_another_authority_is_refused_on_both_sides() {
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    let node = server(fixture.files("node-node"));
+    // The client does not know the node's authority.
+    let (client, accepted) = meet(&node, other.files("volume-shop"));
+    assert!(client.unwrap_err().to_string().contains("another authority"));
+    assert!(accepted.unwrap_err().contains("does not know the authority"));
+    // The client's own certificate is of another authority: TLS 1.3 tells it with the first read.
+    let mixed =
+        CredentialFiles { authority: fixture.files("node-node").authority, ..other.files("volume-shop") };
+    let (client, accepted) = meet(&node, mixed);
+    assert!(accepted.unwrap_err().contains("another authority"));
+    let error =
+        client.and_then(|client| client.read(&mut [0; 1]).map_err(TransportError::from_io)).unwrap_err();
+    assert!(
+        matches!(&error, TransportError::Trust(why) if why.contains("does not know the authority")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_node_under_another_name_or_a_client_in_its_place_is_refused() {
+    let fixture = Fixture::new();
+    let (client, _) = meet(&server(fixture.files("node-elsewhere")), fixture.files("volume-shop"));
+    let error = client.unwrap_err().to_string();
+    assert!(error.contains("not for 127.0.0.1, but for elsewhere"), "{error}");
+    // Neither role takes the other's certificate to begin with.
+    let error = ServerTls::load(fixture.files("volume-shop")).unwrap_err().to_string();
+    assert!(error.contains("volume shop, not of a storage node"), "{error}");
+    let error = ClientTls::load(fixture.files("node-node")).unwrap_err().to_string();
+    assert!(error.contains("is the certificate of a storage node"), "{error}");
+}
+
+#[test]
+fn peers_that_speak_no_tls_or_say_nothing_are_sent_away_and_soon() {
+    let fixture = Fixture::new();
+    let node = server(fixture.files("node-node"));
+    let hostile: [(&[u8], &str); 4] = [
+        (b"GET / HTTP/1.0\r\n\r\n", "plain text"),
+        (&[0x16; 4000], "TLS"),
+        (&[0x16, 3, 1, 0xff, 0xff, 1, 0xff, 0xff, 0xff], "TLS"),
+        (&[], "took too long|temporarily unavailable|end"),
+    ];
+    for (bytes, expected) in hostile {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let tcp = TcpConnection::new(listener.accept().unwrap().0);
+        tcp.set_deadline(Some(Duration::from_millis(200))).unwrap();
+        peer.write_all(bytes).unwrap();
+        let shown = match *node.accept(tcp).0.unwrap_err() {
+            Rejected::PlainText(_) => "plain text".to_owned(),
+            Rejected::Handshake(_, error) => error.to_string(),
+            Rejected::Denied(_, why) => why,
+        };
+        let fits = expected.split('|').any(|part| shown.contains(part)) || shown.contains("too long");
+        assert!(fits || shown.contains("os error 11"), "{expected}: {shown}");
+    }
+    // A byte now and then does not keep the handshake alive.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let tcp = TcpConnection::new(listener.accept().unwrap().0);
+    tcp.set_deadline(Some(Duration::from_millis(300))).unwrap();
+    let drip = std::thread::spawn(move || {
+        let hello = [&[0x16u8, 3, 1, 0x10, 0][..], &[0; 4096]].concat();
+        hello
+            .iter()
+            .take_while(|byte| {
+                std::thread::sleep(Duration::from_millis(5));
+                peer.write_all(&[**byte]).is_ok()
+            })
+            .count()
+    });
+    let began = std::time::Instant::now();
+    assert!(node.accept(tcp).0.is_err());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(drip.join().unwrap() < 4000);
+}
+
+#[test]
+fn a_client_of_a_plain_node_is_told() {
+    let fixture = Fixture::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let node = std::thread::spawn(move || {
+        let mut peer = listener.accept().unwrap().0;
+        peer.write_all(b"\x20\0\0\0RDBTwhatever a plain node says here").unwrap();
+        let _ = peer.read(&mut [0; 4096]);
+    });
+    let tls = Some(Arc::new(ClientTls::load(fixture.files("volume-shop")).unwrap()));
+    let connector = Connector { address, tls, silence_limit: None };
+    let error = connector.connect(PATIENCE, PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("does not speak TLS"), "{error}");
+    node.join().unwrap();
+}
+
+#[test]
+fn removed_and_renewed_certificates_count_for_the_next_connection() {
+    let fixture = Fixture::new();
+    let node = server(fixture.files("node-node"));
+    let (_, accepted) = meet(&node, fixture.files("volume-shop"));
+    assert!(accepted.is_ok());
+    remove(&fixture.authority(), &["volume-shop".to_owned()]).unwrap();
+    let (client, accepted) = meet(&node, fixture.files("volume-shop"));
+    assert!(accepted.unwrap_err().contains("was removed"));
+    let mut text = [0; 200];
+    let len = client.unwrap().read(&mut text).unwrap();
+    assert!(String::from_utf8_lossy(&text[..len]).contains("was removed"));
+    let shop = Wanted { volumes: vec!["shop".to_owned()], ..Wanted::default() };
+    assert!(add(&fixture.authority(), &shop, 10, false).unwrap_err().to_string().contains("--renew"));
+    add(&fixture.authority(), &shop, 10, true).unwrap();
+    let (_, accepted) = meet(&node, fixture.files("volume-shop"));
+    accepted.unwrap();
+    // A list that is not understood lets nobody in who was not let in before: the last good one stays in use.
+    std::fs::write(fixture.authority().join("node-node/removed"), "what is this\n").unwrap();
+    let (_, accepted) = meet(&node, fixture.files("volume-shop"));
+    accepted.unwrap();
+    assert!(ServerTls::load(fixture.files("node-node")).unwrap_err().to_string().contains("hexadecimal"));
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn refusal(files: CredentialFiles) -> String {
+    ClientTls::load(files).unwrap_err().to_string()
+}
+
+#[test]
+fn credential_files_that_must_not_be_used_are_refused_with_what_to_do() {
+    let fixture = Fixture::new();
+    let files = fixture.files("volume-shop");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&files.key), 0o600);
+    assert_eq!(mode(files.key.parent().unwrap()), 0o700);
+    for open in [0o640, 0o604, 0o620] {
+        set_mode(&files.key, open);
+        let why = refusal(files.clone());
+        assert!(why.contains("chmod 600") && why.contains(&format!("{open:04o}")), "{why}");
+    }
+    set_mode(&files.key, 0o400);
+    ClientTls::load(files.clone()).unwrap();
+    set_mode(&files.authority, 0o664);
+    assert!(refusal(files.clone()).contains("chmod go-w"));
+    set_mode(&files.authority, 0o644);
+
+    let admin = fixture.files("administrator");
+    let swapped = CredentialFiles { key: admin.key.clone(), ..files.clone() };
+    assert!(refusal(swapped).contains("copy both from the same bundle"));
+    let missing = CredentialFiles { key: files.key.with_file_name("nothing.pem"), ..files.clone() };
+    assert!(refusal(missing).contains("redoubt certificates create"));
+    let wrong = CredentialFiles { certificate: files.key.clone(), ..files.clone() };
+    assert!(refusal(wrong).contains("no certificate"));
+    let directory = CredentialFiles { key: fixture.authority(), ..files.clone() };
+    assert!(refusal(directory).contains("not a regular file"));
+    std::fs::write(&files.certificate, vec![b'x'; 2 << 20]).unwrap();
+    assert!(refusal(files).contains("longer than 1 MiB"));
+}
