@@ -77,3 +77,6 @@ fn connect(arguments: &ExportArguments) -> Result<Client> {
     crate::tls::check_volume(&connector, &arguments.volume.name)?;
     Client::connect(&connector)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,13 @@
 //! Whole servers with different logs under the same loads, in turns, in one run.
 //!
-//! Two comparisons:
+//! Three comparisons:
 //! * [`Part::Node`]: a MariaDB server on a volume, the node's log on a file, a block device or pretended persistent
 //!   memory;
 //! * [`Part::LocalLog`]: a MySQL server as it comes, against the same with its redo log in pretended persistent memory
 //!   through `redoubt run --local-log`, and, as a control, on the same memory without the library: what the
 //!   library adds is the difference between the last two. With its binary log, which is the default and has an
 //!   `fsync` of its own per commit, and without.
+//! * [`Part::Tls`]: a MariaDB server on a volume, connected in plain text or with TLS.
 //!
 //! Pretended persistent memory is tmpfs, that is DRAM: an upper bound. Loads: the TPC-C-like mix
 //! ([`crate::tpcc`]) and sysbench `oltp_write_only`.
@@ -35,6 +36,8 @@ pub enum Part {
     Node,
     /// A server without a storage node.
     LocalLog,
+    /// A server on a storage node: in plain text, and with TLS.
+    Tls,
 }
 
 impl Part {
@@ -43,6 +46,7 @@ impl Part {
         match self {
             Self::Node => "node",
             Self::LocalLog => "defaults",
+            Self::Tls => "connection",
         }
     }
 }
@@ -74,7 +78,7 @@ pub struct Options {
     /// Directory on tmpfs
     #[arg(long, default_value = "/dev/shm")]
     pub memory: PathBuf,
-    /// Only these candidates (file, block, pmem; disk, memory, local-log); the first is what ratios refer to
+    /// Only these candidates (file, block, pmem; disk, memory, local-log; plain, tls); the first is what ratios refer to
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
 }
@@ -115,6 +119,7 @@ pub fn run(options: &Options) -> Result<Vec<Cell>> {
     let mut candidates = match options.part {
         Part::Node => candidate::on_nodes(options)?,
         Part::LocalLog => candidate::local(options)?,
+        Part::Tls => candidate::connections(options)?,
     };
     for candidate in &candidates {
         prepare(candidate, options)?;

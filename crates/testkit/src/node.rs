@@ -29,6 +29,8 @@ pub struct Node {
     args: Vec<String>,
     further_args: Vec<String>,
     listen: SocketAddr,
+    /// Directory of the authority, for a node with TLS.
+    authority: Option<PathBuf>,
     process: Option<Process>,
 }
 
@@ -47,22 +49,55 @@ impl Node {
         Ok(node)
     }
 
+    /// [`Node::create`] with TLS: an authority of its own, and certificates for it, these volumes and the administrator.
+    ///
+    /// # Errors
+    /// As for [`Node::create`], and [`Error::Command`] when the certificates cannot be made.
+    pub fn create_with_tls(redoubt_bin: &Path, volumes: &[&str], args: &[&str]) -> Result<Self> {
+        let temporary = tempfile::Builder::new()
+            .prefix("rdtn-")
+            .tempdir()
+            .map_err(Error::io("make a temporary directory"))?;
+        let authority = temporary.path().join("ca");
+        let mut command = Command::new(redoubt_bin);
+        command.args(["certificates", "create"]).arg(&authority).args(["--node", "127.0.0.1,localhost"]);
+        for volume in volumes {
+            command.args(["--volume", volume]);
+        }
+        run_to_end("redoubt certificates", &mut command)?;
+        let mut node = Self::stopped(redoubt_bin, temporary.path(), args);
+        node.authority = Some(authority);
+        node._temporary = Some(temporary);
+        node.start()?;
+        Ok(node)
+    }
+
+    /// Directory with the credentials of this name, such as `administrator`, of a node with TLS.
+    pub fn bundle(&self, name: &str) -> Option<PathBuf> {
+        self.authority.as_ref().map(|authority| authority.join(name))
+    }
+
     /// [`Node::create`] in a given directory, which is kept; the node's data lies in its `node` subdirectory.
     ///
     /// # Errors
     /// As for [`Node::create`].
     pub fn in_directory(redoubt_bin: &Path, directory: &Path, args: &[&str]) -> Result<Self> {
-        let mut node = Self {
+        let mut node = Self::stopped(redoubt_bin, directory, args);
+        node.start()?;
+        Ok(node)
+    }
+
+    fn stopped(redoubt_bin: &Path, directory: &Path, args: &[&str]) -> Self {
+        Self {
             redoubt_bin: redoubt_bin.to_owned(),
             directory: directory.to_owned(),
             _temporary: None,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             further_args: Vec::new(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            authority: None,
             process: None,
-        };
-        node.start()?;
-        Ok(node)
+        }
     }
 
     /// Adds arguments that count from the next start on, and replaces those that an earlier call added.
@@ -118,6 +153,11 @@ impl Node {
             .arg(self.listen.to_string())
             .args(&self.args)
             .args(&self.further_args)
+            .args(
+                self.bundle("node-127.0.0.1")
+                    .iter()
+                    .flat_map(|bundle| ["--tls".as_ref(), bundle.as_os_str()]),
+            )
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);
@@ -207,7 +247,11 @@ impl Node {
     /// # Errors
     /// [`Error::Command`] with the end of its output.
     pub fn redoubt(&self, args: &[&str]) -> Result<String> {
-        run_to_end("redoubt", Command::new(&self.redoubt_bin).args(args))
+        let mut command = Command::new(&self.redoubt_bin);
+        if let Some(bundle) = self.bundle("administrator") {
+            command.env("REDOUBT_TLS", bundle);
+        }
+        run_to_end("redoubt", command.args(args))
     }
 
     /// Creates a volume.
@@ -237,12 +281,14 @@ impl Node {
 
     /// [`Node::launcher`] with further options of `redoubt run`.
     pub fn launcher_with(&self, volume: &str, verify: Verify, options: &[&str]) -> Launcher {
+        let bundle = self.bundle(&format!("volume-{volume}"));
+        let credentials = bundle.iter().flat_map(|bundle| ["--tls".to_owned(), bundle.display().to_string()]);
         Launcher::Redoubt {
             node_addr: self.listen,
             volume: volume.to_owned(),
             redoubt_bin: self.redoubt_bin.clone(),
             verify,
-            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            options: options.iter().map(|option| (*option).to_owned()).chain(credentials).collect(),
         }
     }
 

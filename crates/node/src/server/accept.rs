@@ -89,7 +89,7 @@ impl Node {
     }
 
     /// Logs what ended a connection, but does not let peers fill the disk with it.
-    fn complain(&self, peer: &str, error: &dyn std::fmt::Display) {
+    pub(super) fn complain(&self, peer: &str, error: &dyn std::fmt::Display) {
         match self.complaints.lock().next() {
             Some(0) => tracing::warn!(peer, %error, "connection closed"),
             Some(unsaid) => tracing::warn!(peer, %error, unsaid, "connection closed, and others not shown"),
@@ -109,7 +109,10 @@ impl Node {
             // Before anything is said about the volume: whoever has no right to it learns nothing about it.
             _ => match check_volume(stream.identity(), &hello.volume) {
                 Ok(()) => present.admit(connection, &hello.volume),
-                Err(why) => return welcome(stream, &refused(why)),
+                Err(why) => {
+                    self.complain(stream.peer(), &why);
+                    return welcome(stream, &refused(why));
+                }
             },
         };
         if let Err(why) = admitted {
@@ -157,6 +160,9 @@ fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
     if len.starts_with(&[FIRST_BYTE, 3]) {
         let message = "this node does not speak TLS; leave --tls away, or start the node with --tls DIR";
         welcome(stream, &refused(message.to_owned()))?;
+        // What is unread when the connection is closed would take the answer with it.
+        let _ = stream.set_deadline(Some(SOFT_END));
+        let _ = stream.read(&mut [0; 4096]);
         return Err(NodeError::Refused("the client speaks TLS, this node does not; see --tls".to_owned()));
     }
     let mut bytes = vec![0; hello::decode_len(len)?];

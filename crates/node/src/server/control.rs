@@ -26,6 +26,7 @@ const WHO_LIMIT_CHARACTERS: usize = 256;
 struct Session<'s> {
     node: &'s Arc<Node>,
     identity: Identity,
+    peer: String,
     reader: FrameReader<'s>,
     read_position: u64,
     writer: FrameWriter<'s>,
@@ -62,6 +63,7 @@ pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError>
     let mut session = Session {
         node,
         identity: stream.identity().clone(),
+        peer: stream.peer().to_owned(),
         reader: FrameReader::new(stream),
         read_position: 0,
         writer: FrameWriter::new(stream),
@@ -114,7 +116,7 @@ impl<'s> Session<'s> {
     }
 
     fn handle(&mut self, request: Request) -> Result<Reply, NodeError> {
-        check_request(&self.identity, &request)?;
+        check_request(&self.identity, &request).inspect_err(|error| self.node.complain(&self.peer, error))?;
         match request {
             Request::VolumeCreate { volume } => self.create(&volume),
             Request::VolumeDelete { volume, force } => self.delete(&volume, force),

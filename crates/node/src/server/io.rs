@@ -43,7 +43,7 @@ impl<'s> FrameReader<'s> {
         match (&mut self.stream).take(len_bytes as u64).read_to_end(&mut frame) {
             Ok(received) => Ok((received == len_bytes).then_some(frame)),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
-            Err(error) => Err(NodeError::io("read from", "connection", error)),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -61,9 +61,19 @@ impl<'s> FrameReader<'s> {
             Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
                 Ok(false)
             }
-            Err(error) => Err(NodeError::io("read from", "connection", error)),
+            Err(error) => Err(failed(error)),
         }
     }
+}
+
+fn failed(error: std::io::Error) -> NodeError {
+    let error = match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            std::io::Error::new(ErrorKind::TimedOut, "nothing came for too long")
+        }
+        _ => error,
+    };
+    NodeError::io("read from", "connection", error)
 }
 
 /// Writes frames of one direction; their position counts from 0.

@@ -14,3 +14,4 @@ mod replay;
 mod rescue;
 mod running;
 mod source;
+mod unauthenticated;

@@ -56,3 +56,16 @@ fn each_wrong_variable_is_named() {
         assert_eq!(parse(&variables).unwrap_err().name, name);
     }
 }
+
+#[test]
+fn credentials_are_all_named_or_none() {
+    assert_eq!(parse(&base()).unwrap().tls, None);
+    let mut variables = base();
+    variables.insert("REDOUBT_TLS_CERTIFICATE".to_owned(), b"/c.pem".to_vec());
+    assert_eq!(parse(&variables).unwrap_err().name, "REDOUBT_TLS_AUTHORITY");
+    variables.insert("REDOUBT_TLS_AUTHORITY".to_owned(), b"/a.pem".to_vec());
+    assert_eq!(parse(&variables).unwrap_err().name, "REDOUBT_TLS_KEY");
+    variables.insert("REDOUBT_TLS_KEY".to_owned(), b"/k.pem".to_vec());
+    let files = parse(&variables).unwrap().tls.unwrap();
+    assert_eq!(files.key, PathBuf::from("/k.pem"));
+}

@@ -96,6 +96,22 @@ pub(super) fn on_nodes(options: &Options) -> Result<Vec<Candidate>> {
     wanted(options, &["file", "block", "pmem"])?.into_iter().map(start).collect()
 }
 
+/// MariaDB servers, each on a node of its own, connected in different ways.
+pub(super) fn connections(options: &Options) -> Result<Vec<Candidate>> {
+    let start = |name| {
+        let redoubt = find_redoubt()?;
+        let node = match name {
+            "tls" => Node::create_with_tls(&redoubt, &[VOLUME], &[])?,
+            _ => Node::create(&redoubt, &[])?,
+        };
+        node.create_volume(VOLUME)?;
+        let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::Off));
+        config.buffer_pool_mib = options.pool;
+        Candidate::new(name, Server::create(config)?, Some(node), None)
+    };
+    wanted(options, &["plain", "tls"])?.into_iter().map(start).collect()
+}
+
 /// MySQL servers with their default sizes, their redo log in different places.
 pub(super) fn local(options: &Options) -> Result<Vec<Candidate>> {
     let start = |name| {
