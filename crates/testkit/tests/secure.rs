@@ -44,7 +44,6 @@ fn a_server_lives_on_a_node_that_lets_nobody_else_in() {
     // Attach, load.
     let mut server = Server::create(battery::config(node.launcher("shop", Verify::All)))
         .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
-    server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "CREATE DATABASE shop").unwrap();
     execute(&mut conn, "CREATE TABLE shop.t (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB").unwrap();

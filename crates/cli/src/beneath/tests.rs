@@ -122,7 +122,8 @@ fn random_names_never_leave_the_directory() {
         let name: String = (0..random.usize(1..7)).map(|_| pieces[random.usize(..pieces.len())]).collect();
         if attempts(&beneath, &name).contains(&true) {
             assert!(!name.starts_with('/') && !name.contains('\0'), "{name:?}");
-            assert!(!name.split('/').any(|part| matches!(part, ".." | "." | "" | "l")), "{name:?}");
+            assert!(!name.split('/').any(|part| matches!(part, ".." | "." | "")), "{name:?}");
+            assert_ne!(name.split('/').next(), Some("l"), "{name:?}");
         }
     }
     untouched(&top);
