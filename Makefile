@@ -3,13 +3,15 @@
 # Rounds of the crash tests in `make soak`, and seconds per target in `make fuzz`.
 SOAK_ROUNDS ?= 50
 FUZZ_SECONDS ?= 60
+# Seed of `make soak-faults`.
+FAULT_SEED ?= 1
 # Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak fuzz nvdimm fdp flash flash-memory flash-build
+.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build
 
 demo:
 	./demo
@@ -49,7 +51,15 @@ compare:
 soak:
 	cargo build --release --workspace
 	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash --test local_log -- --nocapture
+	$(MAKE) soak-faults
 	$(MAKE) fuzz
+
+# Ledger rounds under faults and kills, and isolation histories beside the stock server: a line per round, then JSON. See
+# docs/faults.md. FAULT_SEED replays.
+soak-faults:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-faults -p redoubt-testkit
+	target/release/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
+	target/release/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
 
 # Needs cargo-fuzz and a nightly toolchain: cargo install cargo-fuzz; rustup toolchain install nightly
 fuzz:

@@ -20,6 +20,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const CONNECTIONS_MAX: usize = 64;
+/// After this time without a byte of the answer a request is sent again on another connection: its own, or the answer's,
+/// length may have been changed on the way, and then both sides wait. At most; a short time-out shortens it.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(30);
+/// Attempts that fit into the time-out, at least.
+const ATTEMPTS_MIN: u32 = 4;
 const BACK_OFF_MIN: Duration = Duration::from_millis(20);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
@@ -148,7 +153,8 @@ impl PagePool {
         match link::connect(self.stream.peer(), Role::Page, Seq(0), &self.counters) {
             Ok((socket, _)) => {
                 // A node that hangs must not hold a read for ever.
-                let _ = socket.set_read_timeout(Some(self.stream.timeout()));
+                let limit = (self.stream.timeout() / ATTEMPTS_MIN).min(ATTEMPT_LIMIT);
+                let _ = socket.set_read_timeout(Some(limit));
                 Ok(Connection {
                     socket: BufReader::with_capacity(32 << 10, socket),
                     requests: 0,

@@ -36,6 +36,9 @@ use std::time::{Duration, Instant};
 
 /// Most bytes kept that are not durable yet; a caller that would exceed it waits.
 const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
+/// A node that stores nothing for so long, owes word of it and does not say that it waits, is connected to again. Bytes that
+/// were changed on the way (the length of a frame) can make both sides wait for each other; a new connection is cheap.
+const SILENT_NODE_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked whether the node gets on.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest payload of a stream frame; longer data is split by the callers.
@@ -349,7 +352,7 @@ impl Stream {
     }
 
     /// Body of a thread of its own, because every other one may be waiting for the node: closes a connection
-    /// whose node has made nothing durable for the configured time although there is something to. Its host may
+    /// whose node has made nothing durable for a time although there is something to. Its host may
     /// be up and take bytes while the process hangs; whether it answers the next greeting tells.
     pub fn watch(&self) {
         let (mut seen, mut since) = (0, Instant::now());
@@ -359,7 +362,7 @@ impl Stream {
             let is_idle = self.end.load(Ordering::Acquire) <= durable;
             if durable != seen || is_idle || self.node_waits.load(Ordering::Acquire) {
                 (seen, since) = (durable, Instant::now());
-            } else if since.elapsed() >= self.timeout() {
+            } else if since.elapsed() >= self.timeout().min(SILENT_NODE_LIMIT) {
                 since = Instant::now();
                 message::warning("the storage node has stored nothing for too long; connecting again");
                 self.close_socket();

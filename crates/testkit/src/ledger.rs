@@ -125,13 +125,22 @@ pub struct Options {
     pub seed: u64,
     /// How long a client may go without a connection before the run fails.
     pub reconnect_timeout: Duration,
+    /// A statement may fail with any error, as on a failing disk: its transaction counts as absent, or as unknown when
+    /// it was the COMMIT that failed.
+    pub tolerates_errors: bool,
     /// Stop by itself after this many acknowledged commits of this run.
     pub stop_after: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clients: 4, seed: 1, reconnect_timeout: Duration::from_secs(120), stop_after: None }
+        Self {
+            clients: 4,
+            seed: 1,
+            reconnect_timeout: Duration::from_secs(120),
+            tolerates_errors: false,
+            stop_after: None,
+        }
     }
 }
 

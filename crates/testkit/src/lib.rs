@@ -10,9 +10,13 @@
 //! * [`workload`], [`tpcc`]: loads, and [`compare`], [`end_to_end`]: servers under them, in turns.
 //! * [`flash_trace`]: what the disk under a server is asked to do.
 //! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
+//! * [`isolation`]: histories of list-append transactions, and the anomalies they show.
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
 //! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
+//! * [`faults`], [`proxy`]: calls of the C library, and the network, made worse by seed.
+//! * [`fault_rounds`]: rounds of the ledger under such faults, and kills.
+//! * [`plain_files`]: the node's copy of a data directory against the server's.
 //! * [`mount`]: small and read-only file systems.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`compare`]: the same load with and without Redoubt, in turns.
@@ -27,14 +31,19 @@ pub mod command;
 pub mod compare;
 pub mod end_to_end;
 pub mod error;
+pub mod fault_rounds;
+pub mod faults;
 pub mod features;
 pub mod flash_trace;
+pub mod isolation;
 pub mod launcher;
 pub mod ledger;
 pub mod mount;
 pub mod node;
+pub mod plain_files;
 pub mod process;
 pub mod product;
+pub mod proxy;
 pub mod script;
 pub mod server;
 pub mod tpcc;

@@ -15,7 +15,9 @@ use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
-use redoubt_testkit::{check, coalescing, compare, end_to_end, flash_trace, process};
+use redoubt_testkit::{
+    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, process,
+};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -124,6 +126,18 @@ enum Command {
         #[command(flatten)]
         options: coalescing::Options,
     },
+    /// Rounds of the ledger under faults of the C library, of the network, and kills (docs/faults.md); progress goes to
+    /// standard error
+    FaultRounds {
+        #[command(flatten)]
+        options: fault_rounds::Options,
+    },
+    /// Histories of transactions on a stock server and on Redoubt under kills, and the anomalies of both; progress and a
+    /// table go to standard error
+    Isolation {
+        #[command(flatten)]
+        options: isolation::compare::Options,
+    },
     /// Create the tables of the TPC-C-like mix
     TpccPrepare {
         #[command(flatten)]
@@ -214,15 +228,7 @@ fn run(command: Command) -> Result<Answer> {
         Command::WaitReady { server, seconds, pid } => wait_ready(&server, Duration::from_secs(seconds), pid),
         Command::LedgerRun { server, file, seconds, transactions, clients, seed } => {
             let options = Options { clients, seed, stop_after: transactions, ..Options::default() };
-            let run = Run::start(&server.socket, &file, options)?;
-            let summary = match seconds {
-                Some(seconds) => {
-                    run.run_for(Duration::from_secs(seconds));
-                    run.stop()?
-                }
-                None => run.join()?,
-            };
-            answer(&summary)
+            ledger_run(&server, &file, seconds, options)
         }
         Command::LedgerVerify { server, file } => {
             let report = ledger::verify(&mut connect(&server.socket)?, &Entries::read(&file)?)?;
@@ -268,6 +274,8 @@ fn run(command: Command) -> Result<Answer> {
             let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
             Ok(Answer(lines?.join("\n"), true))
         }
+        Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
+        Command::Isolation { options } => compare_isolation(&options),
         Command::TpccPrepare { server, warehouses } => {
             let scale = Scale { warehouses, ..Scale::default() };
             Tpcc { socket: &server.socket, scale, seed: 1 }.prepare()?;
@@ -280,6 +288,30 @@ fn run(command: Command) -> Result<Answer> {
         }
         Command::Field { path } => field(&path),
     }
+}
+
+fn ledger_run(
+    server: &ServerArguments,
+    file: &std::path::Path,
+    seconds: Option<u64>,
+    options: Options,
+) -> Result<Answer> {
+    let run = Run::start(&server.socket, file, options)?;
+    let summary = match seconds {
+        Some(seconds) => {
+            run.run_for(Duration::from_secs(seconds));
+            run.stop()?
+        }
+        None => run.join()?,
+    };
+    answer(&summary)
+}
+
+fn compare_isolation(options: &isolation::compare::Options) -> Result<Answer> {
+    let comparison = isolation::compare::run(options, |line| eprintln!("{line}"))?;
+    eprintln!("{}", comparison.table());
+    comparison.require_no_new()?;
+    answer(&comparison.summary())
 }
 
 fn answer(value: &impl serde::Serialize) -> Result<Answer> {

@@ -3,6 +3,7 @@
 //! Invariants: the port is chosen at the first start and kept over restarts, so servers find the node again;
 //! a node that says "listening on ADDR" accepts connections; dropping kills this node and no other.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ pub struct Node {
     _temporary: Option<tempfile::TempDir>,
     args: Vec<String>,
     further_args: Vec<String>,
+    environment: Vec<(String, OsString)>,
     listen: SocketAddr,
     process: Option<Process>,
 }
@@ -58,6 +60,7 @@ impl Node {
             _temporary: None,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             further_args: Vec::new(),
+            environment: Vec::new(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             process: None,
         };
@@ -68,6 +71,11 @@ impl Node {
     /// Adds arguments that count from the next start on, and replaces those that an earlier call added.
     pub fn set_further_args(&mut self, args: &[&str]) {
         self.further_args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    }
+
+    /// Adds to the environment of the node, from the next start on.
+    pub fn set_environment(&mut self, environment: Vec<(String, OsString)>) {
+        self.environment = environment;
     }
 
     /// The `redoubt` command.
@@ -118,6 +126,7 @@ impl Node {
             .arg(self.listen.to_string())
             .args(&self.args)
             .args(&self.further_args)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);

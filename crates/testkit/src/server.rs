@@ -7,6 +7,7 @@
 //! Invariants: the server listens on the socket only; dropping kills this server and no other; the error
 //! log and socket live outside `data/`, so a data directory can be replaced by an empty one.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -37,6 +38,8 @@ pub struct ServerConfig {
     pub innodb_args: Vec<String>,
     /// Further arguments for every start only.
     pub server_args: Vec<String>,
+    /// Added to the environment of every start.
+    pub environment: Vec<(String, OsString)>,
     /// How long a start, with recovery, may take.
     pub ready_timeout: Duration,
 }
@@ -52,6 +55,7 @@ impl ServerConfig {
             log_file_size_mib: 96,
             innodb_args: Vec::new(),
             server_args: Vec::new(),
+            environment: Vec::new(),
             ready_timeout: Duration::from_secs(120),
         }
     }
@@ -240,6 +244,7 @@ impl Server {
             .args(self.config.common_args())
             .args(&self.config.server_args)
             .args(extra_args)
+            .envs(self.config.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(log_too);

@@ -4,104 +4,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoubt_testkit::check::{check_all, checksums};
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
+use redoubt_testkit::plain_files;
 use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
 
 const VOLUME: &str = "fidelity";
 
-/// What lies in a data directory, by relative path.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Contents {
-    directories: BTreeSet<String>,
-    plain: BTreeMap<String, Vec<u8>>,
-    /// InnoDB files with their blocks.
-    stubs: BTreeMap<String, u64>,
-}
-
-/// InnoDB's files: the node has them as pages.
-fn is_innodb(path: &str) -> bool {
-    let undo = path.strip_prefix("undo").is_some_and(|rest| rest.len() == 3 && !rest.contains('/'));
-    path.ends_with(".ibd") || undo || ["ibdata1", "ib_logfile0"].contains(&path)
-}
-
-/// What stays on a host, by design.
-fn is_local(path: &str) -> bool {
-    !path.contains('/')
-        // `mysql_upgrade_info` is written by mariadb-install-db, not by the server.
-        && ([".redoubt", "ib_buffer_pool", "ibtmp1", "mysql_upgrade_info"].contains(&path)
-            || path.ends_with(".pid")
-            || path.ends_with("-slow.log"))
-}
-
-fn list(root: &Path, relative: &str, contents: &mut Contents) {
-    for entry in std::fs::read_dir(root.join(relative)).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        let path = if relative.is_empty() { name } else { format!("{relative}/{name}") };
-        let metadata = entry.metadata().unwrap();
-        if metadata.is_dir() {
-            contents.directories.insert(path.clone());
-            list(root, &path, contents);
-        } else if is_innodb(&path) {
-            contents.stubs.insert(path, metadata.blocks());
-        } else if !is_local(&path) {
-            contents.plain.insert(path, std::fs::read(entry.path()).unwrap());
-        }
-    }
-}
-
-fn contents(root: &Path) -> Contents {
-    let mut contents = Contents::default();
-    list(root, "", &mut contents);
-    contents
-}
-
-/// The plain files as the node has them, while the server stands still under a global read lock.
-fn export(node: &Node, to: &Path) -> Contents {
-    let address = node.address().to_string();
-    node.redoubt(&["volume", "export", "--node", &address, VOLUME, "--to", to.to_str().unwrap()]).unwrap();
-    contents(to)
-}
-
-/// Node and server have the same plain files. Aria writes some of its own accord, so what changed locally during
-/// the export is looked at again.
 fn require_same_files(node: &Node, server: &Server, folder: &Path) {
-    let mut conn = server.connect().unwrap();
-    execute(&mut conn, "FLUSH TABLES WITH READ LOCK").unwrap();
-    for attempt in 0..10 {
-        let before = contents(&server.datadir());
-        let exported = export(node, &folder.join(format!("export-{attempt}")));
-        if contents(&server.datadir()) != before {
-            continue;
-        }
-        let blocks: Vec<_> = before.stubs.iter().filter(|(_, blocks)| **blocks != 0).collect();
-        assert!(blocks.is_empty(), "stubs with content: {blocks:?}");
-        assert_eq!(before.directories, exported.directories);
-        let names = |contents: &Contents| contents.plain.keys().cloned().collect::<BTreeSet<_>>();
-        let one_sided: Vec<_> = names(&before).symmetric_difference(&names(&exported)).cloned().collect();
-        assert!(one_sided.is_empty(), "only on one side: {one_sided:?}");
-        for (path, bytes) in &before.plain {
-            let other = &exported.plain[path];
-            let differs = bytes.iter().zip(other).position(|(left, right)| left != right);
-            assert!(
-                bytes == other,
-                "{path}: {} bytes here, {} on the node, first difference at {differs:?}",
-                bytes.len(),
-                other.len()
-            );
-        }
-        execute(&mut conn, "UNLOCK TABLES").unwrap();
-        println!("{} plain files, {} stubs compared", before.plain.len(), before.stubs.len());
-        return;
-    }
-    panic!("the data directory never stood still");
+    let compared = plain_files::require_same(node, VOLUME, server, folder).unwrap();
+    println!("{compared:?}");
 }
 
 fn launcher(node: &Node) -> Launcher {

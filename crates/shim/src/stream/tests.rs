@@ -275,3 +275,30 @@ fn node_that_hangs_is_connected_to_again() {
     assert_eq!(appending.join().unwrap(), Seq(at));
     drop(hanging);
 }
+
+/// Its answer is cut off, or the length of the request or of the answer was changed on the way: both sides wait.
+#[test]
+fn page_request_without_an_answer_is_sent_again() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(Duration::from_secs(4));
+    let _log = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let pool = crate::pool::PagePool::new(Arc::clone(&stream), Arc::default());
+    let request = std::thread::spawn(move || {
+        let read = redoubt_wire::page::PageRequest::ReadLog { offset_bytes: 0, len_bytes: 3 };
+        pool.request(&read, |reply| matches!(reply, redoubt_wire::page::PageReply::Bytes(b"abc")))
+    });
+    let mut first = node.accept(Status::Accepted, 0);
+    first.frame(0);
+    let mut answer = Vec::new();
+    let mut payload = Vec::new();
+    let kind = redoubt_wire::page::PageReply::Bytes(b"abc").encode(&mut payload);
+    frame_bytes(&mut answer, kind, 0, &payload).unwrap();
+    first.socket.write_all(&answer[..answer.len() - 1]).unwrap();
+    // It comes again long before the time-out, after which the server would get an I/O error.
+    let mut second = node.accept(Status::Accepted, 0);
+    second.frame(0);
+    second.socket.write_all(&answer).unwrap();
+    assert_eq!(request.join().unwrap(), Ok(true));
+    drop(first);
+}

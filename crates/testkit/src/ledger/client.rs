@@ -111,6 +111,11 @@ fn run_client(shared: &Shared, client: ClientId) -> Result<()> {
                 conn = lost(shared);
                 continue;
             }
+            Err(_) if shared.options.tolerates_errors => {
+                // Some errors end the transaction, others the statement only; a new connection has no transaction.
+                conn = lost(shared);
+                continue;
+            }
             Err(error) => return Err(Error::sql("a ledger transaction")(error)),
         }
         shared.record(client, next, Fate::Unknown)?;
@@ -119,6 +124,7 @@ fn run_client(shared: &Shared, client: ClientId) -> Result<()> {
             Ok(()) => shared.record(client, next, Fate::Acknowledged)?,
             // Whatever the server says instead of yes, the outcome counts as unknown.
             Err(error) if is_connection_loss(&error) || is_retryable(&error) => conn = lost(shared),
+            Err(_) if shared.options.tolerates_errors => conn = lost(shared),
             Err(error) => return Err(Error::sql("COMMIT")(error)),
         }
     }
@@ -158,7 +164,9 @@ fn reconnect(shared: &Shared) -> Result<Option<Conn>> {
         });
         match opened {
             Ok(conn) => return Ok(Some(conn)),
-            Err(error) if !error.is_connection_loss() => return Err(error),
+            Err(error) if !error.is_connection_loss() && !shared.options.tolerates_errors => {
+                return Err(error);
+            }
             Err(error) if start.elapsed() >= shared.options.reconnect_timeout => {
                 return Err(Error::Deadline {
                     what: "a new connection of a ledger client".into(),

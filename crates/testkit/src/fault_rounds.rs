@@ -1,0 +1,298 @@
+//! Rounds of the ledger on a real server and a real node, under faults.
+//!
+//! ```text
+//! ledger, churn -> mariadbd + libredoubt.so + libredoubt_faults.so -> proxy -> redoubt node + libredoubt_faults.so
+//! ```
+//!
+//! Each round puts one [`Kind`] of trouble in force, kills what the kind wants killed, ends all faults, restarts what has
+//! ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
+//! ([`crate::ledger::verify`]); `CHECK TABLE` finds nothing; no page differed from what the server would have written
+//! (`--verify=all`); the node's plain files are the server's. What a kind must not do, such as end the server, is
+//! checked too (`docs/faults.md` has the table). The state goes on from round to round.
+//!
+//! * [`kinds`]: kinds of trouble and the faults of each, drawn by seed.
+//! * [`churn`]: statements beside the ledger that make, rename and drop files.
+//! * [`lie`]: planted faults that no storage may survive, to show that the rounds can fail.
+//!
+//! A round's faults follow from the seed and its number. What they meet depends on threads and time, so a seed gives the
+//! same kind of round again and mostly the same failure.
+
+pub mod churn;
+pub mod kinds;
+pub mod lie;
+mod setup;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::check::check_database;
+use crate::error::{Error, Result};
+use crate::faults::{Counts, add_counts};
+use crate::ledger::{self, Entries, Run};
+use crate::plain_files;
+use crate::process::poll_until;
+
+use churn::Churn;
+use kinds::{Kind, Trouble};
+use setup::{PATIENCE, Setup, VOLUME};
+
+/// Clients of the ledger.
+const CLIENTS: u32 = 4;
+
+/// What to run.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Seed of everything
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Number of rounds; the kinds come in turn, in an order that the seed decides
+    #[arg(long, default_value_t = 24)]
+    pub rounds: u32,
+    /// Begin no further round after this many seconds
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Only these kinds
+    #[arg(long, value_delimiter = ',')]
+    pub kinds: Vec<Kind>,
+    /// Commits to see under the faults of a round
+    #[arg(long, default_value_t = 400)]
+    pub commits: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Summary {
+    /// Seed of everything.
+    pub seed: u64,
+    /// Rounds by kind.
+    pub rounds: BTreeMap<String, u64>,
+    /// Faults by place and kind.
+    pub faults: Counts,
+    /// Commits that were acknowledged, and are there.
+    pub acknowledged: u64,
+    /// Commits without an answer that are there, and that are not.
+    pub unknown_present: u64,
+    /// See above.
+    pub unknown_absent: u64,
+    /// Statements of the churn that succeeded, and that failed.
+    pub churn_done: u64,
+    /// See above.
+    pub churn_failed: u64,
+    /// How often the server ended by itself, as it may on an error.
+    pub server_ended: u64,
+    /// How often the node's volume stopped, as it must on an error.
+    pub volume_stopped: u64,
+    /// Plain files compared in the last round.
+    pub plain_files: u64,
+    /// Pages compared with what the server would have written, by the last node.
+    pub pages_verified: u64,
+}
+
+/// Runs the rounds; `progress` gets a line per round.
+///
+/// # Errors
+/// The first broken promise, with seed, round and kind, and the ends of the logs.
+pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
+    let start = Instant::now();
+    let mut setup = Setup::new(options.seed)?;
+    let mut summary = Summary { seed: options.seed, ..Summary::default() };
+    let kinds = order(options);
+    for round in 0..options.rounds {
+        if options.seconds.is_some_and(|limit| start.elapsed().as_secs() >= limit) {
+            break;
+        }
+        let Some(kind) = kinds.get(round as usize % kinds.len().max(1)).copied() else { break };
+        let began = Instant::now();
+        let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
+        let trouble = Trouble::draw(kind, seed);
+        setup.round(&trouble, options.commits, &mut summary).map_err(|error| {
+            Error::Violation(format!(
+                "seed {}, round {round} ({kind:?}): {error}\n{trouble:#?}\nserver: {}\nnode: {}",
+                options.seed,
+                setup.server.error_log_tail(25),
+                setup.node.log_tail(15)
+            ))
+        })?;
+        *summary.rounds.entry(format!("{kind:?}")).or_default() += 1;
+        summary.faults = setup.faults()?;
+        progress(&format!(
+            "round {round} {kind:?}: {} commits so far, {} faults, {:.1} s",
+            summary.acknowledged,
+            summary.faults.values().sum::<u64>(),
+            began.elapsed().as_secs_f64()
+        ));
+    }
+    setup.server.shutdown()?;
+    Ok(summary)
+}
+
+fn order(options: &Options) -> Vec<Kind> {
+    let mut kinds = if options.kinds.is_empty() { Kind::ALL.to_vec() } else { options.kinds.clone() };
+    fastrand::Rng::with_seed(options.seed).shuffle(&mut kinds);
+    kinds
+}
+
+/// What is known of the server when the trouble is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Outcome {
+    connections_lost: u64,
+}
+
+impl Setup {
+    fn round(&mut self, trouble: &Trouble, commits: u64, summary: &mut Summary) -> Result<()> {
+        let ledger =
+            ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };
+        let run = Run::start(&self.server.socket(), &self.ledger, ledger)?;
+        let churn = Churn::start(&self.server.socket(), trouble.seed);
+        run.wait_for_more(20, PATIENCE)?;
+        self.begin(trouble)?;
+        let under = self.under(trouble, &run, commits, summary);
+        self.calm()?;
+        let healed = under.and_then(|()| self.heal(trouble, &run, summary));
+        if healed.is_err() {
+            // Clients may wait for an answer that never comes.
+            let _ = self.server.kill9();
+        }
+        let churned = churn.stop();
+        let ended = run.stop();
+        healed?;
+        let outcome = Outcome { connections_lost: ended?.connections_lost };
+        summary.churn_done += churned.done;
+        summary.churn_failed += churned.failed;
+        self.require_unnoticed(trouble, outcome)?;
+        self.require_sound(trouble, summary)
+    }
+
+    /// The time under faults: until enough commits were seen, or what must end has ended.
+    fn under(&mut self, trouble: &Trouble, run: &Run, commits: u64, summary: &mut Summary) -> Result<()> {
+        match trouble.kind {
+            Kind::Benign | Kind::Network => run.wait_for_more(commits, PATIENCE),
+            Kind::Kills => {
+                run.wait_for_more(commits / 2, PATIENCE)?;
+                self.kill(trouble)?;
+                self.restart_under_faults()?;
+                run.wait_for_more(commits / 2, PATIENCE)
+            }
+            Kind::NodeFull => {
+                run.run_for(Duration::from_millis(trouble.time_ms));
+                Ok(())
+            }
+            Kind::NodeError => self.under_node_error(trouble, run, summary),
+            Kind::ServerError => {
+                run.run_for(Duration::from_millis(trouble.time_ms));
+                if self.server.wait_exit(Duration::ZERO).is_ok() {
+                    summary.server_ended += 1;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A failed write or sync of the log stops the volume: nothing may be acknowledged after it.
+    fn under_node_error(&mut self, trouble: &Trouble, run: &Run, summary: &mut Summary) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_millis(trouble.time_ms);
+        let mut stopped = false;
+        while !stopped && Instant::now() < deadline {
+            run.run_for(Duration::from_millis(50));
+            let status = self.node.status(VOLUME)?;
+            stopped = status["volumes"][0]["state"] == "stopped";
+        }
+        if !stopped {
+            // The place that was to fail was not used in this time.
+            return Ok(());
+        }
+        summary.volume_stopped += 1;
+        // Each client may have an answer on its way that it has not written down yet; a volume that goes on gives more.
+        match run.wait_for_more(u64::from(CLIENTS) + 1, Duration::from_secs(1)) {
+            Err(Error::Deadline { .. } | Error::State(_)) => Ok(()),
+            Ok(()) => Err(Error::Violation("commits were acknowledged by a volume that had stopped".into())),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Restarts what has ended and sees commits again.
+    fn heal(&mut self, trouble: &Trouble, run: &Run, summary: &mut Summary) -> Result<()> {
+        match trouble.kind {
+            Kind::NodeError => {
+                if self.server.wait_exit(Duration::ZERO).is_ok() {
+                    summary.server_ended += 1;
+                } else {
+                    self.server.kill9()?;
+                }
+                self.node.crash_and_restart()?;
+                self.server.start()?;
+            }
+            Kind::ServerError => {
+                // A server that had errors on its own disk is restarted, as an operator would.
+                if self.server.process_id().is_some() {
+                    self.server.kill9()?;
+                }
+                self.server.start()?;
+            }
+            Kind::Benign | Kind::Network | Kind::NodeFull | Kind::Kills => {}
+        }
+        run.wait_for_more(30, PATIENCE)
+    }
+
+    /// Faults that nobody may notice were not noticed.
+    fn require_unnoticed(&mut self, trouble: &Trouble, outcome: Outcome) -> Result<()> {
+        let keeps_server = matches!(trouble.kind, Kind::Benign | Kind::Network | Kind::NodeFull);
+        if keeps_server && self.server.process_id() != Some(self.server_at_begin) {
+            return Err(Error::Violation("the server is another process than before".into()));
+        }
+        if keeps_server && outcome.connections_lost > 0 {
+            let lost = outcome.connections_lost;
+            return Err(Error::Violation(format!("clients met {lost} errors, and should have met none")));
+        }
+        Ok(())
+    }
+
+    fn require_sound(&mut self, trouble: &Trouble, summary: &mut Summary) -> Result<()> {
+        let mut conn = self.server.connect()?;
+        let entries = Entries::read(&self.ledger)?;
+        let report = ledger::verify(&mut conn, &entries)?.require_sound()?;
+        summary.acknowledged = report.rows_found;
+        (summary.unknown_present, summary.unknown_absent) = (report.unknown_present, report.unknown_absent);
+        if trouble.kind == Kind::ServerError {
+            // A statement that failed half-way on the server's own disk may leave its table behind, as on any server.
+            churn::clear(&mut conn);
+        } else {
+            check_database(&mut conn, churn::DATABASE)?;
+        }
+        // Verification of pages goes on after the rows are read: whatever is dropped is compared when it is applied.
+        let status = self.node.status(VOLUME)?;
+        let counters = &status["volumes"][0]["counters"];
+        if counters["page_mismatches"].as_u64() != Some(0) {
+            return Err(Error::Violation(format!("pages differ: {status}")));
+        }
+        summary.pages_verified = counters["pages_verified"].as_u64().unwrap_or_default();
+        let folder = tempfile::tempdir().map_err(Error::io("make a temporary directory"))?;
+        let compared = plain_files::require_same(&self.node, VOLUME, &self.server, folder.path())?;
+        summary.plain_files = compared.plain_files as u64;
+        Ok(())
+    }
+
+    /// Starts again what a round has killed, while its faults go on; when a start fails for them, after they ended.
+    fn restart_under_faults(&mut self) -> Result<()> {
+        if self.node.process_id().is_none() && self.node.start().is_err() {
+            self.calm()?;
+            self.node.start()?;
+        }
+        if self.server.process_id().is_none() && self.server.start().is_err() {
+            self.calm()?;
+            // A process of an attempt that was given up may still be there.
+            let _ = self.server.kill9();
+            self.server.start()?;
+        }
+        poll_until("a server that answers", PATIENCE, || Ok(self.server.connect().ok())).map(drop)
+    }
+
+    /// All faults so far, by place.
+    fn faults(&self) -> Result<Counts> {
+        let mut counts = self.kills.clone();
+        add_counts(&mut counts, "server: ", &self.server_faults.counts()?);
+        add_counts(&mut counts, "node: ", &self.node_faults.counts()?);
+        add_counts(&mut counts, "network: ", &self.proxy.counts());
+        Ok(counts)
+    }
+}

@@ -1,0 +1,28 @@
+//! Planted lies: faults that no storage may survive unnoticed, so that a round that passes means something.
+//!
+//! A `fsync` that is swallowed shows only when power is lost, which no killed process loses. A swallowed *write* does: the
+//! bytes are nowhere. The node's injector reports writes of the log as done without doing them, then node and server are
+//! killed at once, so that nobody is left who could send again or object. The ledger must notice.
+
+use super::*;
+
+/// Runs the lie, and returns what the ledger says.
+///
+/// # Errors
+/// When the lie could not be told; that it was not noticed shows in the report.
+pub fn run(seed: u64) -> Result<(ledger::Report, Counts)> {
+    let mut setup = Setup::new(seed)?;
+    let options = ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };
+    let run = Run::start(&setup.server.socket(), &setup.ledger, options)?;
+    run.wait_for_more(50, PATIENCE)?;
+    setup.node_faults.set(seed, "write swallow kind=file path=*/log/*\n")?;
+    run.wait_for_more(50, PATIENCE)?;
+    setup.server.kill9()?;
+    setup.node.kill9()?;
+    setup.calm()?;
+    setup.node.start()?;
+    setup.server.start()?;
+    run.stop()?;
+    let report = ledger::verify(&mut setup.server.connect()?, &Entries::read(&setup.ledger)?)?;
+    Ok((report, setup.node_faults.counts()?))
+}

@@ -1,0 +1,154 @@
+//! Server, node, proxy and injectors of the rounds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::faults::{Counts, Injector};
+use crate::launcher::{Launcher, Verify, find_redoubt};
+use crate::node::Node;
+use crate::proxy::Proxy;
+use crate::server::{Server, ServerConfig};
+
+use super::kinds::{Trouble, Victim};
+
+pub(super) const VOLUME: &str = "faults";
+pub(super) const PATIENCE: Duration = Duration::from_secs(150);
+/// Small, so that every part of the node is busy within seconds.
+const NODE_ARGS: [&str; 10] = [
+    "--ring",
+    "16MiB",
+    "--batch",
+    "1MiB",
+    "--apply-interval",
+    "1",
+    "--journal",
+    "4MiB",
+    "--page-protection",
+    "journal",
+];
+
+/// See the module. Fields are dropped in this order: the server before its node.
+pub(super) struct Setup {
+    pub(super) server: Server,
+    pub(super) proxy: Proxy,
+    pub(super) node: Node,
+    pub(super) server_faults: Injector,
+    pub(super) node_faults: Injector,
+    pub(super) ledger: PathBuf,
+    /// Kills so far.
+    pub(super) kills: Counts,
+    /// The server's process when the round began.
+    pub(super) server_at_begin: u32,
+    _control: tempfile::TempDir,
+}
+
+impl Setup {
+    pub(super) fn new(seed: u64) -> Result<Self> {
+        let control = tempfile::Builder::new()
+            .prefix("rdtf-")
+            .tempdir()
+            .map_err(Error::io("make a temporary directory"))?;
+        let server_faults = Injector::new(control.path(), "mariadbd")?;
+        let node_faults = Injector::new(control.path(), "redoubt")?;
+        let redoubt = find_redoubt()?;
+        let mut node = Node::create(&redoubt, &NODE_ARGS)?;
+        node.create_volume(VOLUME)?;
+        node.stop()?;
+        node.set_environment(node_faults.environment());
+        // The block device writes with io_uring, which no library sees.
+        node.set_further_args(&["--log-device", "file"]);
+        node.start()?;
+        let proxy = Proxy::start(node.address(), seed)?;
+        let launcher = Launcher::Redoubt {
+            node_addr: proxy.address(),
+            volume: VOLUME.to_owned(),
+            redoubt_bin: redoubt,
+            verify: Verify::All,
+            options: Vec::new(),
+        };
+        let mut config = ServerConfig::new(launcher).server_arg("--log-bin").server_arg("--sync-binlog=1");
+        config.server_args.push("--max-binlog-size=1M".into());
+        config.log_file_size_mib = 16;
+        config.buffer_pool_mib = 16;
+        let mut server = Server::new(config)?;
+        server.install_db()?;
+        server.config_mut().environment = server_faults.environment();
+        server.start()?;
+        let ledger = server.directory().join("ledger");
+        let kills = Counts::new();
+        let setup = Self {
+            server,
+            proxy,
+            node,
+            server_faults,
+            node_faults,
+            ledger,
+            kills,
+            server_at_begin: 0,
+            _control: control,
+        };
+        setup.require_stacked()?;
+        Ok(setup)
+    }
+
+    /// The injectors are where they are meant to be: both processes have called through them.
+    fn require_stacked(&self) -> Result<()> {
+        let both = [&self.server_faults, &self.node_faults];
+        for injector in both {
+            // A rule that matches nothing: calls are counted, none fails.
+            injector.set(1, "read,write eio path=/nowhere")?;
+        }
+        self.server.query("CREATE TABLE mysql.touched (a INT PRIMARY KEY) ENGINE=Aria")?;
+        self.server.query("DROP TABLE mysql.touched")?;
+        for injector in both {
+            injector.clear()?;
+            if injector.calls_seen()? == 0 {
+                return Err(Error::State(format!("no call came through {}", injector.log_path().display())));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin(&mut self, trouble: &Trouble) -> Result<()> {
+        self.server_at_begin = self.server.process_id().unwrap_or_default();
+        if !trouble.server_rules.is_empty() {
+            self.server_faults.set(trouble.seed, &trouble.server_rules)?;
+        }
+        if !trouble.node_rules.is_empty() {
+            self.node_faults.set(trouble.seed, &trouble.node_rules)?;
+        }
+        if let Some(weather) = &trouble.weather {
+            self.proxy.set(weather.clone());
+        }
+        Ok(())
+    }
+
+    pub(super) fn calm(&self) -> Result<()> {
+        self.server_faults.clear()?;
+        self.node_faults.clear()?;
+        self.proxy.calm();
+        Ok(())
+    }
+
+    pub(super) fn kill(&mut self, trouble: &Trouble) -> Result<()> {
+        for victim in &trouble.victims {
+            let name = match victim {
+                Victim::Server => {
+                    self.server.kill9()?;
+                    "kill: server"
+                }
+                Victim::Node => {
+                    self.node.kill9()?;
+                    "kill: node"
+                }
+                Victim::Directory => {
+                    self.server.empty_data_directory()?;
+                    "loss of the data directory"
+                }
+            };
+            *self.kills.entry(name.to_owned()).or_default() += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,285 @@
+//! The same workload on a stock server and on Redoubt, with kills, and what each shows at each level.
+//!
+//! Invariant: a class of anomaly that only Redoubt shows at a level fails the comparison. A class that only the stock server
+//! shows does not: what shows is a matter of chance. A lost append always fails; an early read and an incompatible
+//! order never do: they take a kill at the right moment, and the stock server shows them too (docs/faults.md).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::check::{Anomaly, Findings, check};
+use super::workload::{Level, Options as WorkloadOptions, Workload};
+use crate::error::{Error, Result};
+use crate::launcher::{Launcher, Verify, find_redoubt};
+use crate::node::Node;
+use crate::proxy::{Event, Proxy, Weather};
+use crate::server::{Server, ServerConfig};
+
+const VOLUME: &str = "isolation";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How much.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Seed of the first pair of histories; the following count on
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Pairs of histories, for each level
+    #[arg(long, default_value_t = 3)]
+    pub runs: u32,
+    /// Transactions in each history
+    #[arg(long, default_value_t = 5000)]
+    pub transactions: usize,
+    /// Kills in each history (of the server; with Redoubt also of the node, and cuts)
+    #[arg(long, default_value_t = 4)]
+    pub kills: usize,
+    /// Clients
+    #[arg(long, default_value_t = 8)]
+    pub clients: u32,
+}
+
+/// Of one server and level.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// What the history shows.
+    pub findings: Findings,
+    /// Kills and cuts.
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+/// Both servers, by level.
+#[derive(Debug, Clone, Default)]
+pub struct Comparison {
+    /// The stock server.
+    pub stock: BTreeMap<Level, Outcome>,
+    /// Redoubt.
+    pub redoubt: BTreeMap<Level, Outcome>,
+}
+
+/// Runs both.
+///
+/// # Errors
+/// [`Error`] of a server or client; anomalies are in the comparison, see [`Comparison::require_no_new`].
+pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Comparison> {
+    let mut comparison = Comparison::default();
+    let mut stock = Subject::stock()?;
+    let mut redoubt = Subject::redoubt(options.seed)?;
+    for run in 0..u64::from(options.runs) {
+        let seed = options.seed + run;
+        for level in Level::ALL {
+            let outcome = stock.history(level, seed, options)?;
+            progress(&format!("seed {seed}, stock, {}: {}", level.name(), outcome.line()));
+            comparison.stock.entry(level).or_default().add(&outcome);
+            let outcome = redoubt.history(level, seed, options)?;
+            progress(&format!("seed {seed}, Redoubt, {}: {}", level.name(), outcome.line()));
+            comparison.redoubt.entry(level).or_default().add(&outcome);
+        }
+    }
+    Ok(comparison)
+}
+
+impl Outcome {
+    fn line(&self) -> String {
+        let findings = &self.findings;
+        let anomalies: Vec<_> = findings
+            .anomalies
+            .iter()
+            .map(|(class, (count, _))| format!("{} {count}", class.name()))
+            .collect();
+        format!(
+            "{} committed ({} without an answer), {} aborted, {:?}: {}",
+            findings.committed,
+            findings.recovered,
+            findings.aborted,
+            self.faults,
+            if anomalies.is_empty() { "no anomaly".to_owned() } else { anomalies.join(", ") }
+        )
+    }
+}
+
+impl Comparison {
+    /// Counts for a program.
+    pub fn summary(&self) -> serde_json::Value {
+        let side = |outcomes: &BTreeMap<Level, Outcome>| {
+            let levels = outcomes.iter().map(|(level, outcome)| {
+                let findings = &outcome.findings;
+                let anomalies = findings.anomalies.iter().map(|(class, (count, _))| (class.name(), *count));
+                let value = serde_json::json!({
+                    "committed": findings.committed,
+                    "recovered": findings.recovered,
+                    "aborted": findings.aborted,
+                    "faults": outcome.faults,
+                    "anomalies": anomalies.collect::<BTreeMap<_, _>>(),
+                });
+                (level.name(), value)
+            });
+            levels.collect::<BTreeMap<_, _>>()
+        };
+        serde_json::json!({ "stock": side(&self.stock), "redoubt": side(&self.redoubt) })
+    }
+
+    /// No class of anomaly that the stock server does not show at that level.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] with the first of them in words.
+    pub fn require_no_new(&self) -> Result<()> {
+        for (level, outcome) in &self.redoubt {
+            let stock = self.stock.get(level).cloned().unwrap_or_default();
+            for (anomaly, (count, words)) in &outcome.findings.anomalies {
+                let is_known = match anomaly {
+                    // Both need a kill at the right moment; over long runs the stock server shows them at every level.
+                    Anomaly::EarlyRead | Anomaly::IncompatibleOrder => true,
+                    Anomaly::LostAppend => false,
+                    _ => stock.findings.count(*anomaly) > 0,
+                };
+                if !is_known {
+                    let (level, class) = (level.name(), anomaly.name());
+                    return Err(Error::Violation(format!(
+                        "{level}: {count} times {class}, on the stock server {} times: {words}",
+                        stock.findings.count(*anomaly)
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The table for the documentation.
+    pub fn table(&self) -> String {
+        let mut text = String::from(
+            "| level | server | committed | without an answer | aborted | faults | anomalies |\n|---|---|---:|---:|---:|---|---|\n",
+        );
+        for level in Level::ALL {
+            for (name, outcomes) in [("stock", &self.stock), ("Redoubt", &self.redoubt)] {
+                let Some(outcome) = outcomes.get(&level) else { continue };
+                let findings = &outcome.findings;
+                let list =
+                    |parts: Vec<String>| if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
+                let faults = outcome.faults.iter().map(|(name, count)| format!("{count} {name}")).collect();
+                let seen = Anomaly::ALL.iter().filter(|class| findings.count(**class) > 0);
+                let seen = seen.map(|class| format!("{} {}", class.name(), findings.count(*class))).collect();
+                text += &format!(
+                    "| {} | {name} | {} | {} | {} | {} | {} |\n",
+                    level.name(),
+                    findings.committed,
+                    findings.recovered,
+                    findings.aborted,
+                    list(faults),
+                    list(seen)
+                );
+            }
+        }
+        text
+    }
+}
+
+impl Outcome {
+    fn add(&mut self, other: &Self) {
+        let (mine, others) = (&mut self.findings, &other.findings);
+        mine.committed += others.committed;
+        mine.recovered += others.recovered;
+        mine.aborted += others.aborted;
+        for (class, (count, words)) in &others.anomalies {
+            mine.anomalies.entry(*class).or_insert_with(|| (0, words.clone())).0 += count;
+        }
+        for (name, count) in &other.faults {
+            *self.faults.entry(*name).or_default() += count;
+        }
+    }
+}
+
+/// A server, with a node behind a proxy when it is not the stock one. Dropped in this order.
+struct Subject {
+    server: Server,
+    redoubt: Option<(Proxy, Node)>,
+}
+
+impl Subject {
+    fn config(launcher: Launcher) -> ServerConfig {
+        let mut config = ServerConfig::new(launcher);
+        config.log_file_size_mib = 16;
+        config.buffer_pool_mib = 16;
+        config
+    }
+
+    fn stock() -> Result<Self> {
+        Ok(Self { server: Server::create(Self::config(Launcher::Stock))?, redoubt: None })
+    }
+
+    fn redoubt(seed: u64) -> Result<Self> {
+        let redoubt_bin = find_redoubt()?;
+        let node =
+            Node::create(&redoubt_bin, &["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1"])?;
+        node.create_volume(VOLUME)?;
+        let proxy = Proxy::start(node.address(), seed)?;
+        let launcher = Launcher::Redoubt {
+            node_addr: proxy.address(),
+            volume: VOLUME.to_owned(),
+            redoubt_bin,
+            verify: Verify::All,
+            options: Vec::new(),
+        };
+        Ok(Self { server: Server::create(Self::config(launcher))?, redoubt: Some((proxy, node)) })
+    }
+
+    fn history(&mut self, level: Level, seed: u64, options: &Options) -> Result<Outcome> {
+        let mut random = fastrand::Rng::with_seed(seed ^ ((level as u64) << 56));
+        let workload = Workload::start(
+            &self.server.socket(),
+            WorkloadOptions {
+                level,
+                clients: options.clients,
+                seed: options.seed,
+                reconnect_timeout: PATIENCE,
+            },
+        )?;
+        let mut faults = BTreeMap::new();
+        let part = options.transactions / (options.kills + 1);
+        for _ in 0..options.kills {
+            workload.wait_for_more(part.max(1), PATIENCE)?;
+            *faults.entry(self.trouble(&mut random, &workload)?).or_default() += 1;
+        }
+        workload.wait_for_more(part.max(1), PATIENCE)?;
+        let findings = check(&workload.finish()?);
+        Ok(Outcome { findings, faults })
+    }
+
+    fn trouble(&mut self, random: &mut fastrand::Rng, workload: &Workload) -> Result<&'static str> {
+        let Some((proxy, node)) = &mut self.redoubt else {
+            self.server.kill9()?;
+            self.server.start()?;
+            return Ok("server kills");
+        };
+        match random.u32(..4) {
+            0 => {
+                self.server.kill9()?;
+                self.server.start()?;
+                Ok("server kills")
+            }
+            1 => {
+                node.crash_and_restart()?;
+                Ok("node kills")
+            }
+            2 => {
+                self.server.kill9()?;
+                node.crash_and_restart()?;
+                self.server.start()?;
+                Ok("kills of both")
+            }
+            _ => {
+                proxy.cut_all();
+                let events = vec![Event::Delay, Event::Delay, Event::Cut];
+                proxy.set(Weather {
+                    events,
+                    mean_bytes: 30_000,
+                    spared_bytes: 512,
+                    delay_ms: 10,
+                    stall_ms: 0,
+                });
+                workload.wait_for_more(random.usize(30..150), PATIENCE)?;
+                proxy.calm();
+                Ok("bad networks")
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Ledger rounds under faults of the C library, of the network, and kills; see `redoubt_testkit::fault_rounds`.
+//!
+//! `REDOUBT_FAULT_ROUNDS` sets the number of rounds (default: one of each kind), `REDOUBT_SEED` the seed.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_testkit::fault_rounds::{Options, kinds::Kind, lie, run};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_under_faults() {
+    let options = Options {
+        seed: setting("REDOUBT_SEED", 1),
+        rounds: setting("REDOUBT_FAULT_ROUNDS", Kind::ALL.len() as u64) as u32,
+        seconds: None,
+        kinds: Vec::new(),
+        commits: 200,
+    };
+    let summary = run(&options, |line| println!("{line}")).unwrap_or_else(|error| panic!("{error}"));
+    println!("{summary:#?}");
+    assert!(summary.faults.values().sum::<u64>() > 100, "hardly a fault: {summary:?}");
+    assert!(summary.pages_verified > 0, "no page was compared: {summary:?}");
+}
+
+#[test]
+fn a_node_that_only_says_it_has_written_its_log_is_found_out() {
+    let (report, faults) = lie::run(setting("REDOUBT_SEED", 1)).unwrap();
+    println!("{report:#?} {faults:?}");
+    assert!(faults["write swallow"] > 0);
+    assert!(
+        report.faults.iter().any(|fault| fault.contains("was acknowledged and is missing")),
+        "the ledger did not notice: {report:?}"
+    );
+}
