@@ -1,27 +1,3 @@
-//! Arbitrary bytes as a trace of block writes: read to the end or refused, never a panic, and what was read is written
-//! to the same bytes.
-//!
-//! Input: with an even first byte the records behind a right header, otherwise the whole file.
-
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use redoubt_flash::trace::{TraceReader, TraceWriter};
-
-fuzz_target!(|data: &[u8]| {
-    let Some((&first, data)) = data.split_first() else { return };
-    let mut file = Vec::new();
-    if first & 1 == 0 {
-        TraceWriter::new(&mut file).unwrap().finish().unwrap();
-    }
-    file.extend_from_slice(data);
-    let Ok(reader) = TraceReader::new(&file[..]) else { return };
-    let mut again = Vec::new();
-    let mut writer = TraceWriter::new(&mut again).unwrap();
-    for record in reader {
-        let Ok(record) = record else { break };
-        writer.write(&record).unwrap();
-    }
-    writer.finish().unwrap();
-    assert_eq!(again, file[..again.len()]);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| redoubt_fuzz::flash_trace::run(data));

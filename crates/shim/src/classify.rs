@@ -165,4 +165,5 @@ fn matches(pattern: &[u8], path: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+#[path = "classify/tests.rs"]
 mod tests;

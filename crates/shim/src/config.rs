@@ -170,4 +170,5 @@ fn system_files(value: &[u8]) -> Result<Vec<SystemFile>, ConfigError> {
 }
 
 #[cfg(test)]
+#[path = "config/tests.rs"]
 mod tests;

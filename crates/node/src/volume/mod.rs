@@ -35,6 +35,7 @@ mod verify;
 mod written;
 
 pub use identity::Identity;
+pub use recovery::decode_chunk;
 pub use session::{Accepted, NoticeWriter, Received};
 pub use transfer::{Held, Import};
 

@@ -1,0 +1,114 @@
+//! Arbitrary bytes as everything that arrives on a connection: decoded or refused, never a panic; and what is
+//! decoded is encoded to what decodes to the same.
+//!
+//! Input: number of the decoder, kind, position, bytes.
+
+use redoubt_wire::control::{Reply, Request, check_path, decode_data, decode_json, encode_data, encode_json};
+use redoubt_wire::frame::{append_frame, compress, decompress};
+use redoubt_wire::hello::{Hello, Welcome, decode_len};
+use redoubt_wire::notice::Notice;
+use redoubt_wire::page::{PageReply, PageRequest};
+use redoubt_wire::stream::decode;
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
+
+/// Most that a test may allocate for a block that says how long it is.
+const LARGEST_BLOCK: usize = 1 << 20;
+
+fn hello(bytes: &[u8]) {
+    if let Some(len) = bytes.first_chunk() {
+        let _ = decode_len(*len);
+    }
+    if let Ok(hello) = Hello::decode(bytes) {
+        let again = hello.encode();
+        // A name that was not UTF-8 is longer afterwards and may be cut.
+        if hello.volume.len() <= 2048 {
+            assert_eq!(Hello::decode(&again[4..]).as_ref(), Ok(&hello));
+        }
+    }
+    if let Ok(welcome) = Welcome::decode(bytes) {
+        let again = welcome.encode();
+        if welcome.message.len() <= 2048 {
+            assert_eq!(Welcome::decode(&again[4..]).as_ref(), Ok(&welcome));
+        }
+    }
+}
+
+fn frame(position: u64, bytes: &[u8]) {
+    let Some(head) = bytes.first_chunk::<HEADER_LEN_BYTES>() else { return };
+    let header = FrameHeader::decode(head);
+    let payload = &bytes[HEADER_LEN_BYTES..];
+    let _ = header.check(position, payload);
+    // A frame that is whole, whatever is in it.
+    let mut out = Vec::new();
+    append_frame(&mut out, head[0], position, payload).expect("short enough");
+    let header = FrameHeader::decode(out.first_chunk().expect("it has a header"));
+    header.check(position, payload).expect("its checksum is right");
+    assert!(header.check(position ^ 1, payload).is_err());
+    stream(header.kind, payload);
+}
+
+fn stream(kind: u8, payload: &[u8]) {
+    let Ok(frame) = decode(kind, payload) else { return };
+    assert_eq!(frame.kind(), kind);
+    let mut again = Vec::new();
+    frame.encode_payload(&mut again);
+    assert_eq!(decode(kind, &again).as_ref(), Ok(&frame));
+}
+
+fn page(kind: u8, payload: &[u8]) {
+    let mut again = Vec::new();
+    if let Ok(request) = PageRequest::decode(kind, payload) {
+        let kind = request.encode(&mut again);
+        assert_eq!(PageRequest::decode(kind, &again).as_ref(), Ok(&request));
+    }
+    let mut again = Vec::new();
+    if let Ok(reply) = PageReply::decode(kind, payload) {
+        let kind = reply.encode(&mut again);
+        assert_eq!(PageReply::decode(kind, &again).as_ref(), Ok(&reply));
+    }
+    if let Ok(notice) = Notice::decode(kind, payload) {
+        let (kind, again) = notice.encode();
+        assert_eq!(Notice::decode(kind, &again).as_ref(), Ok(&notice));
+    }
+}
+
+fn control(payload: &[u8]) {
+    if let Ok(request) = decode_json::<Request>(payload) {
+        let again = encode_json(&request).expect("what was read can be written");
+        decode_json::<Request>(&again).expect("and read again");
+    }
+    if let Ok(reply) = decode_json::<Reply>(payload) {
+        let again = encode_json(&reply).expect("what was read can be written");
+        decode_json::<Reply>(&again).expect("and read again");
+    }
+    if let Ok(Some((offset, bytes))) = decode_data(payload) {
+        assert_eq!(encode_data(offset, bytes), payload);
+    }
+    if check_path(payload).is_ok() {
+        assert!(!payload.starts_with(b"/") && !payload.split(|byte| *byte == b'/').any(|part| part == b".."));
+    }
+}
+
+fn blocks(payload: &[u8]) {
+    let says = payload.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
+    if says <= LARGEST_BLOCK || says > redoubt_wire::MAX_PAYLOAD_LEN_BYTES {
+        let _ = decompress(payload);
+    }
+    if let Some(packed) = compress(payload) {
+        assert!(packed.len() < payload.len());
+        assert_eq!(decompress(&packed).as_deref(), Ok(payload));
+    }
+}
+
+/// The target. Panics on a finding.
+pub fn run(input: &[u8]) {
+    let [decoder, kind, position, bytes @ ..] = input else { return };
+    match decoder % 6 {
+        0 => hello(bytes),
+        1 => frame(u64::from(*position), bytes),
+        2 => stream(*kind, bytes),
+        3 => page(*kind, bytes),
+        4 => control(bytes),
+        _ => blocks(bytes),
+    }
+}

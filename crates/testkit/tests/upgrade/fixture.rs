@@ -1,0 +1,76 @@
+//! Unpacking a fixture, and what is in each.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use redoubt_testkit::launcher::{Launcher, find_redoubt};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::server::ServerConfig;
+
+/// The fixtures, oldest first.
+pub const FIXTURES: [&str; 5] =
+    ["first-slice", "log-push-down", "log-devices-block", "log-devices-pmem", "page-journal"];
+
+/// Tables of database `d`, with their rows and what CHECKSUM TABLE says. The same in all fixtures.
+pub const TABLES: [(&str, u32, u32); 5] = [
+    ("t", 361, 2_629_086_386),
+    ("new_name", 61, 246_124_491),
+    ("z", 100, 619_620_533),
+    ("late", 12, 3_450_446_558),
+    ("p", 2, 928_587_947),
+];
+
+/// A node on an unpacked fixture.
+pub struct Fixture {
+    pub node: Node,
+    /// Holds the node's data as `node`.
+    pub directory: tempfile::TempDir,
+}
+
+impl Fixture {
+    /// Unpacks one and starts a node on it.
+    pub fn unpack(name: &str) -> Self {
+        Self::unpack_and(name, |_| {})
+    }
+
+    /// The same, with a change to the volume's directory before the node starts.
+    pub fn unpack_and(name: &str, change: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::Builder::new().prefix("rdtu-").tempdir().unwrap();
+        let data = directory.path().join("node");
+        std::fs::create_dir(&data).unwrap();
+        unpack(&packed(name), &data);
+        change(&data.join("volumes/v"));
+        let node = Node::in_directory(&find_redoubt().unwrap(), directory.path(), &NODE_ARGS)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        Self { node, directory }
+    }
+}
+
+const NODE_ARGS: [&str; 6] = ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1"];
+
+fn packed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/volumes/{name}.tar.zst"))
+}
+
+/// A sparse archive: holes stay holes, so that the segments of 64 MiB cost nothing.
+fn unpack(archive: &Path, to: &Path) {
+    let packed = std::fs::File::open(archive).unwrap();
+    let mut tar = tempfile::NamedTempFile::new().unwrap();
+    let mut content = ruzstd::decoding::StreamingDecoder::new(packed).unwrap();
+    std::io::copy(&mut content, &mut tar).unwrap();
+    let status = Command::new("tar").arg("-xf").arg(tar.path()).arg("-C").arg(to).status().unwrap();
+    assert!(status.success(), "tar cannot unpack {}", archive.display());
+}
+
+/// A server as the fixtures' was: small pages, no undo tablespaces, no system tables.
+pub fn config(launcher: Launcher) -> ServerConfig {
+    let mut config = ServerConfig::new(launcher)
+        .innodb_arg("--innodb-data-file-path=ibdata1:10M:autoextend")
+        .innodb_arg("--innodb-undo-tablespaces=0")
+        .innodb_arg("--innodb-stats-persistent=0")
+        .server_arg("--skip-grant-tables");
+    config.page_size_bytes = 4096;
+    config.buffer_pool_mib = 8;
+    config.log_file_size_mib = 4;
+    config
+}

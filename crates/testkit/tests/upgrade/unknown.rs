@@ -1,0 +1,1 @@
+//! Files of versions that do not exist yet.
