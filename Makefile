@@ -11,7 +11,7 @@ BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak oracle fuzz nvdimm fdp flash flash-memory flash-build server-suite
+.PHONY: demo test lint bench microbench compare soak oracle fuzz sanitize nvdimm fdp flash flash-memory flash-build server-suite
 
 demo:
 	./demo
@@ -68,15 +68,15 @@ oracle:
 	target/release/redoubt-testkit oracle run --kind tpcc --statements 100000 --each 5000 > target/oracle/tpcc.json
 	target/release/redoubt-testkit oracle cuts --seed 1 --statements 40 > target/oracle/cuts.json
 
-# Needs cargo-fuzz and a nightly toolchain: cargo install cargo-fuzz; rustup toolchain install nightly
+# Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither nightly nor
+# cargo-fuzz. See docs/fuzzing.md.
 fuzz:
-	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \
-	  echo "cargo-fuzz or a nightly toolchain is missing:"; \
-	  echo "  rustup toolchain install nightly && cargo install cargo-fuzz"; exit 1; }
-	@for target in $$(cargo +nightly fuzz list); do \
-	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
-	done
+	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
+
+# The unsafe parts and the decoders under AddressSanitizer: tests of the crates, then the fuzz targets on their corpus.
+# See docs/fuzzing.md.
+sanitize:
+	scripts/sanitize
 
 # Persistent memory: a guest with an emulated NVDIMM is reset while it commits. See docs/nvdimm.md.
 nvdimm:

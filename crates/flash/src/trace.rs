@@ -319,6 +319,12 @@ impl<R: Read> TraceReader<R> {
             return wrong(format!("it has {len} bytes, a header has {HEADER_LEN_BYTES}"));
         }
         let [m0, m1, m2, m3, m4, m5, m6, m7, l0, l1, l2, l3, z0, z1, z2, z3] = header;
+        if header.starts_with(b"RDTRACE") && m7 != b'1' {
+            return wrong(format!(
+                "it is of version {}, and this program knows version 1: use the `redoubt-flash` that wrote it, or record it again",
+                char::from(m7)
+            ));
+        }
         if [m0, m1, m2, m3, m4, m5, m6, m7] != MAGIC {
             return wrong("it begins with other bytes".into());
         }

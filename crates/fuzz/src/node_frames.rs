@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use parking_lot::RwLock;
 use redoubt_logdev::Seq;
 use redoubt_node::checkpoint::Checkpoint;
 use redoubt_node::construct::Builder;
@@ -24,6 +23,7 @@ use redoubt_node::rescue::{ImageOwner, PageHistory};
 use redoubt_node::volume::decode_chunk;
 use redoubt_page::SpaceFlags;
 use redoubt_redo::{Lsn, PageId};
+use redoubt_sync::RwLock;
 use redoubt_wire::frame::append_frame;
 
 const MAX_FRAMES: usize = 64;
@@ -68,7 +68,9 @@ fn chunks(mut bytes: &[u8]) -> Vec<Arc<Chunk>> {
 
 fn execute(plain: &PlainStore) {
     // Everything is queued; the wait is over at once, and tells whether there is something.
-    while plain.wait_executed(Seq(u64::MAX), Some(Instant::now())) != redoubt_logdev::waiters::WaitEnd::Reached {
+    while plain.wait_executed(Seq(u64::MAX), Some(Instant::now()))
+        != redoubt_logdev::waiters::WaitEnd::Reached
+    {
         let Some((_, change)) = plain.next() else { return };
         let is_small = match &change {
             redoubt_node::plain::Change::Write { offset_bytes, .. } => *offset_bytes < MAX_FILE_LEN,

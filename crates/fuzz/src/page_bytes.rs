@@ -8,14 +8,15 @@
 use redoubt_page::doublewrite::{copies, find_copy, locate};
 use redoubt_page::layout::{page_id, page_lsn, page_type, space_size_pages};
 use redoubt_page::{
-    SpaceFlags, decompress, differing_ranges, digest, finalize, flags_of_page0, is_page_compressed_image, verify,
+    SpaceFlags, decompress, differing_ranges, digest, finalize, flags_of_page0, is_page_compressed_image,
+    verify,
 };
 use redoubt_redo::Lsn;
 
 /// Tablespace flags: all page sizes in both families of formats, page compression of each algorithm, and ROW_FORMAT=COMPRESSED.
 pub const FORMATS: [u32; 20] = [
-    0x13, 0x14, 0x15, 0x16, 0x17, 0x35, 0x53, 0x55, 0x75, 0x95, 0xb5, 0xd5, 0, 0x21, 0x1_0021, 0x23, 0x25, 0x27, 0x29,
-    0xe1,
+    0x13, 0x14, 0x15, 0x16, 0x17, 0x35, 0x53, 0x55, 0x75, 0x95, 0xb5, 0xd5, 0, 0x21, 0x1_0021, 0x23, 0x25,
+    0x27, 0x29, 0xe1,
 ];
 
 fn page(flags: SpaceFlags, bytes: &[u8]) {
@@ -29,7 +30,11 @@ fn page(flags: SpaceFlags, bytes: &[u8]) {
         if !is_page_compressed_image(&whole, flags) && (!flags.is_full_crc32() || whole[24] & 0x80 == 0) {
             verify(&whole, flags).expect("a finished page is valid");
         }
-        assert_eq!(digest(&whole, flags), digest(bytes, flags), "what changes is not part of a page's content");
+        assert_eq!(
+            digest(&whole, flags),
+            digest(bytes, flags),
+            "what changes is not part of a page's content"
+        );
     }
     if let Ok(Some(mut unpacked)) = decompress(bytes, flags) {
         assert_eq!(unpacked.len(), flags.logical_page_size_bytes());

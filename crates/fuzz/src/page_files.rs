@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use redoubt_logdev::sim::SimDisk;
 use redoubt_logdev::storage::StorageDir;
-use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageProtection, PageStore, PageWrite};
+use redoubt_pagestore::{
+    FilePageStore, FilePageStoreOptions, ObjectId, PageProtection, PageStore, PageWrite,
+};
 
 const JOURNAL: &str = "pages.journal";
 const IDENTITY: &str = "pages.identity";

@@ -8,7 +8,9 @@
 use std::sync::{Arc, OnceLock};
 
 use redoubt_logdev::sim::SimDisk;
-use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageProtection, PageStore, PageWrite};
+use redoubt_pagestore::{
+    FilePageStore, FilePageStoreOptions, ObjectId, PageProtection, PageStore, PageWrite,
+};
 
 const JOURNAL: &str = "pages.journal";
 const PAGE: usize = 4096;
@@ -35,7 +37,11 @@ fn disk() -> &'static SimDisk {
         for version in 1..12 {
             let page = image(version);
             let writes: Vec<_> = (0..5)
-                .map(|page_no| PageWrite { object: ObjectId(1 + u32::from(version) % 2), page_no, page: &page })
+                .map(|page_no| PageWrite {
+                    object: ObjectId(1 + u32::from(version) % 2),
+                    page_no,
+                    page: &page,
+                })
                 .collect();
             store.write_batch(&writes).unwrap();
         }

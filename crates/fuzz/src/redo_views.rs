@@ -103,13 +103,20 @@ pub fn run(data: &[u8]) {
     rewrite_sequence_bits(&mut stream, FIRST_LSN, &geometry).expect("they are mini-transactions");
     let mut walked = Vec::new();
     let mut collect = |mtr: &Mtr<'_, '_>| walked.push(seen(mtr));
-    walk_mtrs(&stream, FIRST_LSN, SequenceRule::Geometry(&geometry), &mut collect).expect("they were walked before");
+    walk_mtrs(&stream, FIRST_LSN, SequenceRule::Geometry(&geometry), &mut collect)
+        .expect("they were walked before");
     assert_eq!(walked.iter().map(|(_, _, bytes, _)| bytes.len()).sum::<usize>(), stream.len());
     let ends: Vec<u64> = walked.iter().map(|(_, end, ..)| end.0 - FIRST_LSN.0).collect();
     // A server never writes more than its file holds, less some room, in one go.
     let per_write = usize::from(per_write % 8) + 1;
-    if walked.chunks(per_write).all(|group| group.iter().map(|seen| seen.2.len() as u64).sum::<u64>() + 2 * block < capacity) {
-        assert!(observe(&stream, &ends, geometry, block, per_write) == walked, "observed otherwise than walked");
+    if walked
+        .chunks(per_write)
+        .all(|group| group.iter().map(|seen| seen.2.len() as u64).sum::<u64>() + 2 * block < capacity)
+    {
+        assert!(
+            observe(&stream, &ends, geometry, block, per_write) == walked,
+            "observed otherwise than walked"
+        );
     }
     let end_lsn = FIRST_LSN.0 + stream.len() as u64;
     let Some(first) = walked.iter().position(|seen| seen.0.0 + capacity > end_lsn) else { return };
@@ -118,7 +125,8 @@ pub fn run(data: &[u8]) {
     let scan = LogScan::open(&file[..]).expect("a composed log file is one");
     assert_eq!(scan.checkpoint().checkpoint_lsn, checkpoint);
     let mut scanned = Vec::new();
-    let end = scan.walk(checkpoint, &mut |mtr: &Mtr<'_, '_>| scanned.push(seen(mtr))).expect("it can be read");
+    let end =
+        scan.walk(checkpoint, &mut |mtr: &Mtr<'_, '_>| scanned.push(seen(mtr))).expect("it can be read");
     assert_eq!(end.end_lsn, Lsn(end_lsn));
     assert!(matches!(end.stop, ScanStop::EndOfLog | ScanStop::WholeFile), "{:?}", end.stop);
     assert!(scanned == walked[first..], "scanned otherwise than walked");

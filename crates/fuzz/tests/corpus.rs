@@ -24,7 +24,8 @@ fn root() -> PathBuf {
 
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let directory = root().join("corpus").join(name);
-    let entries = std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries =
+        std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
@@ -129,7 +130,8 @@ fn every_target_is_a_program_and_every_target_named_in_the_documentation_exists(
     // The list of decoders: the last column names targets.
     let list = documentation.split("## Decoders").nth(1).expect("a section with the list of decoders");
     let list = list.split("\n## ").next().unwrap_or_default();
-    let rows: Vec<_> = list.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| decoder")).collect();
+    let rows: Vec<_> =
+        list.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| decoder")).collect();
     assert!(rows.len() > 30, "the list has {} decoders", rows.len());
     for row in rows {
         let targets = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap_or_default();

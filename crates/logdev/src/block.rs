@@ -39,6 +39,7 @@ use crate::storage::{StorageDir, StorageFile};
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, MAX_RECORD_LEN_BYTES, Seq};
 
 mod buffer;
+mod follower;
 mod io_seam;
 mod pipeline;
 mod uring;

@@ -11,20 +11,19 @@
 //!   slot of [`crate::waiters`] until its records are durable. Whoever finds the next one taken is covered by it:
 //!   the next one looks for the end only after it has given that place back.
 //!
-//! Lock order: `sync_lock`, `writer`, then those of the segments. No lock but `sync_lock` is held during an
+//! Lock order: the lock of `group`, `writer`, then those of the segments. No lock but the first is held during an
 //! `fdatasync` of records, so appends go on during a sync.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use redoubt_sync::Mutex;
 
 use crate::error::LogDeviceError;
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_LEN};
+use crate::group_sync::GroupSync;
 use crate::segments::{Media, Part, Segment, SegmentLog, SegmentOptions, add, open_dir};
 use crate::storage::{StorageDir, StorageFile};
-use crate::waiters::{CommitWaiters, WaitEnd};
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, Seq};
 
 const PAGE_LEN: usize = 4096;
@@ -34,11 +33,7 @@ const COPY_LIMIT: usize = 1 << 20;
 /// A log device on plain files. See the module's documentation.
 pub struct FileLogDevice {
     log: SegmentLog<Plain>,
-    sync_lock: Mutex<()>,
-    /// Somebody does the next sync and has not looked for its end yet.
-    is_next_taken: AtomicBool,
-    /// Those whom the next sync covers.
-    waiters: CommitWaiters,
+    group: GroupSync,
     writer: Mutex<Writer>,
 }
 
@@ -79,10 +74,8 @@ impl FileLogDevice {
     pub fn open_on(dir: Arc<dyn StorageDir>, options: SegmentOptions) -> Result<Self, LogDeviceError> {
         let log = SegmentLog::open(dir, options, RECORD_ALIGN, Plain)?;
         Ok(Self {
-            waiters: CommitWaiters::new(log.durable_seq()),
+            group: GroupSync::new(log.durable_seq()),
             log,
-            sync_lock: Mutex::new(()),
-            is_next_taken: AtomicBool::new(false),
             writer: Mutex::new(Writer { dirty: Vec::new(), buffer: Vec::new() }),
         })
     }
@@ -100,31 +93,10 @@ impl FileLogDevice {
     /// written up to `wanted`.
     fn sync_to(&self, wanted: u64) -> Result<Seq, LogDeviceError> {
         self.log.poison.check()?;
-        let durable = self.waiters.durable();
-        if durable >= wanted {
-            return Ok(Seq(durable));
-        }
-        if self.is_next_taken.swap(true, Ordering::AcqRel) {
-            if self.waiters.wait(wanted, None) == WaitEnd::Reached {
-                return Ok(Seq(self.waiters.durable()));
-            }
-            // Closed by a sync that failed.
-            self.log.poison.check()?;
-        }
-        let synced = {
-            let _one_at_a_time = self.sync_lock.lock();
-            // Given back before the end is looked for: who finds it taken has appended before that.
-            self.is_next_taken.swap(false, Ordering::AcqRel);
-            self.sync_all()
-        };
-        match &synced {
-            Ok(seq) => self.waiters.advance(seq.0),
-            Err(_) => self.waiters.close(),
-        }
-        synced
+        self.group.sync(wanted, || self.log.poison.check(), || self.sync_all().map(|end| end.0)).map(Seq)
     }
 
-    /// One sync of all that is written, under `sync_lock`.
+    /// One sync of all that is written; only one at a time.
     fn sync_all(&self) -> Result<Seq, LogDeviceError> {
         // The sync that we waited for may have failed, or may have covered everything.
         self.log.poison.check()?;

@@ -35,6 +35,8 @@
 //!
 //! No unit holds bytes of two records, so what is durable is never written again.
 
+use crate::format_version::unknown_version;
+
 /// Length of a segment header in bytes; the first record starts here.
 pub(crate) const SEGMENT_HEADER_LEN: usize = 4096;
 /// Length of a record header in bytes.
@@ -86,15 +88,19 @@ impl SegmentHeader {
     /// Reads a header; the error says what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         if bytes.get(..8) != Some(&MAGIC) {
-            return Err("it does not begin with a segment header".into());
+            return Err("it does not begin with a segment header: restore the file from a copy".into());
         }
         let (Some(version), Some(unit), Some(crc)) =
             (u32_at(bytes, 8), u32_at(bytes, 12), u32_at(bytes, HEADER_CRC_AT))
         else {
-            return Err("its header is cut short".into());
+            return Err("its header is cut short: restore the file from a copy".into());
         };
+        // Before the checksum, which may be elsewhere in another version.
+        if !(VERSION_WITHOUT_UNIT..=VERSION).contains(&version) {
+            return Err(unknown_version(u64::from(version), VERSION));
+        }
         if bytes.get(..HEADER_CRC_AT).map(crc32c::crc32c) != Some(crc) {
-            return Err("the checksum of its header does not match".into());
+            return Err("the checksum of its header does not match: restore the file from a copy".into());
         }
         let unit = match (version, unit) {
             (VERSION_WITHOUT_UNIT, 0) => RECORD_ALIGN as u32,
@@ -105,7 +111,7 @@ impl SegmentHeader {
             }
             _ => {
                 return Err(format!(
-                    "format version {version} with write unit {unit} is not known to this program"
+                    "a write unit of {unit} in format version {version} cannot be: restore the file from a copy"
                 ));
             }
         };
@@ -113,7 +119,7 @@ impl SegmentHeader {
             (Some(first_seq), Some(epoch), Some(len_bytes), Some(durable_seq)) => {
                 Ok(Self { first_seq, epoch, len_bytes, durable_seq, unit })
             }
-            _ => Err("its header is cut short".into()),
+            _ => Err("its header is cut short: restore the file from a copy".into()),
         }
     }
 }

@@ -1,33 +1,10 @@
-//! Where one waiting thread sleeps, and the primitives below [`crate::waiters`].
-//!
-//! They are gathered here so that the model check in `tests/waiters_loom.rs` can put its own in their place.
+//! Where one waiting thread of [`crate::waiters`] sleeps.
 //!
 //! A slot has one sleeper and is signalled at most once. States go `AWAKE` -> `ASLEEP` -> signalled, or straight
 //! to signalled; a signal that finds nobody asleep makes no system call.
 
-pub use redoubt_sync::MutexGuard;
-pub use std::sync::Arc;
-pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
-use redoubt_sync::{futex, time};
-use std::sync::LockResult;
+use crate::primitives::{AtomicU32, Ordering, futex, time};
 use std::time::{Duration, Instant};
-
-/// A lock with the calls of those of `std` and loom.
-#[derive(Debug)]
-pub struct Mutex<T>(redoubt_sync::Mutex<T>);
-
-impl<T> Mutex<T> {
-    /// A lock around `value`.
-    pub const fn new(value: T) -> Self {
-        Self(redoubt_sync::Mutex::new(value))
-    }
-
-    /// Takes the lock; it is never poisoned.
-    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        Ok(self.0.lock())
-    }
-}
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;

@@ -19,7 +19,8 @@
 //! Cost: a wait for what is already durable is one load. An advance that reaches nobody takes no lock. One that
 //! reaches `n` waiters makes at most `n` system calls.
 
-use super::slot::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, Signal, Sleep, Slot, fence};
+use crate::primitives::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, fence};
+use crate::slot::{Signal, Sleep, Slot};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Instant;

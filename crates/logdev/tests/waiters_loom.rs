@@ -1,59 +1,13 @@
-//! The interleavings of a few threads on the code of `src/waiters.rs`, with the model checker loom.
+//! The interleavings of a few threads on the code of `src/waiters.rs` and `src/slot.rs`, with the model checker loom.
 //!
-//! The module is compiled once more here, above loom's primitives instead of those of `src/slot.rs`. A thread that is
-//! never woken is a deadlock, which loom reports.
+//! The modules are compiled once more here, above loom's primitives instead of those of `src/primitives.rs`. A thread that
+//! is never woken is a deadlock, which loom reports.
 
-/// `src/slot.rs` with loom's primitives. A sleep with a deadline that nobody has signalled yet times out at
-/// once: that is the race worth looking at.
-mod slot {
-    pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
-    pub use loom::sync::{Arc, Mutex, MutexGuard};
-    use std::sync::PoisonError;
-    use std::time::Instant;
-
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Signal {
-        Reached,
-        Closed,
-    }
-
-    pub enum Sleep {
-        Signalled(Signal),
-        #[allow(dead_code, reason = "only a kernel wakes without a signal")]
-        Stray,
-        TimedOut,
-    }
-
-    #[derive(Debug)]
-    pub struct Slot {
-        state: Mutex<Option<Signal>>,
-        wake: loom::sync::Condvar,
-    }
-
-    impl Slot {
-        pub fn new() -> Self {
-            Self { state: Mutex::new(None), wake: loom::sync::Condvar::new() }
-        }
-
-        pub fn sleep(&self, deadline: Option<Instant>) -> Sleep {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            loop {
-                match *state {
-                    Some(signal) => return Sleep::Signalled(signal),
-                    None if deadline.is_some() => return Sleep::TimedOut,
-                    None => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                }
-            }
-        }
-
-        pub fn signal(&self, signal: Signal) {
-            let before = self.state.lock().unwrap_or_else(PoisonError::into_inner).replace(signal);
-            assert_eq!(before, None, "a slot is signalled once");
-            self.wake.notify_one();
-        }
-    }
-}
-
+#[path = "loom/primitives.rs"]
+mod primitives;
+#[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
+#[path = "../src/slot.rs"]
+mod slot;
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
 #[path = "../src/waiters.rs"]
 mod waiters;
@@ -62,14 +16,11 @@ use loom::sync::Arc;
 use loom::thread;
 use waiters::{CommitWaiters, WaitEnd};
 
-/// All interleavings with at most this many places where a thread that could run on is interrupted. Without a bound
-/// three threads take minutes.
-const PREEMPTION_BOUND: usize = 3;
+/// See [`primitives::model`].
+const PREEMPTION_BOUND: usize = 2;
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(PREEMPTION_BOUND);
-    builder.check(body);
+    primitives::model(PREEMPTION_BOUND, body);
 }
 
 fn wait_in_thread(waiters: &Arc<CommitWaiters>, position: u64) -> thread::JoinHandle<WaitEnd> {

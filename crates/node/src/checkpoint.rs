@@ -7,6 +7,7 @@ use crate::error::NodeError;
 use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::plain::sync_directory;
+use redoubt_logdev::format_version::unknown_version;
 use redoubt_redo::Lsn;
 use redoubt_wire::Seq;
 use serde::{Deserialize, Serialize};
@@ -64,22 +65,31 @@ impl Checkpoint {
     /// [`NodeError::Io`] or [`NodeError::Damaged`].
     pub fn read(directory: &Path) -> Result<Self, NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
+        check_format(directory, FILE_NAME, &body, FORMAT)?;
         let stored: Stored<Namespace> = parse(directory, FILE_NAME, &body)?;
-        if stored.format != FORMAT {
-            return Err(NodeError::Damaged {
-                path: directory.join(FILE_NAME),
-                reason: format!(
-                    "format {} is not known; use the Redoubt version that wrote it",
-                    stored.format
-                ),
-            });
-        }
         Ok(Self {
             applied: Point { seq: Seq(stored.applied_seq), lsn: Lsn(stored.applied_lsn) },
             log_start: Point { seq: Seq(stored.log_start_seq), lsn: Lsn(stored.log_start_lsn) },
             names: Arc::new(stored.names),
         })
     }
+}
+
+/// Refuses a file of another format than `known` before anything else in it is looked at: a later one may have other
+/// fields.
+///
+/// # Errors
+/// [`NodeError::Damaged`] with the version found, the one known, and what to do.
+pub fn check_format(directory: &Path, name: &str, body: &[u8], known: u32) -> Result<(), NodeError> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: u64,
+    }
+    let Head { format } = parse(directory, name, body)?;
+    if format == u64::from(known) {
+        return Ok(());
+    }
+    Err(NodeError::Damaged { path: directory.join(name), reason: unknown_version(format, known) })
 }
 
 /// Parses JSON of one of the node's own files.

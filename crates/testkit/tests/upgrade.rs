@@ -40,7 +40,7 @@ fn require_rows(server: &Server, what: &str) {
 fn a_volume_of(name: &str) {
     let fixture = Fixture::unpack(name);
     let shown = redoubt(&fixture, &["volume", "show", "v"]);
-    assert!(shown.contains("running"), "{name}: {shown}");
+    assert!(shown.contains("state           ready"), "{name}: {shown}");
 
     // Out, before any server has touched it: what the older version left is enough.
     let exported = tempfile::Builder::new().prefix("rdtx-").tempdir().unwrap();
@@ -56,6 +56,7 @@ fn a_volume_of(name: &str) {
     server.start().unwrap_or_else(|error| panic!("{name}: {error}\nnode: {}", fixture.node.log_tail(20)));
     require_rows(&server, name);
     let mut conn = server.connect().unwrap();
+    execute(&mut conn, "USE d").unwrap();
     execute(&mut conn, "CREATE TABLE d.newer (id INT PRIMARY KEY, x VARCHAR(40)) ENGINE=InnoDB").unwrap();
     execute(&mut conn, "INSERT INTO d.newer SELECT seq, MD5(seq) FROM seq_1_to_50").unwrap();
     server.kill9().unwrap();

@@ -118,7 +118,10 @@ impl Snapshot {
             .collect();
         let word = |at: usize| words.get(at).copied().ok_or_else(|| invalid("it is too short"));
         if word(0)? != MAGIC {
-            return Err(invalid("it was not written by this version of the library"));
+            return Err(invalid(
+                "it was not written by this version of the library; use the `redoubt` command of the version that the \
+                 server was started with, or restart the server with this one",
+            ));
         }
         let persistence = match word(PERSISTENCE_WORD)? {
             0 => Persistence::NothingMapped,

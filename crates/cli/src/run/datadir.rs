@@ -9,6 +9,7 @@ use super::server::Server;
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::Progress;
+use redoubt_logdev::format_version::unknown_version;
 use redoubt_wire::control::{Attachment, Entry, EntryKind, Reply, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +22,17 @@ use std::path::{Path, PathBuf};
 const MARKER: &str = ".redoubt";
 const ORPHANS: &str = ".redoubt-orphans";
 
+/// Version of the marker; those of before it had one count as 1.
+const FORMAT: u32 = 1;
+
+fn first_format() -> u64 {
+    1
+}
+
 #[derive(Serialize, Deserialize)]
 struct Marker {
+    #[serde(default = "first_format")]
+    format: u64,
     volume_id: String,
     volume: String,
 }
@@ -69,7 +79,7 @@ impl DataDirectory {
         }
         let mut text = String::new();
         lock.read_to_string(&mut text).map_err(|error| CliError::io("read", &marker_path, error))?;
-        let marker = if text.is_empty() {
+        let marker: Option<Marker> = if text.is_empty() {
             None
         } else {
             Some(serde_json::from_str(&text).map_err(|error| {
@@ -81,6 +91,13 @@ impl DataDirectory {
                 ))
             })?)
         };
+        if let Some(marker) = marker.as_ref().filter(|marker| marker.format != u64::from(FORMAT)) {
+            return Err(CliError::Usage(format!(
+                "{}: {}; or use another directory, since this one is only a cache",
+                marker_path.display(),
+                unknown_version(marker.format, FORMAT)
+            )));
+        }
         Ok(Self { path: path.to_owned(), volume: volume.to_owned(), lock, marker })
     }
 
@@ -99,7 +116,11 @@ impl DataDirectory {
             ))),
             Some(_) => Ok(()),
             None => {
-                let marker = Marker { volume_id: volume_id.to_owned(), volume: self.volume.clone() };
+                let marker = Marker {
+                    format: u64::from(FORMAT),
+                    volume_id: volume_id.to_owned(),
+                    volume: self.volume.clone(),
+                };
                 let text = serde_json::to_string(&marker)
                     .map_err(|error| CliError::io("write", self.path.join(MARKER), error.into()))?;
                 self.lock

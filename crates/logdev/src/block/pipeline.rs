@@ -17,13 +17,12 @@
 //! * A write has a slot while it is starting, started or awaited. A slot is free or has one write.
 //! * A write that is started and neither awaited nor offered is wanted by no follower.
 
-use redoubt_sync::thread::Thread;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::DurableFile;
 use super::buffer::AlignedBuffer;
+pub(super) use super::follower::Follower;
 use crate::format::RECORD_HEADER_LEN;
 use crate::segments::Part;
 
@@ -65,31 +64,6 @@ struct Write {
     /// The group goes on in the next write.
     continues: bool,
     phase: Phase,
-}
-
-/// A thread that sleeps until its position is durable.
-pub(super) struct Follower {
-    thread: Thread,
-    is_woken: AtomicBool,
-    /// Number of the write offered to it.
-    offer: AtomicU64,
-}
-
-const NO_OFFER: u64 = u64::MAX;
-
-impl Follower {
-    /// For its own thread: sleeps until woken; returns the number of the write offered.
-    pub fn sleep(&self) -> Option<u64> {
-        while !self.is_woken.load(Ordering::Acquire) {
-            redoubt_sync::thread::park();
-        }
-        Some(self.offer.load(Ordering::Acquire)).filter(|&id| id != NO_OFFER)
-    }
-
-    pub fn wake(&self) {
-        self.is_woken.store(true, Ordering::Release);
-        self.thread.unpark();
-    }
 }
 
 /// See the module.
@@ -298,11 +272,7 @@ impl Pipeline {
 
     /// Puts the calling thread among those that sleep until `seq` is durable.
     pub fn follow(&mut self, seq: u64) -> Arc<Follower> {
-        let follower = Arc::new(Follower {
-            thread: redoubt_sync::thread::current(),
-            is_woken: AtomicBool::new(false),
-            offer: AtomicU64::new(NO_OFFER),
-        });
+        let follower = Arc::new(Follower::of_this_thread());
         self.followers.insert((seq, self.next_ticket), Arc::clone(&follower));
         self.next_ticket += 1;
         follower
@@ -323,7 +293,7 @@ impl Pipeline {
             }
             let wants = self.followers.range((write.group_start + 1, 0)..).next().map(|(&key, _)| key);
             let Some(follower) = wants.and_then(|key| self.followers.remove(&key)) else { return };
-            follower.offer.store(write.id, Ordering::Release);
+            follower.offer(write.id);
             write.phase = Phase::Started { is_offered: true };
             woken.push(follower);
         }

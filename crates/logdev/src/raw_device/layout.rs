@@ -2,6 +2,7 @@
 //! words; all numbers are little-endian.
 
 use super::table::Table;
+use crate::format_version::unknown_version;
 
 /// Unit of all reads and writes of the device, in bytes: the largest logical block that is supported.
 pub(super) const BLOCK_LEN: usize = 4096;
@@ -101,9 +102,7 @@ impl Layout {
         }
         let version = number_u32(block, 8).unwrap_or_default();
         if version != VERSION {
-            return Err(BadSuperblock::Version(format!(
-                "its layout has version {version}, and this program knows {VERSION} only"
-            )));
+            return Err(BadSuperblock::Version(unknown_version(u64::from(version), VERSION)));
         }
         let damaged = || BadSuperblock::Damaged("its first sector is damaged".to_owned());
         let [format_id, size_bytes, chunk_len, area_len, data_offset, chunk_count] =

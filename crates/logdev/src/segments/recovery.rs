@@ -152,21 +152,24 @@ fn open_segment(dir: &dyn StorageDir, first_seq: u64, name: String) -> Result<Se
     let bytes = read(&*file, &name, len_bytes.min(SEGMENT_HEADER_LEN as u64) as usize)?;
     let header = SegmentHeader::decode(&bytes).and_then(|header| {
         if header.first_seq != first_seq {
-            Err(format!("its header is that of {}", segment_name(header.first_seq)))
+            Err(format!(
+                "its header is that of {}: restore the file from a copy",
+                segment_name(header.first_seq)
+            ))
         } else if header.len_bytes != len_bytes
             || !(MIN_SEGMENT_LEN..=MAX_SEGMENT_LEN).contains(&len_bytes)
             || !len_bytes.is_multiple_of(4096)
         {
-            Err(format!("it is {len_bytes} bytes long, but was made with {}", header.len_bytes))
+            Err(format!(
+                "it is {len_bytes} bytes long, but was made with {}: restore the file from a copy",
+                header.len_bytes
+            ))
         } else {
             Ok(header)
         }
     });
     // The header was durable before the file got its name, so this is never the mark of a crash.
-    let header = header.map_err(|reason| LogDeviceError::BadSegment {
-        file: name.clone(),
-        reason: format!("{reason}: restore the file from a copy"),
-    })?;
+    let header = header.map_err(|reason| LogDeviceError::BadSegment { file: name.clone(), reason })?;
     Ok(Segment { file, name, header })
 }
 

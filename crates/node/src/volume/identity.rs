@@ -2,11 +2,13 @@
 //!
 //! One small file, `volume`, replaced atomically before a new generation is given out.
 
-use crate::checkpoint::{parse, read_checked, write_checked};
+use crate::checkpoint::{check_format, parse, read_checked, write_checked};
 use crate::error::NodeError;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
+/// Version of the volume's directory: raised when an older node must not open it.
+const FORMAT: u32 = 1;
 const FILE_NAME: &str = "volume";
 
 /// See the module.
@@ -26,7 +28,7 @@ impl Identity {
     /// A new identity.
     pub fn new() -> Self {
         let volume_id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        Self { format: 1, volume_id, generation: 0, attached_by: String::new() }
+        Self { format: FORMAT, volume_id, generation: 0, attached_by: String::new() }
     }
 
     /// Reads it from a volume's directory.
@@ -35,17 +37,8 @@ impl Identity {
     /// [`NodeError::Io`], [`NodeError::Damaged`].
     pub fn read(directory: &Path) -> Result<Self, NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
-        let identity: Self = parse(directory, FILE_NAME, &body)?;
-        if identity.format != 1 {
-            return Err(NodeError::Damaged {
-                path: directory.join(FILE_NAME),
-                reason: format!(
-                    "format {} is not known; use the Redoubt version that wrote it",
-                    identity.format
-                ),
-            });
-        }
-        Ok(identity)
+        check_format(directory, FILE_NAME, &body, FORMAT)?;
+        parse(directory, FILE_NAME, &body)
     }
 
     /// Writes it durably.

@@ -15,6 +15,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use redoubt_logdev::format_version::unknown_version;
 use redoubt_logdev::storage::StorageDir;
 
 use super::ring::{u32_at, u64_at};
@@ -84,13 +85,14 @@ impl Identity {
         let file = dir.open(NAME).map_err(PageStoreError::read(NAME, 0))?;
         let mut bytes = [0; LEN];
         let n = file.read_at(0, &mut bytes).map_err(PageStoreError::read(NAME, 0))?;
-        let identity = Self::decode(bytes.get(..n).unwrap_or_default());
-        identity.map(Some).ok_or_else(|| PageStoreError::BadFile {
-            file: NAME.into(),
-            reason:
-                "it is damaged or of a version not known to this program: restore it from a copy, or use the \
-                     program that wrote it"
-                    .into(),
+        let bytes = bytes.get(..n).unwrap_or_default();
+        Self::decode(bytes).map(Some).ok_or_else(|| {
+            let version = u32_at(bytes, 8).filter(|&version| bytes.starts_with(&MAGIC) && version != VERSION);
+            let reason = match version {
+                Some(version) => unknown_version(u64::from(version), VERSION),
+                None => "it is damaged: restore it from a copy".to_owned(),
+            };
+            PageStoreError::BadFile { file: NAME.into(), reason }
         })
     }
 

@@ -18,6 +18,7 @@
 //! A batch is complete if every checksum is right. One that is not complete has no page at home, and is ignored; one
 //! that is complete may be written home again.
 
+use redoubt_logdev::format_version::unknown_version;
 use redoubt_logdev::storage::StorageFile;
 
 use super::ring::{BLOCK, JOURNAL_NAME, u32_at, u64_at};
@@ -79,7 +80,8 @@ pub(super) fn read_batch(file: &dyn StorageFile) -> Result<Option<StoredBatch>, 
         return Ok(None);
     }
     if u32_at(&content, 8) != Some(VERSION) {
-        let reason = "its format version is not known to this program: use the program that wrote it".into();
+        let found = u32_at(&content, 8).unwrap_or_default();
+        let reason = unknown_version(u64::from(found), VERSION);
         return Err(PageStoreError::BadFile { file: JOURNAL_NAME.into(), reason });
     }
     let (Some(count), Some(image_bytes)) = (u32_at(&content, 12), u64_at(&content, 24)) else {

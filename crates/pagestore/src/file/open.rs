@@ -34,6 +34,8 @@ enum Found {
     Blank,
     Legacy(Arc<dyn StorageFile>),
     Ring(Arc<dyn StorageFile>, Superblock),
+    /// Of a version that this program does not know; the sentence says which and what to do.
+    UnknownVersion(String),
     Unknown,
 }
 
@@ -47,6 +49,9 @@ fn look(dir: &dyn StorageDir) -> Result<Found, PageStoreError> {
         return Ok(Found::Nothing);
     }
     let file = ring::open_file(dir)?;
+    if let Some(reason) = Superblock::unknown_version(&*file)? {
+        return Ok(Found::UnknownVersion(reason));
+    }
     if let Some(superblock) = Superblock::read(&*file)? {
         return Ok(Found::Ring(file, superblock));
     }
@@ -61,14 +66,7 @@ fn look(dir: &dyn StorageDir) -> Result<Found, PageStoreError> {
     })
 }
 
-fn unknown(dir: &dyn StorageDir) -> PageStoreError {
-    let mut start = [0; 8];
-    let is_newer = dir.open(JOURNAL_NAME).and_then(|file| file.read_at(0, &mut start)).is_ok()
-        && start.starts_with(b"RDBTPGJ")
-        && start != ring::MAGIC;
-    if is_newer {
-        return bad("its format version is not known to this program: use the program that wrote it");
-    }
+fn unknown() -> PageStoreError {
     bad("it does not begin like a page journal, so pages that were being written may be torn: restore the \
          directory and its journal from a copy")
 }
@@ -83,7 +81,8 @@ pub(super) fn open_ring(
     let local = look(wanted.pages)?;
     let is_needed = identity.is_some_and(|identity| identity.state == JournalState::Needed);
     match &local {
-        Found::Unknown => return Err(unknown(wanted.pages)),
+        Found::Unknown => return Err(unknown()),
+        Found::UnknownVersion(reason) => return Err(bad(reason)),
         Found::Legacy(_) if is_needed && wanted.journal.is_none() => {
             return Err(bad("it is not the journal of this page directory: put that one back"));
         }
@@ -146,6 +145,7 @@ fn open_needed(
         return Err(match found {
             Found::Nothing => bad("it is not there, but holds pages of this directory: name the journal \
                                    directory that was used before, or move the file from there"),
+            Found::UnknownVersion(reason) => bad(&reason),
             _ => bad("it has no valid superblock, so pages may be lost: restore it and the page directory \
                       from a copy"),
         });
@@ -207,7 +207,8 @@ fn make(wanted: &Wanted<'_>, id: u64) -> Result<Ring, PageStoreError> {
                     "it belongs to another page directory: name a journal directory of this one's own",
                 ));
             }
-            Found::Unknown => return Err(unknown(dir)),
+            Found::Unknown => return Err(unknown()),
+            Found::UnknownVersion(reason) => return Err(bad(&reason)),
             Found::Legacy(_) if is_elsewhere => {
                 return Err(bad("the one in the journal directory is of an earlier version and belongs to \
                                 another page directory: move it away"));

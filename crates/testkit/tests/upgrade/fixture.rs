@@ -24,7 +24,7 @@ pub const TABLES: [(&str, u32, u32); 5] = [
 pub struct Fixture {
     pub node: Node,
     /// Holds the node's data as `node`.
-    pub directory: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl Fixture {
@@ -42,7 +42,7 @@ impl Fixture {
         change(&data.join("volumes/v"));
         let node = Node::in_directory(&find_redoubt().unwrap(), directory.path(), &NODE_ARGS)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        Self { node, directory }
+        Self { node, _directory: directory }
     }
 }
 

@@ -18,6 +18,7 @@
 //! What counts is in one sector, so that a crash leaves either the old or the new one. The valid one with the greater
 //! counter is in force.
 
+use redoubt_logdev::format_version::unknown_version;
 use redoubt_logdev::storage::{StorageFile, Stream, WriteOptions};
 
 use super::JOURNAL_NAME;
@@ -84,6 +85,25 @@ impl Superblock {
         let n = file.read_at(0, &mut blocks).map_err(PageStoreError::read(JOURNAL_NAME, 0))?;
         blocks.truncate(n);
         Ok(blocks.chunks_exact(BLOCK).filter_map(Self::decode).max_by_key(|superblock| superblock.counter))
+    }
+
+    /// What to say of a superblock of a version that this program does not know, if there is one. Beside a valid one
+    /// it counts only if its checksum is right: otherwise it is damaged.
+    pub fn unknown_version(file: &dyn StorageFile) -> Result<Option<String>, PageStoreError> {
+        let mut blocks = vec![0; RING_AT as usize];
+        let n = file.read_at(0, &mut blocks).map_err(PageStoreError::read(JOURNAL_NAME, 0))?;
+        blocks.truncate(n);
+        let has_known = blocks.chunks_exact(BLOCK).any(|block| Self::decode(block).is_some());
+        let versions = blocks.chunks_exact(BLOCK).filter_map(|block| {
+            let version = match block.first_chunk()? {
+                &MAGIC => u32_at(block, 8).filter(|&version| version != VERSION && version != 0)?,
+                [magic @ .., digit @ b'3'..=b'9'] if *magic == MAGIC[..7] => u32::from(digit - b'0'),
+                _ => return None,
+            };
+            let is_whole = u32_at(block, CRC_AT)? == crc32c::crc32c(block.get(..CRC_AT)?);
+            (is_whole || !has_known).then_some(version)
+        });
+        Ok(versions.max().map(|version| unknown_version(u64::from(version), VERSION)))
     }
 
     /// Writes it to its place. Not durable before a sync.

@@ -1,0 +1,59 @@
+//! `src/primitives.rs` with the model checker's primitives, and a kernel that puts threads to sleep on a word.
+//!
+//! A sleep with a time limit ends at once if nobody has woken the thread: that is the race worth looking at.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each model uses a part of it"
+)]
+
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub use loom::sync::{Arc, Mutex, MutexGuard};
+pub use loom::thread::{Thread, current, park};
+
+pub mod time {
+    pub fn now() -> std::time::Instant {
+        std::time::Instant::now()
+    }
+}
+
+/// The kernel's futex: a thread goes to sleep only while the word has the expected value, both looked at in one step, and is woken only by a call.
+pub mod futex {
+    use super::{AtomicU32, Ordering};
+    use loom::sync::{Condvar, Mutex};
+    use std::time::Duration;
+
+    loom::lazy_static! {
+        static ref KERNEL: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+
+    pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool {
+        let (lock, woken) = &*KERNEL;
+        let mut guard = lock.lock().unwrap();
+        if timeout.is_some() || word.load(Ordering::Relaxed) != expected {
+            return false;
+        }
+        // Another word's wake-up ends the wait below, but not this sleep.
+        while word.load(Ordering::Relaxed) == expected {
+            guard = woken.wait(guard).unwrap();
+        }
+        true
+    }
+
+    pub fn wake_one(_word: &AtomicU32) {
+        let (lock, woken) = &*KERNEL;
+        let _guard = lock.lock().unwrap();
+        woken.notify_all();
+    }
+}
+
+/// All interleavings with at most this many places where a thread that could run on is interrupted. Without a bound
+/// three threads take minutes.
+pub fn model(preemption_bound: usize, body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemption_bound);
+    builder.check(body);
+}

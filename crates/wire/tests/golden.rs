@@ -1,0 +1,136 @@
+//! Frames as the first protocol version sent them, byte for byte, decoded by this one.
+//!
+//! `fixtures/protocol-1.tsv` was printed by the code of commit 70f4e04: what it is, the bytes in hex, and how that code showed the
+//! value. Logged frames are stored in every volume, so they must be understood for ever; the greeting must be, so that
+//! an older peer is told why it is refused. A change that breaks a line needs a new protocol version and a new file
+//! beside this one, never a change of the file.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_wire::control::{Request, decode_data, decode_json, encode_data};
+use redoubt_wire::frame::{COMPRESSED, append_frame, decompress};
+use redoubt_wire::hello::{Hello, Welcome, decode_len};
+use redoubt_wire::notice::Notice;
+use redoubt_wire::page::{PageReply, PageRequest};
+use redoubt_wire::stream::decode;
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
+
+const VERSION_1: &str = include_str!("fixtures/protocol-1.tsv");
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// Header and payload of a frame that is whole.
+fn frame(wire: &[u8], position: u64) -> (FrameHeader, Vec<u8>) {
+    let header = FrameHeader::decode(wire.first_chunk().unwrap());
+    let payload = &wire[HEADER_LEN_BYTES..];
+    header.check(position, payload).unwrap();
+    (header, if header.compressed { decompress(payload).unwrap() } else { payload.to_vec() })
+}
+
+fn require_same_frame(wire: &[u8], header: FrameHeader, position: u64, payload: &[u8]) {
+    if header.compressed {
+        return; // Another compressor may pack otherwise.
+    }
+    let mut again = Vec::new();
+    append_frame(&mut again, header.kind, position, payload).unwrap();
+    assert_eq!(again, wire);
+}
+
+fn check(kind: &str, wire: &[u8], shown: &str) {
+    match kind {
+        "hello" | "welcome" => {
+            let (len, rest) = wire.split_first_chunk().unwrap();
+            assert_eq!(decode_len(*len).unwrap(), rest.len());
+            if kind == "hello" {
+                let hello = Hello::decode(rest).unwrap();
+                assert_eq!((format!("{hello:?}").as_str(), &hello.encode()[..]), (shown, wire));
+            } else {
+                let welcome = Welcome::decode(rest).unwrap();
+                assert_eq!((format!("{welcome:?}").as_str(), &welcome.encode()[..]), (shown, wire));
+            }
+        }
+        "stream" => {
+            let (header, payload) = frame(wire, 4711);
+            let frame = decode(header.kind, &payload).unwrap();
+            assert_eq!(format!("{frame:?}"), shown);
+            let mut again = Vec::new();
+            frame.encode_payload(&mut again);
+            assert_eq!(frame.kind(), header.kind);
+            require_same_frame(wire, header, 4711, &again);
+        }
+        "request" | "reply" => {
+            let (header, payload) = frame(wire, 0);
+            let mut again = Vec::new();
+            let (value, kind_again) = if kind == "request" {
+                let request = PageRequest::decode(header.kind, &payload).unwrap();
+                (format!("{request:?}"), request.encode(&mut again))
+            } else {
+                let reply = PageReply::decode(header.kind, &payload).unwrap();
+                (format!("{reply:?}"), reply.encode(&mut again))
+            };
+            assert_eq!((value.as_str(), kind_again), (shown, header.kind));
+            require_same_frame(wire, header, 0, &again);
+        }
+        "notice" => {
+            let (header, payload) = frame(wire, 0);
+            let notice = Notice::decode(header.kind, &payload).unwrap();
+            assert_eq!((format!("{notice:?}").as_str(), notice.encode()), (shown, (header.kind, payload)));
+        }
+        "control" => {
+            let (_, payload) = frame(wire, 0);
+            assert_eq!(format!("{:?}", decode_json::<Request>(&payload).unwrap()), shown);
+        }
+        "data" => {
+            let (offset, content) = decode_data(wire).unwrap().unwrap();
+            assert_eq!(encode_data(offset, content), wire);
+        }
+        other => panic!("{other}?"),
+    }
+}
+
+#[test]
+fn every_frame_of_the_first_version_is_understood_and_encoded_as_it_was() {
+    let mut lines = 0;
+    for line in VERSION_1.lines() {
+        let [kind, hex, shown] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        check(kind, &bytes(hex), shown);
+        lines += 1;
+    }
+    assert!(lines > 40);
+}
+
+#[test]
+fn every_logged_kind_of_the_first_version_is_there() {
+    let streams = VERSION_1.lines().filter_map(|line| line.strip_prefix("stream\t"));
+    let mut kinds: Vec<_> = streams.map(|rest| bytes(&rest[..2])[0] & !COMPRESSED).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, (1..=13).chain([0x40, 0x41]).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_peer_of_another_version_is_refused_with_both_versions_and_the_way_out() {
+    for line in VERSION_1.lines() {
+        let mut parts = line.split('\t');
+        let (Some(kind @ ("hello" | "welcome")), Some(hex)) = (parts.next(), parts.next()) else { continue };
+        let mut newer = bytes(hex).split_off(4);
+        newer[4..6].copy_from_slice(&9u16.to_le_bytes());
+        // Whatever a later version has behind its version.
+        newer.truncate(9);
+        let error = if kind == "hello" { Hello::decode(&newer).err() } else { Welcome::decode(&newer).err() };
+        let Some(WireError::Version { found: 9, expected }) = error else { panic!("{error:?}") };
+        let said = WireError::Version { found: 9, expected }.to_string();
+        assert!(said.contains("version 9") && said.contains("install the same version"), "{said}");
+    }
+}
+
+#[test]
+fn a_frame_of_an_unknown_kind_says_where_it_may_come_from() {
+    let said = decode(14, b"").unwrap_err().to_string();
+    assert!(
+        said.contains("14") && said.contains("newer Redoubt") && said.contains("use the version"),
+        "{said}"
+    );
+}
