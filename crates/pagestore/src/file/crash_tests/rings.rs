@@ -119,7 +119,7 @@ fn a_journal_that_is_missing_or_not_ours_is_refused() {
         for at in [0, 4096] {
             newer.damage(JOURNAL_NAME, at, |bytes| bytes[7] = b'3');
         }
-        refused(here, &newer, "version is not known");
+        refused(here, &newer, "newer Redoubt");
         let damaged = disk.copy();
         damaged.damage("pages.identity", 17, |bytes| bytes[0] ^= 1);
         let error = apart.open(&damaged).err().expect("refused");
