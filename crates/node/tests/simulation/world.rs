@@ -33,11 +33,16 @@ const FLAGS: SpaceFlags = SpaceFlags(0x13);
 /// Longest virtual time that healing may take.
 const HEALING: Duration = Duration::from_secs(600);
 
+/// A volume of a node, once it is open, or why it could not be opened.
+type Opened = Option<Result<Arc<Volume>, String>>;
+/// A node that takes connections: its group, and its volume.
+type Listener = Option<(u32, Arc<Volume>)>;
+
 /// A life of the node: a process.
 struct Node {
     group: u32,
     life: Arc<Life>,
-    volume: Arc<Mutex<Option<Result<Arc<Volume>, String>>>>,
+    volume: Arc<Mutex<Opened>>,
 }
 
 struct World {
@@ -46,7 +51,7 @@ struct World {
     rng: fastrand::Rng,
     node: Option<Node>,
     /// Where the present node takes connections.
-    listener: Arc<Mutex<Option<(u32, Arc<Volume>)>>>,
+    listener: Arc<Mutex<Listener>>,
     disk: SimDisk,
     servers: Vec<(u32, Arc<Server>)>,
     next_group: u32,
