@@ -7,13 +7,15 @@ FUZZ_SECONDS ?= 60
 FAULT_SEED ?= 1
 # Statements that `make oracle` holds against a stock server's recovery.
 ORACLE_STATEMENTS ?= 1000000
+# Seconds of simulated worlds in `make simulate` and `make soak`.
+SIMULATION_SECONDS ?= 1800
 # Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
+.PHONY: demo test lint bench microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
 
 demo:
 	./demo
@@ -56,6 +58,11 @@ soak:
 	$(MAKE) soak-faults
 	$(MAKE) oracle
 	$(MAKE) fuzz
+	$(MAKE) simulate
+
+# Fresh worlds of the node's simulation, on all cores: see docs/simulation.md.
+simulate:
+	REDOUBT_SIMULATION_SECONDS=$(SIMULATION_SECONDS) cargo test --release -p redoubt-node --test simulation soak -- --ignored --nocapture
 
 # Ledger rounds under faults and kills, and isolation histories beside the stock server: a line per round, then JSON. See
 # docs/faults.md. FAULT_SEED replays.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use redoubt_node::checkpoint::Checkpoint;
+use redoubt_node::home::Folder;
 use redoubt_node::volume::Identity;
 use redoubt_wire::stream::FileKind;
 
@@ -24,18 +25,19 @@ pub fn run(data: &[u8]) {
     }
     file.extend_from_slice(content);
     let directory = directory();
+    let folder = Folder::open(directory).unwrap();
     if flags & 1 != 0 {
         std::fs::write(directory.join("volume"), &file).unwrap();
-        let Ok(identity) = Identity::read(directory) else { return };
-        identity.write(directory).unwrap();
-        let again = Identity::read(directory).expect("what was written can be read");
+        let Ok(identity) = Identity::read(&folder) else { return };
+        identity.write(&folder).unwrap();
+        let again = Identity::read(&folder).expect("what was written can be read");
         assert_eq!((again.volume_id, again.generation), (identity.volume_id, identity.generation));
         return;
     }
     std::fs::write(directory.join("checkpoint"), &file).unwrap();
-    let Ok(checkpoint) = Checkpoint::read(directory) else { return };
-    checkpoint.write(directory).unwrap();
-    let again = Checkpoint::read(directory).expect("what was written can be read");
+    let Ok(checkpoint) = Checkpoint::read(&folder) else { return };
+    checkpoint.write(&folder).unwrap();
+    let again = Checkpoint::read(&folder).expect("what was written can be read");
     assert_eq!((again.applied, again.log_start), (checkpoint.applied, checkpoint.log_start));
     assert_eq!(again.names, checkpoint.names);
     let mut names = (*again.names).clone();

@@ -13,6 +13,7 @@ use std::time::Instant;
 use redoubt_logdev::Seq;
 use redoubt_node::checkpoint::Checkpoint;
 use redoubt_node::construct::Builder;
+use redoubt_node::home::Folder;
 use redoubt_node::index::LogIndex;
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
@@ -108,7 +109,8 @@ pub fn run(data: &[u8]) {
     let place = directory.join("plain");
     let start = Point { seq: Seq(0), lsn: Lsn(12_288) };
     let (index, names) = (LogIndex::new(start), RwLock::new(Namespace::default()));
-    let plain = PlainStore::open(&place).unwrap();
+    std::fs::create_dir_all(&place).unwrap();
+    let plain = PlainStore::new(Folder::open(&place).unwrap());
     let mut parser = Parser::new(&index, &names, &plain);
     let mut history = PageHistory::new(PageId::new(5, 3), SpaceFlags(0x15));
     let mut end = start;
@@ -130,8 +132,9 @@ pub fn run(data: &[u8]) {
     build(&index, &names);
     let _ = history.rebuild(&[], start.lsn);
     let checkpoint = Checkpoint { applied: end, log_start: start, names: Arc::clone(&names) };
-    checkpoint.write(directory).unwrap();
-    assert!(Checkpoint::read(directory).expect("what was written can be read").names == names);
+    let folder = Folder::open(directory).unwrap();
+    checkpoint.write(&folder).unwrap();
+    assert!(Checkpoint::read(&folder).expect("what was written can be read").names == names);
     for entry in std::fs::read_dir(directory).unwrap() {
         let name = entry.unwrap().file_name();
         assert!(name == "plain" || name == "checkpoint", "{name:?} is outside of the plain files' directory");

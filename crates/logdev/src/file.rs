@@ -106,9 +106,11 @@ impl FileLogDevice {
         };
         for segment in dirty {
             add(&self.log.counters().syncs, 1);
-            segment
-                .file
-                .sync_data()
+            let synced = segment.file.sync_data();
+            if synced.is_err() && redoubt_sync::is_planted("failed sync ignored") {
+                continue;
+            }
+            synced
                 .map_err(LogDeviceError::io("sync", &segment.name))
                 .map_err(|error| self.log.poison.set(error))?;
         }

@@ -7,6 +7,7 @@ use divan::{Bencher, black_box};
 use encoder::MtrWriter;
 use redoubt_node::apply::apply_table;
 use redoubt_node::construct::{StoredPages, construct};
+use redoubt_node::home::Folder;
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey};
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
@@ -83,7 +84,7 @@ fn parse_and_index(bencher: Bencher<'_, '_>, pages: &str) {
         at = frames.last().unwrap().end;
     }
     let bytes: usize = frames.iter().map(|chunk| chunk.wire.len()).sum();
-    let plain = PlainStore::open(directory.path()).unwrap();
+    let plain = PlainStore::new(Folder::open(directory.path()).unwrap());
     bencher
         .counter(BytesCount::new(bytes))
         .with_inputs(|| (LogIndex::new(START), RwLock::new(Namespace::default())))
@@ -138,7 +139,7 @@ fn directory() -> tempfile::TempDir {
 #[divan::bench(args = [0, 1, 20, 200])]
 fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     let (plain_directory, store_directory) = (directory(), directory());
-    let plain = PlainStore::open(plain_directory.path()).unwrap();
+    let plain = PlainStore::new(Folder::open(plain_directory.path()).unwrap());
     let store = store(store_directory.path());
     let (base, object, _) = filled(1, 1, &plain);
     let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
@@ -169,7 +170,7 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
 #[divan::bench(args = [1, 10, 100])]
 fn apply_a_table_with_records_per_page(bencher: Bencher<'_, '_>, per_page: u32) {
     let (plain_directory, store_directory) = (directory(), directory());
-    let plain = PlainStore::open(plain_directory.path()).unwrap();
+    let plain = PlainStore::new(Folder::open(plain_directory.path()).unwrap());
     let store = store(store_directory.path());
     let (index, _, records) = filled(2000, per_page, &plain);
     let table = index.head().unwrap();

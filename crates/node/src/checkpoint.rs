@@ -4,15 +4,13 @@
 //! after the pages and plain files it speaks of are durable, and before anything older is given up.
 
 use crate::error::NodeError;
+use crate::home::Folder;
 use crate::mark::Point;
 use crate::namespace::Namespace;
-use crate::plain::sync_directory;
 use redoubt_logdev::format_version::unknown_version;
 use redoubt_redo::Lsn;
 use redoubt_wire::Seq;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 const FORMAT: u32 = 1;
@@ -45,7 +43,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`NodeError::Io`]; retryable if the disk is full (the old checkpoint is untouched).
-    pub fn write(&self, directory: &Path) -> Result<(), NodeError> {
+    pub fn write(&self, directory: &Folder) -> Result<(), NodeError> {
         let stored = Stored {
             format: FORMAT,
             applied_seq: self.applied.seq.0,
@@ -55,7 +53,7 @@ impl Checkpoint {
             names: &*self.names,
         };
         let body = serde_json::to_vec(&stored)
-            .map_err(|error| NodeError::io("encode", directory.join(FILE_NAME), error.into()))?;
+            .map_err(|error| NodeError::io("encode", directory.path().join(FILE_NAME), error.into()))?;
         write_checked(directory, FILE_NAME, &body)
     }
 
@@ -63,7 +61,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`NodeError::Io`] or [`NodeError::Damaged`].
-    pub fn read(directory: &Path) -> Result<Self, NodeError> {
+    pub fn read(directory: &Folder) -> Result<Self, NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
         check_format(directory, FILE_NAME, &body, FORMAT)?;
         let stored: Stored<Namespace> = parse(directory, FILE_NAME, &body)?;
@@ -80,7 +78,7 @@ impl Checkpoint {
 ///
 /// # Errors
 /// [`NodeError::Damaged`] with the version found, the one known, and what to do.
-pub fn check_format(directory: &Path, name: &str, body: &[u8], known: u32) -> Result<(), NodeError> {
+pub fn check_format(directory: &Folder, name: &str, body: &[u8], known: u32) -> Result<(), NodeError> {
     #[derive(Deserialize)]
     struct Head {
         format: u64,
@@ -89,43 +87,46 @@ pub fn check_format(directory: &Path, name: &str, body: &[u8], known: u32) -> Re
     if format == u64::from(known) {
         return Ok(());
     }
-    Err(NodeError::Damaged { path: directory.join(name), reason: unknown_version(format, known) })
+    Err(NodeError::Damaged { path: directory.path().join(name), reason: unknown_version(format, known) })
 }
 
 /// Parses JSON of one of the node's own files.
 ///
 /// # Errors
 /// [`NodeError::Damaged`].
-pub fn parse<'a, T: Deserialize<'a>>(directory: &Path, name: &str, body: &'a [u8]) -> Result<T, NodeError> {
+pub fn parse<'a, T: Deserialize<'a>>(directory: &Folder, name: &str, body: &'a [u8]) -> Result<T, NodeError> {
     serde_json::from_slice(body)
-        .map_err(|error| NodeError::Damaged { path: directory.join(name), reason: error.to_string() })
+        .map_err(|error| NodeError::Damaged { path: directory.path().join(name), reason: error.to_string() })
 }
 
 /// Atomically replaces `directory/name` by a checksum line and `body`, durably.
 ///
 /// # Errors
 /// [`NodeError::Io`].
-pub fn write_checked(directory: &Path, name: &str, body: &[u8]) -> Result<(), NodeError> {
-    let target = directory.join(name);
-    let temporary = directory.join(format!("{name}.new"));
+pub fn write_checked(directory: &Folder, name: &str, body: &[u8]) -> Result<(), NodeError> {
+    let temporary = format!("{name}.new");
+    let mut bytes = format!("{:08x}\n", crc32c::crc32c(body)).into_bytes();
+    bytes.extend_from_slice(body);
     let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(format!("{:08x}\n", crc32c::crc32c(body)).as_bytes())?;
-        file.write_all(body)?;
+        let file = directory.open_or_create(&temporary)?;
+        file.set_len(0)?;
+        file.write_at(0, &bytes)?;
         file.sync_data()?;
-        std::fs::rename(&temporary, &target)
+        directory.dir().rename(&temporary, name)
     };
-    write().map_err(|error| NodeError::io("write", &target, error))?;
-    sync_directory(directory)
+    write().map_err(|error| NodeError::io("write", directory.path().join(name), error))?;
+    directory.sync()
 }
 
 /// Reads what [`write_checked`] wrote.
 ///
 /// # Errors
 /// [`NodeError::Io`], or [`NodeError::Damaged`] if the checksum does not match.
-pub fn read_checked(directory: &Path, name: &str) -> Result<Vec<u8>, NodeError> {
-    let path = directory.join(name);
-    let bytes = std::fs::read(&path).map_err(|error| NodeError::io("read", &path, error))?;
+pub fn read_checked(directory: &Folder, name: &str) -> Result<Vec<u8>, NodeError> {
+    let path = directory.path().join(name);
+    let Some(bytes) = directory.read(name)? else {
+        return Err(NodeError::io("read", path, std::io::ErrorKind::NotFound.into()));
+    };
     let stored = bytes.get(..8).and_then(|hex| std::str::from_utf8(hex).ok());
     let stored = stored.and_then(|hex| u32::from_str_radix(hex, 16).ok());
     match (stored, bytes.get(9..)) {

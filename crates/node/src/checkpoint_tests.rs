@@ -11,8 +11,9 @@ fn a_checkpoint_survives_the_round_trip_and_any_damage_is_found() {
         log_start: Point { seq: Seq(5), lsn: Lsn(15) },
         names: Arc::new(names),
     };
-    checkpoint.write(directory.path()).unwrap();
-    let read = Checkpoint::read(directory.path()).unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    checkpoint.write(&folder).unwrap();
+    let read = Checkpoint::read(&folder).unwrap();
     assert_eq!(
         (read.applied, read.log_start, &read.names),
         (checkpoint.applied, checkpoint.log_start, &checkpoint.names)
@@ -24,8 +25,8 @@ fn a_checkpoint_survives_the_round_trip_and_any_damage_is_found() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, &bad).unwrap();
-        assert!(Checkpoint::read(directory.path()).is_err() || at == 8, "byte {at}");
+        assert!(Checkpoint::read(&folder).is_err() || at == 8, "byte {at}");
         std::fs::write(&path, &good[..at]).unwrap();
-        assert!(Checkpoint::read(directory.path()).is_err(), "cut at {at}");
+        assert!(Checkpoint::read(&folder).is_err(), "cut at {at}");
     }
 }

@@ -150,6 +150,11 @@ impl LogBuffer {
         self.state.lock().received
     }
 
+    /// W, unless somebody is just changing the buffer.
+    pub fn try_received(&self) -> Option<Point> {
+        self.state.try_lock().map(|state| state.received)
+    }
+
     /// Appends a frame that has just been received. Waits while the ring is full. False: closed. The caller sees to
     /// it that the frame is written to the device.
     pub fn push(&self, chunk: Chunk) -> bool {

@@ -41,6 +41,16 @@ impl Mark {
         *self.point.lock()
     }
 
+    /// The stream position where it stands, without waiting for anybody.
+    pub fn seq(&self) -> Seq {
+        Seq(self.waiters.durable())
+    }
+
+    /// Where it stands, unless somebody is just moving it.
+    pub fn try_get(&self) -> Option<Point> {
+        self.point.try_lock().map(|point| *point)
+    }
+
     /// Moves it forward; a smaller or equal position changes nothing.
     pub fn advance(&self, point: Point) {
         {

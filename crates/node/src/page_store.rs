@@ -120,6 +120,11 @@ pub struct Description {
 }
 
 impl Description {
+    /// Pages and journal in the places named.
+    pub fn new(pages: &str, journal: &str) -> Self {
+        Self { pages: pages.to_owned(), journal: journal.to_owned(), warnings: Vec::new() }
+    }
+
     /// One sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

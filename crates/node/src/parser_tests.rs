@@ -1,5 +1,6 @@
 use super::*;
 use crate::encoder::MtrWriter;
+use crate::home::Folder;
 use crate::index::TableState;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
@@ -21,7 +22,7 @@ impl Fixture {
         Self {
             index: LogIndex::new(at),
             names: RwLock::default(),
-            plain: PlainStore::open(directory.path()).unwrap(),
+            plain: PlainStore::new(Folder::open(directory.path()).unwrap()),
             at,
             _directory: directory,
         }

@@ -242,7 +242,9 @@ pub fn remove_volume_directory(volume_directory: &Path, devices: &RawDevices) ->
         let Ok(target) = std::fs::read_link(volume_directory.join(part.name())) else { continue };
         if !is_block_device(&target) {
             remove(&target)?;
-        } else if let Ok(identity) = crate::volume::Identity::read(volume_directory) {
+        } else if let Ok(identity) = crate::home::Folder::open(volume_directory)
+            .and_then(|folder| crate::volume::Identity::read(&folder))
+        {
             let name = elsewhere(part, &identity.volume_id);
             let removed = devices.get(&target)?.remove_dir(&name);
             removed.map_err(|error| NodeError::io("remove a directory from", &target, error))?;

@@ -8,15 +8,16 @@
 //! Lock order: queue, then open files.
 
 use crate::error::NodeError;
+use crate::home::Folder;
 use crate::log_buffer::Chunk;
 use crate::mark::WaitEnd;
+use redoubt_logdev::storage::StorageFile;
 use redoubt_sync::{Condvar, Mutex};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,32 +54,28 @@ struct Queue {
 
 /// See the module.
 pub struct PlainStore {
-    directory: PathBuf,
+    directory: Folder,
     queue: Mutex<Queue>,
     moved: Condvar,
-    open: Mutex<FxHashMap<FileId, Arc<File>>>,
+    open: Mutex<FxHashMap<FileId, Arc<dyn StorageFile>>>,
     dirty: Mutex<FxHashSet<FileId>>,
 }
 
 impl PlainStore {
-    /// Opens or creates the store in `directory`.
-    ///
-    /// # Errors
-    /// [`NodeError::Io`] if the directory cannot be created.
-    pub fn open(directory: &Path) -> Result<Self, NodeError> {
-        std::fs::create_dir_all(directory).map_err(|error| NodeError::io("create", directory, error))?;
-        Ok(Self {
-            directory: directory.to_owned(),
+    /// The store in `directory`.
+    pub fn new(directory: Folder) -> Self {
+        Self {
+            directory,
             queue: Mutex::new(Queue { changes: VecDeque::new(), executing: None, closed: false }),
             moved: Condvar::new(),
             open: Mutex::default(),
             dirty: Mutex::default(),
-        })
+        }
     }
 
-    /// Path of a file's contents.
+    /// Path of a file's contents, for messages.
     pub fn path(&self, file: FileId) -> PathBuf {
-        self.directory.join(format!("{:08x}", file.0))
+        self.directory.path().join(name_of(file))
     }
 
     /// Queues a change that starts at `seq` in the stream.
@@ -137,7 +134,7 @@ impl PlainStore {
         self.moved.notify_all();
     }
 
-    fn file(&self, id: FileId) -> Result<Arc<File>, NodeError> {
+    fn file(&self, id: FileId) -> Result<Arc<dyn StorageFile>, NodeError> {
         let mut open = self.open.lock();
         if let Some(file) = open.get(&id) {
             return Ok(Arc::clone(file));
@@ -145,15 +142,10 @@ impl PlainStore {
         if open.len() >= MAX_OPEN_FILES {
             open.clear();
         }
-        let path = self.path(id);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| NodeError::io("open", path, error))?;
-        let file = Arc::new(file);
+        let file = self
+            .directory
+            .open_or_create(&name_of(id))
+            .map_err(|error| NodeError::io("open", self.path(id), error))?;
         open.insert(id, Arc::clone(&file));
         Ok(file)
     }
@@ -167,7 +159,7 @@ impl PlainStore {
             Change::Create(id) => (*id, self.file(*id)?.set_len(0)),
             Change::Write { file, offset_bytes, chunk, from } => {
                 let bytes = chunk.payload().get(*from..).unwrap_or(&[]);
-                (*file, self.file(*file)?.write_all_at(bytes, *offset_bytes))
+                (*file, self.file(*file)?.write_at(*offset_bytes, bytes))
             }
             Change::SetLen(id, len_bytes) => (*id, self.file(*id)?.set_len(*len_bytes)),
             Change::Remove(id) => return self.remove(*id),
@@ -180,13 +172,18 @@ impl PlainStore {
     fn remove(&self, id: FileId) -> Result<(), NodeError> {
         self.open.lock().remove(&id);
         self.dirty.lock().remove(&id);
-        let path = self.path(id);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(NodeError::io("remove", path, error))
-            }
-            _ => Ok(()),
-        }
+        self.directory.remove(&name_of(id))
+    }
+
+    /// Writes to a file outside of the queue (an import).
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn write(&self, id: FileId, offset_bytes: u64, bytes: &[u8]) -> Result<(), NodeError> {
+        let written = self.file(id)?.write_at(offset_bytes, bytes);
+        written.map_err(|error| NodeError::io("write", self.path(id), error))?;
+        self.dirty.lock().insert(id);
+        Ok(())
     }
 
     /// Makes everything executed so far durable.
@@ -197,37 +194,30 @@ impl PlainStore {
         let dirty: Vec<_> = self.dirty.lock().drain().collect();
         for id in &dirty {
             // A file removed since then needs no sync, and must not be created again.
-            let file = match self.open.lock().get(id) {
-                Some(file) => Arc::clone(file),
-                None => match File::open(self.path(*id)) {
-                    Ok(file) => Arc::new(file),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                    Err(error) => return Err(NodeError::io("open", self.path(*id), error)),
-                },
-            };
+            let Some(file) = self.open_for_reading(*id)? else { continue };
             file.sync_data().map_err(|error| NodeError::io("sync", self.path(*id), error))?;
         }
         if !dirty.is_empty() {
-            sync_directory(&self.directory)?;
+            self.directory.sync()?;
         }
         Ok(())
     }
 
     /// Length of a file's contents in bytes; 0 if it has none.
     pub fn len_bytes(&self, id: FileId) -> u64 {
-        std::fs::metadata(self.path(id)).map_or(0, |metadata| metadata.len())
+        let file = self.open_for_reading(id).ok().flatten();
+        file.and_then(|file| file.len_bytes().ok()).unwrap_or_default()
     }
 
     /// Opens a file's contents for reading; `None` if it has none.
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn open_for_reading(&self, id: FileId) -> Result<Option<File>, NodeError> {
-        match File::open(self.path(id)) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(NodeError::io("open", self.path(id), error)),
+    pub fn open_for_reading(&self, id: FileId) -> Result<Option<Arc<dyn StorageFile>>, NodeError> {
+        if let Some(file) = self.open.lock().get(&id) {
+            return Ok(Some(Arc::clone(file)));
         }
+        self.directory.find(&name_of(id))
     }
 
     /// Removes contents of files that are not in `keep` (left over from changes that will be executed again).
@@ -235,11 +225,9 @@ impl PlainStore {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn remove_others(&self, keep: impl Fn(FileId) -> bool) -> Result<(), NodeError> {
-        let entries = std::fs::read_dir(&self.directory)
-            .map_err(|error| NodeError::io("list", &self.directory, error))?;
-        for entry in entries {
-            let entry = entry.map_err(|error| NodeError::io("list", &self.directory, error))?;
-            let id = entry.file_name().to_str().and_then(|name| u32::from_str_radix(name, 16).ok());
+        let names = self.directory.dir().list();
+        for name in names.map_err(|error| NodeError::io("list", self.directory.path(), error))? {
+            let id = u32::from_str_radix(&name, 16).ok();
             if let Some(id) = id.map(FileId)
                 && !keep(id)
             {
@@ -248,6 +236,10 @@ impl PlainStore {
         }
         Ok(())
     }
+}
+
+fn name_of(file: FileId) -> String {
+    format!("{:08x}", file.0)
 }
 
 /// Makes names in a directory durable.

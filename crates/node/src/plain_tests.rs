@@ -16,7 +16,7 @@ fn write(file: u32, offset_bytes: u64, bytes: &[u8]) -> Change {
 #[test]
 fn executing_the_same_changes_twice_gives_the_same_contents() {
     let directory = tempfile::tempdir().unwrap();
-    let store = PlainStore::open(directory.path()).unwrap();
+    let store = PlainStore::new(Folder::open(directory.path()).unwrap());
     let changes = [
         Change::Create(FileId(1)),
         write(1, 0, b"hello world"),
@@ -41,7 +41,7 @@ fn executing_the_same_changes_twice_gives_the_same_contents() {
 #[test]
 fn waiting_ends_when_earlier_changes_are_executed_and_not_before() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(PlainStore::open(directory.path()).unwrap());
+    let store = Arc::new(PlainStore::new(Folder::open(directory.path()).unwrap()));
     store.queue(Seq(10), Change::Create(FileId(1)));
     store.queue(Seq(20), Change::Create(FileId(2)));
     assert_eq!(store.wait_executed(Seq(10), None), WaitEnd::Reached);

@@ -13,6 +13,7 @@ mod encoder;
 use encoder::MtrWriter;
 use redoubt_node::apply::apply_table;
 use redoubt_node::construct::{Builder, PageTarget, StoredPages, VerifyCase, compact_chain, construct};
+use redoubt_node::home::Folder;
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey, Table, TableState};
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
@@ -217,6 +218,12 @@ fn identity(key: PageKey) -> PageId {
     PageId::new(SPACE, key.page_no())
 }
 
+fn plain_store(directory: &Path) -> PlainStore {
+    let path = directory.join("plain");
+    std::fs::create_dir_all(&path).unwrap();
+    PlainStore::new(Folder::open(&path).unwrap())
+}
+
 impl<'d> Parts<'d> {
     fn start(
         store: &'d FilePageStore,
@@ -230,7 +237,7 @@ impl<'d> Parts<'d> {
             store,
             index: LogIndex::new(applied),
             names: RwLock::new((*names).clone()),
-            plain: PlainStore::open(&directory.join("plain")).unwrap(),
+            plain: plain_store(directory),
             applied_names: names,
             applied,
             parsed: applied,

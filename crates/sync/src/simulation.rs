@@ -50,7 +50,7 @@ pub struct Options {
 impl Options {
     /// Usual options.
     pub fn new(seed: u64) -> Self {
-        Self { seed, max_steps: 20_000_000, planted: None, keep_notes: false }
+        Self { seed, max_steps: 3_000_000, planted: None, keep_notes: false }
     }
 }
 
@@ -187,6 +187,11 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn set_over(&self) {
+        *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.over.notify_all();
+    }
 }
 
 /// A simulated thread.
@@ -262,7 +267,7 @@ impl Task {
     fn pass_point(&self) {
         self.call_hook();
         let next = self.shared.state().pass_point(self.id);
-        self.hand_over(next);
+        self.hand_over(Some(next));
     }
 
     /// Unwinds if the thread was killed, unless it does so already.
@@ -363,12 +368,13 @@ impl Task {
     }
 
     /// Lets `next` run and sleeps until it is this thread's turn again.
-    fn hand_over(&self, next: Arc<Task>) {
-        if next.id == self.id {
-            return;
+    fn hand_over(&self, next: Option<Arc<Task>>) {
+        match next {
+            Some(next) if next.id == self.id => return,
+            Some(next) => next.open_gate(),
+            // The simulation has failed, and nobody can go on, not even to its end. Nobody opens this gate any more.
+            None => self.shared.set_over(),
         }
-        next.open_gate();
-        drop(next);
         self.wait_at_gate();
     }
 
@@ -415,20 +421,16 @@ impl Born {
         self.task.wait_at_gate();
         CURRENT.with(|current| *current.borrow_mut() = Some(Arc::clone(&self.task)));
         fastrand::seed(self.random_seed);
-        let lived = catch_unwind(AssertUnwindSafe(|| {
-            self.task.leave_if_killed();
-            body();
-        }));
+        // What a thread of a killed group was to have is dropped in the same way as what a killed thread has.
+        let is_killed = self.task.is_killed.load(Ordering::Acquire);
+        let lived = catch_unwind(AssertUnwindSafe(|| if is_killed { drop(body) } else { body() }));
         CURRENT.with(|current| *current.borrow_mut() = None);
         // Any other panic was recorded when it happened.
         drop(lived);
         let next = self.task.shared.state().end(self.task.id);
         match next {
             Some(next) => next.open_gate(),
-            None => {
-                *self.task.shared.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                self.task.shared.over.notify_all();
-            }
+            None => self.task.shared.set_over(),
         }
     }
 }

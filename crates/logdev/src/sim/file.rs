@@ -17,6 +17,8 @@ pub(super) struct File {
     sector_len: usize,
     cache: Vec<u8>,
     durable: Vec<u8>,
+    /// Shortest length since the last sync, if the file was cut: what lay behind it is gone.
+    cut_to: Option<usize>,
     /// For each sector written since the last sync, what it held after each write.
     dirty: BTreeMap<usize, Vec<Sector>>,
     /// Untorn writes since the last sync: their sectors, and which version of each is theirs.
@@ -31,6 +33,7 @@ impl File {
             sector_len,
             cache: Vec::new(),
             durable: Vec::new(),
+            cut_to: None,
             dirty: BTreeMap::new(),
             untorn: Vec::new(),
             under_way: BTreeMap::new(),
@@ -80,6 +83,10 @@ impl File {
     }
 
     pub fn set_len(&mut self, len: usize) {
+        if len < self.cache.len() {
+            self.cut_to = Some(self.cut_to.map_or(len, |shortest| shortest.min(len)));
+        }
+        let is_cut = len < self.cache.len();
         self.cache.resize(len, 0);
         // The sectors behind the end are gone; what the last one holds behind the end reads as zero.
         let sector_len = self.sector_len;
@@ -87,10 +94,27 @@ impl File {
         for write in &mut self.untorn {
             write.retain(|&(sector, _)| sector * sector_len < len);
         }
+        // Nor do the versions of the last one come back behind the end.
+        if is_cut && let Some(versions) = self.dirty.get_mut(&(len / sector_len)) {
+            versions.push(sector_of(&self.cache, len / sector_len, sector_len));
+        }
+    }
+
+    /// Takes the present length over into `bytes`, which have the durable one.
+    fn take_len(&self, bytes: &mut Vec<u8>) {
+        bytes.truncate(self.cut_to.unwrap_or(usize::MAX));
+        bytes.resize(self.cache.len(), 0);
+    }
+
+    fn sync_len(&mut self) {
+        let mut durable = std::mem::take(&mut self.durable);
+        self.take_len(&mut durable);
+        self.durable = durable;
+        self.cut_to = None;
     }
 
     pub fn sync(&mut self) {
-        self.durable.resize(self.cache.len(), 0);
+        self.sync_len();
         for (sector, versions) in std::mem::take(&mut self.dirty) {
             if let Some(last) = versions.last() {
                 put_sector(&mut self.durable, sector, last);
@@ -101,7 +125,7 @@ impl File {
 
     /// Some sectors become durable, all become clean.
     pub fn fail_sync(&mut self, rng: &mut Rng) {
-        self.durable.resize(self.cache.len(), 0);
+        self.sync_len();
         let last_or_none = |versions: usize, rng: &mut Rng| if rng.bool() { versions } else { 0 };
         let chosen = self.choose(rng, last_or_none);
         let mut durable = std::mem::take(&mut self.durable);
@@ -123,7 +147,7 @@ impl File {
     pub fn after_power_cut(&self, rng: &mut Rng) -> Self {
         let mut after = self.durable.clone();
         if rng.bool() {
-            after.resize(self.cache.len(), 0);
+            self.take_len(&mut after);
         }
         // All kinds of outcome should be common: nothing kept, all kept, a mixture.
         let odds = [0, 1, 50, 99, 100][rng.usize(..5)];

@@ -30,7 +30,8 @@ pub struct RealDirOptions {
     pub pretend_untorn: bool,
 }
 
-/// A directory of the operating system, held by an exclusive lock while this value lives.
+/// A directory of the operating system, held by an exclusive lock while this value lives (but see
+/// [`RealDir::open_shared`]).
 pub struct RealDir {
     path: PathBuf,
     dir: File,
@@ -60,6 +61,15 @@ impl RealDir {
         let dir = File::open(path)?;
         rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { path: path.to_owned(), dir, options })
+    }
+
+    /// Opens `path`, which must exist, without a lock. For a directory of which somebody else sees to it that only
+    /// one process at a time uses it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_shared(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), dir: File::open(path)?, options: RealDirOptions::default() })
     }
 
     fn open_file(&self, name: &str, create: bool) -> io::Result<Arc<dyn StorageFile>> {

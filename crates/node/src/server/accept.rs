@@ -3,10 +3,11 @@
 //! Until then nothing is allocated by what the peer says, everything has one deadline, and no more than a fixed
 //! number of peers is this far.
 
-use super::admission::{Ender, Present};
+use super::admission::{ConnectionLimits, Ender, Present};
 use super::{Node, control, log, page};
 use crate::error::NodeError;
 use crate::server::authority::check_volume;
+use crate::volume::Volume;
 use redoubt_transport::tls::{FIRST_BYTE, Rejected};
 use redoubt_transport::{Connection, TcpConnection, TransportError};
 use redoubt_wire::Seq;
@@ -129,17 +130,35 @@ impl Node {
         let Some(volume) = volume else {
             return welcome(stream, &refused(self.why_no_volume(&hello.volume)));
         };
-        match hello.role {
-            Role::Log => log::serve(&volume, &hello, connection),
-            // Also of a volume that has stopped: the image that shows a difference may still come.
-            _ => match volume.check_fence(&hello) {
-                Ok(()) => {
-                    welcome(stream, &Welcome { compression: hello.compression, ..accepted() })?;
-                    page::serve(&volume, &hello, stream)
-                }
-                Err(refusal) => welcome(stream, &refusal),
-            },
-        }
+        serve_role(&volume, &hello, connection)
+    }
+}
+
+/// Serves one connection of a server to `volume`, whatever volume it asks for and whoever it is, until it ends.
+///
+/// # Errors
+/// Whatever ended it, except that the peer closed it.
+pub fn serve_volume(volume: &Volume, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
+    let stream = &**connection;
+    let Some(hello) = read_hello(stream)? else { return Ok(()) };
+    let write_timeout = Some(ConnectionLimits::default().write_timeout);
+    let set_up = |error| NodeError::io("set up", "connection", error);
+    stream.set_write_timeout(write_timeout).map_err(set_up)?;
+    serve_role(volume, &hello, connection)
+}
+
+fn serve_role(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
+    let stream = &**connection;
+    match hello.role {
+        Role::Log => log::serve(volume, hello, connection),
+        // Also of a volume that has stopped: the image that shows a difference may still come.
+        _ => match volume.check_fence(hello) {
+            Ok(()) => {
+                welcome(stream, &Welcome { compression: hello.compression, ..accepted() })?;
+                page::serve(volume, hello, stream)
+            }
+            Err(refusal) => welcome(stream, &refusal),
+        },
     }
 }
 

@@ -12,6 +12,7 @@ mod io;
 mod log;
 mod page;
 
+pub use accept::serve_volume;
 pub use admission::ConnectionLimits;
 
 use crate::error::NodeError;

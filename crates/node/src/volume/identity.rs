@@ -4,8 +4,8 @@
 
 use crate::checkpoint::{check_format, parse, read_checked, write_checked};
 use crate::error::NodeError;
+use crate::home::Folder;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// Version of the volume's directory: raised when an older node must not open it.
 const FORMAT: u32 = 1;
@@ -35,7 +35,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`NodeError::Io`], [`NodeError::Damaged`].
-    pub fn read(directory: &Path) -> Result<Self, NodeError> {
+    pub fn read(directory: &Folder) -> Result<Self, NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
         check_format(directory, FILE_NAME, &body, FORMAT)?;
         parse(directory, FILE_NAME, &body)
@@ -45,9 +45,9 @@ impl Identity {
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn write(&self, directory: &Path) -> Result<(), NodeError> {
+    pub fn write(&self, directory: &Folder) -> Result<(), NodeError> {
         let body = serde_json::to_vec(self)
-            .map_err(|error| NodeError::io("encode", directory.join(FILE_NAME), error.into()))?;
+            .map_err(|error| NodeError::io("encode", directory.path().join(FILE_NAME), error.into()))?;
         write_checked(directory, FILE_NAME, &body)
     }
 }

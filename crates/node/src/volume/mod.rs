@@ -42,9 +42,9 @@ pub use transfer::{Held, Import};
 use crate::checkpoint::Checkpoint;
 use crate::counters::Counters;
 use crate::error::NodeError;
+use crate::home::{DirectoryHome, Folder, Home};
 use crate::index::{LogIndex, PageKey, Table};
 use crate::log_buffer::LogBuffer;
-use crate::log_device;
 use crate::mark::{Mark, Point};
 use crate::namespace::{Namespace, ObjectEntry};
 use crate::options::NodeOptions;
@@ -85,6 +85,8 @@ struct LongChain {
 pub struct Volume {
     name: String,
     directory: PathBuf,
+    /// The same, behind the seam.
+    own: Folder,
     options: NodeOptions,
     identity: Mutex<Identity>,
     device: Box<dyn LogDevice>,
@@ -133,6 +135,21 @@ pub struct Volume {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// Where the marks of a volume stand at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// W; `None`: just being moved.
+    pub received: Option<Seq>,
+    /// P.
+    pub parsed: Seq,
+    /// D.
+    pub durable: Seq,
+    /// What readers may see of it already; `None`: just being moved.
+    pub durable_lsn: Option<Lsn>,
+    /// A.
+    pub applied: Seq,
+}
+
 #[derive(Default)]
 struct Wake {
     closed: bool,
@@ -146,25 +163,28 @@ impl Volume {
     /// # Errors
     /// [`NodeError::Refused`] if it exists; [`NodeError::Io`].
     pub fn create(directory: &Path) -> Result<(), NodeError> {
-        Self::create_with(
-            directory,
-            &Checkpoint {
-                applied: Point::default(),
-                log_start: Point::default(),
-                names: Arc::new(Namespace::default()),
-            },
-        )
-    }
-
-    fn create_with(directory: &Path, checkpoint: &Checkpoint) -> Result<(), NodeError> {
         if let Err(error) = std::fs::create_dir(directory) {
             if error.kind() == std::io::ErrorKind::AlreadyExists {
                 return Err(NodeError::Refused(format!("{} exists already", directory.display())));
             }
             return Err(NodeError::io("create", directory, error));
         }
-        checkpoint.write(directory)?;
-        Identity::new().write(directory)
+        Self::create_on(&DirectoryHome::new(directory))
+    }
+
+    /// Creates an empty volume on a disk that has none.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn create_on(home: &dyn Home) -> Result<(), NodeError> {
+        let own = home.own()?;
+        let checkpoint = Checkpoint {
+            applied: Point::default(),
+            log_start: Point::default(),
+            names: Arc::new(Namespace::default()),
+        };
+        checkpoint.write(&own)?;
+        Identity::new().write(&own)
     }
 
     /// Opens a volume: recovers what is in its log and starts its threads. Reads are served at once; each waits
@@ -173,16 +193,25 @@ impl Volume {
     /// # Errors
     /// Any [`NodeError`]; nothing was changed that a second try would miss.
     pub fn open(name: &str, directory: &Path, options: &NodeOptions) -> Result<Arc<Self>, NodeError> {
-        Self::check_not_stopped(directory)?;
-        let identity = Identity::read(directory)?;
-        let checkpoint = Checkpoint::read(directory)?;
-        let log = log_device::open(directory, &identity.volume_id, &options.log, &options.devices)?;
+        Self::open_on(name, &DirectoryHome::new(directory), options)
+    }
+
+    /// [`Volume::open`], on any disk.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_on(name: &str, home: &dyn Home, options: &NodeOptions) -> Result<Arc<Self>, NodeError> {
+        let own = home.own()?;
+        Self::check_not_stopped(&own)?;
+        let identity = Identity::read(&own)?;
+        let checkpoint = Checkpoint::read(&own)?;
+        let log = home.log(&identity.volume_id, options)?;
         let info = log.device.info();
         tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
         for warning in &log.warnings {
             tracing::warn!(volume = name, warning, "log device");
         }
-        let (store, store_description) = page_store::open(directory, &identity.volume_id, options)?;
+        let (store, store_description) = home.pages(&identity.volume_id, options)?;
         let info = store.info();
         tracing::info!(
             volume = name,
@@ -193,18 +222,19 @@ impl Volume {
         for warning in store_description.warnings() {
             tracing::warn!(volume = name, warning, "page store");
         }
-        let plain = PlainStore::open(&directory.join("plain"))?;
+        let plain = PlainStore::new(home.plain()?);
         let start = checkpoint.applied;
         let volume = Arc::new(Self {
             name: name.to_owned(),
-            directory: directory.to_owned(),
+            directory: own.path().to_owned(),
+            own,
             options: options.clone(),
             identity: Mutex::new(identity),
             device: log.device,
             device_warnings: log.warnings,
             log_place: log.place,
             written_ends: WrittenEnds::default(),
-            store: Box::new(store),
+            store,
             store_description,
             plain,
             buffer: LogBuffer::new(options.ring_len_bytes, start),
@@ -250,6 +280,22 @@ impl Volume {
         &self.directory
     }
 
+    /// Where it stands, without waiting for anybody: for those who watch it at every step.
+    pub fn positions(&self) -> Positions {
+        Positions {
+            received: self.buffer.try_received().map(|received| received.seq),
+            parsed: self.parsed.seq(),
+            durable: self.durable.seq(),
+            durable_lsn: self.durable.try_get().map(|durable| durable.lsn),
+            applied: self.applied.seq(),
+        }
+    }
+
+    /// D, with its LSN.
+    pub fn durable(&self) -> Point {
+        self.durable.get()
+    }
+
     /// What it counts.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -269,7 +315,7 @@ impl Volume {
     }
 
     /// Why the volume does not run, if so.
-    fn stopped(&self) -> Option<String> {
+    pub fn stopped(&self) -> Option<String> {
         match &*self.run_state.lock() {
             RunState::Stopped(reason) => Some(reason.clone()),
             _ => None,

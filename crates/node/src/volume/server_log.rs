@@ -8,18 +8,18 @@ use super::Volume;
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
+use redoubt_logdev::storage::StorageFile;
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::{LogImage, rewrite_sequence_bits};
 use redoubt_wire::stream::{StreamFrame, decode};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// See the module.
 pub struct ServerLog {
     image: LogImage,
-    spool: File,
+    spool: Arc<dyn StorageFile>,
 }
 
 impl ServerLog {
@@ -30,7 +30,10 @@ impl ServerLog {
     pub fn read(&self, offset_bytes: u64, out: &mut [u8], directory: &Path) -> Result<(), NodeError> {
         self.image
             .compose(offset_bytes, out, |lsn, part| {
-                self.spool.read_exact_at(part, lsn.0 - self.image.oldest_lsn.0)
+                match self.spool.read_at(lsn.0 - self.image.oldest_lsn.0, part)? {
+                    len if len == part.len() => Ok(()),
+                    _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+                }
             })
             .map_err(|error| NodeError::io("read", directory.join("server-log"), error))
     }
@@ -73,13 +76,21 @@ impl Volume {
     }
 
     /// Writes the redo bytes `[from, end)` to an unlinked file. Returns it and its length.
-    fn spool_redo(&self, from: Lsn, end: Point, geometry: &LogGeometry) -> Result<(File, u64), NodeError> {
+    fn spool_redo(
+        &self,
+        from: Lsn,
+        end: Point,
+        geometry: &LogGeometry,
+    ) -> Result<(Arc<dyn StorageFile>, u64), NodeError> {
         // A name of its own: an export and a starting server may do this at the same time.
-        let path = self.directory.join(format!("server-log-{}", self.next_connection()));
-        let io = |error| NodeError::io("write", &path, error);
-        let spool =
-            File::options().read(true).write(true).create(true).truncate(true).open(&path).map_err(io)?;
-        std::fs::remove_file(&path).map_err(io)?;
+        let name = format!("server-log-{}", self.next_connection());
+        let io = |error| NodeError::io("write", self.own.path().join(&name), error);
+        let spool = self.own.open_or_create(&name).and_then(|spool| {
+            spool.set_len(0)?;
+            self.own.dir().remove(&name)?;
+            Ok(spool)
+        });
+        let spool = spool.map_err(io)?;
         let mut len_bytes = 0;
         let Some(start) = self.redo_position(from) else {
             if from < end.lsn {
@@ -90,7 +101,7 @@ impl Volume {
         };
         self.read_frames(start, end.seq, |chunk| {
             let bytes = redo_from(&chunk, from, geometry)?;
-            spool.write_all_at(&bytes, len_bytes).map_err(io)?;
+            spool.write_at(len_bytes, &bytes).map_err(io)?;
             len_bytes += bytes.len() as u64;
             Ok(())
         })?;

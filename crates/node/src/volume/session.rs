@@ -271,7 +271,7 @@ impl Volume {
             let mut next = identity.clone();
             next.generation += 1;
             who.clone_into(&mut next.attached_by);
-            next.write(&self.directory)?;
+            next.write(&self.own)?;
             *identity = next;
             identity.generation
         };

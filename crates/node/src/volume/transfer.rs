@@ -10,13 +10,14 @@
 use super::{Identity, Volume};
 use crate::checkpoint::Checkpoint;
 use crate::error::NodeError;
+use crate::home::{DirectoryHome, Folder, Home};
 use crate::index::PageKey;
 use crate::log_buffer::Chunk;
 use crate::mark::{Point, WaitEnd};
 use crate::namespace::Namespace;
 use crate::options::NodeOptions;
 use redoubt_page::SpaceFlags;
-use redoubt_pagestore::{FilePageStore, ObjectId, PageStore, PageStoreError};
+use redoubt_pagestore::{ObjectId, PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::control::Attachment;
@@ -34,6 +35,8 @@ const REDO_FRAME_BYTES: usize = 4 << 20;
 pub struct Held {
     /// What is in it.
     pub attachment: Attachment,
+    /// Up to where.
+    pub point: Point,
     names: Arc<Namespace>,
     server_log: Option<super::server_log::ServerLog>,
 }
@@ -88,7 +91,7 @@ impl Volume {
             end_lsn: point.lsn.0,
             entries: self.entries(&names),
         };
-        Ok(Held { attachment, names, server_log })
+        Ok(Held { attachment, point, names, server_log })
     }
 
     /// Lets the apply thread go on.
@@ -170,19 +173,10 @@ impl Volume {
         offset_bytes: u64,
         out: &mut [u8],
     ) -> Result<(), NodeError> {
-        use std::os::unix::fs::FileExt;
         let Some(handle) = self.plain.open_for_reading(file)? else { return Ok(()) };
-        let mut at = 0;
-        while at < out.len() {
-            let read = handle
-                .read_at(&mut out[at..], offset_bytes + at as u64)
-                .map_err(|error| NodeError::io("read", self.plain.path(file), error))?;
-            if read == 0 {
-                break;
-            }
-            at += read;
-        }
-        Ok(())
+        // It fills `out` or comes to the end of the file.
+        let read = handle.read_at(offset_bytes, out);
+        read.map(drop).map_err(|error| NodeError::io("read", self.plain.path(file), error))
     }
 
     /// A plain file by its current path, with its length.
@@ -220,10 +214,8 @@ impl Volume {
         };
         let mut checksums = std::collections::BTreeMap::new();
         for (file, path) in files {
-            let contents = std::fs::read(self.plain.path(file)).or_else(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => Ok(Vec::new()),
-                _ => Err(NodeError::io("read", self.plain.path(file), error)),
-            })?;
+            let mut contents = vec![0; self.plain.len_bytes(file) as usize];
+            self.read_plain(file, 0, &mut contents)?;
             checksums.insert(path, crc32c::crc32c(&contents));
         }
         Ok(checksums)
@@ -234,9 +226,10 @@ impl Volume {
 pub struct Import {
     name: String,
     directory: PathBuf,
+    own: Folder,
     identity: Identity,
     options: NodeOptions,
-    store: FilePageStore,
+    store: Box<dyn PageStore>,
     plain: crate::plain::PlainStore,
     names: Namespace,
     log: Option<ImportedLog>,
@@ -264,9 +257,11 @@ impl Import {
         std::fs::create_dir(directory).map_err(|error| NodeError::io("create", directory, error))?;
         // First of all: what is made elsewhere for the volume can be found, and removed, only by its id.
         let identity = Identity::new();
-        identity.write(directory)?;
-        let (store, _) = crate::page_store::open(directory, &identity.volume_id, options)?;
-        let plain = crate::plain::PlainStore::open(&directory.join("plain"))?;
+        let home = DirectoryHome::new(directory);
+        let own = home.own()?;
+        identity.write(&own)?;
+        let (store, _) = home.pages(&identity.volume_id, options)?;
+        let plain = crate::plain::PlainStore::new(home.plain()?);
         let mut names = Namespace::default();
         let files: Vec<_> = system_files
             .iter()
@@ -276,6 +271,7 @@ impl Import {
         Ok(Self {
             name: name.to_owned(),
             directory: directory.to_owned(),
+            own,
             identity,
             options: options.clone(),
             store,
@@ -331,13 +327,7 @@ impl Import {
             return Err(NodeError::Refused(format!("file {} is not being imported", file.0)));
         };
         let Some(object) = entry.object.map(ObjectId) else {
-            use std::os::unix::fs::FileExt;
-            let path = self.plain.path(file);
-            return std::fs::File::options()
-                .write(true)
-                .open(&path)
-                .and_then(|handle| handle.write_all_at(bytes, offset_bytes))
-                .map_err(|error| NodeError::io("write", path, error));
+            return self.plain.write(file, offset_bytes, bytes);
         };
         if offset_bytes == 0 && entry.first_byte == 0 {
             self.learn_space(object, &entry.path, bytes)?;
@@ -398,8 +388,8 @@ impl Import {
             log_start: Point::default(),
             names: Arc::new(self.names),
         };
-        checkpoint.write(&self.directory)?;
-        self.identity.write(&self.directory)?;
+        checkpoint.write(&self.own)?;
+        self.identity.write(&self.own)?;
         drop(self.store);
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
         let fed = volume.feed_log(&log).and_then(|()| volume.drain());

@@ -7,6 +7,7 @@ use super::Volume;
 use crate::construct::{Builder, VerifyCase};
 use crate::counters::add;
 use crate::error::NodeError;
+use crate::home::Folder;
 use crate::index::PageKey;
 use redoubt_page::layout::page_lsn;
 use redoubt_page::{SpaceFlags, differing_ranges, digest};
@@ -63,7 +64,7 @@ impl Volume {
         );
         let report =
             self.directory.join(format!("mismatch-{}-{}-{}.txt", page.space, page.page_no, case.lsn));
-        if let Err(error) = std::fs::write(&report, &text) {
+        if let Err(error) = self.write_report(&report, text.as_bytes()) {
             tracing::error!(volume = self.name, %error, "cannot write {}", report.display());
         }
         self.mismatches.lock().push(Mismatch {
@@ -90,24 +91,28 @@ impl Volume {
 
     /// Makes the stop outlast a restart of the node: somebody has to look first.
     fn keep_stopped(&self, reason: &str) {
-        let path = self.directory.join(STOPPED);
-        if let Err(error) = std::fs::write(&path, reason) {
-            tracing::error!(volume = self.name, %error, "cannot write {}", path.display());
+        if let Err(error) = self.own.write(STOPPED, reason.as_bytes()) {
+            tracing::error!(volume = self.name, %error, "cannot keep the volume stopped");
         }
+    }
+
+    fn write_report(&self, path: &Path, bytes: &[u8]) -> Result<(), NodeError> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("mismatch");
+        self.own.write(name, bytes)
     }
 
     /// A mismatch stopped the volume earlier, and nobody has removed the note of it.
     ///
     /// # Errors
     /// [`NodeError::Stopped`] saying why and what to do.
-    pub(super) fn check_not_stopped(directory: &Path) -> Result<(), NodeError> {
-        let path = directory.join(STOPPED);
-        match std::fs::read_to_string(&path) {
-            Ok(reason) => Err(NodeError::Stopped(format!(
-                "{reason}. Find out why first; to use the volume all the same, remove {} and restart the node",
-                path.display()
+    pub(super) fn check_not_stopped(own: &Folder) -> Result<(), NodeError> {
+        match own.read(STOPPED) {
+            Ok(Some(reason)) => Err(NodeError::Stopped(format!(
+                "{}. Find out why first; to use the volume all the same, remove {} and restart the node",
+                String::from_utf8_lossy(&reason),
+                own.path().join(STOPPED).display()
             ))),
-            Err(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -136,7 +141,6 @@ impl Volume {
             )));
         };
         let mut mismatch = mismatches.remove(found);
-        let io = |error| NodeError::io("write", &mismatch.report, error);
         if page.len() == mismatch.ours.len() {
             mismatch.text.push_str("differing byte ranges (server / node):\n");
             for range in differing_ranges(page, &mismatch.ours, mismatch.flags) {
@@ -149,12 +153,12 @@ impl Volume {
                     hex(mismatch.ours.get(range.clone()).unwrap_or(&[]))
                 );
             }
-            std::fs::write(mismatch.report.with_extension("server.page"), page).map_err(io)?;
-            std::fs::write(mismatch.report.with_extension("node.page"), &mismatch.ours).map_err(io)?;
+            self.write_report(&mismatch.report.with_extension("server.page"), page)?;
+            self.write_report(&mismatch.report.with_extension("node.page"), &mismatch.ours)?;
         } else {
             mismatch.text.push_str("the server no longer had the image\n");
         }
-        std::fs::write(&mismatch.report, &mismatch.text).map_err(io)
+        self.write_report(&mismatch.report, mismatch.text.as_bytes())
     }
 }
 

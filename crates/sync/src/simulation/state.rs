@@ -2,7 +2,7 @@
 
 use super::choice::Choice;
 use super::{Options, Report, Resource, Task, Woken};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,6 +43,8 @@ pub(crate) struct State {
     trace: u64,
     failure: Option<String>,
     notes: VecDeque<String>,
+    /// Groups that were killed: whoever is still born into one is killed, too.
+    killed: BTreeSet<u32>,
 }
 
 impl State {
@@ -58,6 +60,7 @@ impl State {
             trace: 0,
             failure: None,
             notes: VecDeque::new(),
+            killed: BTreeSet::new(),
         }
     }
 
@@ -69,7 +72,8 @@ impl State {
     pub fn add(&mut self, task: &Arc<Task>, name: &str, group: u32) -> u64 {
         self.live.push(task.id);
         // Nobody is left out of the end.
-        task.is_killed.store(self.failure.is_some(), Ordering::Release);
+        let is_killed = self.failure.is_some() || self.killed.contains(&group);
+        task.is_killed.store(is_killed, Ordering::Release);
         self.threads.push(Thread {
             task: Arc::clone(task),
             name: name.to_owned(),
@@ -117,28 +121,25 @@ impl State {
         self.change(id, next)
     }
 
-    /// Thread `id` waits; who goes on?
+    /// Thread `id` waits; who goes on? `None`: nobody can, and the simulation has failed.
     pub fn block(
         &mut self,
         id: usize,
         on: Resource,
         deadline: Option<Duration>,
         place: &'static Location<'static>,
-    ) -> Arc<Task> {
+    ) -> Option<Arc<Task>> {
         self.step(id);
         let thread = &mut self.threads[id];
         thread.status = Status::Blocked { on, place };
         thread.deadline = deadline;
-        let next = self.choose_or_wait().unwrap_or_else(|| {
+        let next = self.choose_or_wait().or_else(|| {
             let what = self.describe();
             self.fail(id, &format!("deadlock:{what}"));
-            // All threads unwind now; if even so nobody can, this one does not wait any longer.
-            self.choose_or_wait().unwrap_or_else(|| {
-                self.wake(id, Woken::Notified);
-                id
-            })
+            // All threads unwind now, if they can.
+            self.choose_or_wait()
         });
-        self.change(id, next)
+        next.map(|next| self.change(id, next))
     }
 
     /// Why the last wait of thread `id` ended.
@@ -241,6 +242,7 @@ impl State {
     }
 
     pub fn kill(&mut self, group: u32) {
+        self.killed.insert(group);
         for id in self.live.clone() {
             if self.threads[id].group == group {
                 self.kill_thread(id);

@@ -1,0 +1,184 @@
+//! Where the files of a volume are: the seam between a volume and its disk.
+//!
+//! Everything that a volume reads or writes goes through the [`StorageDir`]s of a [`Home`]: its own directory, the
+//! contents of plain files, its log and its pages. [`DirectoryHome`] is directories of the operating system or raw
+//! devices ([`crate::place`]); a simulation puts a disk in their place that loses, tears and fails what a real one may.
+
+use crate::error::NodeError;
+use crate::log_device;
+use crate::options::NodeOptions;
+use crate::page_store;
+use redoubt_logdev::storage::{RealDir, StorageDir, StorageFile};
+use redoubt_pagestore::PageStore;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The disk of one volume.
+pub trait Home: Send + Sync {
+    /// Its own directory: identity, checkpoint, notes and reports.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    fn own(&self) -> Result<Folder, NodeError>;
+    /// Contents of plain files.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    fn plain(&self) -> Result<Folder, NodeError>;
+    /// Its log; makes one if there is none.
+    ///
+    /// # Errors
+    /// As [`log_device::open`].
+    fn log(&self, volume_id: &str, options: &NodeOptions) -> Result<log_device::Opened, NodeError>;
+    /// Its pages; makes a store if there is none.
+    ///
+    /// # Errors
+    /// As [`page_store::open`].
+    fn pages(
+        &self,
+        volume_id: &str,
+        options: &NodeOptions,
+    ) -> Result<(Box<dyn PageStore>, page_store::Description), NodeError>;
+}
+
+/// A directory of the operating system, with the layout that [`crate::volume`] describes.
+#[derive(Clone, Debug)]
+pub struct DirectoryHome(PathBuf);
+
+impl DirectoryHome {
+    /// The volume in `directory`.
+    pub fn new(directory: &Path) -> Self {
+        Self(directory.to_owned())
+    }
+}
+
+impl Home for DirectoryHome {
+    fn own(&self) -> Result<Folder, NodeError> {
+        Folder::open(&self.0)
+    }
+
+    fn plain(&self) -> Result<Folder, NodeError> {
+        let path = self.0.join("plain");
+        std::fs::create_dir_all(&path).map_err(|error| NodeError::io("create", &path, error))?;
+        Folder::open(&path)
+    }
+
+    fn log(&self, volume_id: &str, options: &NodeOptions) -> Result<log_device::Opened, NodeError> {
+        log_device::open(&self.0, volume_id, &options.log, &options.devices)
+    }
+
+    fn pages(
+        &self,
+        volume_id: &str,
+        options: &NodeOptions,
+    ) -> Result<(Box<dyn PageStore>, page_store::Description), NodeError> {
+        let (store, description) = page_store::open(&self.0, volume_id, options)?;
+        Ok((Box::new(store), description))
+    }
+}
+
+/// A directory behind the storage seam, with its path for messages.
+#[derive(Clone)]
+pub struct Folder {
+    dir: Arc<dyn StorageDir>,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A directory of the operating system, which must exist. It is not locked: log and pages of the volume are.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn open(path: &Path) -> Result<Self, NodeError> {
+        let dir = RealDir::open_shared(path).map_err(|error| NodeError::io("open", path, error))?;
+        Ok(Self::new(Arc::new(dir), path))
+    }
+
+    /// Any directory; `path` is only said in messages.
+    pub fn new(dir: Arc<dyn StorageDir>, path: &Path) -> Self {
+        Self { dir, path: path.to_owned() }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory itself.
+    pub fn dir(&self) -> &dyn StorageDir {
+        &*self.dir
+    }
+
+    /// Opens a file; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn find(&self, name: &str) -> Result<Option<Arc<dyn StorageFile>>, NodeError> {
+        match self.dir.open(name) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(NodeError::io("open", self.path.join(name), error)),
+        }
+    }
+
+    /// Opens a file; makes an empty one if there is none.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn open_or_create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        match self.dir.open(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.dir.create(name),
+            opened => opened,
+        }
+    }
+
+    /// Contents of a file; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, NodeError> {
+        let Some(file) = self.find(name)? else { return Ok(None) };
+        let read = || {
+            let mut bytes = vec![0; file.len_bytes()? as usize];
+            let len = file.read_at(0, &mut bytes)?;
+            bytes.truncate(len);
+            Ok(bytes)
+        };
+        read().map(Some).map_err(|error| NodeError::io("read", self.path.join(name), error))
+    }
+
+    /// Writes a whole file, replacing what is in it. Neither atomic nor durable.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), NodeError> {
+        let write = || -> io::Result<()> {
+            let file = self.open_or_create(name)?;
+            file.set_len(0)?;
+            file.write_at(0, bytes)
+        };
+        write().map_err(|error| NodeError::io("write", self.path.join(name), error))
+    }
+
+    /// Removes a file; it is no error if there is none.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn remove(&self, name: &str) -> Result<(), NodeError> {
+        match self.dir.remove(name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(NodeError::io("remove", self.path.join(name), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the names in it durable.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn sync(&self) -> Result<(), NodeError> {
+        self.dir.sync().map_err(|error| NodeError::io("sync", &self.path, error))
+    }
+}

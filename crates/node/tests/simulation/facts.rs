@@ -1,0 +1,230 @@
+//! What is known of the world at each moment, and the invariants that are checked at every step.
+//!
+//! The locks here are those of `std`: they are held only between two points of the simulation, so nobody ever waits
+//! for one.
+
+use crate::disk::Part;
+use crate::history::{History, What};
+use redoubt_node::volume::{Positions, Volume};
+use redoubt_page::SpaceFlags;
+use redoubt_redo::Lsn;
+use redoubt_sync::simulation;
+use redoubt_wire::Seq;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Counts for a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub kills: u64,
+    pub power_cuts: u64,
+    pub shutdowns: u64,
+    pub attaches: u64,
+    pub holds: u64,
+    pub reconnects: u64,
+    pub frames: u64,
+    pub reads: u64,
+    pub examined: u64,
+    pub tables_applied: u64,
+    pub faults: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Self) {
+        self.kills += other.kills;
+        self.power_cuts += other.power_cuts;
+        self.shutdowns += other.shutdowns;
+        self.attaches += other.attaches;
+        self.holds += other.holds;
+        self.reconnects += other.reconnects;
+        self.frames += other.frames;
+        self.reads += other.reads;
+        self.examined += other.examined;
+        self.tables_applied += other.tables_applied;
+        for (fault, count) in &other.faults {
+            *self.faults.entry(fault.clone()).or_default() += count;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    volume: Option<Arc<Volume>>,
+    last: Option<Positions>,
+    /// Highest position that a server was told is durable.
+    acknowledged: u64,
+    /// Highest LSN that was ever durable, kept by the check at every step.
+    durable_lsn: Lsn,
+    /// D and A must not move any more in this life of the node.
+    frozen_durable: Option<Seq>,
+    frozen_applied: Option<Seq>,
+    generation: u64,
+    counts: Counts,
+}
+
+/// See the module.
+pub struct Facts {
+    inner: Mutex<Inner>,
+    history: Mutex<History>,
+    /// The log is a file: a failed sync of it freezes D at once.
+    log_is_file: bool,
+}
+
+impl Facts {
+    pub fn new(flags: SpaceFlags, log_is_file: bool) -> Arc<Self> {
+        Arc::new(Self { inner: Mutex::default(), history: Mutex::new(History::new(flags)), log_is_file })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn count(&self, add: impl FnOnce(&mut Counts)) {
+        add(&mut self.inner().counts);
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.inner().counts.clone()
+    }
+
+    pub fn count_fault(&self, what: &str) {
+        *self.inner().counts.faults.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// A life of the node begins or ends.
+    pub fn set_volume(&self, volume: Option<Arc<Volume>>) {
+        let old = {
+            let mut inner = self.inner();
+            inner.last = None;
+            if volume.is_none() {
+                inner.frozen_durable = None;
+                inner.frozen_applied = None;
+            }
+            std::mem::replace(&mut inner.volume, volume)
+        };
+        drop(old);
+    }
+
+    pub fn volume(&self) -> Option<Arc<Volume>> {
+        self.inner().volume.clone()
+    }
+
+    pub fn acknowledged(&self) -> u64 {
+        self.inner().acknowledged
+    }
+
+    pub fn durable_lsn(&self) -> Lsn {
+        self.inner().durable_lsn
+    }
+
+    /// A server was told so.
+    pub fn acknowledge(&self, seq: u64) {
+        let mut inner = self.inner();
+        inner.acknowledged = inner.acknowledged.max(seq);
+    }
+
+    /// A generation was given out.
+    pub fn attached(&self, generation: u64) {
+        let mut inner = self.inner();
+        assert!(generation > inner.generation, "generation {generation} after {}", inner.generation);
+        inner.generation = generation;
+        inner.counts.attaches += 1;
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.inner().generation
+    }
+
+    /// After a failed sync nothing may be said to be durable any more.
+    pub fn sync_failed(&self, part: Part) {
+        let Some(volume) = self.volume() else { return };
+        let at = volume.positions();
+        let mut inner = self.inner();
+        match part {
+            Part::Log if self.log_is_file => {
+                inner.frozen_durable.get_or_insert(at.durable);
+            }
+            Part::Pages | Part::Plain => {
+                inner.frozen_applied.get_or_insert(at.applied);
+            }
+            // Preparing spare segments, and attaching, may fail without harm.
+            Part::Log | Part::Own => {}
+        }
+    }
+
+    /// Bytes go to a plain file: some durable frame must say so.
+    pub fn plain_written(&self, offset_bytes: u64, bytes: &[u8]) {
+        let Some(volume) = self.volume() else { return };
+        let durable = volume.positions().durable.0;
+        let history = self.history();
+        let is_known = history.frames.iter().take_while(|frame| frame.end <= durable).any(|frame| {
+            matches!(&frame.what, What::Write(_, offset, data) if *offset as u64 == offset_bytes && data.as_slice() == bytes)
+        });
+        drop(history);
+        if !is_known {
+            simulation::fail(&format!("{} bytes above D ({durable}) go to a plain file", bytes.len()));
+        }
+    }
+
+    /// A page goes to the page store.
+    pub fn page_stored(&self, object: u32, page_no: u32, lsn: Lsn) {
+        let Some(volume) = self.volume() else { return };
+        let durable = volume.durable();
+        if lsn > durable.lsn {
+            simulation::fail(&format!(
+                "page {page_no} of object {object} is stored at LSN {lsn}, D is at {}",
+                durable.lsn
+            ));
+        }
+    }
+
+    /// At every step.
+    pub fn check(&self) -> Result<(), String> {
+        let mut inner = self.inner();
+        let Some(volume) = &inner.volume else { return Ok(()) };
+        let now = volume.positions();
+        if inner.last == Some(now) {
+            return Ok(());
+        }
+        let say = |what: &str| Err(format!("{what}: {now:?}, before {:?}", inner.last));
+        if now.applied > now.parsed {
+            return say("A is above P");
+        }
+        if now.applied > now.durable {
+            return say("A is above D");
+        }
+        if let Some(received) = now.received {
+            if now.parsed > received {
+                return say("P is above W");
+            }
+            if now.durable > received {
+                return say("D is above W");
+            }
+            if received.0 > self.history().end {
+                return say("W is above what was sent");
+            }
+        }
+        if let Some(last) = inner.last
+            && (now.parsed < last.parsed
+                || now.durable < last.durable
+                || now.applied < last.applied
+                || now.received.zip(last.received).is_some_and(|(now, last)| now < last))
+        {
+            return say("a mark went back");
+        }
+        if inner.frozen_durable.is_some_and(|frozen| now.durable > frozen) {
+            return say("D moved after a failed sync of the log");
+        }
+        if inner.frozen_applied.is_some_and(|frozen| now.applied > frozen) {
+            return say("A moved after a failed sync");
+        }
+        inner.durable_lsn = inner.durable_lsn.max(now.durable_lsn.unwrap_or_default());
+        let received = now.received.or(inner.last.and_then(|last| last.received));
+        inner.last = Some(Positions { received, ..now });
+        Ok(())
+    }
+}

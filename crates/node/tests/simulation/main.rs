@@ -1,0 +1,170 @@
+//! A seeded simulation of the storage node: see docs/simulation.md.
+//!
+//! `REDOUBT_SIMULATION_SEED` and `REDOUBT_SIMULATION_SEEDS` choose other worlds, `REDOUBT_SIMULATION_NOTES` shows what
+//! happened before a failure, `REDOUBT_SIMULATION_SECONDS` is how long the soak runs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
+
+#[path = "../../../redo/tests/support/encoder.rs"]
+mod encoder;
+#[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
+#[path = "../../../shim/src/stream/queue.rs"]
+mod queue;
+
+mod disk;
+mod facts;
+mod history;
+mod network;
+mod server;
+mod world;
+
+use facts::Counts;
+use redoubt_sync::simulation::{Failure, Options, Report};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Steps of the storm; healing takes about as many again.
+const STORM_STEPS: u64 = 60_000;
+/// Worlds that a usual run visits.
+const SEEDS: u64 = 60;
+/// A planted bug is to be found within so many worlds.
+const SEEDS_FOR_A_BUG: u64 = 200;
+
+/// Every planted bug, and the invariant of the design that it breaks.
+const PLANTED: [(&str, &str); 9] = [
+    ("answered before durable", "1: durable before answered"),
+    ("failed sync ignored", "7: after a failed sync the node stops"),
+    ("read above durable", "3: never from the future"),
+    ("read too old", "3: never older"),
+    ("unknown input skipped", "5: unknown means stop"),
+    ("held state moves", "6: an export is exact"),
+    ("applied before durable", "nothing above D in the page store"),
+    ("plain change before durable", "nothing above D in plain files"),
+    ("checkpoint before plain files", "what is before A is durable in its place"),
+];
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn run(seed: u64, planted: Option<&'static str>) -> Result<(Counts, Report), Failure> {
+    let keep_notes = std::env::var_os("REDOUBT_SIMULATION_NOTES").is_some();
+    world::run(&Options { keep_notes, planted, ..Options::new(seed) }, STORM_STEPS)
+}
+
+fn commit() -> String {
+    let output = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+fn describe(failure: &Failure) -> String {
+    format!(
+        "commit {}: {failure}\nagain: REDOUBT_SIMULATION_NOTES=1 REDOUBT_SIMULATION_SEED={} REDOUBT_SIMULATION_SEEDS=1 \
+         cargo test --release -p redoubt-node --test simulation worlds -- --nocapture",
+        commit(),
+        failure.seed
+    )
+}
+
+/// What many worlds came to.
+#[derive(Default, Debug)]
+struct Sum {
+    worlds: u64,
+    steps: u64,
+    time: Duration,
+    counts: Counts,
+}
+
+impl Sum {
+    fn add(&mut self, counts: &Counts, report: &Report) {
+        self.worlds += 1;
+        self.steps += report.steps;
+        self.time += report.time;
+        self.counts.add(counts);
+    }
+}
+
+#[test]
+fn worlds_stay_sound_and_heal() {
+    let first = variable("REDOUBT_SIMULATION_SEED").unwrap_or(1);
+    let seeds = variable("REDOUBT_SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let mut sum = Sum::default();
+    let mut failures = Vec::new();
+    for seed in first..first + seeds {
+        match run(seed, None) {
+            Ok((counts, report)) => sum.add(&counts, &report),
+            Err(failure) => failures.push(describe(&failure)),
+        }
+    }
+    println!("seeds {first} to {}: {sum:?}", first + seeds - 1);
+    assert!(failures.is_empty(), "{} of {seeds} worlds failed:\n{}", failures.len(), failures.join("\n"));
+    if seeds >= SEEDS {
+        let counts = &sum.counts;
+        // A simulation in which nothing happens proves nothing.
+        assert!(counts.reads > 1000 && counts.tables_applied > 100 && counts.holds > 10, "{sum:?}");
+        assert!(counts.power_cuts > 50 && counts.kills > 20 && counts.attaches > 100, "{sum:?}");
+        assert!(counts.faults.len() > 5 && counts.examined > 50, "{sum:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_world() {
+    let outcome = |seed| run(seed, None).map_err(|failure| (failure.message, failure.report));
+    let mut traces = Vec::new();
+    for seed in 1..=4 {
+        let first = outcome(seed);
+        assert_eq!(first, outcome(seed), "seed {seed}");
+        traces.push(first.map_or_else(|(_, report)| report.trace, |(_, report)| report.trace));
+    }
+    traces.dedup();
+    assert_eq!(traces.len(), 4);
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut missed = Vec::new();
+    for (bug, invariant) in PLANTED {
+        let found = (1..=SEEDS_FOR_A_BUG).find_map(|seed| run(seed, Some(bug)).err());
+        match found {
+            Some(failure) => println!("{bug} ({invariant}): {failure}"),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found in {SEEDS_FOR_A_BUG} worlds: {missed:?}");
+}
+
+/// Fresh worlds for a time, on all cores.
+#[test]
+#[ignore = "for make soak"]
+fn soak() {
+    let seconds = variable("REDOUBT_SIMULATION_SECONDS").unwrap_or(60);
+    let first = variable("REDOUBT_SIMULATION_SEED").unwrap_or_else(|| fastrand::u64(..) >> 16);
+    println!("commit {}, seeds from {first} on, {seconds} s", commit());
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let (next, sum, failures) = (AtomicU64::new(first), Mutex::new(Sum::default()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while Instant::now() < until {
+                    match run(next.fetch_add(1, Ordering::Relaxed), None) {
+                        Ok((counts, report)) => sum.lock().unwrap().add(&counts, &report),
+                        Err(failure) => {
+                            println!("FAILED {}", describe(&failure));
+                            failures.lock().unwrap().push(failure.seed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (sum, failures) = (sum.into_inner().unwrap(), failures.into_inner().unwrap());
+    println!(
+        "{} worlds, {} steps, {:.2} simulated hours",
+        sum.worlds,
+        sum.steps,
+        sum.time.as_secs_f64() / 3600.0
+    );
+    println!("{:?}", sum.counts);
+    assert!(failures.is_empty(), "seeds {failures:?} fail");
+}
