@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod canary;
+pub mod certificate;
 pub mod flash_trace;
 pub mod frame_decoder;
 pub mod log_segments;
@@ -36,6 +37,7 @@ pub struct Target {
 
 /// All targets but [`canary`], which must fail.
 pub const TARGETS: &[Target] = &[
+    Target { name: "certificate", body: certificate::run },
     Target { name: "flash_trace", body: flash_trace::run },
     Target { name: "frame_decoder", body: frame_decoder::run },
     Target { name: "log_segments", body: log_segments::run },

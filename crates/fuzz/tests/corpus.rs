@@ -91,7 +91,7 @@ macro_rules! each_target {
 }
 
 each_target! {
-    flash_trace frame_decoder log_segments node_files node_frames page_bytes page_files page_journal raw_device
+    certificate flash_trace frame_decoder log_segments node_files node_frames page_bytes page_files page_journal raw_device
     record_applier redo_parser redo_views server_text
 }
 

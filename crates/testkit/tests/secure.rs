@@ -10,6 +10,7 @@ use redoubt_testkit::server::{Server, execute};
 
 fn insert(server: &Server, from: u32) {
     let mut conn = server.connect().unwrap();
+    execute(&mut conn, "USE shop").unwrap();
     let rows =
         format!("INSERT INTO shop.t SELECT seq, REPEAT(MD5(seq), 10) FROM seq_{from}_to_{}", from + 19_999);
     execute(&mut conn, &rows).unwrap();
