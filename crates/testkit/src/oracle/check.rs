@@ -65,9 +65,10 @@ impl Checked {
         self.recovery_ms += other.recovery_ms;
     }
 
-    /// Nothing differs, and the server refused nothing.
+    /// Nothing differs, and the server refused next to nothing: a server that aborts in its recovery says nothing about
+    /// our replay, but an oracle that is seldom answered proves nothing.
     pub fn is_sound(&self) -> bool {
-        self.report.differing == 0 && self.refused == 0
+        self.report.differing == 0 && self.refused * 20 <= self.cuts + self.whole
     }
 
     fn took(&mut self, took: Duration) {
