@@ -7,7 +7,7 @@
 use super::Volume;
 use crate::construct::construct;
 use crate::counters::add;
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::index::PageKey;
 use crate::mark::WaitEnd;
 use crate::namespace::text_path;
@@ -41,7 +41,10 @@ impl Volume {
                 out.resize(len_bytes as usize, 0);
                 return match self.read(need, file, offset_bytes, out) {
                     Ok(()) => PageReply::Bytes(out),
-                    Err(error) => failed(&error),
+                    Err(error) => {
+                        self.stop_if_unreadable(&error);
+                        failed(&error)
+                    }
                 };
             }
             PageRequest::ReadLog { offset_bytes, len_bytes } => {
@@ -74,6 +77,23 @@ impl Volume {
             }
         };
         reply.unwrap_or_else(|error| failed(&error))
+    }
+
+    /// Stops the volume when its disk cannot be read, before the server learns of it. A server goes on without a page
+    /// that it cannot read: a rollback leaves the page out, and what it logs after that would make half a transaction
+    /// durable. A page that is damaged, on a disk that can be read, concerns its table only, as on a stock server.
+    fn stop_if_unreadable(&self, error: &NodeError) {
+        use redoubt_pagestore::PageStoreError as Store;
+        let unreadable = match error {
+            NodeError::Io { .. } | NodeError::LogDevice(_) => error.kind() == Kind::Fatal,
+            NodeError::PageStore(error) => {
+                matches!(error, Store::Read { .. } | Store::Io { .. } | Store::Poisoned { .. })
+            }
+            _ => false,
+        };
+        if unreadable {
+            self.stop(&format!("{error}; check the disk, then restart the node"));
+        }
     }
 
     fn wait_parsed(&self, need: Seq) -> Result<(), NodeError> {
@@ -195,5 +215,5 @@ fn without_zero_tail(bytes: &[u8]) -> &[u8] {
 }
 
 fn failed(error: &NodeError) -> PageReply<'static> {
-    PageReply::Failed { retry: error.kind() == crate::error::Kind::Retry, message: error.to_string() }
+    PageReply::Failed { retry: error.kind() == Kind::Retry, message: error.to_string() }
 }

@@ -149,8 +149,7 @@ impl Trouble {
             "write,sync eio kind=file path=*/node/*",
             "write,sync eio kind=file not=*/log/*",
             "open,rename eio path=*/node/*",
-            // Not reads: see "Open" in docs/faults.md.
-            "write eio kind=file path=*/node/* not=*/log/*",
+            "read eio kind=file path=*/node/*",
         ];
         let when = [format!("nth={}", random.u64(1..40)), "p=0.05".to_owned()];
         self.node_rules = format!("{} {}\n", rules[random.usize(..rules.len())], when[random.usize(..2)]);
