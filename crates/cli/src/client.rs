@@ -92,7 +92,10 @@ impl Client {
     fn read(&mut self, out: &mut [u8]) -> Result<()> {
         self.reader.read_exact(out).map_err(|source| {
             let source = match source.kind() {
-                ErrorKind::UnexpectedEof => std::io::Error::new(source.kind(), "the other side closed it"),
+                // A close with bytes unread arrives as a reset.
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+                    std::io::Error::new(source.kind(), "the other side closed it")
+                }
                 _ => source,
             };
             self.broken(source)

@@ -43,8 +43,11 @@ fn a_server_lives_on_a_node_that_lets_nobody_else_in() {
     node.create_volume("other").unwrap();
 
     // Attach, load.
-    let mut server = Server::create(battery::config(node.launcher("shop", Verify::All)))
-        .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    let mut config = battery::config(node.launcher("shop", Verify::All));
+    // Without it a kill may take back what is still on its way: docs/limits.md.
+    config.server_args.push("--sync-binlog=1".to_owned());
+    let mut server =
+        Server::create(config).unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "CREATE DATABASE shop").unwrap();
     execute(&mut conn, "CREATE TABLE shop.t (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB").unwrap();
@@ -77,7 +80,8 @@ fn a_server_lives_on_a_node_that_lets_nobody_else_in() {
     server.kill9().unwrap();
     server.empty_data_directory().unwrap();
     server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
-    assert_eq!(state(&server), before);
+    let logs = format!("server: {}\nnode: {}", server.error_log_tail(60), node.log_tail(60));
+    assert_eq!(state(&server), before, "{logs}");
     assert!(node.status("shop").unwrap()["volumes"][0]["state"] == "attached");
 
     // Nothing of a key is where it could be seen.
