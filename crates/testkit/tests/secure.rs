@@ -145,3 +145,22 @@ fn a_server_with_a_wrong_certificate_does_not_start() {
     run(&ours, &["cannot open", "key.pem"]);
     assert_eq!(node.status("shop").unwrap()["volumes"][0]["generation"], 0);
 }
+
+/// As above without `sync_binlog`: a stock server keeps the transaction, because the binary log is in the page cache.
+#[test]
+#[ignore = "open defect, five of six runs fail: see `sync_binlog=0` in docs/limits.md"]
+fn a_server_killed_right_after_a_large_transaction_keeps_it() {
+    let node = Node::create_with_tls(&find_redoubt().unwrap(), &["shop"], &[]).unwrap();
+    node.create_volume("shop").unwrap();
+    let mut server = Server::create(battery::config(node.launcher("shop", Verify::Off))).unwrap();
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "CREATE DATABASE shop").unwrap();
+    execute(&mut conn, "CREATE TABLE shop.t (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB").unwrap();
+    drop(conn);
+    insert(&server, 1);
+    let before = state(&server);
+    server.kill9().unwrap();
+    server.empty_data_directory().unwrap();
+    server.start().unwrap();
+    assert_eq!(state(&server), before, "{}", server.error_log_tail(40));
+}
