@@ -73,7 +73,7 @@ fn thousands_of_connections_lock_nobody_out() {
         greeting: 16,
         greeting_timeout: PATIENCE,
         total: 8,
-        per_volume: 4,
+        per_volume: 5,
         ..ConnectionLimits::default()
     };
     let node = LocalNode::open(&limited(directory.path(), limits));
