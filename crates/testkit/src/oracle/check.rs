@@ -1,5 +1,7 @@
 //! Holds recorded histories against stock recovery: whole, as killed, and cut.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redoubt_redo::Lsn;
@@ -10,7 +12,7 @@ use serde::Serialize;
 use super::compare::{self, Report};
 use super::history::{Recorded, Workshop};
 use super::recovery::{self, Crash, Outcome, Tail};
-use super::replay::{Defect, replay};
+use super::replay::{Defect, Replayed, replay};
 use crate::error::{Error, Result};
 
 /// How redo is cut.
@@ -83,7 +85,8 @@ impl Checked {
 pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defect>) -> Result<Checked> {
     let mut checked = Checked::default();
     let sound = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, None)?;
-    let ours = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, defect)?;
+    let with_defect = defective(recorded, recorded.redo.end_lsn, defect)?;
+    let ours = with_defect.as_ref().unwrap_or(&sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = &recorded.redo.bytes;
     let options = recorded.setup.recovery(false);
@@ -107,7 +110,7 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
                 checked.whole += 1;
                 checked.redo_bytes += bytes.len() as u64;
                 checked.took(theirs.took);
-                let mut report = compare::compare(&recorded.base, &recorded.redo, &ours, &theirs.files)?;
+                let mut report = compare::compare(&recorded.base, &recorded.redo, ours, &theirs.files)?;
                 compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
                 checked.report.add(&report);
             }
@@ -129,7 +132,8 @@ pub fn check_cut(
     let mut checked = Checked::default();
     let redo = &recorded.redo;
     let sound = replay(&recorded.base, redo, cut.lsn, None)?;
-    let ours = replay(&recorded.base, redo, cut.lsn, defect)?;
+    let with_defect = defective(recorded, cut.lsn, defect)?;
+    let ours = with_defect.as_ref().unwrap_or(&sound);
     let mut crash = Crash::new(&recorded.base, redo, &sound, cut.lsn, cut.last_call_done);
     crash.tail =
         cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(redo.bytes.as_slice(), seed)));
@@ -152,12 +156,72 @@ pub fn check_cut(
             checked.cuts_inside += u64::from(redo.boundary_before(cut.lsn) != cut.lsn);
             checked.redo_bytes += bytes.len() as u64;
             checked.took(theirs.took);
-            let mut report = compare::compare(&recorded.base, redo, &ours, &theirs.files)?;
+            let mut report = compare::compare(&recorded.base, redo, ours, &theirs.files)?;
             compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
             checked.report.add(&report);
         }
     }
     Ok(checked)
+}
+
+/// Our replay with a mistake in it; `None` when none was asked for.
+fn defective(recorded: &Recorded, until: Lsn, defect: Option<Defect>) -> Result<Option<Replayed>> {
+    defect.map(|_| replay(&recorded.base, &recorded.redo, until, defect)).transpose()
+}
+
+/// Many cuts, on several threads, and how many were left when `deadline` came. A recovery waits more than it computes, so
+/// several at a time keep a core busy. `progress` is called after each.
+///
+/// # Errors
+/// The first of [`check_cut`], with the cut in words.
+pub fn check_cuts(
+    workshop: &Workshop,
+    recorded: &Recorded,
+    cuts: &[Cut],
+    limits: &Limits,
+    progress: &(dyn Fn(&Checked) + Sync),
+) -> Result<(Checked, usize)> {
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Checked::default()));
+    let panicked = |_| Error::State("a thread that checks cuts panicked".into());
+    let worker = || -> Result<usize> {
+        let mut done = 0;
+        loop {
+            if limits.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(done);
+            }
+            let Some(cut) = cuts.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(done) };
+            let checked = check_cut(workshop, recorded, *cut, None).map_err(|error| {
+                // No thread begins another one.
+                next.store(cuts.len(), Ordering::Relaxed);
+                match error {
+                    Error::Violation(what) => Error::Violation(format!("{cut:?}: {what}")),
+                    other => other,
+                }
+            })?;
+            let mut all = all.lock().map_err(|_| Error::State("a thread that checks cuts panicked".into()))?;
+            all.add(&checked);
+            progress(&all);
+            done += 1;
+        }
+    };
+    let done = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..limits.threads.max(1)).map(|_| scope.spawn(worker)).collect();
+        let mut done = 0;
+        for thread in threads {
+            done += thread.join().map_err(|_| Error::State("a thread that checks cuts panicked".into()))??;
+        }
+        Ok::<_, Error>(done)
+    })?;
+    Ok((all.into_inner().map_err(panicked)?, cuts.len() - done))
+}
+
+/// How [`check_cuts`] may work.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Cuts at the same time.
+    pub threads: usize,
+    /// No cut is begun after this time.
+    pub deadline: Option<Instant>,
 }
 
 /// What a block may hold behind the end of the log: redo of another time, or anything.
