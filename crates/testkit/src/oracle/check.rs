@@ -134,9 +134,7 @@ pub fn check_cut(
     let sound = replay(&recorded.base, redo, cut.lsn, None)?;
     let with_defect = defective(recorded, cut.lsn, defect)?;
     let ours = with_defect.as_ref().unwrap_or(&sound);
-    let mut crash = Crash::new(&recorded.base, redo, &sound, cut.lsn, cut.last_call_done);
-    crash.tail =
-        cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(redo.bytes.as_slice(), seed)));
+    let crash = crash_at(recorded, cut, &sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = redo.bytes_until(cut.lsn);
     let options = recorded.setup.recovery(cut.small_pool);
@@ -164,13 +162,22 @@ pub fn check_cut(
     Ok(checked)
 }
 
+/// What lies on disk after a cut. `sound`: our replay up to it.
+pub fn crash_at<'r>(recorded: &'r Recorded, cut: Cut, sound: &'r Replayed) -> Crash<'r> {
+    let mut crash = Crash::new(&recorded.base, &recorded.redo, sound, cut.lsn, cut.last_call_done);
+    crash.tail = cut
+        .garbage_seed
+        .map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(recorded.redo.bytes.as_slice(), seed)));
+    crash
+}
+
 /// Our replay with a mistake in it; `None` when none was asked for.
 fn defective(recorded: &Recorded, until: Lsn, defect: Option<Defect>) -> Result<Option<Replayed>> {
     defect.map(|_| replay(&recorded.base, &recorded.redo, until, defect)).transpose()
 }
 
 /// Many cuts, on several threads, and how many were left when `deadline` came. A recovery waits more than it computes, so
-/// several at a time keep a core busy. `progress` is called after each.
+/// several at a time keep a core busy. `progress` is called after each with the cut, what it came to, and all so far.
 ///
 /// # Errors
 /// The first of [`check_cut`], with the cut in words.
@@ -179,7 +186,7 @@ pub fn check_cuts(
     recorded: &Recorded,
     cuts: &[Cut],
     limits: &Limits,
-    progress: &(dyn Fn(&Checked) + Sync),
+    progress: &(dyn Fn(Cut, &Checked, &Checked) + Sync),
 ) -> Result<(Checked, usize)> {
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Checked::default()));
     let panicked = |_| Error::State("a thread that checks cuts panicked".into());
@@ -198,9 +205,10 @@ pub fn check_cuts(
                     other => other,
                 }
             })?;
-            let mut all = all.lock().map_err(|_| Error::State("a thread that checks cuts panicked".into()))?;
+            let mut all =
+                all.lock().map_err(|_| Error::State("a thread that checks cuts panicked".into()))?;
             all.add(&checked);
-            progress(&all);
+            progress(*cut, &checked, &all);
             done += 1;
         }
     };
@@ -208,7 +216,8 @@ pub fn check_cuts(
         let threads: Vec<_> = (0..limits.threads.max(1)).map(|_| scope.spawn(worker)).collect();
         let mut done = 0;
         for thread in threads {
-            done += thread.join().map_err(|_| Error::State("a thread that checks cuts panicked".into()))??;
+            done +=
+                thread.join().map_err(|_| Error::State("a thread that checks cuts panicked".into()))??;
         }
         Ok::<_, Error>(done)
     })?;

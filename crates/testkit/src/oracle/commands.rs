@@ -1,6 +1,6 @@
 //! `redoubt-testkit oracle ...`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::base::Base;
 use super::campaign::{self, Kind, Plan, Summary};
-use super::check::{Limits, check_cuts, every_cut};
+use super::check::{Cut, Limits, check_cuts, crash_at, every_cut};
 use super::compare;
-use super::history::{Setup, Workshop};
+use super::history::{Recorded, Setup, Workshop};
 use super::recovery::{self, Crash, Outcome};
 use super::redo::Redo;
 use super::replay::replay;
@@ -91,6 +91,12 @@ pub struct CutOptions {
     /// Only every this many cuts
     #[arg(long, default_value_t = 1)]
     every: usize,
+    /// Leave out so many at the start
+    #[arg(long, default_value_t = 0)]
+    skip: usize,
+    /// Where data directories of cuts that differ go, as the server finds them
+    #[arg(long, default_value = "target/oracle")]
+    failures: PathBuf,
     /// Cuts at the same time
     #[arg(long, default_value_t = 4)]
     threads: usize,
@@ -246,7 +252,8 @@ pub fn cuts(
 ) -> Result<(Value, bool)> {
     let config = Config { seed, page_size_bytes: setup.page_size_bytes, large_undo: false };
     let (recorded, _) = workshop.random(setup, config, statements)?;
-    let cuts: Vec<_> = every_cut(&recorded, seed).into_iter().step_by(options.every.max(1)).collect();
+    let cuts = every_cut(&recorded, seed).into_iter().step_by(options.every.max(1));
+    let cuts: Vec<_> = cuts.skip(options.skip).collect();
     let bar = indicatif::ProgressBar::new(cuts.len() as u64);
     if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} cuts, ETA {eta}; {msg}")
     {
@@ -257,11 +264,15 @@ pub fn cuts(
         threads: options.threads,
         deadline: options.seconds.map(|seconds| started + Duration::from_secs(seconds)),
     };
-    let (checked, left) = check_cuts(workshop, &recorded, &cuts, &limits, &|checked| {
+    let (checked, left) = check_cuts(workshop, &recorded, &cuts, &limits, &|cut, one, all| {
         bar.inc(1);
-        bar.set_message(format!("{} differences", checked.report.differing));
+        bar.set_message(format!("{} differences", all.report.differing));
         if bar.is_hidden() && bar.position().is_multiple_of(LINE_EVERY_CUTS) {
-            eprintln!("{}/{} cuts, {} differences", bar.position(), cuts.len(), checked.report.differing);
+            eprintln!("{}/{} cuts, {} differences", bar.position(), cuts.len(), all.report.differing);
+        }
+        if let Some(first) = one.report.differences.first() {
+            let kept = keep_cut(&recorded, cut, &options.failures, seed);
+            bar.suspend(|| eprintln!("{cut:?}: {first:?}; {kept}"));
         }
     })?;
     bar.finish_and_clear();
@@ -277,4 +288,15 @@ pub fn cuts(
         "took_s": started.elapsed().as_secs(),
     });
     Ok((answer, sound))
+}
+
+/// Lays a cut out for whoever looks into it, and says where.
+fn keep_cut(recorded: &Recorded, cut: Cut, failures: &Path, seed: u64) -> String {
+    let path = failures.join(format!("oracle-{seed}-cut-{}", cut.lsn));
+    let laid_out = replay(&recorded.base, &recorded.redo, cut.lsn, None)
+        .and_then(|sound| crash_at(recorded, cut, &sound).lay_out(&path));
+    match laid_out {
+        Ok(()) => format!("the data directory as the server finds it is in {}", path.display()),
+        Err(error) => format!("its data directory could not be kept: {error}"),
+    }
 }
