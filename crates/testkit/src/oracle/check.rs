@@ -6,14 +6,18 @@ use std::time::{Duration, Instant};
 
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::record::Body;
-use redoubt_redo::mariadb::{RecordReader, SpaceFlagsChange};
+use redoubt_redo::mariadb::{Mtr, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
 use serde::Serialize;
 
 use super::compare::{self, Report};
 use super::history::{Recorded, Workshop};
 use super::recovery::{self, Crash, Outcome, Tail};
+use super::redo::Redo;
 use super::replay::{Defect, Replayed, replay};
 use crate::error::{Error, Result};
+
+/// More zeros than the end of a mini-transaction has bytes.
+const ZEROS_SEEN: usize = 64;
 
 /// How redo is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,10 +169,31 @@ pub fn check_cut(
 /// What lies on disk after a cut. `sound`: our replay up to it.
 pub fn crash_at<'r>(recorded: &'r Recorded, cut: Cut, sound: &'r Replayed) -> Crash<'r> {
     let mut crash = Crash::new(&recorded.base, &recorded.redo, sound, cut.lsn, cut.last_call_done);
-    crash.tail = cut
-        .garbage_seed
-        .map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(recorded.redo.bytes.as_slice(), seed)));
+    crash.tail = tail(&recorded.redo, cut);
     crash
+}
+
+/// What lies behind a cut: something that ends the log there. Bytes that happen to be the missing ones of the
+/// mini-transaction that is cut, or whole ones, would go on with it, and the server would be right to apply them; then
+/// others are drawn.
+fn tail(redo: &Redo, cut: Cut) -> Tail {
+    let first = cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(&redo.bytes, seed)));
+    let seed = cut.garbage_seed.unwrap_or_default();
+    let others = (1..).map(|step| Tail::Bytes(garbage(&redo.bytes, seed.wrapping_add(step))));
+    std::iter::once(first).chain(others).find(|tail| ends_at_the_cut(redo, cut.lsn, tail)).unwrap_or_default()
+}
+
+fn ends_at_the_cut(redo: &Redo, cut: Lsn, tail: &Tail) -> bool {
+    let boundary = redo.boundary_before(cut);
+    let begun = redo.bytes_until(cut).get((boundary.0 - redo.start_lsn.0) as usize..).unwrap_or_default();
+    let bytes = match tail {
+        Tail::Zeros => [begun, &[0; ZEROS_SEEN]].concat(),
+        Tail::Bytes(tail) => [begun, tail].concat(),
+    };
+    // What is no mini-transaction is an error, and ends a log.
+    let mut whole = 0;
+    let _ = walk_mtrs(&bytes, boundary, SequenceRule::Any, &mut |_: &Mtr<'_, '_>| whole += 1);
+    whole == 0
 }
 
 /// Our replay with a mistake in it; `None` when none was asked for.
@@ -342,3 +367,6 @@ pub fn within<T>(
     }
     Ok(done)
 }
+
+#[cfg(test)]
+mod tests;
