@@ -1,0 +1,1 @@
+//! Placeholder of this file's content: see the next lines.
