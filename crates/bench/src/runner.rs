@@ -35,6 +35,11 @@ struct Turn<'a> {
 /// Options that do not fit, a machine that lacks something, a system that fails, inconsistent data, a signal. What was
 /// finished by then is printed and reported.
 pub fn run(options: &Options, redoubt: &Path) -> Result<Vec<RunReport>> {
+    if let Some(path) = &options.from {
+        let runs = read(path)?;
+        conclude(options, &runs, &Machine::default())?;
+        return Ok(runs);
+    }
     options.check()?;
     catch_signals()?;
     let settings = Settings::new(options)?;
@@ -74,6 +79,16 @@ pub fn run(options: &Options, redoubt: &Path) -> Result<Vec<RunReport>> {
 fn to_json(run: &RunReport) -> Result<String> {
     serde_json::to_string(run)
         .map_err(|error| Error::Parse { what: "a result".to_owned(), detail: error.to_string() })
+}
+
+/// Results of earlier runs, one JSON object in each line.
+fn read(path: &Path) -> Result<Vec<RunReport>> {
+    let text = std::fs::read_to_string(path).map_err(Error::io_at("read", path))?;
+    let run = |(number, line): (usize, &str)| {
+        serde_json::from_str(line)
+            .map_err(|error| Error::Parse { what: format!("{}:{}", path.display(), number + 1), detail: error.to_string() })
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(run).collect()
 }
 
 /// Table and report of what there is.
@@ -199,7 +214,10 @@ impl Load {
                     think: options.think,
                     tally: Arc::default(),
                 };
-                Ok(Self::Tpcc { run, before: tpcc::check::Done::read(&mut connect(socket, None)?)? })
+                Ok(Self::Tpcc {
+                    run,
+                    before: tpcc::check::Done::read(&mut connect(socket, Some(tpcc::DATABASE))?)?,
+                })
             }
             Workload::Oltp(mix) => Ok(Self::Oltp { mix, retries: Arc::default() }),
         }
@@ -226,12 +244,13 @@ impl Load {
         match (self, options.check) {
             (_, Checks::None) => Ok(0),
             (Self::Tpcc { run, before }, checks) => {
-                let after = tpcc::check::Done::read(&mut connect(socket, None)?)?;
+                let mut conn = connect(socket, Some(tpcc::DATABASE))?;
+                let after = tpcc::check::Done::read(&mut conn)?;
                 after.require_growth(before, &run.tally)?;
                 let last = if checks == Checks::All { u32::MAX } else { tpcc::check::REQUIRED };
-                let mut passed = tpcc::check::conditions(socket, last, || {})?;
+                let mut passed = tpcc::check::conditions(&mut conn, last)?;
                 if checks == Checks::All {
-                    tpcc::check::counts(socket, run.scale, &run.tally)?;
+                    tpcc::check::counts(&mut conn, run.scale, &run.tally)?;
                     passed += 1;
                 }
                 Ok(passed + 1)
