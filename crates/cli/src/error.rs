@@ -84,6 +84,9 @@ pub enum CliError {
         #[from]
         source: NodeError,
     },
+    /// A benchmark could not go on.
+    #[error("{0}")]
+    Bench(#[from] redoubt_bench::Error),
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
