@@ -93,7 +93,11 @@ fn every_backend_does_the_five_transactions_and_stays_consistent() {
     std::fs::write(&results, &outcome.stdout).unwrap();
     let again = ["bench", "--from", results.to_str().unwrap()];
     let again = Outcome::of(&find_redoubt().unwrap(), again, PATIENCE).unwrap();
-    assert!(outcome.stderr.contains(again.stdout.trim()) && again.stdout.contains("of local"), "{}", again.stdout);
+    assert!(
+        outcome.stderr.contains(again.stdout.trim()) && again.stdout.contains("of local"),
+        "{}",
+        again.stdout
+    );
 }
 
 #[test]
@@ -171,55 +175,52 @@ fn log_of(directory: &Path) -> String {
 
 /// A fault for each condition that all before it do not notice.
 const FAULTS: [(u32, &[&str]); 12] = [
-        (1, &["UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 3"]),
-        (2, &["UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 2 AND d_id = 1"]),
-        (3, &["DELETE FROM new_order WHERE no_w_id = 1 AND no_d_id = 2 AND no_o_id = 39"]),
-        (4, &["DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 1 AND ol_o_id = 2 AND ol_number = 1"]),
-        (5, &["UPDATE orders SET o_carrier_id = NULL WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 1"]),
-        (
-            6,
-            &[
-                "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 1",
-                "UPDATE orders SET o_ol_cnt = o_ol_cnt - 1 WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 2",
-            ],
-        ),
-        (
-            7,
-            &["UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 2 AND ol_o_id = 1"],
-        ),
-        (
-            8,
-            &[
-                "UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 1",
-                "UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1",
-            ],
-        ),
-        (
-            9,
-            &[
-                "UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1",
-                "UPDATE district SET d_ytd = d_ytd - 1 WHERE d_w_id = 1 AND d_id = 2",
-            ],
-        ),
-        (
-            10,
-            &[
-                "UPDATE customer SET c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
-            ],
-        ),
-        (
-            11,
-            &[
-                "UPDATE customer SET c_delivery_cnt = c_delivery_cnt + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
-            ],
-        ),
-        (
-            12,
-            &[
-                "UPDATE customer SET c_ytd_payment = c_ytd_payment + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
-            ],
-        ),
-    ];
+    (1, &["UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 3"]),
+    (2, &["UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 2 AND d_id = 1"]),
+    (3, &["DELETE FROM new_order WHERE no_w_id = 1 AND no_d_id = 2 AND no_o_id = 39"]),
+    (4, &["DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 1 AND ol_o_id = 2 AND ol_number = 1"]),
+    (5, &["UPDATE orders SET o_carrier_id = NULL WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 1"]),
+    (
+        6,
+        &[
+            "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 1",
+            "UPDATE orders SET o_ol_cnt = o_ol_cnt - 1 WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 2",
+        ],
+    ),
+    (7, &["UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 2 AND ol_o_id = 1"]),
+    (
+        8,
+        &[
+            "UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 1",
+            "UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1",
+        ],
+    ),
+    (
+        9,
+        &[
+            "UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1",
+            "UPDATE district SET d_ytd = d_ytd - 1 WHERE d_w_id = 1 AND d_id = 2",
+        ],
+    ),
+    (
+        10,
+        &[
+            "UPDATE customer SET c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
+        ],
+    ),
+    (
+        11,
+        &[
+            "UPDATE customer SET c_delivery_cnt = c_delivery_cnt + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
+        ],
+    ),
+    (
+        12,
+        &[
+            "UPDATE customer SET c_ytd_payment = c_ytd_payment + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
+        ],
+    ),
+];
 
 #[test]
 fn each_condition_notices_what_breaks_it() {
