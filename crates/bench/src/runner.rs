@@ -85,8 +85,10 @@ fn to_json(run: &RunReport) -> Result<String> {
 fn read(path: &Path) -> Result<Vec<RunReport>> {
     let text = std::fs::read_to_string(path).map_err(Error::io_at("read", path))?;
     let run = |(number, line): (usize, &str)| {
-        serde_json::from_str(line)
-            .map_err(|error| Error::Parse { what: format!("{}:{}", path.display(), number + 1), detail: error.to_string() })
+        serde_json::from_str(line).map_err(|error| Error::Parse {
+            what: format!("{}:{}", path.display(), number + 1),
+            detail: error.to_string(),
+        })
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(run).collect()
 }
