@@ -140,9 +140,28 @@ pub struct NodeArguments {
     #[arg(long, help_heading = "TLS", conflicts_with_all = ["tls", "tls_authority"])]
     pub allow_plain_text: bool,
     #[command(flatten)]
+    pub status: StatusPageArguments,
+    #[command(flatten)]
     pub log: LogArguments,
     #[command(flatten)]
     pub pages: PageArguments,
+}
+
+/// Whether and where a node shows its state over HTTP.
+#[derive(Args)]
+#[command(next_help_heading = "Status page")]
+pub struct StatusPageArguments {
+    /// Serve a status page, Prometheus metrics (/metrics) and JSON (/status.json) on this address, by HTTP; port 0 takes a
+    /// free one [default: none is served].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub status_listen: Option<String>,
+    /// Serve the status page to other hosts too: everybody who reaches the address may read names, paths and figures of
+    /// all volumes.
+    #[arg(long, requires = "status_listen")]
+    pub status_allow_remote: bool,
+    /// Name under which browsers and Prometheus reach the status page, besides localhost and addresses. May be repeated.
+    #[arg(long, value_name = "NAME", requires = "status_listen")]
+    pub status_host: Vec<String>,
 }
 
 /// Where and how a node keeps the logs.

@@ -27,6 +27,9 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
     }
     println!("node {} (version {})", node.listen, node.version);
     println!("  data directory  {}", node.data_directory);
+    if let Some(address) = &node.status_page {
+        println!("  status page     http://{address}/");
+    }
     println!("  up              {} s", node.uptime_seconds);
     for volume in &node.volumes {
         println!();

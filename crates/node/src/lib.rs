@@ -19,6 +19,7 @@ pub mod checkpoint;
 pub mod construct;
 pub mod counters;
 pub mod error;
+pub mod figures;
 pub mod home;
 pub mod index;
 pub mod log_buffer;

@@ -4,6 +4,7 @@
 //! A file transfer is any number of data frames (u64 offset, bytes) ended by an empty data frame.
 
 use crate::error::WireError;
+use crate::figures::{ApplyWorker, ChainClass, Times};
 use crate::reader::Reader;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -192,6 +193,9 @@ pub struct NodeStatus {
     pub data_directory: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
+    /// Address of its status page, if it serves one.
+    #[serde(default)]
+    pub status_page: Option<String>,
     /// Its volumes, by name.
     pub volumes: Vec<VolumeStatus>,
 }
@@ -227,12 +231,27 @@ pub struct VolumeStatus {
     pub ring_len_bytes: u64,
     /// Which stage the ring waits for while it is full: `device`, `parser`, `apply`, or empty.
     pub ring_waits_for: String,
+    /// Microseconds the receiver waited for room in the ring, by the stage that it waited for.
+    #[serde(default)]
+    pub ring_wait_micros: BTreeMap<String, u64>,
     /// Log index: pages with records, records (runs), tables.
     pub index_pages: u64,
     /// Record runs in the index.
     pub index_runs: u64,
     /// Tables in the index.
     pub index_tables: u64,
+    /// How long the pages' chains in the index are.
+    #[serde(default)]
+    pub chain_lengths: Vec<ChainClass>,
+    /// How long page reads took on the node.
+    #[serde(default)]
+    pub page_read_times: Times,
+    /// How long batches of the log took to become durable.
+    #[serde(default)]
+    pub log_write_times: Times,
+    /// What the threads that apply redo did.
+    #[serde(default)]
+    pub apply_workers: Vec<ApplyWorker>,
     /// Files known.
     pub files: u64,
     /// What keeps the log.

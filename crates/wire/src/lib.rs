@@ -15,6 +15,7 @@
 
 pub mod control;
 pub mod error;
+pub mod figures;
 pub mod frame;
 pub mod hello;
 pub mod local_log;

@@ -38,8 +38,11 @@ impl Volume {
         let reply = match *request {
             PageRequest::Open { need, path } => self.open_file(need, path),
             PageRequest::Read { need, file, offset_bytes, len_bytes } => {
+                let since = time::now();
                 out.resize(len_bytes as usize, 0);
-                return match self.read(need, file, offset_bytes, out) {
+                let read = self.read(need, file, offset_bytes, out);
+                self.figures.page_read.record_since(since);
+                return match read {
                     Ok(()) => PageReply::Bytes(out),
                     Err(error) => {
                         self.stop_if_unreadable(&error);
