@@ -1,0 +1,66 @@
+use super::*;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+
+const DEV: &str = "Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0
+ veth0:    1234      11    0    0    0     0          0         0     5678      12    0    0    0     0       0          0
+";
+
+#[test]
+fn the_interfaces_counters_are_read() {
+    assert_eq!(parse_traffic(DEV).unwrap(), Traffic { sent_bytes: 5678, received_bytes: 1234 });
+    assert!(parse_traffic("no such thing").unwrap_err().to_string().contains("veth0"));
+}
+
+#[test]
+fn bursts_fit_the_rate() {
+    assert_eq!(burst_bytes(200_000_000), 250_000);
+    assert_eq!(burst_bytes(1_000_000), 128 << 10);
+    assert_eq!(burst_bytes(400_000_000_000), 4 << 20);
+}
+
+/// A real link, where this machine lets us make one: the limit holds, the bytes are counted, nothing stays.
+#[test]
+fn a_limited_link_counts_what_goes_through() {
+    let network = match Network::create() {
+        Ok(network) => network,
+        Err(error) => {
+            assert!(!rustix::process::geteuid().is_root(), "root can make namespaces: {error}");
+            return;
+        }
+    };
+    const LEN_BYTES: usize = 6 << 20;
+    network.limit(Bandwidth(Some(100_000_000))).unwrap();
+    let listener = network
+        .storage
+        .enter(|| TcpListener::bind((network.storage_address(), 0)).map_err(Error::io("listen")))
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut client =
+        network.compute.enter(|| TcpStream::connect(address).map_err(Error::io("connect"))).unwrap();
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        all.len()
+    });
+    let before = network.traffic().unwrap().unwrap();
+    let began = Instant::now();
+    client.write_all(&vec![7; LEN_BYTES]).unwrap();
+    drop(client);
+    assert_eq!(reader.join().unwrap(), LEN_BYTES);
+    let seconds = began.elapsed().as_secs_f64();
+    let after = network.traffic().unwrap().unwrap();
+    let sent = after.sent_bytes - before.sent_bytes;
+    assert!((LEN_BYTES as u64..LEN_BYTES as u64 * 11 / 10).contains(&sent), "{sent} bytes were counted");
+    assert!(after.received_bytes > before.received_bytes);
+    let rate = LEN_BYTES as f64 * 8.0 / seconds;
+    assert!(rate < 115_000_000.0, "{rate} bit/s went through a link of 100 Mbit/s");
+    let names = network.names.clone().unwrap();
+    assert!(names.iter().all(|name| PathBuf::from("/run/netns").join(name).exists()));
+    drop(network);
+    assert!(names.iter().all(|name| !PathBuf::from("/run/netns").join(name).exists()));
+}
