@@ -111,6 +111,11 @@ pub enum Command {
     Run(RunArguments),
     /// Show what a node and its volumes are doing.
     Status(StatusArguments),
+    /// Measure where the time of commits and page reads goes.
+    ///
+    /// For some seconds, server and node measure a sample of them: how long each takes in every stage on its way. While nobody
+    /// traces, this costs nothing.
+    Trace(TraceArguments),
 }
 
 #[derive(Args)]
@@ -444,7 +449,37 @@ pub struct StatusArguments {
     /// Its data directory.
     #[arg(long, value_name = "DIR", requires = "local_log", conflicts_with_all = ["node", "volume"])]
     pub datadir: Option<PathBuf>,
-    /// Print JSON.
+    /// Show it again and again, with rates: in place on a terminal, else a line per volume each time.
+    #[arg(long, conflicts_with = "local_log")]
+    pub watch: bool,
+    /// Seconds between two looks of --watch.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "watch", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub interval: u64,
+    /// End --watch after so many looks [default: never].
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub count: Option<u32>,
+    /// Print one JSON object; with --watch one per line each time.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct TraceArguments {
+    #[command(flatten)]
+    pub address: NodeAddress,
+    /// The volume.
+    #[arg(long, value_name = "NAME")]
+    pub volume: String,
+    /// How long to measure.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// Measure one in N commits and page reads.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub one_in: u32,
+    /// How many of the slowest to show.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub slowest: usize,
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }

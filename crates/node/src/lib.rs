@@ -33,6 +33,7 @@ pub mod place;
 pub mod plain;
 pub mod rescue;
 pub mod server;
+pub mod trace;
 pub mod volume;
 
 /// Makes redo for tests.

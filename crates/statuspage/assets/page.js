@@ -100,15 +100,25 @@ const TIMELINES = [
   ['chart-written', bytes, () => [['written', () => rateOf('pages_written_bytes')]]],
   ['chart-reads', plain, () => [['reads', () => rateOf('page_reads')]]],
   ['chart-read-time', micros, () => [['p50', () => over('read_p50_micros')], ['p99', () => over('read_p99_micros')]]],
-  ['chart-workers', plain, () => Array.from({length: workers()}, (_, at) => [String(at), () => rate(moment =>
+  ['chart-workers', plain, () => Array.from({length: workers()}, (_, at) => ['worker ' + at, () => rate(moment =>
     moment.volumes[chosen] ? moment.volumes[chosen][1][at] : null)])],
   ['chart-index', plain, () => [['runs', () => over('index_runs')]]],
 ];
 
+const clock = at => new Date(at * 1000).toLocaleTimeString([], {hour12: false});
+
+// Without a pointer over it, a chart's legend says the newest values.
+function newest(chart) {
+  if (chart.cursor.left === undefined || chart.cursor.left < 0) chart.setLegend({idx: chart.data[0].length - 1});
+}
+
 function axes(show, label) {
   const shared = {stroke: style('--soft'), grid: {stroke: style('--line'), width: 1}, ticks: {stroke: style('--line'), width: 1}};
-  const below = label ? {...shared, values: (_, splits) => splits.map(label)} : shared;
-  return [below, {...shared, size: 72, values: (_, splits) => splits.map(show)}];
+  const below = {...shared, values: (_, splits) => splits.map(label || clock), space: label ? 48 : 70};
+  const beside = {...shared, size: 72, values: (_, splits) => splits.map(show)};
+  // Round numbers of bytes are powers of two.
+  if (show === bytes) beside.incrs = Array.from({length: 44}, (_, power) => 2 ** power);
+  return [below, beside];
 }
 
 function widthOf(figure) {
@@ -119,19 +129,20 @@ function widthOf(figure) {
 function add(figure, options, data, refresh) {
   const chart = new uPlot({width: widthOf(figure), height: 170, ...options}, data, figure);
   charts.push({chart, figure, refresh});
+  if (options.newest) newest(chart);
 }
 
 function timeline([id, show, lines]) {
   const figure = byId(id);
   const parts = lines();
   const palette = colours();
-  const series = [{value: (_, at) => at === null ? '–' : new Date(at * 1000).toLocaleTimeString()}].concat(parts.map(([name], at) => ({
+  const series = [{label: 'Time', value: (_, at) => at === null ? '–' : clock(at)}].concat(parts.map(([name], at) => ({
     label: name, stroke: palette[at % palette.length], width: 1.5, points: {show: false}, spanGaps: false,
     value: (_, value) => show(value),
   })));
   const data = () => [moments.map(moment => moment.at_unix_ms / 1000), ...parts.map(([, of]) => of())];
   const top = (_, low, high) => [0, high > 0 ? high * 1.05 : 1];
-  add(figure, {series, axes: axes(show), scales: {y: {range: top}}}, data(), data);
+  add(figure, {series, axes: axes(show), scales: {y: {range: top}}, newest: true}, data(), data);
 }
 
 // Bars over classes; `classes` gives [label, count] pairs.
@@ -151,7 +162,6 @@ function bars(id, name, classes) {
     const every = Math.max(1, Math.round(step));
     return whole(Array.from({length: labels.length}, (_, at) => at * every).filter(at => at < labels.length));
   };
-  sides[0].space = 48;
   const series = [{label: 'up to', value: (_, at) => label(at)}, {
     label: name, stroke: colours()[0], fill: colours()[0] + '66', paths: uPlot.paths.bars({size: [0.85, 60]}), points: {show: false},
     value: (_, count) => count === null ? '–' : plain(count),
@@ -281,7 +291,10 @@ function show() {
     drawnFor = key;
     redraw();
   } else {
-    for (const {chart, refresh} of charts) chart.setData(refresh());
+    for (const {chart, refresh} of charts) {
+      chart.setData(refresh());
+      if (chart.series[0].label === 'Time') newest(chart);
+    }
   }
 }
 

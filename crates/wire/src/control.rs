@@ -6,6 +6,7 @@
 use crate::error::WireError;
 use crate::figures::{ApplyWorker, ChainClass, Times};
 use crate::reader::Reader;
+use crate::trace::Sample;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -109,6 +110,18 @@ pub enum Request {
     },
     /// Make the imported volume durable and visible.
     ImportEnd,
+    /// Begin to measure where the time of commits and page reads goes ([`crate::trace`]). It ends with the connection.
+    TraceBegin {
+        /// The volume.
+        volume: String,
+        /// One in how many.
+        one_in: u32,
+    },
+    /// The samples since the last such request.
+    TraceTake {
+        /// The volume.
+        volume: String,
+    },
 }
 
 /// What the node answers.
@@ -137,6 +150,13 @@ pub enum Reply {
     FileFollows {
         /// Length of the whole file.
         len_bytes: u64,
+    },
+    /// To TraceTake.
+    Trace {
+        /// Samples that are complete.
+        samples: Vec<Sample>,
+        /// Samples lost since the trace began: their halves did not meet, or they came too fast.
+        lost: u64,
     },
 }
 

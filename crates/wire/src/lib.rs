@@ -24,6 +24,7 @@ pub mod notice;
 pub mod page;
 mod reader;
 pub mod stream;
+pub mod trace;
 
 pub use error::WireError;
 pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};

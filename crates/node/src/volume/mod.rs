@@ -30,6 +30,7 @@ mod rescue;
 mod server_log;
 mod session;
 mod threads;
+mod trace;
 mod transfer;
 mod verify;
 mod written;
@@ -51,6 +52,7 @@ use crate::namespace::{Namespace, ObjectEntry};
 use crate::options::NodeOptions;
 use crate::page_store;
 use crate::plain::PlainStore;
+use crate::trace::Tracer;
 use redoubt_logdev::LogDevice;
 use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::Lsn;
@@ -134,6 +136,7 @@ pub struct Volume {
     mismatches: Mutex<Vec<verify::Mismatch>>,
     counters: Counters,
     figures: Figures,
+    tracer: Tracer,
     workers: Vec<Worker>,
     server_counters: Mutex<Vec<(u8, u64)>>,
     connections: AtomicU64,
@@ -266,6 +269,7 @@ impl Volume {
             mismatches: Mutex::default(),
             counters: Counters::default(),
             figures: Figures::default(),
+            tracer: Tracer::default(),
             workers: Worker::several(options.apply_workers),
             server_counters: Mutex::default(),
             connections: AtomicU64::new(0),

@@ -125,6 +125,7 @@ impl Volume {
         loop {
             let chunks = self.buffer.take_for_device();
             let Some(end) = chunks.last().map(|chunk| chunk.end) else { return Ok(()) };
+            self.tracer.taken(end);
             batch.clear();
             for chunk in &chunks {
                 batch.extend_from_slice(&chunk.wire);
@@ -160,6 +161,7 @@ impl Volume {
     /// Everything before `end`, which was handed to the device at `since`, is durable: moves D and tells the server.
     fn became_durable(&self, end: Point, since: Instant) {
         self.figures.log_write.record_since(since);
+        self.tracer.durable(end);
         add(&self.counters.log_syncs, 1);
         self.durable.advance(end);
         self.notify(&Notice::Durable(end.seq));
@@ -225,6 +227,7 @@ impl Volume {
             self.long_chains.lock().extend(long);
             self.wake.notify_all();
         }
+        self.tracer.join(&outcome.trace);
         if let Some(counters) = outcome.counters {
             *self.server_counters.lock() = counters;
         }
