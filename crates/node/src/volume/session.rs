@@ -425,7 +425,7 @@ impl Volume {
 
 /// The shim's counters by name.
 pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
-    const NAMES: [(Counter, &str); 18] = [
+    const NAMES: [(Counter, &str); 22] = [
         (Counter::RedoBytes, "redo_bytes"),
         (Counter::LogWrittenBytes, "log_written_bytes"),
         (Counter::SentBytes, "sent_bytes"),
@@ -444,6 +444,10 @@ pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
         (Counter::Reconnects, "reconnects"),
         (Counter::DurabilityWakeups, "durability_wakeups"),
         (Counter::DurabilityWakeupsNotReached, "durability_wakeups_not_reached"),
+        (Counter::CacheHits, "page_cache_hits"),
+        (Counter::CacheMisses, "page_cache_misses"),
+        (Counter::CacheEvictions, "page_cache_evictions"),
+        (Counter::CacheCapacityBytes, "page_cache_capacity_bytes"),
     ];
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()
