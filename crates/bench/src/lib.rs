@@ -15,7 +15,7 @@ pub mod oltp;
 pub mod process;
 mod report;
 mod runner;
-mod server;
+pub mod server;
 pub mod sql;
 pub mod statistics;
 pub mod tpcc;

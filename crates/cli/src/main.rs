@@ -16,7 +16,9 @@ mod run;
 mod show;
 mod status;
 mod tls;
+mod trace;
 mod volume;
+mod watch;
 
 use args::{Arguments, CertificatesCommand, Command, VolumeCommand};
 use clap::Parser;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         },
         Command::Status(status) => status::run(&status),
         Command::Bench(bench) => bench::run(&bench),
+        Command::Trace(trace) => trace::run(&trace),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),
             VolumeCommand::List(list) => volume::list(&list),

@@ -60,7 +60,7 @@ code { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .875rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 th { background: var(--soft); }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
 figure { margin: 0; padding: .5rem; background: var(--soft); border-radius: .5rem; }
 svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--fore); } svg [stroke='#000000'] { stroke: var(--fore); }
@@ -145,7 +145,7 @@ fn by_pool(runs: &[RunReport]) -> Vec<Plot> {
     pools.dedup();
     let mut limits: Vec<Option<u64>> =
         runs.iter().filter(|run| run.backend != "local").map(|run| run.bandwidth_bps).collect();
-    limits.sort_unstable();
+    limits.sort_unstable_by_key(|limit| limit.unwrap_or(u64::MAX));
     limits.dedup();
     if limits.is_empty() {
         limits.push(None);
@@ -193,7 +193,7 @@ fn by_pool(runs: &[RunReport]) -> Vec<Plot> {
         let sent = |run: &RunReport| kib(run.sent_bytes_per_txn.filter(|_| remote(run)));
         let received = |run: &RunReport| kib(run.received_bytes_per_txn.filter(|_| remote(run)));
         add("KiB sent to storage per transaction", true, lines(limit, &sent));
-        add("KiB read from storage per transaction", true, lines(limit, &received));
+        add("KiB read from storage per transaction", false, lines(limit, &received));
     }
     plots
 }

@@ -53,7 +53,7 @@ pub struct Plot {
 }
 
 /// Small enough that text is readable where the plot is as wide as a phone.
-const WIDTH: u32 = 520;
+const WIDTH: u32 = 440;
 const HEIGHT: u32 = 300;
 const LEGEND_ROW: u32 = 22;
 const COLOURS: [RGBColor; 6] = [
@@ -140,8 +140,8 @@ where
         .y_label_formatter(&number)
         .x_desc(plot.x_axis.clone())
         .y_desc(plot.y_axis.clone())
-        .label_style(("sans-serif", 13))
-        .axis_desc_style(("sans-serif", 13))
+        .label_style(("sans-serif", 14))
+        .axis_desc_style(("sans-serif", 14))
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.2))
         .draw()
@@ -188,7 +188,7 @@ fn draw_legend(area: &Area<'_>, plot: &Plot) -> Drawn<()> {
         if !plot.x_names.is_empty() {
             area.draw(&(EmptyElement::at((x + 14, y)) + symbol(line.style))).map_err(words)?;
         }
-        let style = TextStyle::from(("sans-serif", 14).into_font()).pos(Pos::new(HPos::Left, VPos::Center));
+        let style = TextStyle::from(("sans-serif", 15).into_font()).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(line.label.clone(), (x + 36, y), style)).map_err(words)?;
     }
     Ok(())

@@ -22,7 +22,7 @@ impl Cell<'_> {
     }
 }
 
-/// Groups runs of the same thing, in the order in which they first came.
+/// Groups runs of the same thing: by pool, then the local server, then by limit, then in the order in which they first came.
 pub fn cells(runs: &[RunReport]) -> Vec<Cell<'_>> {
     let mut cells: Vec<Cell<'_>> = Vec::new();
     for run in runs {
@@ -32,6 +32,10 @@ pub fn cells(runs: &[RunReport]) -> Vec<Cell<'_>> {
             None => cells.push(Cell { runs: vec![run] }),
         }
     }
+    // No limit is the highest.
+    let place =
+        |run: &RunReport| (run.pool_bytes, run.backend != "local", run.bandwidth_bps.unwrap_or(u64::MAX));
+    cells.sort_by_key(|cell| cell.first().map(place));
     cells
 }
 
