@@ -84,6 +84,9 @@ pub enum CliError {
         #[from]
         source: NodeError,
     },
+    /// There can be no status page.
+    #[error(transparent)]
+    StatusPage(#[from] redoubt_statuspage::StatusPageError),
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),

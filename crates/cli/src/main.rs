@@ -15,7 +15,9 @@ mod run;
 mod show;
 mod status;
 mod tls;
+mod trace;
 mod volume;
+mod watch;
 
 use args::{Arguments, CertificatesCommand, Command, VolumeCommand};
 use clap::Parser;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
             CertificatesCommand::Remove(remove) => certificates::remove(&remove),
         },
         Command::Status(status) => status::run(&status),
+        Command::Trace(trace) => trace::run(&trace),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),
             VolumeCommand::List(list) => volume::list(&list),

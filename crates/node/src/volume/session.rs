@@ -248,6 +248,9 @@ impl Volume {
         if let Some(reason) = waiting {
             first.send(&Notice::Waiting { reason });
         }
+        if self.tracer.one_in() != 0 {
+            first.send(&Notice::Trace { one_in: self.tracer.one_in() });
+        }
         Ok(welcomed)
     }
 
@@ -256,11 +259,15 @@ impl Volume {
     /// # Errors
     /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].
     pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
+        let arrived = self.tracer.now();
         let receive = self.receive.lock();
         if receive.connection != connection {
             return Ok(Received::NotCurrent);
         }
         let chunk = decode_chunk(wire, self.buffer.received())?;
+        if chunk.logged {
+            self.tracer.received(arrived, chunk.end.seq);
+        }
         add(&self.counters.frames, 1);
         add(&self.counters.images, u64::from(chunk.kind == redoubt_wire::stream::KIND_IMAGE));
         add(&self.counters.received_bytes, chunk.wire.len() as u64);
@@ -418,7 +425,7 @@ impl Volume {
 
 /// The shim's counters by name.
 pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
-    const NAMES: [(Counter, &str); 18] = [
+    const NAMES: [(Counter, &str); 22] = [
         (Counter::RedoBytes, "redo_bytes"),
         (Counter::LogWrittenBytes, "log_written_bytes"),
         (Counter::SentBytes, "sent_bytes"),
@@ -437,6 +444,10 @@ pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
         (Counter::Reconnects, "reconnects"),
         (Counter::DurabilityWakeups, "durability_wakeups"),
         (Counter::DurabilityWakeupsNotReached, "durability_wakeups_not_reached"),
+        (Counter::CacheHits, "page_cache_hits"),
+        (Counter::CacheMisses, "page_cache_misses"),
+        (Counter::CacheEvictions, "page_cache_evictions"),
+        (Counter::CacheCapacityBytes, "page_cache_capacity_bytes"),
     ];
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()
