@@ -10,7 +10,7 @@ use redoubt_page::SpaceFlags;
 use redoubt_redo::Lsn;
 use redoubt_sync::simulation;
 use redoubt_wire::Seq;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts for a report.
@@ -25,6 +25,12 @@ pub struct Counts {
     pub frames: u64,
     pub reads: u64,
     pub examined: u64,
+    /// Frames that servers sent after a newer one had attached.
+    pub strays: u64,
+    /// Pages that servers asked for after a newer one had attached.
+    pub stray_reads: u64,
+    /// Attaches that others raced with.
+    pub races: u64,
     pub tables_applied: u64,
     pub faults: BTreeMap<String, u64>,
 }
@@ -40,6 +46,9 @@ impl Counts {
         self.frames += other.frames;
         self.reads += other.reads;
         self.examined += other.examined;
+        self.strays += other.strays;
+        self.stray_reads += other.stray_reads;
+        self.races += other.races;
         self.tables_applied += other.tables_applied;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
@@ -59,6 +68,8 @@ struct Inner {
     frozen_durable: Option<Seq>,
     frozen_applied: Option<Seq>,
     generation: u64,
+    /// All that were given out.
+    given_out: BTreeSet<u64>,
     counts: Counts,
 }
 
@@ -127,12 +138,14 @@ impl Facts {
         inner.acknowledged = inner.acknowledged.max(seq);
     }
 
-    /// A generation was given out.
-    pub fn attached(&self, generation: u64) {
+    /// A generation was given out. False: somebody has heard of a later one already.
+    pub fn attached(&self, generation: u64) -> bool {
         let mut inner = self.inner();
-        assert!(generation > inner.generation, "generation {generation} after {}", inner.generation);
-        inner.generation = generation;
+        assert!(inner.given_out.insert(generation), "generation {generation} is given out a second time");
         inner.counts.attaches += 1;
+        let is_newest = generation > inner.generation;
+        inner.generation = inner.generation.max(generation);
+        is_newest
     }
 
     pub fn generation(&self) -> u64 {
