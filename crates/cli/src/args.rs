@@ -400,6 +400,12 @@ pub struct RunArguments {
     /// Compress redo and pages on the wire (LZ4): fewer bytes, more CPU.
     #[arg(long)]
     pub compress: bool,
+    /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]
+    pub page_cache: Option<u64>,
+    /// Keep them in a file in this directory on a local disk, instead of in memory.
+    #[arg(long, value_name = "DIR", requires = "page_cache")]
+    pub page_cache_directory: Option<PathBuf>,
     /// Seconds the server waits for a lost node before its writes fail.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub timeout: u64,

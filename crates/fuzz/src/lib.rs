@@ -1,7 +1,7 @@
 //! Bodies of the fuzz targets: each takes any bytes, feeds them to decoders of the product, and panics on a finding.
 //!
 //! A body is called by a libFuzzer program of the same name (`fuzz/`, `make fuzz`), and by an ordinary test over the corpus
-//! in `fuzz/corpus/NAME/` and over seeded mutations of it. A finding is a panic, an assertion that fails, memory that
+//! in `fuzz/corpus/NAME.corpus` and over seeded mutations of it. A finding is a panic, an assertion that fails, memory that
 //! grows without bound, or a run that does not end. What each target covers is listed in `docs/fuzzing.md`.
 //!
 //! Invariant: a body depends on its input only. It keeps nothing from one call to the next but what it made once, in the
@@ -12,6 +12,7 @@
 
 pub mod canary;
 pub mod certificate;
+pub mod corpus;
 pub mod flash_trace;
 pub mod frame_decoder;
 pub mod log_segments;
@@ -29,7 +30,7 @@ pub mod server_text;
 
 /// A target: its name and its body.
 pub struct Target {
-    /// Name of the program, of the directory of its corpus, and of its line in the documentation.
+    /// Name of the program, of the file of its corpus, and of its line in the documentation.
     pub name: &'static str,
     /// Panics on a finding.
     pub body: fn(&[u8]),

@@ -19,7 +19,7 @@ mod config;
 use classify::{Rules, classify as class_of, is_local_directory, normalise, refusal_outside, relative};
 use config::Config;
 
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 12] = [
     "REDOUBT_NODE",
     "REDOUBT_DATADIR",
     "REDOUBT_VOLUME",
@@ -30,6 +30,8 @@ const VARIABLES: [&str; 10] = [
     "REDOUBT_COMPRESS",
     "REDOUBT_TIMEOUT_S",
     "REDOUBT_PAGE_SIZE",
+    "REDOUBT_PAGE_CACHE_BYTES",
+    "REDOUBT_PAGE_CACHE_DIRECTORY",
 ];
 
 fn variables(bytes: &[u8]) {

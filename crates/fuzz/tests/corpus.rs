@@ -1,8 +1,8 @@
-//! Every target over every file of its corpus, and over seeded mutations of them. What libFuzzer runs for hours, an
+//! Every target over every input of its corpus, and over seeded mutations of them. What libFuzzer runs for hours, an
 //! ordinary test runs for seconds, with any toolchain.
 //!
 //! `REDOUBT_FUZZ_MUTATIONS` says how many mutations each target gets (default 2000), `REDOUBT_FUZZ_SEED` where they begin. A
-//! failure names the target, the file it began with and the seed of the mutation, and leaves the input in a file.
+//! failure names the target, the input it began with and the seed of the mutation, and leaves the input in a file.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use redoubt_fuzz::corpus::{self, CorpusError, EXTENSION, Inputs};
 use redoubt_fuzz::mutate::mutate;
 use redoubt_fuzz::{TARGETS, Target, canary};
 
@@ -22,13 +23,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let directory = root().join("corpus").join(name);
-    let entries =
-        std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
-    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+fn corpus(name: &str) -> Vec<(String, Vec<u8>)> {
+    let path = root().join("corpus").join(name).with_extension(EXTENSION);
+    corpus::read(&path).unwrap().into_iter().collect()
 }
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -47,9 +44,9 @@ fn run(target: &Target, input: &[u8], origin: &str) {
 fn require_no_finding(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("a target");
     let corpus = corpus(name);
-    assert!(corpus.len() >= 5, "{name} has a corpus of {} files", corpus.len());
-    for (path, input) in &corpus {
-        run(target, input, &path.display().to_string());
+    assert!(corpus.len() >= 5, "{name} has a corpus of {} inputs", corpus.len());
+    for (input_name, input) in &corpus {
+        run(target, input, input_name);
     }
     run(target, &[], "nothing");
     let first_seed = number("REDOUBT_FUZZ_SEED", 1);
@@ -61,14 +58,14 @@ fn require_no_finding(name: &str) {
             break;
         }
         let mut rng = fastrand::Rng::with_seed(seed);
-        let (path, input) = &corpus[rng.usize(..corpus.len())];
+        let (input_name, input) = &corpus[rng.usize(..corpus.len())];
         let (_, other) = &corpus[rng.usize(..corpus.len())];
         let mut input = input.clone();
         mutate(&mut rng, &mut input, other);
-        run(target, &input, &format!("seed {seed} of {}", path.display()));
+        run(target, &input, &format!("seed {seed} of {input_name}"));
         done += 1;
     }
-    println!("{name}: {} files, {done} mutations", corpus.len());
+    println!("{name}: {} inputs, {done} mutations", corpus.len());
     assert!(done >= 20, "{name}: only {done} mutations in {TIME:?}");
 }
 
@@ -111,11 +108,44 @@ fn the_canary_dies_of_its_planted_bug_and_of_nothing_less() {
 fn the_corpus_is_small_and_of_known_targets_only() {
     let mut total = 0;
     for entry in std::fs::read_dir(root().join("corpus")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(TARGETS.iter().any(|target| target.name == name), "fuzz/corpus/{name} belongs to no target");
-        total += corpus(&name).iter().map(|(_, content)| content.len() as u64).sum::<u64>();
+        let path = entry.unwrap().path();
+        let known = TARGETS.iter().any(|target| path.ends_with(format!("{}.{EXTENSION}", target.name)));
+        assert!(known, "{} belongs to no target", path.display());
+        total += std::fs::metadata(&path).unwrap().len();
     }
     assert!(total < MAX_CORPUS_BYTES, "the corpus has {total} bytes");
+}
+
+#[test]
+fn a_corpus_is_packed_and_unpacked_whole_and_damage_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let call = |words: &[&str]| corpus::main(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let inputs = Inputs::from([
+        ("found-it".to_owned(), b"abc".to_vec()),
+        ("empty".to_owned(), Vec::new()),
+        ("real-1".to_owned(), (0..=255).collect()),
+    ]);
+    corpus::write(Path::new(&path("a.corpus")), &inputs).unwrap();
+    call(&["unpack", &path("a.corpus"), &path("d")]).unwrap();
+    std::fs::write(path("d/0123abc"), b"abc").unwrap();
+    call(&["pack", &path("d"), &path("b.corpus")]).unwrap();
+    let packed = std::fs::read(path("a.corpus")).unwrap();
+    assert_eq!(std::fs::read(path("b.corpus")).unwrap(), packed);
+    call(&["add", &path("b.corpus"), &path("d/real-1"), "found-more"]).unwrap();
+    let more = corpus::read(Path::new(&path("b.corpus"))).unwrap();
+    assert_eq!((more.len(), &more["found-more"]), (4, &inputs["real-1"]));
+    assert_eq!(call(&["list", &path("a.corpus")]).unwrap().lines().count(), 3);
+
+    for at in 0..packed.len() {
+        let mut wrong = packed.clone();
+        wrong[at] ^= 1;
+        assert!(corpus::decode(&wrong).is_err(), "byte {at}");
+        assert!(corpus::decode(&packed[..at]).is_err(), "{at} bytes");
+    }
+    let climbing = Inputs::from([("../x".to_owned(), Vec::new())]);
+    assert!(matches!(corpus::encode(&climbing), Err(CorpusError::Name { .. })));
+    assert!(matches!(call(&["pack"]), Err(CorpusError::Usage)));
 }
 
 #[test]

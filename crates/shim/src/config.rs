@@ -53,6 +53,10 @@ pub struct Config {
     pub page_size_bytes: u32,
     /// TLS with these credentials; `None`: plain text.
     pub tls: Option<CredentialFiles>,
+    /// Size of the page cache; `None`: there is none.
+    pub page_cache_len_bytes: Option<u64>,
+    /// Directory of the page cache's file; `None`: it is in memory.
+    pub page_cache_directory: Option<Vec<u8>>,
 }
 
 /// Name of the variable that switches the library on.
@@ -96,6 +100,9 @@ impl Config {
             timeout: Duration::from_secs(number(lookup, "REDOUBT_TIMEOUT_S", Some(600))?.max(1)),
             page_size_bytes: page_size(number(lookup, "REDOUBT_PAGE_SIZE", Some(16384))?)?,
             tls: tls(lookup)?,
+            page_cache_len_bytes: Some(number(lookup, "REDOUBT_PAGE_CACHE_BYTES", Some(0))?)
+                .filter(|len| *len > 0),
+            page_cache_directory: lookup("REDOUBT_PAGE_CACHE_DIRECTORY").filter(|path| !path.is_empty()),
         })
     }
 }

@@ -5,7 +5,7 @@
 use redoubt_wire::stream::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const IDS: [Counter; 18] = [
+const IDS: [Counter; 22] = [
     Counter::RedoBytes,
     Counter::LogWrittenBytes,
     Counter::SentBytes,
@@ -24,6 +24,10 @@ const IDS: [Counter; 18] = [
     Counter::Reconnects,
     Counter::DurabilityWakeups,
     Counter::DurabilityWakeupsNotReached,
+    Counter::CacheHits,
+    Counter::CacheMisses,
+    Counter::CacheEvictions,
+    Counter::CacheCapacityBytes,
 ];
 
 /// One value per [`Counter`].

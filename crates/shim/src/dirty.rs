@@ -3,7 +3,8 @@
 //! Fed only with mini-transactions whose checksum was found right and whose bytes went into the stream.
 //! Invariant: an entry holds the end LSN of the last mini-transaction in the stream that changed the page, so
 //! a page write with exactly this LSN contains nothing the node does not have. An entry is removed when that
-//! version is written, when the page or its tablespace goes away; a missing entry means "not explained".
+//! version is written and when its tablespace goes away; a missing entry means "not explained". A freed page has an entry
+//! that no page has the LSN of, until it is used again: nothing explains it, and a cached version of it is too old.
 
 use redoubt_redo::mariadb::Mtr;
 use redoubt_redo::mariadb::record::FileRecord;
@@ -12,6 +13,8 @@ use rustc_hash::FxHashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
+/// No page has this LSN.
+const FREED: Lsn = Lsn(u64::MAX);
 
 /// Page to LSN, in shards.
 pub struct DirtyPages {
@@ -44,22 +47,23 @@ impl DirtyPages {
                 continue;
             }
             let Some(mut shard) = self.shard(run.page) else { continue };
-            if run.ends_with_free {
-                shard.remove(&run.page);
-            } else {
-                shard.insert(run.page, mtr.end_lsn);
-            }
+            shard.insert(run.page, if run.ends_with_free { FREED } else { mtr.end_lsn });
         }
     }
 
     /// Whether this version of the page is the newest in the stream. If so, the entry is removed.
     pub fn take_if_explained(&self, page: PageId, lsn: Lsn) -> bool {
         let Some(mut shard) = self.shard(page) else { return false };
-        if shard.get(&page) == Some(&lsn) {
+        if lsn != FREED && shard.get(&page) == Some(&lsn) {
             shard.remove(&page);
             return true;
         }
         false
+    }
+
+    /// Whether there is redo of the page that is newer than its last write, or the page is free.
+    pub fn contains(&self, page: PageId) -> bool {
+        self.shard(page).is_some_and(|shard| shard.contains_key(&page))
     }
 
     /// Forgets the pages of a tablespace from `first_page_no` on.

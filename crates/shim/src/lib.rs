@@ -32,6 +32,7 @@ pub mod mapping;
 pub mod message;
 pub mod names;
 pub mod need;
+pub mod page_cache;
 pub mod paths;
 pub mod plain;
 pub mod pool;

@@ -16,6 +16,7 @@ use crate::mapping::Mappings;
 use crate::message;
 use crate::names::Names;
 use crate::need::NeedTable;
+use crate::page_cache::PageCache;
 use crate::pool::PagePool;
 use crate::real::{self, Errno};
 use crate::redo_log::RedoLog;
@@ -23,6 +24,7 @@ use crate::stream::{ImageWanted, SessionStart, Stream, StreamConfig};
 use crate::target::OpenFile;
 use crate::verify::DroppedImages;
 use redoubt_transport::{ClientTls, Connector};
+use redoubt_wire::stream::Counter;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +52,8 @@ pub struct Runtime {
     pub names: Names,
     /// How new pages must be when read.
     pub need: NeedTable,
+    /// Pages that need not be read from the node.
+    pub page_cache: Option<PageCache>,
     /// Page versions that redo explains.
     pub dirty: DirtyPages,
     /// The redo log file.
@@ -104,7 +108,8 @@ pub fn activate() {
             // Before the hooks do anything, and before the server changes its user.
             let tls =
                 config.tls.clone().map(ClientTls::load).transpose().map_err(|error| error.to_string())?;
-            let _ = RUNTIME.set(Runtime::new(config, tls.map(Arc::new)));
+            let page_cache = page_cache(&config)?;
+            let _ = RUNTIME.set(Runtime::new(config, tls.map(Arc::new), page_cache));
             ACTIVE.store(true, Ordering::Release);
             Ok(())
         })
@@ -113,6 +118,16 @@ pub fn activate() {
         message::raw(&error);
         real::exit_now(1);
     }
+}
+
+fn page_cache(config: &Config) -> Result<Option<PageCache>, String> {
+    let Some(len_bytes) = config.page_cache_len_bytes else { return Ok(None) };
+    let directory = config.page_cache_directory.as_deref();
+    let made = PageCache::new(len_bytes, config.page_size_bytes, directory);
+    made.map(Some).map_err(|errno| {
+        let directory = directory.map(message::show).unwrap_or_default();
+        format!("a page cache of {len_bytes} bytes cannot be made in {directory} ({errno}); see --page-cache-directory")
+    })
 }
 
 /// This process runs a server program, be it started by the dynamic loader as its first argument.
@@ -128,7 +143,7 @@ fn is_server() -> bool {
 }
 
 impl Runtime {
-    fn new(config: Config, tls: Option<Arc<ClientTls>>) -> Self {
+    fn new(config: Config, tls: Option<Arc<ClientTls>>, page_cache: Option<PageCache>) -> Self {
         let counters = Arc::new(Counters::default());
         let (images_wanted_sender, images_wanted) = mpsc::channel();
         let peer = Peer {
@@ -158,6 +173,7 @@ impl Runtime {
             fds: FdTable::default(),
             names: Names::default(),
             need: NeedTable::default(),
+            page_cache,
             dirty: DirtyPages::default(),
             log: RedoLog::default(),
             dropped_images: DroppedImages::default(),
@@ -202,17 +218,26 @@ impl Runtime {
                     self.dropped_images.answer(self, &wanted);
                     self.stream.image_answered();
                 }
-                Err(RecvTimeoutError::Timeout) => self.stream.send_counters(),
+                Err(RecvTimeoutError::Timeout) => self.report(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
+    fn report(&self) {
+        if let Some(cache) = &self.page_cache {
+            self.counters.raise_to(Counter::CacheEvictions, cache.evictions());
+            self.counters.raise_to(Counter::CacheCapacityBytes, cache.capacity_bytes());
+        }
+        self.stream.send_counters();
+    }
+
     /// At a regular exit of the server: everything it wrote becomes durable, the counters are complete.
     pub fn finish(&self) {
         if self.started.get().is_some() && self.stream.session_start().is_some() {
-            self.stream.send_counters();
+            // First, because counters are sent only while there is a connection.
             let _ = self.stream.wait_durable(self.stream.end());
+            self.report();
         }
     }
 

@@ -1,17 +1,20 @@
-//! The ordered log connection: everything the server changed, in one sequence of frames.
+//! The ordered log connection: everything the server changed, in one sequence of frames; and the notices connection,
+//! on which the node answers.
 //!
 //! A frame is given its position, kept in the queue and sent in the caller's thread; it stays in the queue
 //! until the node says it is durable. One background thread owns the connection: it connects, sends again what
-//! a lost connection may have swallowed, and reads notices.
+//! a lost connection may have swallowed, and reads notices. The two connections live and die together.
 //!
 //! Invariants:
 //! * Frames reach the node in the order of their positions, each exactly once as far as the node keeps them.
 //! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
+//! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel goes on sending what
+//!   was written ([`redoubt_wire::notice`]).
 //! * After [`Stream::die`] nothing is sent, and every call fails at once instead of waiting.
 //! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
 //!   stream dies. `wake` is only for the connection's state, which few threads wait for.
 //!
-//! Lock order: `state`, then `wake` or that of `waiters`; `socket` is a leaf. `state` may be held while sending blocks (back-pressure); the notice
+//! Lock order: `state`, then `wake` or that of `waiters`; `current` is a leaf. `state` may be held while sending blocks (back-pressure); the notice
 //! thread therefore never needs it to move `durable`, and ends a blocked send by closing the socket.
 
 mod connection;
@@ -67,9 +70,23 @@ pub struct StreamConfig {
     pub system_files: Vec<SystemFile>,
 }
 
+/// The two connections to the node.
+struct Link {
+    log: Arc<dyn Connection>,
+    notices: Arc<dyn Connection>,
+}
+
+impl Link {
+    /// Ends both, and with them every call that is under way.
+    fn shutdown(&self) {
+        self.log.shutdown();
+        self.notices.shutdown();
+    }
+}
+
 struct State {
     queue: FrameQueue,
-    link: Option<Arc<dyn Connection>>,
+    link: Option<Arc<Link>>,
     compression: bool,
     unlogged: Vec<u8>,
     scratch: Vec<u8>,
@@ -84,7 +101,7 @@ pub struct SessionStart {
     pub next_lsn: Lsn,
 }
 
-/// The log connection of this process.
+/// The log connection of this process, and that of its notices.
 pub struct Stream {
     config: StreamConfig,
     counters: Arc<Counters>,
@@ -92,8 +109,8 @@ pub struct Stream {
     end: AtomicU64,
     /// What the node said is durable, and who waits for more.
     waiters: CommitWaiters,
-    /// The connection again, for a thread that must not wait for `state`.
-    socket: Mutex<Option<Arc<dyn Connection>>>,
+    /// The connections again, for a thread that must not wait for `state`.
+    current: Mutex<Option<Arc<Link>>>,
     /// The node said that it waits (for room on its disk, say): it does not hang.
     node_waits: AtomicBool,
     start: OnceLock<SessionStart>,
@@ -124,7 +141,7 @@ impl Stream {
             }),
             end: AtomicU64::new(0),
             waiters: CommitWaiters::default(),
-            socket: Mutex::default(),
+            current: Mutex::default(),
             node_waits: AtomicBool::new(false),
             start: OnceLock::new(),
             death: OnceLock::new(),
@@ -219,13 +236,13 @@ impl Stream {
         }
         self.wake_all();
         self.waiters.close();
-        self.close_socket();
+        self.close_link();
     }
 
     /// Ends a send that blocks, and the reading of notices.
-    fn close_socket(&self) {
-        if let Some(socket) = &*self.socket.lock().unwrap_or_else(PoisonError::into_inner) {
-            socket.shutdown();
+    fn close_link(&self) {
+        if let Some(link) = &*self.current.lock().unwrap_or_else(PoisonError::into_inner) {
+            link.shutdown();
         }
     }
 
@@ -302,12 +319,12 @@ impl Stream {
             return;
         };
         let sent = if state.unlogged.is_empty() {
-            link.write_all(bytes)
+            link.log.write_all(bytes)
         } else {
             state.scratch.clear();
             state.scratch.append(&mut state.unlogged);
             state.scratch.extend_from_slice(bytes);
-            link.write_all(&state.scratch)
+            link.log.write_all(&state.scratch)
         };
         let sent_bytes = if state.scratch.is_empty() { bytes.len() } else { state.scratch.len() };
         state.scratch.clear();
@@ -363,7 +380,7 @@ impl Stream {
             } else if since.elapsed() >= self.timeout().min(SILENT_NODE_LIMIT) {
                 since = Instant::now();
                 message::warning("the storage node has stored nothing for too long; connecting again");
-                self.close_socket();
+                self.close_link();
             }
         }
     }

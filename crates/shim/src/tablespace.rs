@@ -17,6 +17,7 @@
 //! write returns, so a later read gets at least this version.
 
 mod adopt;
+mod cached;
 mod classify_page;
 pub mod export;
 
@@ -25,6 +26,7 @@ use crate::names::{Name, NameHold};
 use crate::paths::absolute;
 use crate::real::{self, Errno};
 use crate::runtime::Runtime;
+use cached::Cached;
 use classify_page::{PageFacts, facts};
 use export::LocalContent;
 use redoubt_page::doublewrite::{DoublewriteArea, TRX_SYS_PAGE_NO, locate};
@@ -160,6 +162,11 @@ impl Tablespace {
             message::error("a tablespace file is read that the storage node does not have");
             return Err(Errno::EIO);
         }
+        let cached =
+            self.look_into_cache(runtime, offset_bytes, buffer.get_mut(..wanted).unwrap_or_default())?;
+        if matches!(cached, Cached::Hit) {
+            return Ok(wanted);
+        }
         let need = self.need_of(runtime, offset_bytes, wanted);
         let Some(file) = self.lock_info().file else { return Err(Errno::EIO) };
         let mut at = offset_bytes;
@@ -183,20 +190,24 @@ impl Tablespace {
             runtime.counters.add(Counter::PageReads, 1);
             runtime.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
         }
+        cached.keep(runtime, buffer.get(..wanted).unwrap_or_default());
         Ok(wanted)
     }
 
     /// How new the bytes must be. One page: as new as when the server wrote it last. Anything else, and page 0
     /// (read when a file is opened, also while the page is in the buffer pool): everything so far.
     fn need_of(&self, runtime: &Runtime, offset_bytes: u64, len_bytes: usize) -> Seq {
-        match self.page_size(runtime) {
-            Some(size)
-                if size == len_bytes && offset_bytes > 0 && offset_bytes.is_multiple_of(size as u64) =>
-            {
-                runtime.need.get(self.number, (offset_bytes / size as u64) as u32)
-            }
-            _ => runtime.stream.end(),
+        match self.single_page(runtime, offset_bytes, len_bytes) {
+            Some(page_no) => runtime.need.get(self.number, page_no),
+            None => runtime.stream.end(),
         }
+    }
+
+    /// The page that these bytes are, if they are exactly one, and not page 0.
+    fn single_page(&self, runtime: &Runtime, offset_bytes: u64, len_bytes: usize) -> Option<u32> {
+        let size = self.page_size(runtime)? as u64;
+        let is_one = size == len_bytes as u64 && offset_bytes > 0 && offset_bytes.is_multiple_of(size);
+        if is_one { u32::try_from(offset_bytes / size).ok() } else { None }
     }
 
     /// The server wrote pages.
@@ -272,10 +283,12 @@ impl Tablespace {
             runtime.need.raise(self.number, page_no, runtime.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
+            self.put_into_cache(runtime, page_no, page, page_size);
             self.bind(runtime, hold, id.space)?;
             self.verify(runtime, hold, page_no, page, facts.lsn);
             return Ok(());
         }
+        self.take_out_of_cache(runtime, page_no);
         if facts.is_zero {
             counters.add(Counter::ScrubPagesDropped, 1);
             return Ok(());
@@ -399,6 +412,7 @@ impl Tablespace {
         len_bytes: u64,
     ) -> Result<(), Errno> {
         real::set_len(fd, len_bytes)?;
+        self.cut_cache(runtime, len_bytes);
         if let Some(path) = self.name.path(hold) {
             self.sent(runtime.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
         }
@@ -494,6 +508,7 @@ pub fn create(
         if !existed || flags & libc::O_TRUNC != 0 {
             let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
             tablespace.sent(runtime.stream.append(&frame)?);
+            tablespace.cut_cache(runtime, 0);
         } else if !tablespace.look_up(runtime, &hold, false)? {
             adopt(runtime, &hold, fd, path, &tablespace)?;
         }

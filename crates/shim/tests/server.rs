@@ -340,9 +340,17 @@ fn acknowledged_rows_survive_kills_and_lost_connections() {
     let rows: u64 = server.sql("select count(*) from l.t").trim().parse().unwrap();
     assert!(rows >= acknowledged && rows <= acknowledged + 4, "{rows} rows, {acknowledged} acknowledged");
     assert!(server.sql("check table l.t extended").contains("OK"));
+    // Counters are not sent again when a connection is cut.
+    node.model.lock().unwrap().cut_after_frames = None;
     server.sql("shutdown");
     assert!(child.wait().unwrap().success(), "{}", server.log());
     no_problems(&node);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline
+        && node.model.lock().unwrap().counters.get(&7).is_none_or(|bytes| *bytes == 0)
+    {
+        std::thread::yield_now();
+    }
     let model = node.model.lock().unwrap();
     assert!(model.cuts > 10, "{} cuts", model.cuts);
     assert!(model.counters.get(&7).is_some_and(|bytes| *bytes > 0), "no doublewrite: {:?}", model.counters);

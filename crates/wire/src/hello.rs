@@ -25,6 +25,8 @@ pub enum Role {
     Page,
     /// The `redoubt` command.
     Control,
+    /// What the node tells one server, so that nothing ever comes back on its log connection; see [`crate::notice`].
+    Notices,
 }
 
 /// Sent by the client.
@@ -82,6 +84,7 @@ impl Hello {
             Role::Log => 1,
             Role::Page => 2,
             Role::Control => 3,
+            Role::Notices => 4,
         });
         out.push(u8::from(self.compression));
         out.extend_from_slice(&self.generation.to_le_bytes());
@@ -103,6 +106,7 @@ impl Hello {
             1 => Role::Log,
             2 => Role::Page,
             3 => Role::Control,
+            4 => Role::Notices,
             other => return Err(invalid("hello", "role", other)),
         };
         let hello = Self {

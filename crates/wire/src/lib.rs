@@ -1,11 +1,12 @@
 //! Frames between the shim, the `redoubt` command and the storage node.
 //!
 //! Owns the bytes on the wire and nothing else: no sockets, no threads, no blocking. A connection starts
-//! with [`hello::Hello`] and its answer; after that it has one of three roles:
+//! with [`hello::Hello`] and its answer; after that it has one of four roles:
 //!
-//! * **log**: one per server, ordered. Carries [`stream`] frames to the node and [`notice`] frames back.
-//!   The logged frames, header included, are exactly the bytes the node's log device stores, so a
+//! * **log**: one per server, ordered. Carries [`stream`] frames to the node, and nothing back. The logged
+//!   frames, header included, are exactly the bytes the node's log device stores, so a
 //!   [`redoubt_logdev::Seq`] is a position both sides agree on.
+//! * **notices**: one per server. Carries [`notice`] frames from the node, and nothing to it.
 //! * **page**: a pool per server. One [`page`] request, one reply, in turn.
 //! * **control**: JSON requests and replies ([`control`]), plus raw data frames for file contents.
 //!
@@ -28,4 +29,4 @@ pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
 pub use redoubt_logdev::Seq;
 
 /// Version of everything in this crate. Both sides must have the same one.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;

@@ -203,6 +203,14 @@ pub enum Counter {
     DurabilityWakeups = 17,
     /// Those that found its position not durable yet.
     DurabilityWakeupsNotReached = 18,
+    /// Page reads answered from the server's own page cache.
+    CacheHits = 19,
+    /// Page reads that were looked for there and went to the node.
+    CacheMisses = 20,
+    /// Pages that had to leave it for others.
+    CacheEvictions = 21,
+    /// Its size in bytes.
+    CacheCapacityBytes = 22,
 }
 
 impl StreamFrame<'_> {

@@ -37,6 +37,10 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     crate::show::make_directory(datadir)?;
     let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
     let server = Server::examine(&arguments.command, &path)?;
+    let page_cache_directory = match &arguments.page_cache_directory {
+        Some(given) => Some(given.canonicalize().map_err(|error| CliError::io("open", given, error))?),
+        None => None,
+    };
     let mut directory = DataDirectory::open(&path, volume_name)?;
     let mut client = Client::connect(&connector)?;
     let volume = crate::status::fetch_volume(&connector, volume_name)?;
@@ -69,7 +73,12 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
         .env("REDOUBT_VERIFY", &arguments.verify)
         .env("REDOUBT_COMPRESS", if arguments.compress { "1" } else { "0" })
+        .env("REDOUBT_PAGE_CACHE_BYTES", arguments.page_cache.unwrap_or(0).to_string())
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
+    match &page_cache_directory {
+        Some(directory) => command.env("REDOUBT_PAGE_CACHE_DIRECTORY", directory),
+        None => command.env_remove("REDOUBT_PAGE_CACHE_DIRECTORY"),
+    };
     // Paths only: environments are easily seen.
     command.env_remove(crate::tls::DIRECTORY_VARIABLE);
     let files = connector.tls.as_ref().map(|tls| tls.files());

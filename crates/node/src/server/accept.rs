@@ -4,7 +4,7 @@
 //! number of peers is this far.
 
 use super::admission::{ConnectionLimits, Ender, Present};
-use super::{Node, control, log, page};
+use super::{Node, control, log, notices, page};
 use crate::error::NodeError;
 use crate::server::authority::check_volume;
 use crate::volume::Volume;
@@ -150,7 +150,8 @@ pub fn serve_volume(volume: &Volume, connection: &Arc<dyn Connection>) -> Result
 fn serve_role(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
     let stream = &**connection;
     match hello.role {
-        Role::Log => log::serve(volume, hello, connection),
+        Role::Log => log::serve(volume, hello, stream),
+        Role::Notices => notices::serve(volume, hello, connection),
         // Also of a volume that has stopped: the image that shows a difference may still come.
         _ => match volume.check_fence(hello) {
             Ok(()) => {
@@ -195,7 +196,7 @@ fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
     }
 }
 
-fn accepted() -> Welcome {
+pub(super) fn accepted() -> Welcome {
     Welcome {
         status: Status::Accepted,
         compression: false,

@@ -23,7 +23,7 @@ pub struct ConnectionLimits {
     pub greeting_timeout: Duration,
     /// Connections that have. Default 4096, or half of the descriptors the process may have open, if that is less.
     pub total: usize,
-    /// Of these, those of one volume; a server has at most 65. Default 256.
+    /// Of these, those of one volume; a server has at most 66. Default 256.
     pub per_volume: usize,
     /// A control connection that asks for nothing so long is closed, and an export it held is released.
     /// Default 10 min.

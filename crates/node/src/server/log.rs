@@ -1,28 +1,25 @@
-//! The log connection of a server.
+//! The log connection of a server. Nothing but the Welcome is ever written to it; see [`redoubt_wire::notice`] for why.
 
 use super::accept::welcome;
 use super::io::FrameReader;
 use crate::error::NodeError;
-use crate::volume::{NoticeWriter, Received, Volume};
+use crate::volume::{Received, Volume};
 use redoubt_transport::Connection;
 use redoubt_wire::MAX_PAYLOAD_LEN_BYTES;
 use redoubt_wire::hello::Hello;
-use std::sync::Arc;
 
 /// Serves it until it ends.
 ///
 /// # Errors
 /// Whatever ended it, except that the peer closed it.
-pub fn serve(volume: &Volume, hello: &Hello, stream: &Arc<dyn Connection>) -> Result<(), NodeError> {
+pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<(), NodeError> {
     let accepted = match volume.accept_log(hello) {
         Ok(accepted) => accepted,
-        Err(refusal) => return welcome(&**stream, &refusal),
+        Err(refusal) => return welcome(stream, &refusal),
     };
     let _connected = Connected { volume, connection: accepted.connection };
-    // The welcome is the first thing on the connection: notices go out only after `greet`.
-    welcome(&**stream, &accepted.welcome)?;
-    volume.greet(accepted.connection, NoticeWriter::new(Arc::clone(stream)));
-    receive(volume, accepted.connection, &**stream)
+    welcome(stream, &accepted.welcome)?;
+    receive(volume, accepted.connection, stream)
 }
 
 /// However serving ends, the volume is told.

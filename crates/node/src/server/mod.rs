@@ -1,7 +1,7 @@
 //! The network side of a node: one thread per connection, blocking I/O, one listener.
 //!
-//! A node serves few connections that each carry much: one log connection and a pool of page connections per
-//! server. A thread each keeps every path straight and its latency low.
+//! A node serves few connections that each carry much: a log connection, one for notices and a pool of page connections
+//! per server. A thread each keeps every path straight and its latency low.
 
 mod accept;
 mod admission;
@@ -10,6 +10,7 @@ mod complaints;
 mod control;
 mod io;
 mod log;
+mod notices;
 mod page;
 
 pub use accept::serve_volume;

@@ -36,7 +36,7 @@ mod written;
 
 pub use identity::Identity;
 pub use recovery::decode_chunk;
-pub use session::{Accepted, NoticeWriter, Received};
+pub use session::{Accepted, Received};
 pub use transfer::{Held, Import};
 
 use crate::checkpoint::Checkpoint;

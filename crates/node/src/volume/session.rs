@@ -1,4 +1,4 @@
-//! The writer's side of a volume: attaching, the log connection, fencing.
+//! The writer's side of a volume: attaching, the log connection, the notices, fencing.
 //!
 //! *Attach* (`redoubt run`) takes a new generation: the server before it is told, its connection no longer
 //! counts, and the answer is given only when everything received is durable and executed. A *session* is one
@@ -37,17 +37,12 @@ pub struct Receiver {
 }
 
 /// Sends notices; their position counts from 0 per connection.
-pub struct NoticeWriter {
+struct NoticeWriter {
     stream: Arc<dyn Connection>,
     position: u64,
 }
 
 impl NoticeWriter {
-    /// Notices go to `stream`.
-    pub fn new(stream: Arc<dyn Connection>) -> Self {
-        Self { stream, position: 0 }
-    }
-
     /// Sends one; an error means that the connection is gone, which its reader finds out too.
     fn send(&mut self, notice: &Notice) {
         let (kind, payload) = notice.encode();
@@ -55,10 +50,22 @@ impl NoticeWriter {
         if redoubt_wire::frame::append_frame(&mut frame, kind, self.position, &payload).is_ok()
             && self.stream.write_all(&frame).is_err()
         {
-            // Whoever is blocked on this stream must notice.
+            // Its reader must notice. What the server sent on its log connection still counts.
             self.stream.shutdown();
         }
         self.position += 1;
+    }
+}
+
+/// Where notices go. Ends its connection when it is dropped: the server then knows that it must connect again.
+struct NoticeLine {
+    stream: Arc<dyn Connection>,
+    writer: Arc<Mutex<NoticeWriter>>,
+}
+
+impl Drop for NoticeLine {
+    fn drop(&mut self) {
+        self.stream.shutdown();
     }
 }
 
@@ -68,7 +75,7 @@ pub struct LogSession {
     session: u64,
     connection: u64,
     connected: bool,
-    notices: Option<Arc<Mutex<NoticeWriter>>>,
+    notices: Option<NoticeLine>,
 }
 
 impl LogSession {
@@ -102,9 +109,12 @@ fn refusal(status: Status, message: String) -> Welcome {
 impl Volume {
     /// Sends a notice to the server, if one is connected.
     pub(super) fn notify(&self, notice: &Notice) {
-        let notices = self.session.lock().as_ref().and_then(|session| session.notices.clone());
-        if let Some(notices) = notices {
-            notices.lock().send(notice);
+        let writer = {
+            let session = self.session.lock();
+            session.as_ref().and_then(|session| session.notices.as_ref()).map(|line| Arc::clone(&line.writer))
+        };
+        if let Some(writer) = writer {
+            writer.lock().send(notice);
         }
     }
 
@@ -204,20 +214,43 @@ impl Volume {
         Ok(Accepted { connection, welcome })
     }
 
-    /// From now on notices go to `writer`; tells a newly welcomed server where D is, and what keeps it from moving.
-    pub fn greet(&self, connection: u64, writer: NoticeWriter) {
-        match self.session.lock().as_mut().filter(|current| current.connection == connection) {
-            Some(current) => current.notices = Some(Arc::new(Mutex::new(writer))),
-            None => return,
+    /// From now on notices go to `stream`, after `welcome`, and after one that tells where D is and one that tells what
+    /// keeps it from moving, if something does. Returns what `welcome` did.
+    ///
+    /// # Errors
+    /// The refusal to send: the server has no log connection, or another writes the volume.
+    pub fn attach_notices<R>(
+        &self,
+        hello: &Hello,
+        stream: &Arc<dyn Connection>,
+        welcome: impl FnOnce() -> R,
+    ) -> Result<R, Welcome> {
+        self.check_generation(hello)?;
+        let writer = Arc::new(Mutex::new(NoticeWriter { stream: Arc::clone(stream), position: 0 }));
+        // Held until all that comes first is written; another thread cannot send before, and none waits for this one.
+        let mut first = writer.lock();
+        {
+            let mut session = self.session.lock();
+            let current = session.as_mut().filter(|current| {
+                (current.generation, current.session) == (hello.generation, hello.session)
+                    && current.connected
+            });
+            let Some(current) = current else {
+                let message = format!("the log connection to volume {} comes first", self.name);
+                return Err(refusal(Status::TryLater, message));
+            };
+            current.notices = Some(NoticeLine { stream: Arc::clone(stream), writer: Arc::clone(&writer) });
         }
-        self.notify(&Notice::Durable(self.durable.get().seq));
+        let welcomed = welcome();
+        first.send(&Notice::Durable(self.durable.get().seq));
         let waiting = match &*self.run_state.lock() {
             super::RunState::Waiting(reason) => Some(reason.clone()),
             _ => None,
         };
         if let Some(reason) = waiting {
-            self.notify(&Notice::Waiting { reason });
+            first.send(&Notice::Waiting { reason });
         }
+        Ok(welcomed)
     }
 
     /// Appends a frame received on `connection`. Waits while the ring is full.
@@ -395,7 +428,7 @@ impl Volume {
 
 /// The shim's counters by name.
 pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
-    const NAMES: [(Counter, &str); 18] = [
+    const NAMES: [(Counter, &str); 22] = [
         (Counter::RedoBytes, "redo_bytes"),
         (Counter::LogWrittenBytes, "log_written_bytes"),
         (Counter::SentBytes, "sent_bytes"),
@@ -414,6 +447,10 @@ pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
         (Counter::Reconnects, "reconnects"),
         (Counter::DurabilityWakeups, "durability_wakeups"),
         (Counter::DurabilityWakeupsNotReached, "durability_wakeups_not_reached"),
+        (Counter::CacheHits, "page_cache_hits"),
+        (Counter::CacheMisses, "page_cache_misses"),
+        (Counter::CacheEvictions, "page_cache_evictions"),
+        (Counter::CacheCapacityBytes, "page_cache_capacity_bytes"),
     ];
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()

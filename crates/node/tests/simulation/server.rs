@@ -45,6 +45,8 @@ struct Link {
     queue: FrameQueue,
     /// The connection frames go out on.
     end: Option<Arc<End>>,
+    /// That on which notices come.
+    notices: Option<Arc<End>>,
     has_begun: bool,
 }
 
@@ -75,7 +77,12 @@ impl Server {
             facts: Arc::clone(facts),
             dial: Arc::clone(dial),
             orders: Orders::default(),
-            link: Mutex::new(Link { queue: FrameQueue::new(Seq(start)), end: None, has_begun: false }),
+            link: Mutex::new(Link {
+                queue: FrameQueue::new(Seq(start)),
+                end: None,
+                notices: None,
+                has_begun: false,
+            }),
             changed: Condvar::new(),
             durable: AtomicU64::new(start),
             is_dead: AtomicBool::new(false),
@@ -121,9 +128,15 @@ impl Server {
         self.link.lock().has_begun && self.durable.load(Ordering::Acquire) >= self.facts.history().end
     }
 
-    /// Breaks its log connection.
-    pub fn cut(&self, after_bytes: usize) {
-        if let Some(end) = &self.link.lock().end {
+    /// Breaks its log connection, or that of its notices.
+    pub fn cut(&self, after_bytes: usize, of_notices: bool) {
+        let link = self.link.lock();
+        if of_notices {
+            // Nothing is written to it from here that could be counted.
+            if let Some(end) = &link.notices {
+                end.reset();
+            }
+        } else if let Some(end) = &link.end {
             if after_bytes == 0 { end.reset() } else { end.break_after(after_bytes) }
         }
     }
@@ -159,11 +172,15 @@ impl Server {
     fn run_link(&self) {
         while !self.is_done() {
             if let Ok(end) = self.connect_log() {
-                let _closes = Closes(Some(Arc::clone(&end)));
-                let error = self.take_notices(&end);
-                simulation::note(|| format!("log connection ends: {error}"));
+                let _closes = Closes(Some(end));
+                if let Ok(notices) = self.connect_notices() {
+                    let _closes = Closes(Some(Arc::clone(&notices)));
+                    let error = self.take_notices(&notices);
+                    simulation::note(|| format!("notices end: {error}"));
+                }
                 self.facts.count(|counts| counts.reconnects += 1);
-                self.link.lock().end = None;
+                let mut link = self.link.lock();
+                (link.end, link.notices) = (None, None);
             }
             thread::sleep(Duration::from_millis(50 + fastrand::u64(..200)));
         }
@@ -231,6 +248,16 @@ impl Server {
         self.changed.notify_all();
         drop(link);
         closes.0 = None;
+        Ok(end)
+    }
+
+    fn connect_notices(&self) -> Result<Arc<End>> {
+        let (end, welcome) = self.connect(&self.hello(Role::Notices, 0))?;
+        if welcome.status != Status::Accepted {
+            let _closes = Closes(Some(end));
+            return Err(Error::other(welcome.message));
+        }
+        self.link.lock().notices = Some(Arc::clone(&end));
         Ok(end)
     }
 

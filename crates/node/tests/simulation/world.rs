@@ -363,7 +363,7 @@ impl World {
         }
         let (_, server) = &self.servers[self.rng.usize(..self.servers.len())];
         let after = if self.rng.bool() { 0 } else { self.rng.usize(1..20_000) };
-        server.cut(after);
+        server.cut(after, self.rng.u8(..4) == 0);
         self.facts.count_fault("connection cut");
     }
 

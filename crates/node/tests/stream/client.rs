@@ -57,9 +57,10 @@ fn read_frame(stream: &mut impl Read, position: u64) -> Result<(u8, Vec<u8>)> {
     Ok((header.kind & !COMPRESSED, payload))
 }
 
-/// A log connection.
+/// A log connection, and that of its notices.
 pub struct LogClient {
     pub stream: TcpStream,
+    notices_stream: TcpStream,
     pub welcome: Welcome,
     notices: Receiver<Notice>,
     pub durable: u64,
@@ -76,8 +77,10 @@ impl LogClient {
     ) -> Result<Self> {
         let (stream, welcome) = connect(address, &hello(Role::Log, volume, generation, session, resume))?;
         assert_eq!(welcome.status, Status::Accepted, "{}", welcome.message);
-        let mut reader = stream.try_clone()?;
+        let (mut reader, answer) = connect(address, &hello(Role::Notices, volume, generation, session, 0))?;
+        assert_eq!(answer.status, Status::Accepted, "{}", answer.message);
         reader.set_read_timeout(None)?;
+        let notices_stream = reader.try_clone()?;
         let (send, notices) = channel();
         std::thread::spawn(move || {
             let mut position = 0;
@@ -88,7 +91,7 @@ impl LogClient {
                 }
             }
         });
-        Ok(Self { stream, welcome, notices, durable: 0 })
+        Ok(Self { stream, notices_stream, welcome, notices, durable: 0 })
     }
 
     pub fn send(&mut self, wire: &[u8]) -> Result<()> {
@@ -140,6 +143,7 @@ impl LogClient {
 impl Drop for LogClient {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.notices_stream.shutdown(std::net::Shutdown::Both);
     }
 }
 

@@ -1,8 +1,9 @@
-//! The thread that owns the log connection.
+//! The thread that owns the log connection and the notices connection.
 
-use super::{ImageWanted, SessionStart, State, Stream};
+use super::{ImageWanted, Link, SessionStart, State, Stream};
 use crate::link::{self, LinkError, read_frame};
 use crate::message;
+use crate::real;
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
 use redoubt_wire::hello::{Role, Welcome};
@@ -26,8 +27,7 @@ impl Stream {
             match self.connect_once() {
                 Ok(link) => {
                     self.report_back(&lost);
-                    let error = self.read_notices(&*link);
-                    link.shutdown();
+                    let error = self.serve(&link);
                     self.forget_link(&link);
                     lost = Lost::new();
                     self.report_lost(&mut lost, &error);
@@ -81,15 +81,26 @@ impl Stream {
         }
     }
 
-    /// Connects, sends again what is not durable, and lets new frames through.
-    fn connect_once(&self) -> Result<Arc<dyn Connection>, LinkError> {
+    /// Connects, and goes on where the node stands.
+    fn connect_once(&self) -> Result<Arc<Link>, LinkError> {
         let is_first = self.session_start().is_none();
         let resume = if is_first { Seq(0) } else { self.lock_state().queue.oldest() };
-        let (socket, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
-        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&socket));
+        let (log, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
+        let (notices, _) = link::connect(self.peer(), Role::Notices, Seq(0), &self.counters)?;
+        let link = Arc::new(Link { log, notices });
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
+        let resumed = self.resume(&link, &welcome, is_first);
+        if resumed.is_err() {
+            link.shutdown();
+        }
+        resumed.map(|()| link)
+    }
+
+    /// Sends again what the node does not have, and lets new frames through.
+    fn resume(&self, link: &Arc<Link>, welcome: &Welcome, is_first: bool) -> Result<(), LinkError> {
         let mut state = self.lock_state();
         if is_first {
-            self.begin(&mut state, &welcome)?;
+            self.begin(&mut state, welcome)?;
         } else {
             self.counters.add(Counter::Reconnects, 1);
         }
@@ -99,13 +110,13 @@ impl Stream {
         let again =
             state.queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
         for frame in again {
-            socket.write_all(&frame)?;
+            link.log.write_all(&frame)?;
             self.counters.add(Counter::SentBytes, frame.len() as u64);
         }
-        state.link = Some(Arc::clone(&socket));
+        state.link = Some(Arc::clone(link));
         drop(state);
         self.wake_all();
-        Ok(socket)
+        Ok(())
     }
 
     /// First connection: the stream starts where the node stands.
@@ -120,12 +131,28 @@ impl Stream {
         Ok(())
     }
 
-    fn forget_link(&self, link: &Arc<dyn Connection>) {
+    fn forget_link(&self, link: &Arc<Link>) {
         let mut state = self.lock_state();
         if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
             state.link = None;
             state.unlogged.clear();
         }
+    }
+
+    /// Reads notices until one of the connections fails; returns why. Both are closed then.
+    fn serve(&self, link: &Arc<Link>) -> LinkError {
+        let watched = Arc::clone(link);
+        let started = real::spawn_quiet("redoubt-log-end", move || {
+            // The node sends nothing on it. What is not sent when it ends is sent again on the next one.
+            let _ = watched.log.read(&mut [0]);
+            watched.shutdown();
+        });
+        let error = match started {
+            Ok(_) => self.read_notices(&*link.notices),
+            Err(error) => error.into(),
+        };
+        link.shutdown();
+        error
     }
 
     /// Reads notices until the connection fails; returns why.

@@ -4,7 +4,7 @@ use super::*;
 use redoubt_transport::Connector;
 use redoubt_wire::FrameHeader;
 use redoubt_wire::frame::append_frame as frame_bytes;
-use redoubt_wire::hello::{Hello, Status, Welcome, decode_len};
+use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,9 +14,10 @@ struct Node {
     listener: TcpListener,
 }
 
-/// One accepted log connection.
+/// An accepted log connection with its notices connection, or one of another role.
 struct Session {
     socket: TcpStream,
+    notices_socket: Option<TcpStream>,
     notices: u64,
     hello: Hello,
 }
@@ -27,6 +28,16 @@ impl Node {
     }
 
     fn accept(&self, status: Status, next_seq: u64) -> Session {
+        let (socket, hello) = self.accept_one(status, next_seq);
+        let notices_socket = (status == Status::Accepted && hello.role == Role::Log).then(|| {
+            let (socket, hello) = self.accept_one(status, next_seq);
+            assert_eq!(hello.role, Role::Notices);
+            socket
+        });
+        Session { socket, notices_socket, notices: 0, hello }
+    }
+
+    fn accept_one(&self, status: Status, next_seq: u64) -> (TcpStream, Hello) {
         let (mut socket, _) = self.listener.accept().unwrap();
         let mut len = [0; 4];
         socket.read_exact(&mut len).unwrap();
@@ -40,7 +51,7 @@ impl Node {
             message: "because".to_owned(),
         };
         socket.write_all(&welcome.encode()).unwrap();
-        Session { socket, notices: 0, hello: Hello::decode(&body).unwrap() }
+        (socket, Hello::decode(&body).unwrap())
     }
 
     fn stream(&self, timeout: Duration) -> (Arc<Stream>, Receiver<ImageWanted>) {
@@ -83,7 +94,7 @@ impl Session {
         let mut out = Vec::new();
         frame_bytes(&mut out, kind, self.notices, &payload).unwrap();
         self.notices += 1;
-        self.socket.write_all(&out).unwrap();
+        self.notices_socket.as_mut().unwrap().write_all(&out).unwrap();
     }
 }
 
@@ -252,6 +263,30 @@ fn durable_beyond_what_was_sent_ends_the_stream() {
     let end = stream.append(&StreamFrame::Redo(b"abc")).unwrap();
     session.notify(&Notice::Durable(Seq(end.0 + 1)));
     assert_eq!(stream.wait_durable(Seq(end.0 + 1)), Err(Errno::EIO));
+}
+
+/// A commit is answered when the node says so; what goes the other way must not be needed for that.
+#[test]
+fn end_of_either_connection_makes_it_connect_again() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    for end_of_log in [true, false] {
+        if end_of_log {
+            session.socket.shutdown(std::net::Shutdown::Write).unwrap();
+        } else {
+            session.notices_socket = None;
+        }
+        let next = node.accept(Status::Accepted, 0);
+        // The other of the two was ended from the library's side.
+        let mut rest = Vec::new();
+        if let Some(mut notices) = session.notices_socket.take() {
+            assert_eq!(notices.read_to_end(&mut rest).unwrap(), 0);
+        }
+        session.socket.read_to_end(&mut rest).unwrap();
+        session = next;
+    }
 }
 
 /// Its kernel takes bytes until the socket is full; the process takes none.

@@ -70,6 +70,8 @@ pub struct Model {
     pub cut_after_frames: Option<u64>,
     /// Connections closed.
     pub cuts: u64,
+    /// Where notices go, and how many went there.
+    notices: Option<(TcpStream, u64)>,
 }
 
 /// A listening model.
@@ -118,6 +120,7 @@ fn serve(mut socket: TcpStream, model: &Mutex<Model>) -> Option<()> {
     socket.write_all(&welcome.encode()).ok()?;
     match hello.role {
         Role::Log => serve_log(&mut socket, model, seq),
+        Role::Notices => serve_notices(&mut socket, model),
         _ => serve_pages(&mut socket, model),
     }
 }
@@ -133,12 +136,27 @@ fn read_frame(socket: &mut TcpStream, position: u64) -> Option<(u8, Vec<u8>, u64
     Some((header.kind, if header.compressed { unpack(&payload).unwrap() } else { payload }, total))
 }
 
-fn serve_log(socket: &mut TcpStream, model: &Mutex<Model>, start: u64) -> Option<()> {
-    let mut seq = start;
-    let mut notices = 0;
+fn serve_log(socket: &mut TcpStream, model: &Mutex<Model>, seq: u64) -> Option<()> {
+    let end = take_frames(socket, model, seq);
+    if let Some((notices, _)) = model.lock().unwrap().notices.take() {
+        let _ = notices.shutdown(std::net::Shutdown::Both);
+    }
+    end
+}
+
+fn serve_notices(socket: &mut TcpStream, model: &Mutex<Model>) -> Option<()> {
+    {
+        let mut model = model.lock().unwrap();
+        model.notices = Some((socket.try_clone().ok()?, 0));
+        // What an earlier connection brought may not have been acknowledged.
+        model.notify_durable();
+    }
+    assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0, "a server sends nothing here");
+    None
+}
+
+fn take_frames(socket: &mut TcpStream, model: &Mutex<Model>, mut seq: u64) -> Option<()> {
     let mut taken = 0;
-    // What an earlier connection brought may not have been acknowledged.
-    notify_durable(socket, &mut notices, seq)?;
     loop {
         let (kind, payload, len_bytes) = read_frame(socket, seq)?;
         let frame = stream::decode(kind, &payload).unwrap();
@@ -155,17 +173,21 @@ fn serve_log(socket: &mut TcpStream, model: &Mutex<Model>, start: u64) -> Option
         if frame.is_logged() {
             seq += len_bytes;
             model.seq = seq;
-            notify_durable(socket, &mut notices, seq)?;
+            model.notify_durable();
         }
     }
 }
 
-fn notify_durable(socket: &mut TcpStream, notices: &mut u64, seq: u64) -> Option<()> {
-    let (kind, payload) = Notice::Durable(Seq(seq)).encode();
-    let mut out = Vec::new();
-    append_frame(&mut out, kind, *notices, &payload).unwrap();
-    *notices += 1;
-    socket.write_all(&out).ok()
+impl Model {
+    /// A connection that fails is noticed by its reader.
+    fn notify_durable(&mut self) {
+        let Some((socket, sent)) = &mut self.notices else { return };
+        let (kind, payload) = Notice::Durable(Seq(self.seq)).encode();
+        let mut out = Vec::new();
+        append_frame(&mut out, kind, *sent, &payload).unwrap();
+        *sent += 1;
+        let _ = socket.write_all(&out);
+    }
 }
 
 fn serve_pages(socket: &mut TcpStream, model: &Mutex<Model>) -> Option<()> {

@@ -462,16 +462,20 @@ fn reads(transaction: &Transaction) -> impl Iterator<Item = (Key, &[Value])> {
     })
 }
 
-/// Values of transactions that were not rolled back for certain, seen by a committed one, and missing in a read of another
-/// that began after that one had ended.
+/// Values of transactions that were not rolled back for certain, seen by another one or by their own committed one, and
+/// missing in a read of a committed one that began after that one had ended. It does not matter how the one that saw
+/// them ended: a kill that takes them back often ends it, too.
 fn vanished(transactions: &[Transaction], writers: &BTreeMap<Value, (Index, Key)>) -> BTreeSet<Value> {
-    let answered = |transaction: &&Transaction| transaction.status == Status::Committed;
     let mut seen_at: BTreeMap<Value, u64> = BTreeMap::new();
     let mut lists: BTreeMap<Key, Vec<(u64, BTreeSet<Value>)>> = BTreeMap::new();
-    for transaction in transactions.iter().filter(answered) {
+    for (reader, transaction) in transactions.iter().enumerate() {
+        let is_answered = transaction.status == Status::Committed;
         for (key, list) in reads(transaction) {
-            lists.entry(key).or_default().push((transaction.began, list.iter().copied().collect()));
-            for value in list {
+            if is_answered {
+                lists.entry(key).or_default().push((transaction.began, list.iter().copied().collect()));
+            }
+            let is_own = |value: &Value| writers.get(value).is_some_and(|(writer, _)| *writer == reader);
+            for value in list.iter().filter(|value| is_answered || !is_own(value)) {
                 let first = seen_at.entry(*value).or_insert(u64::MAX);
                 *first = (*first).min(transaction.ended);
             }

@@ -34,7 +34,7 @@ pub struct Transaction {
     pub status: Status,
     /// Before its first statement was sent.
     pub began: u64,
-    /// After its end was known; of no meaning when it is not.
+    /// After its end was known, or that it will not be.
     pub ended: u64,
 }
 

@@ -1,17 +1,23 @@
 //! Holds recorded histories against stock recovery: whole, as killed, and cut.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::record::Body;
-use redoubt_redo::mariadb::{RecordReader, SpaceFlagsChange};
+use redoubt_redo::mariadb::{Mtr, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
 use serde::Serialize;
 
 use super::compare::{self, Report};
 use super::history::{Recorded, Workshop};
 use super::recovery::{self, Crash, Outcome, Tail};
-use super::replay::{Defect, replay};
+use super::redo::Redo;
+use super::replay::{Defect, Replayed, replay};
 use crate::error::{Error, Result};
+
+/// More zeros than the end of a mini-transaction has bytes.
+const ZEROS_SEEN: usize = 64;
 
 /// How redo is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +89,8 @@ impl Checked {
 pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defect>) -> Result<Checked> {
     let mut checked = Checked::default();
     let sound = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, None)?;
-    let ours = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, defect)?;
+    let with_defect = defective(recorded, recorded.redo.end_lsn, defect)?;
+    let ours = with_defect.as_ref().unwrap_or(&sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = &recorded.redo.bytes;
     let options = recorded.setup.recovery(false);
@@ -107,7 +114,7 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
                 checked.whole += 1;
                 checked.redo_bytes += bytes.len() as u64;
                 checked.took(theirs.took);
-                let mut report = compare::compare(&recorded.base, &recorded.redo, &ours, &theirs.files)?;
+                let mut report = compare::compare(&recorded.base, &recorded.redo, ours, &theirs.files)?;
                 compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
                 checked.report.add(&report);
             }
@@ -129,10 +136,9 @@ pub fn check_cut(
     let mut checked = Checked::default();
     let redo = &recorded.redo;
     let sound = replay(&recorded.base, redo, cut.lsn, None)?;
-    let ours = replay(&recorded.base, redo, cut.lsn, defect)?;
-    let mut crash = Crash::new(&recorded.base, redo, &sound, cut.lsn, cut.last_call_done);
-    crash.tail =
-        cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(redo.bytes.as_slice(), seed)));
+    let with_defect = defective(recorded, cut.lsn, defect)?;
+    let ours = with_defect.as_ref().unwrap_or(&sound);
+    let crash = crash_at(recorded, cut, &sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = redo.bytes_until(cut.lsn);
     let options = recorded.setup.recovery(cut.small_pool);
@@ -152,12 +158,104 @@ pub fn check_cut(
             checked.cuts_inside += u64::from(redo.boundary_before(cut.lsn) != cut.lsn);
             checked.redo_bytes += bytes.len() as u64;
             checked.took(theirs.took);
-            let mut report = compare::compare(&recorded.base, redo, &ours, &theirs.files)?;
+            let mut report = compare::compare(&recorded.base, redo, ours, &theirs.files)?;
             compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
             checked.report.add(&report);
         }
     }
     Ok(checked)
+}
+
+/// What lies on disk after a cut. `sound`: our replay up to it.
+pub fn crash_at<'r>(recorded: &'r Recorded, cut: Cut, sound: &'r Replayed) -> Crash<'r> {
+    let mut crash = Crash::new(&recorded.base, &recorded.redo, sound, cut.lsn, cut.last_call_done);
+    crash.tail = tail(&recorded.redo, cut);
+    crash
+}
+
+/// What lies behind a cut: something that ends the log there. Bytes that happen to be the missing ones of the
+/// mini-transaction that is cut, or whole ones, would go on with it, and the server would be right to apply them; then
+/// others are drawn.
+fn tail(redo: &Redo, cut: Cut) -> Tail {
+    let first = cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(&redo.bytes, seed)));
+    let seed = cut.garbage_seed.unwrap_or_default();
+    let others = (1..).map(|step| Tail::Bytes(garbage(&redo.bytes, seed.wrapping_add(step))));
+    std::iter::once(first).chain(others).find(|tail| ends_at_the_cut(redo, cut.lsn, tail)).unwrap_or_default()
+}
+
+fn ends_at_the_cut(redo: &Redo, cut: Lsn, tail: &Tail) -> bool {
+    let boundary = redo.boundary_before(cut);
+    let begun = redo.bytes_until(cut).get((boundary.0 - redo.start_lsn.0) as usize..).unwrap_or_default();
+    let bytes = match tail {
+        Tail::Zeros => [begun, &[0; ZEROS_SEEN]].concat(),
+        Tail::Bytes(tail) => [begun, tail].concat(),
+    };
+    // What is no mini-transaction is an error, and ends a log.
+    let mut whole = 0;
+    let _ = walk_mtrs(&bytes, boundary, SequenceRule::Any, &mut |_: &Mtr<'_, '_>| whole += 1);
+    whole == 0
+}
+
+/// Our replay with a mistake in it; `None` when none was asked for.
+fn defective(recorded: &Recorded, until: Lsn, defect: Option<Defect>) -> Result<Option<Replayed>> {
+    defect.map(|_| replay(&recorded.base, &recorded.redo, until, defect)).transpose()
+}
+
+/// Many cuts, on several threads, and how many were left when `deadline` came. A recovery waits more than it computes, so
+/// several at a time keep a core busy. `progress` is called after each with the cut, what it came to, and all so far.
+///
+/// # Errors
+/// The first of [`check_cut`], with the cut in words.
+pub fn check_cuts(
+    workshop: &Workshop,
+    recorded: &Recorded,
+    cuts: &[Cut],
+    limits: &Limits,
+    progress: &(dyn Fn(Cut, &Checked, &Checked) + Sync),
+) -> Result<(Checked, usize)> {
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Checked::default()));
+    let panicked = |_| Error::State("a thread that checks cuts panicked".into());
+    let worker = || -> Result<usize> {
+        let mut done = 0;
+        loop {
+            if limits.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(done);
+            }
+            let Some(cut) = cuts.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(done) };
+            let checked = check_cut(workshop, recorded, *cut, None).map_err(|error| {
+                // No thread begins another one.
+                next.store(cuts.len(), Ordering::Relaxed);
+                match error {
+                    Error::Violation(what) => Error::Violation(format!("{cut:?}: {what}")),
+                    other => other,
+                }
+            })?;
+            let mut all =
+                all.lock().map_err(|_| Error::State("a thread that checks cuts panicked".into()))?;
+            all.add(&checked);
+            progress(*cut, &checked, &all);
+            done += 1;
+        }
+    };
+    let done = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..limits.threads.max(1)).map(|_| scope.spawn(worker)).collect();
+        let mut done = 0;
+        for thread in threads {
+            done +=
+                thread.join().map_err(|_| Error::State("a thread that checks cuts panicked".into()))??;
+        }
+        Ok::<_, Error>(done)
+    })?;
+    Ok((all.into_inner().map_err(panicked)?, cuts.len() - done))
+}
+
+/// How [`check_cuts`] may work.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Cuts at the same time.
+    pub threads: usize,
+    /// No cut is begun after this time.
+    pub deadline: Option<Instant>,
 }
 
 /// What a block may hold behind the end of the log: redo of another time, or anything.
@@ -269,3 +367,6 @@ pub fn within<T>(
     }
     Ok(done)
 }
+
+#[cfg(test)]
+mod tests;

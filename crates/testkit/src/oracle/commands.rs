@@ -1,7 +1,7 @@
 //! `redoubt-testkit oracle ...`.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use redoubt_redo::Lsn;
@@ -9,15 +9,18 @@ use serde_json::{Value, json};
 
 use super::base::Base;
 use super::campaign::{self, Kind, Plan, Summary};
-use super::check::{Checked, check_cut, every_cut};
+use super::check::{Cut, Limits, check_cuts, crash_at, every_cut};
 use super::compare;
-use super::history::{Setup, Workshop};
+use super::history::{Recorded, Setup, Workshop};
 use super::recovery::{self, Crash, Outcome};
 use super::redo::Redo;
 use super::replay::replay;
 use super::shrink;
 use crate::error::{Error, Result};
 use crate::generator::Config;
+
+/// Where nobody watches a bar, a line for this many cuts.
+const LINE_EVERY_CUTS: u64 = 500;
 
 /// The subcommands.
 #[derive(Debug, Clone, Subcommand)]
@@ -60,12 +63,9 @@ pub enum Command {
         /// Page size in bytes, else that of the seed
         #[arg(long)]
         page_size: Option<u32>,
-        /// Only every this many cuts
-        #[arg(long, default_value_t = 1)]
-        every: usize,
-        /// Where to work
-        #[arg(long)]
-        scratch: Option<PathBuf>,
+        /// How
+        #[command(flatten)]
+        options: CutOptions,
     },
     /// Run a script that failed again
     Replay {
@@ -83,6 +83,29 @@ pub enum Command {
         #[arg(long, default_value_t = 100)]
         runs: usize,
     },
+}
+
+/// Options of `cuts`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CutOptions {
+    /// Only every this many cuts
+    #[arg(long, default_value_t = 1)]
+    every: usize,
+    /// Leave out so many at the start
+    #[arg(long, default_value_t = 0)]
+    skip: usize,
+    /// Where data directories of cuts that differ go, as the server finds them
+    #[arg(long, default_value = "target/oracle")]
+    failures: PathBuf,
+    /// Cuts at the same time
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    /// Begin no cut after this many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Where to work: in memory if there is a file system in it
+    #[arg(long)]
+    scratch: Option<PathBuf>,
 }
 
 /// Options of `run`.
@@ -164,11 +187,11 @@ pub fn run(command: &Command) -> Result<(Value, bool)> {
             let summary = campaign::run(&options.plan())?;
             Ok((summary.json(), summary.is_sound()))
         }
-        Command::Cuts { seed, statements, page_size, every, scratch } => {
+        Command::Cuts { seed, statements, page_size, options } => {
             let mut setup = Setup::of_seed(*seed);
             setup.page_size_bytes = page_size.unwrap_or(setup.page_size_bytes);
-            let workshop = Workshop::new(scratch.as_deref())?;
-            cuts(&workshop, setup, *seed, *statements, *every)
+            let workshop = Workshop::new(options.scratch.as_deref())?;
+            cuts(&workshop, setup, *seed, *statements, options)
         }
         Command::Replay { script } => {
             let workshop = Workshop::new(None)?;
@@ -225,25 +248,55 @@ pub fn cuts(
     setup: Setup,
     seed: u64,
     statements: usize,
-    every: usize,
+    options: &CutOptions,
 ) -> Result<(Value, bool)> {
     let config = Config { seed, page_size_bytes: setup.page_size_bytes, large_undo: false };
     let (recorded, _) = workshop.random(setup, config, statements)?;
-    let mut checked = Checked::default();
-    let cuts = every_cut(&recorded, seed);
-    let bar = indicatif::ProgressBar::new(cuts.len().div_ceil(every.max(1)) as u64);
-    if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} cuts, ETA {eta}") {
+    let cuts = every_cut(&recorded, seed).into_iter().step_by(options.every.max(1));
+    let cuts: Vec<_> = cuts.skip(options.skip).collect();
+    let bar = indicatif::ProgressBar::new(cuts.len() as u64);
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} cuts, ETA {eta}; {msg}")
+    {
         bar.set_style(style);
     }
-    for cut in cuts.into_iter().step_by(every.max(1)) {
-        checked.add(&check_cut(workshop, &recorded, cut, None)?);
+    let started = Instant::now();
+    let limits = Limits {
+        threads: options.threads,
+        deadline: options.seconds.map(|seconds| started + Duration::from_secs(seconds)),
+    };
+    let (checked, left) = check_cuts(workshop, &recorded, &cuts, &limits, &|cut, one, all| {
         bar.inc(1);
-    }
+        bar.set_message(format!("{} differences", all.report.differing));
+        if bar.is_hidden() && bar.position().is_multiple_of(LINE_EVERY_CUTS) {
+            eprintln!("{}/{} cuts, {} differences", bar.position(), cuts.len(), all.report.differing);
+        }
+        if let Some(first) = one.report.differences.first() {
+            let kept = keep_cut(&recorded, cut, &options.failures, seed);
+            bar.suspend(|| eprintln!("{cut:?}: {first:?}; {kept}"));
+        }
+    })?;
     bar.finish_and_clear();
     let sound = checked.is_sound();
     let redo = json!({ "bytes": recorded.redo.bytes.len(), "mtrs": recorded.redo.mtrs.len() });
-    Ok((
-        json!({ "seed": seed, "page_size_bytes": setup.page_size_bytes, "redo": redo, "recoveries": checked }),
-        sound,
-    ))
+    let answer = json!({
+        "seed": seed,
+        "page_size_bytes": setup.page_size_bytes,
+        "statements": recorded.tally.tried(),
+        "redo": redo,
+        "recoveries": checked,
+        "cuts_left": left,
+        "took_s": started.elapsed().as_secs(),
+    });
+    Ok((answer, sound))
+}
+
+/// Lays a cut out for whoever looks into it, and says where.
+fn keep_cut(recorded: &Recorded, cut: Cut, failures: &Path, seed: u64) -> String {
+    let path = failures.join(format!("oracle-{seed}-cut-{}", cut.lsn));
+    let laid_out = replay(&recorded.base, &recorded.redo, cut.lsn, None)
+        .and_then(|sound| crash_at(recorded, cut, &sound).lay_out(&path));
+    match laid_out {
+        Ok(()) => format!("the data directory as the server finds it is in {}", path.display()),
+        Err(error) => format!("its data directory could not be kept: {error}"),
+    }
 }

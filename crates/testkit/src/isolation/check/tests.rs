@@ -147,6 +147,22 @@ fn what_a_kill_takes_back_was_seen_early_and_what_was_answered_is_lost() {
 }
 
 #[test]
+fn what_was_seen_early_by_a_transaction_that_the_kill_ended_was_never_committed() {
+    let at = |status, began, steps| transaction(status, began, began + 1, steps);
+    for end_of_the_reader in [Status::Aborted, Status::Unknown, Status::Committed] {
+        // Its writer has read it, too: were the writer taken for committed, its list would fit no other.
+        let writer = at(Status::Unknown, 0, "a1:1 r1:1");
+        let early = at(end_of_the_reader, 5, "r1:1");
+        let (next, last) = (at(Status::Committed, 20, "a1:2"), at(Status::Committed, 30, "r1:2"));
+        let history = History { transactions: vec![writer, early, next, last] };
+        assert_eq!(classes(&history), [Anomaly::EarlyRead], "{end_of_the_reader:?}");
+    }
+    // Nobody but itself has seen it: nothing is to be said.
+    let (alone, last) = (at(Status::Unknown, 0, "a1:1 r1:1"), at(Status::Committed, 30, "r1:"));
+    assert_eq!(classes(&History { transactions: vec![alone, last] }), []);
+}
+
+#[test]
 fn long_histories_are_checked_in_reasonable_time() {
     let mut transactions = Vec::new();
     let mut lists: BTreeMap<Key, Vec<Value>> = BTreeMap::new();

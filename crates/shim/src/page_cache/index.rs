@@ -1,0 +1,148 @@
+//! Which page is in which slot, and which slot goes next. Pure: it knows no bytes.
+//!
+//! Slots are handed out round (CLOCK) and a page that was read since the hand passed it is spared, up to three times,
+//! so that pages read often outlive a scan.
+//!
+//! Invariants: a page is in at most one slot, and a slot holds at most one page; `changes` grows with every page that
+//! is put or removed by what the server writes.
+
+use rustc_hash::FxHashMap;
+
+/// Rounds of the hand that a page survives without being read, at most.
+const USES_MAX: u8 = 3;
+
+/// A page of a file that this process has open, or had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey {
+    /// Number of the file in this process; never used again.
+    pub file: u64,
+    /// Page number inside the file.
+    pub page_no: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    key: CacheKey,
+    len_bytes: u32,
+    uses: u8,
+}
+
+/// The pages of one shard.
+#[derive(Debug)]
+pub struct Index {
+    map: FxHashMap<CacheKey, u32>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    hand: usize,
+    capacity: usize,
+    changes: u64,
+}
+
+impl Index {
+    /// Room for `capacity` pages.
+    pub fn new(capacity: usize) -> Self {
+        Self { map: FxHashMap::default(), slots: Vec::new(), free: Vec::new(), hand: 0, capacity, changes: 0 }
+    }
+
+    /// Pages there is room for.
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Pages in it.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// How often the server changed what is, or could be, in it.
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The server wrote or gave up pages of this shard.
+    pub fn note_change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// Slot of a page with this length, which counts as a use.
+    pub fn find(&mut self, key: CacheKey, len_bytes: u32) -> Option<u32> {
+        let at = *self.map.get(&key)?;
+        let slot = self.slots.get_mut(at as usize)?.as_mut()?;
+        if slot.len_bytes != len_bytes {
+            return None;
+        }
+        slot.uses = (slot.uses + 1).min(USES_MAX);
+        Some(at)
+    }
+
+    /// Whether a page is in it.
+    #[cfg(test)]
+    pub fn contains(&self, key: CacheKey) -> bool {
+        self.map.contains_key(&key)
+    }
+
+    /// Gives the page a slot: its own, a free one, or that of another page, which is out then (true). `None`: there is
+    /// no room at all.
+    pub fn place(&mut self, key: CacheKey, len_bytes: u32) -> Option<(u32, bool)> {
+        let new = Some(Slot { key, len_bytes, uses: 0 });
+        if let Some(at) = self.map.get(&key).copied() {
+            if let Some(Some(slot)) = self.slots.get_mut(at as usize) {
+                slot.len_bytes = len_bytes;
+            }
+            return Some((at, false));
+        }
+        let (at, evicted) = match self.free.pop() {
+            Some(at) => (at, false),
+            None if self.slots.len() < self.capacity => {
+                self.slots.push(None);
+                (self.slots.len() as u32 - 1, false)
+            }
+            None => (self.evict()?, true),
+        };
+        *self.slots.get_mut(at as usize)? = new;
+        self.map.insert(key, at);
+        Some((at, evicted))
+    }
+
+    fn evict(&mut self) -> Option<u32> {
+        // Each round takes one use from every page, so it ends.
+        for _ in 0..=self.slots.len() * (usize::from(USES_MAX) + 1) {
+            let at = self.hand;
+            self.hand = (self.hand + 1) % self.slots.len().max(1);
+            match self.slots.get_mut(at)? {
+                Some(slot) if slot.uses > 0 => slot.uses -= 1,
+                Some(slot) => {
+                    self.map.remove(&slot.key);
+                    return u32::try_from(at).ok();
+                }
+                // On the list of free ones, which is empty when this is called.
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Takes a page out.
+    pub fn remove(&mut self, key: CacheKey) {
+        if let Some(at) = self.map.remove(&key) {
+            if let Some(slot) = self.slots.get_mut(at as usize) {
+                *slot = None;
+            }
+            self.free.push(at);
+        }
+    }
+
+    /// Takes all pages of a file out, from `first_page_no` on.
+    pub fn remove_file(&mut self, file: u64, first_page_no: u32) {
+        let gone: Vec<_> =
+            self.map.keys().filter(|key| key.file == file && key.page_no >= first_page_no).copied().collect();
+        for key in gone {
+            self.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -1,0 +1,132 @@
+//! A tablespace file and the page cache: which reads may be answered from it, and what goes in.
+//!
+//! Only whole single pages, never page 0 (which the server also reads while it has a newer one in its buffer pool).
+
+use super::{Tablespace, page_id};
+use crate::config::Verify;
+use crate::message::{self, show};
+use crate::page_cache::{CacheKey, Ticket};
+use crate::real::Errno;
+use crate::runtime::Runtime;
+use redoubt_page::{decompress, digest, layout};
+use redoubt_redo::PageId;
+use redoubt_wire::page::{PageReply, PageRequest};
+use redoubt_wire::stream::Counter;
+
+/// What a look into the cache found.
+pub(super) enum Cached {
+    /// The bytes.
+    Hit,
+    /// Not there: the node's answer may go in.
+    Miss(CacheKey, Ticket),
+    /// These bytes are not for the cache.
+    No,
+}
+
+impl Cached {
+    /// The node answered with this.
+    pub(super) fn keep(&self, runtime: &Runtime, bytes: &[u8]) {
+        if let (Self::Miss(key, asked), Some(cache)) = (self, &runtime.page_cache) {
+            cache.put_answer(*key, bytes, *asked);
+        }
+    }
+}
+
+impl Tablespace {
+    const fn cache_key(&self, page_no: u32) -> CacheKey {
+        CacheKey { file: self.number, page_no }
+    }
+
+    /// Fills `out` with bytes of the file, if they are in the cache.
+    ///
+    /// # Errors
+    /// `EIO` when the pages are verified and the node's differs.
+    pub(super) fn look_into_cache(
+        &self,
+        runtime: &Runtime,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<Cached, Errno> {
+        let Some(cache) = &runtime.page_cache else { return Ok(Cached::No) };
+        let Some(page_no) = self.single_page(runtime, offset_bytes, out.len()) else { return Ok(Cached::No) };
+        let info = *self.lock_info();
+        let Some(space) = info.space else { return Ok(Cached::No) };
+        let key = self.cache_key(page_no);
+        let id = page_id(space, info, page_no);
+        if cache.get(key, out)
+            && !runtime.dirty.contains(id)
+            && self.is_verified(runtime, id, page_no, offset_bytes, out)?
+        {
+            runtime.counters.add(Counter::CacheHits, 1);
+            return Ok(Cached::Hit);
+        }
+        runtime.counters.add(Counter::CacheMisses, 1);
+        Ok(cache.ticket(key).map_or(Cached::No, |asked| Cached::Miss(key, asked)))
+    }
+
+    /// The server wrote this, and redo explains it.
+    pub(super) fn put_into_cache(&self, runtime: &Runtime, page_no: u32, page: &[u8], page_size: usize) {
+        let Some(cache) = &runtime.page_cache else { return };
+        if page_no > 0 && page.len() == page_size {
+            cache.put(self.cache_key(page_no), page);
+        } else {
+            cache.remove(self.cache_key(page_no));
+        }
+    }
+
+    /// The server wrote something else.
+    pub(super) fn take_out_of_cache(&self, runtime: &Runtime, page_no: u32) {
+        if let Some(cache) = &runtime.page_cache {
+            cache.remove(self.cache_key(page_no));
+        }
+    }
+
+    /// The file has this length now.
+    pub(super) fn cut_cache(&self, runtime: &Runtime, len_bytes: u64) {
+        let Some(cache) = &runtime.page_cache else { return };
+        let first_page_no = self.page_size(runtime).map_or(0, |size| len_bytes / size as u64);
+        cache.remove_file(self.number, u32::try_from(first_page_no).unwrap_or(u32::MAX));
+    }
+
+    /// With every page verified the node's page must be the same. False: redo of the page has come meanwhile (it was
+    /// freed, and is read ahead).
+    fn is_verified(
+        &self,
+        runtime: &Runtime,
+        id: PageId,
+        page_no: u32,
+        offset_bytes: u64,
+        cached: &[u8],
+    ) -> Result<bool, Errno> {
+        let info = *self.lock_info();
+        let (Verify::OneOf(1), Some(file), Some(flags)) = (runtime.config.verify, info.file, info.flags)
+        else {
+            return Ok(true);
+        };
+        let need = runtime.need.get(self.number, page_no);
+        let request = PageRequest::Read { need, file, offset_bytes, len_bytes: cached.len() as u32 };
+        let digest_of = |page: &[u8]| match decompress(page, flags) {
+            Ok(Some(plain)) => Some((layout::page_lsn(page), digest(&plain, flags))),
+            Ok(None) => Some((layout::page_lsn(page), digest(page, flags))),
+            Err(_) => None,
+        };
+        let ours = digest_of(cached);
+        let theirs = runtime.pool.request(&request, |reply| match reply {
+            PageReply::Bytes(page) => digest_of(page),
+            _ => None,
+        })?;
+        if ours.is_some() && ours == theirs {
+            return Ok(true);
+        }
+        if runtime.dirty.contains(id) {
+            return Ok(false);
+        }
+        let path = self.name.path(&runtime.names.hold()).map(|path| show(&path)).unwrap_or_default();
+        message::error(&format!(
+            "page {page_no} of {path} in the page cache differs from the storage node's: LSN and digest {ours:?} here, \
+             {theirs:?} there; please report this, and start the server without --page-cache"
+        ));
+        runtime.stream.die("a page in the page cache is not the newest");
+        Err(Errno::EIO)
+    }
+}
