@@ -36,6 +36,26 @@ pub struct Counts {
 }
 
 impl Counts {
+    pub fn by_name(&self) -> Vec<(String, u64)> {
+        let counts = [
+            ("kills", self.kills),
+            ("power cuts", self.power_cuts),
+            ("shutdowns", self.shutdowns),
+            ("attaches", self.attaches),
+            ("races", self.races),
+            ("strays", self.strays),
+            ("stray reads", self.stray_reads),
+            ("held states", self.holds),
+            ("reconnects", self.reconnects),
+            ("frames", self.frames),
+            ("reads", self.reads),
+            ("logs examined", self.examined),
+            ("tables applied", self.tables_applied),
+        ];
+        let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count));
+        counts.chain(self.faults.iter().map(|(name, count)| (format!("fault: {name}"), *count))).collect()
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.kills += other.kills;
         self.power_cuts += other.power_cuts;

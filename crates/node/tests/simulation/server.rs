@@ -177,6 +177,7 @@ impl Server {
                     let _closes = Closes(Some(Arc::clone(&notices)));
                     let error = self.take_notices(&notices);
                     simulation::note(|| format!("notices end: {error}"));
+                    self.goes_on_without_notices();
                 }
                 self.facts.count(|counts| counts.reconnects += 1);
                 let mut link = self.link.lock();

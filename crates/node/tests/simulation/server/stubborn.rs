@@ -4,7 +4,7 @@
 use super::{Server, ask};
 use crate::history::PAGES;
 use crate::network::End;
-use redoubt_sync::simulation;
+use redoubt_sync::{simulation, thread, time};
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
@@ -14,6 +14,7 @@ use redoubt_wire::stream::{StreamFrame, Verify};
 use std::io::Result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// After so many tries it gives up.
 const PATIENCE: u64 = 60;
@@ -36,6 +37,15 @@ impl Server {
         }
         self.die("fenced");
         true
+    }
+
+    /// The node ends the notices of a server that it fences. A stubborn one keeps its log connection all the same, until
+    /// that is closed as well.
+    pub(super) fn goes_on_without_notices(&self) {
+        let until = time::now() + Duration::from_secs(10);
+        while self.is_stubborn() && !self.is_done() && time::now() < until && self.link.lock().end.is_some() {
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(super) fn check_fenced_by(&self, generation: u64) {

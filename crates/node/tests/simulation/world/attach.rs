@@ -27,7 +27,7 @@ impl World {
         self.make_stubborn();
         if !self.is_calm && self.rng.u8(..3) == 0 {
             // They come back while the new one attaches.
-            self.servers.iter().for_each(|(_, server)| server.cut(0));
+            self.servers.iter().for_each(|(_, server)| server.cut(0, false));
             thread::sleep(Duration::from_millis(self.rng.u64(..300)));
         }
         let mut answers: Vec<Answer> = (0..attaching).map(|_| self.ask(&volume, group)).collect();
