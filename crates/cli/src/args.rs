@@ -111,6 +111,17 @@ pub enum Command {
     Run(RunArguments),
     /// Show what a node and its volumes are doing.
     Status(StatusArguments),
+    /// Measure a server with a local disk, with network storage, and with Redoubt.
+    ///
+    /// Loads TPC-C's or sysbench's tables once, then runs the same clients against the plain server on a local disk, the plain server with
+    /// all its files on network storage, and the server on a volume. Server and storage sit in network namespaces of their own,
+    /// joined by a link that is limited as asked for and whose bytes are counted. Needs root for that.
+    Bench(Box<redoubt_bench::Options>),
+    /// Measure where the time of commits and page reads goes.
+    ///
+    /// For some seconds, server and node measure a sample of them: how long each takes in every stage on its way. While nobody
+    /// traces, this costs nothing.
+    Trace(TraceArguments),
 }
 
 #[derive(Args)]
@@ -140,9 +151,28 @@ pub struct NodeArguments {
     #[arg(long, help_heading = "TLS", conflicts_with_all = ["tls", "tls_authority"])]
     pub allow_plain_text: bool,
     #[command(flatten)]
+    pub status: StatusPageArguments,
+    #[command(flatten)]
     pub log: LogArguments,
     #[command(flatten)]
     pub pages: PageArguments,
+}
+
+/// Whether and where a node shows its state over HTTP.
+#[derive(Args)]
+#[command(next_help_heading = "Status page")]
+pub struct StatusPageArguments {
+    /// Serve a status page, Prometheus metrics (/metrics) and JSON (/status.json) on this address, by HTTP; port 0 takes a
+    /// free one [default: none is served].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub status_listen: Option<String>,
+    /// Serve the status page to other hosts too: everybody who reaches the address may read names, paths and figures of
+    /// all volumes.
+    #[arg(long, requires = "status_listen")]
+    pub status_allow_remote: bool,
+    /// Name under which browsers and Prometheus reach the status page, besides localhost and addresses. May be repeated.
+    #[arg(long, value_name = "NAME", requires = "status_listen")]
+    pub status_host: Vec<String>,
 }
 
 /// Where and how a node keeps the logs.
@@ -431,7 +461,37 @@ pub struct StatusArguments {
     /// Its data directory.
     #[arg(long, value_name = "DIR", requires = "local_log", conflicts_with_all = ["node", "volume"])]
     pub datadir: Option<PathBuf>,
-    /// Print JSON.
+    /// Show it again and again, with rates: in place on a terminal, else a line per volume each time.
+    #[arg(long, conflicts_with = "local_log")]
+    pub watch: bool,
+    /// Seconds between two looks of --watch.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "watch", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub interval: u64,
+    /// End --watch after so many looks [default: never].
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub count: Option<u32>,
+    /// Print one JSON object; with --watch one per line each time.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct TraceArguments {
+    #[command(flatten)]
+    pub address: NodeAddress,
+    /// The volume.
+    #[arg(long, value_name = "NAME")]
+    pub volume: String,
+    /// How long to measure.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// Measure one in N commits and page reads.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub one_in: u32,
+    /// How many of the slowest to show.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub slowest: usize,
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }

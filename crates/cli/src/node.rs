@@ -1,10 +1,11 @@
 //! `redoubt node`.
 
-use crate::args::{LogArguments, NodeArguments, PageArguments};
+use crate::args::{LogArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
 use redoubt_logdev::DeviceKind;
 use redoubt_node::{LogOptions, Node, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
+use redoubt_statuspage::{PageSettings, StatusPage};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +19,17 @@ const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
 /// If directory or address cannot be used.
 pub fn run(arguments: &NodeArguments) -> Result<()> {
     start_logging();
-    let options = options(arguments)?;
+    let page = status_page(&arguments.status)?;
+    let mut options = options(arguments)?;
+    options.status_page = page.as_ref().map(StatusPage::address);
     // Before any thread is started, so that all inherit the mask.
     block_signals();
     let node = Node::open(options)?;
+    let page = page.map(|page| {
+        let (address, of) = (page.address(), Arc::clone(&node));
+        page.start(Arc::new(move || of.status())).inspect(|_| println!("status page on http://{address}/"))
+    });
+    let page = page.transpose()?;
     println!("listening on {}", node.address());
     let _ = std::io::stdout().flush();
     let stopper = Arc::clone(&node);
@@ -34,8 +42,15 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
         })
         .map_err(|error| CliError::io("start", "signal thread", error))?;
     node.serve();
+    drop(page);
     node.stop();
     Ok(())
+}
+
+fn status_page(arguments: &StatusPageArguments) -> Result<Option<StatusPage>> {
+    let Some(listen) = arguments.status_listen.clone() else { return Ok(None) };
+    let (allow_remote, host_names) = (arguments.status_allow_remote, arguments.status_host.clone());
+    Ok(Some(StatusPage::bind(&PageSettings { listen, allow_remote, host_names })?))
 }
 
 fn options(arguments: &NodeArguments) -> Result<NodeOptions> {

@@ -6,6 +6,7 @@ use crate::error::{CliError, Result};
 use crate::show::{bytes, print_json};
 use redoubt_transport::Connector;
 use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
+use std::time::Duration;
 
 /// Shows a node and its volumes.
 ///
@@ -15,18 +16,30 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
     if let Some(datadir) = arguments.datadir.as_deref().filter(|_| arguments.local_log) {
         return crate::run::local_log::status::run(datadir, arguments.json);
     }
-    let mut node = fetch(&arguments.address.connector()?)?;
-    if let Some(name) = &arguments.volume {
-        node.volumes.retain(|volume| volume.name == *name);
-        if node.volumes.is_empty() {
-            return Err(no_volume(name));
+    let connector = arguments.address.connector()?;
+    let look = || {
+        let mut node = fetch(&connector)?;
+        if let Some(name) = &arguments.volume {
+            node.volumes.retain(|volume| volume.name == *name);
+            if node.volumes.is_empty() {
+                return Err(no_volume(name));
+            }
         }
+        Ok(node)
+    };
+    if arguments.watch {
+        let interval = Duration::from_secs(arguments.interval);
+        return crate::watch::run(look, interval, arguments.count, arguments.json);
     }
+    let node = look()?;
     if arguments.json {
         return print_json(&node);
     }
     println!("node {} (version {})", node.listen, node.version);
     println!("  data directory  {}", node.data_directory);
+    if let Some(address) = &node.status_page {
+        println!("  status page     http://{address}/");
+    }
     println!("  up              {} s", node.uptime_seconds);
     for volume in &node.volumes {
         println!();

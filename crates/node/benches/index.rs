@@ -7,6 +7,7 @@ use divan::{Bencher, black_box};
 use encoder::MtrWriter;
 use redoubt_node::apply::apply_table;
 use redoubt_node::construct::{StoredPages, construct};
+use redoubt_node::figures::Worker;
 use redoubt_node::home::Folder;
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey};
 use redoubt_node::log_buffer::Chunk;
@@ -143,8 +144,14 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     let store = store(store_directory.path());
     let (base, object, _) = filled(1, 1, &plain);
     let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
-    apply_table(StoredPages::without_rescue(&store), &base.head().unwrap(), 1, &describe, &|_, _, _| {})
-        .unwrap();
+    apply_table(
+        StoredPages::without_rescue(&store),
+        &base.head().unwrap(),
+        &Worker::several(1),
+        &describe,
+        &|_, _, _| {},
+    )
+    .unwrap();
     let index = LogIndex::new(START);
     let table = index.open_table();
     let key = PageKey::new(object, 3);
@@ -176,6 +183,13 @@ fn apply_a_table_with_records_per_page(bencher: Bencher<'_, '_>, per_page: u32) 
     let table = index.head().unwrap();
     let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
     bencher.counter(ItemsCount::new(records)).bench_local(|| {
-        apply_table(StoredPages::without_rescue(&store), &table, 1, &describe, &|_, _, _| {}).unwrap()
+        apply_table(
+            StoredPages::without_rescue(&store),
+            &table,
+            &Worker::several(1),
+            &describe,
+            &|_, _, _| {},
+        )
+        .unwrap()
     });
 }

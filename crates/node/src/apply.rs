@@ -6,12 +6,13 @@
 
 use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::error::NodeError;
+use crate::figures::Worker;
 use crate::index::table::BUCKETS;
 use crate::index::{Body, Entry, PageKey, Table};
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::PageWrite;
 use redoubt_redo::PageId;
-use redoubt_sync::Mutex;
+use redoubt_sync::{Mutex, time};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of built pages that are written as one batch.
@@ -85,21 +86,21 @@ impl Output<'_> {
     }
 }
 
-/// Builds and writes every page of `table`. On an error nothing is lost: call it again, or stop.
+/// Builds and writes every page of `table`, with a thread per element of `workers`. On an error nothing is lost: call it again, or stop.
 ///
 /// # Errors
 /// [`NodeError::Page`], [`NodeError::PageStore`].
 pub fn apply_table(
     pages: StoredPages<'_>,
     table: &Table,
-    workers: usize,
+    workers: &[Worker],
     describe: Describe<'_>,
     on_verify: OnVerify<'_>,
 ) -> Result<Applied, NodeError> {
     let output = Output { pages, built: Mutex::default(), writing: Mutex::default() };
     let next_bucket = AtomicUsize::new(0);
     let failure = Mutex::new(None);
-    let work = || {
+    let build = |worker: &Worker| {
         loop {
             let bucket = next_bucket.fetch_add(1, Ordering::Relaxed);
             if bucket >= BUCKETS || failure.lock().is_some() {
@@ -110,20 +111,30 @@ pub fn apply_table(
                     failure.lock().get_or_insert(error);
                     return;
                 }
+                worker.built(entries.len() as u64, redo_bytes(&entries));
             }
         }
     };
-    let small = table.pages() < 64;
+    let work = |worker: &Worker| {
+        let since = time::now();
+        build(worker);
+        worker.was_busy(since);
+    };
+    let others = if table.pages() < 64 { &[] } else { workers.get(1..).unwrap_or(&[]) };
     redoubt_sync::thread::scope(|scope| {
-        for _ in 1..if small { 1 } else { workers.max(1) } {
-            scope.spawn(work);
+        for worker in others {
+            scope.spawn(|| work(worker));
         }
-        work();
+        work(workers.first().unwrap_or(&Worker::default()));
     });
     match failure.into_inner() {
         Some(error) => Err(error),
         None => output.finish(),
     }
+}
+
+fn redo_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| if let Body::Run { len, .. } = entry.body { u64::from(len) } else { 0 }).sum()
 }
 
 fn apply_page(

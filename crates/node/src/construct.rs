@@ -13,6 +13,7 @@ use crate::index::table::resolve;
 use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
 use crate::rescue::Rescue;
+use crate::trace::{Laps, Part};
 use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
 use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId};
@@ -213,16 +214,36 @@ pub fn construct(
     flags: SpaceFlags,
     limit: Option<Lsn>,
 ) -> Result<Vec<u8>, NodeError> {
+    construct_in_laps(pages, index, PageTarget { key, page_id, flags }, limit, &mut ())
+}
+
+/// [`construct`]; says when a part of it ends.
+///
+/// # Errors
+/// As [`construct`].
+pub fn construct_in_laps(
+    pages: StoredPages<'_>,
+    index: &LogIndex,
+    PageTarget { key, page_id, flags }: PageTarget,
+    limit: Option<Lsn>,
+    laps: &mut impl Laps,
+) -> Result<Vec<u8>, NodeError> {
     let tables = index.tables_of(key);
+    laps.lap(Part::Index);
     let mut builder = Builder::from_store(pages, key, page_id, flags)?;
+    laps.lap(Part::BaseRead);
     for table in &tables {
         let entries = table.chain(key);
+        laps.lap(Part::Index);
         let within = builder.apply_entries(&table.chunks(), &entries, limit, None)?;
+        laps.lap(Part::Apply);
         if within < entries.len() {
             break;
         }
     }
-    builder.finish()
+    let page = builder.finish();
+    laps.lap(Part::Apply);
+    page
 }
 
 /// A page by key, with what is known of it.

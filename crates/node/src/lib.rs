@@ -19,6 +19,7 @@ pub mod checkpoint;
 pub mod construct;
 pub mod counters;
 pub mod error;
+pub mod figures;
 pub mod home;
 pub mod index;
 pub mod log_buffer;
@@ -32,6 +33,7 @@ pub mod place;
 pub mod plain;
 pub mod rescue;
 pub mod server;
+pub mod trace;
 pub mod volume;
 
 /// Makes redo for tests.

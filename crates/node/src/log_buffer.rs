@@ -69,7 +69,10 @@ struct State {
     /// The receiver waits for room.
     room_wanted: bool,
     full_waits: u64,
-    full_wait_time: Duration,
+    /// How long, by [`Stage`].
+    full_wait_times: [Duration; 3],
+    /// The receiver waits for this stage since then.
+    waiting: Option<(Stage, Instant)>,
     closed: bool,
 }
 
@@ -106,6 +109,9 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Device, Self::Parser, Self::Apply];
+
     /// For status.
     pub fn name(self) -> &'static str {
         match self {
@@ -136,7 +142,8 @@ impl LogBuffer {
                 held_bytes: 0,
                 room_wanted: false,
                 full_waits: 0,
-                full_wait_time: Duration::ZERO,
+                full_wait_times: [Duration::ZERO; 3],
+                waiting: None,
                 closed: false,
             }),
             for_writer: Condvar::new(),
@@ -159,19 +166,23 @@ impl LogBuffer {
     /// it that the frame is written to the device.
     pub fn push(&self, chunk: Chunk) -> bool {
         let mut state = self.state.lock();
-        let mut since = None;
+        let mut waited = false;
         while !state.closed && self.is_full_for(&state, &chunk) {
-            since.get_or_insert_with(time::now);
+            waited = true;
+            // Each stretch counts for the stage that is behind when it begins.
+            state.waiting = Some((self.stage_behind(&state), time::now()));
             state.room_wanted = true;
             self.for_parser.notify_one();
             // Nobody else may be about to write what came before.
             self.for_writer.notify_one();
             self.for_room.wait(&mut state);
+            if let Some((stage, since)) = state.waiting.take() {
+                state.full_wait_times[stage as usize] += time::elapsed(since);
+            }
         }
-        if let Some(since) = since {
+        if waited {
             state.room_wanted = false;
             state.full_waits += 1;
-            state.full_wait_time += time::elapsed(since);
         }
         if state.closed {
             return false;
@@ -302,10 +313,15 @@ impl LogBuffer {
         self.len_bytes
     }
 
-    /// How often, and for how long in all, the receiver waited for room.
-    pub fn full_waits(&self) -> (u64, Duration) {
+    /// How often the receiver waited for room, and for how long for each [`Stage`]. The time of a wait that has not ended
+    /// counts already.
+    pub fn full_waits(&self) -> (u64, [Duration; 3]) {
         let state = self.state.lock();
-        (state.full_waits, state.full_wait_time)
+        let mut times = state.full_wait_times;
+        if let Some((stage, since)) = state.waiting {
+            times[stage as usize] += time::elapsed(since);
+        }
+        (state.full_waits, times)
     }
 
     /// The ring is (nearly) full because of this stage.
@@ -317,15 +333,19 @@ impl LogBuffer {
         {
             return None;
         }
+        Some(self.stage_behind(&state))
+    }
+
+    fn stage_behind(&self, state: &State) -> Stage {
         let undurable = state.received.seq.0.saturating_sub(state.durable.0);
         let unparsed = state.received.seq.0.saturating_sub(state.parsed.0);
-        Some(if undurable * 2 > self.len_bytes {
+        if undurable * 2 > self.len_bytes {
             Stage::Device
         } else if unparsed * 2 > self.len_bytes {
             Stage::Parser
         } else {
             Stage::Apply
-        })
+        }
     }
 
     /// Ends all waits; nothing is accepted any more.

@@ -94,7 +94,9 @@ fn decompressed_payloads_fill_the_ring() {
     assert!(matches!(buffer.take_for_parser(far), Next::RoomWanted));
     buffer.set_applied(Seq(30));
     assert!(receiver.join().unwrap());
-    assert_eq!(buffer.full_waits().0, 1);
+    let (waits, [device, parser, apply]) = buffer.full_waits();
+    assert_eq!(waits, 1);
+    assert!(apply > Duration::ZERO && device + parser == Duration::ZERO, "{device:?} {parser:?} {apply:?}");
 }
 
 #[test]

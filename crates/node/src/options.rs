@@ -5,6 +5,7 @@ use crate::page_store::PageOptions;
 use crate::place::RawDevices;
 use crate::server::ConnectionLimits;
 use redoubt_transport::ServerTls;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub struct NodeOptions {
     pub allow_plain_text: bool,
     /// How many connections there may be, and how long they may take.
     pub connections: ConnectionLimits,
+    /// Where a status page of this node is served, to be shown; who embeds the node serves it.
+    pub status_page: Option<SocketAddr>,
     /// The raw devices that are open, shared by the copies of these options.
     pub devices: Arc<RawDevices>,
 }
@@ -55,6 +58,7 @@ impl NodeOptions {
             tls: None,
             allow_plain_text: false,
             connections: ConnectionLimits::default(),
+            status_page: None,
             devices: Arc::default(),
         }
     }

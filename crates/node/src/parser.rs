@@ -14,6 +14,7 @@ use redoubt_redo::mariadb::mtr::{Mtr, RunRef, SequenceRule, SpaceFlagsChange, Wa
 use redoubt_redo::{Lsn, SpaceId};
 use redoubt_sync::RwLock;
 use redoubt_wire::stream::{FileKind, StreamFrame, Verify, decode};
+use redoubt_wire::trace::ServerSample;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub struct Outcome {
     pub long_chains: Vec<PageKey>,
     /// The shim's counters, if the frame carried them.
     pub counters: Option<Vec<(u8, u64)>>,
+    /// The shim's part of a trace, if the frame carried it.
+    pub trace: Vec<ServerSample>,
     /// A page 0 whose flags could not be followed record by record: build it and call [`Parser::learn_flags`].
     pub unknown_flags: Vec<PageKey>,
     /// Mini-transactions in the frame.
@@ -79,6 +82,7 @@ impl<'v> Parser<'v> {
             }
             StreamFrame::Verify(verify) => self.verify(&verify, &table, &mut outcome)?,
             StreamFrame::Counters(counters) => outcome.counters = Some(counters),
+            StreamFrame::Trace(samples) => outcome.trace = samples,
             StreamFrame::Write { path, offset_bytes, data } => {
                 let from = chunk.payload().len() - data.len();
                 let names = self.names.read();
@@ -309,7 +313,8 @@ impl<'v> Parser<'v> {
             | StreamFrame::Image { .. }
             | StreamFrame::Write { .. }
             | StreamFrame::Verify(_)
-            | StreamFrame::Counters(_) => {}
+            | StreamFrame::Counters(_)
+            | StreamFrame::Trace(_) => {}
         }
         drop(names);
         for effect in &effects {

@@ -13,6 +13,7 @@ mod encoder;
 use encoder::MtrWriter;
 use redoubt_node::apply::apply_table;
 use redoubt_node::construct::{Builder, PageTarget, StoredPages, VerifyCase, compact_chain, construct};
+use redoubt_node::figures::Worker;
 use redoubt_node::home::Folder;
 use redoubt_node::index::{Body, Entry, LogIndex, PageKey, Table, TableState};
 use redoubt_node::log_buffer::Chunk;
@@ -273,7 +274,8 @@ fn apply(parts: &Parts<'_>, table: &Table, counts: &Counts) {
     let describe = |key: PageKey| Some((identity(key), Some(FLAGS)));
     let on_verify =
         |builder: &Builder, _: PageKey, case: VerifyCase<'_>| check_verify(counts, builder, &case);
-    apply_table(StoredPages::without_rescue(parts.store), table, 2, &describe, &on_verify).unwrap();
+    apply_table(StoredPages::without_rescue(parts.store), table, &Worker::several(2), &describe, &on_verify)
+        .unwrap();
 }
 
 fn short(chain: &[Entry]) -> String {

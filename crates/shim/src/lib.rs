@@ -42,4 +42,5 @@ pub mod runtime;
 pub mod stream;
 pub mod tablespace;
 pub mod target;
+pub mod trace;
 pub mod verify;

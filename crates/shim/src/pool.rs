@@ -14,7 +14,7 @@ use crate::stream::Stream;
 use redoubt_transport::Reader;
 use redoubt_wire::Seq;
 use redoubt_wire::hello::Role;
-use redoubt_wire::page::{PageReply, PageRequest};
+use redoubt_wire::page::{FileId, PageReply, PageRequest};
 use std::io::BufReader;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -66,13 +66,21 @@ impl PagePool {
     ) -> Result<R, Errno> {
         let mut payload = Vec::new();
         let kind = request.encode(&mut payload);
+        let sample = match *request {
+            PageRequest::Read { need, file, offset_bytes, .. }
+                if self.stream.trace().wants_read(file, offset_bytes, need) =>
+            {
+                Some((file, offset_bytes, need))
+            }
+            _ => None,
+        };
         let deadline = Instant::now() + self.stream.timeout();
         let mut pause = BACK_OFF_MIN;
         loop {
             if self.stream.death().is_some() {
                 return Err(Errno::EIO);
             }
-            let why = match self.attempt(kind, &payload) {
+            let why = match self.attempt(kind, &payload, sample) {
                 Ok((connection, reply_kind)) => match PageReply::decode(reply_kind, &connection.payload) {
                     Ok(PageReply::Failed { retry: true, message }) => {
                         self.give_back(connection);
@@ -115,10 +123,22 @@ impl PagePool {
     }
 
     /// One request on one connection. A failed connection is closed.
-    fn attempt(&self, kind: u8, payload: &[u8]) -> Result<(Connection, u8), LinkError> {
+    fn attempt(
+        &self,
+        kind: u8,
+        payload: &[u8],
+        sample: Option<(FileId, u64, Seq)>,
+    ) -> Result<(Connection, u8), LinkError> {
+        let began = sample.map(|_| Instant::now());
         let mut connection = self.take()?;
+        let taken = sample.map(|_| Instant::now());
         match connection.exchange(kind, payload, &self.counters) {
-            Ok(reply_kind) => Ok((connection, reply_kind)),
+            Ok(reply_kind) => {
+                if let (Some(sample), Some(began), Some(taken)) = (sample, began, taken) {
+                    self.stream.trace().read(sample, taken - began, taken.elapsed());
+                }
+                Ok((connection, reply_kind))
+            }
             Err(error) => {
                 drop(connection);
                 self.lose();

@@ -24,6 +24,7 @@ use crate::counters::Counters;
 use crate::link::Peer;
 use crate::message;
 use crate::real::Errno;
+use crate::trace::Trace;
 use queue::FrameQueue;
 use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;
@@ -120,6 +121,7 @@ pub struct Stream {
     images_wanted: Sender<ImageWanted>,
     /// Images asked for and not answered yet.
     images_pending: AtomicU64,
+    trace: Trace,
 }
 
 impl Stream {
@@ -149,12 +151,18 @@ impl Stream {
             wake: Condvar::new(),
             images_wanted,
             images_pending: AtomicU64::new(0),
+            trace: Trace::default(),
         })
     }
 
     /// Who connects where.
     pub const fn peer(&self) -> &Peer {
         &self.config.peer
+    }
+
+    /// Samples of how long things take, if the node wants them.
+    pub const fn trace(&self) -> &Trace {
+        &self.trace
     }
 
     /// How long a lost node is waited for.
@@ -264,6 +272,7 @@ impl Stream {
     /// # Errors
     /// `EIO` when the stream is dead.
     pub fn append(&self, frame: &StreamFrame<'_>) -> Result<Seq, Errno> {
+        let began = self.trace.now();
         let mut state = self.lock_state();
         loop {
             if self.death.get().is_some() {
@@ -278,10 +287,17 @@ impl Stream {
             self.wait_durable(half_way)?;
             state = self.lock_state();
         }
-        self.append_locked(&mut state, frame)
+        let end = self.append_locked(&mut state, frame, began)?;
+        self.trace.sent(began, end);
+        Ok(end)
     }
 
-    fn append_locked(&self, state: &mut State, frame: &StreamFrame<'_>) -> Result<Seq, Errno> {
+    fn append_locked(
+        &self,
+        state: &mut State,
+        frame: &StreamFrame<'_>,
+        began: Option<Instant>,
+    ) -> Result<Seq, Errno> {
         let compression = state.compression;
         let packed = match frame {
             StreamFrame::Redo(bytes)
@@ -307,6 +323,7 @@ impl Stream {
         })?;
         let end = state.queue.end();
         self.end.store(end.0, Ordering::Release);
+        self.trace.sending(began, end);
         self.send(state, &bytes);
         Ok(end)
     }
@@ -360,6 +377,10 @@ impl Stream {
         self.counters.raise_to(Counter::DurabilityWakeups, stats.wakeups);
         self.counters.raise_to(Counter::DurabilityWakeupsNotReached, stats.wakeups_not_reached);
         self.append_unlogged(&StreamFrame::Counters(self.counters.snapshot()));
+        let samples = self.trace.take();
+        if !samples.is_empty() {
+            self.append_unlogged(&StreamFrame::Trace(samples));
+        }
         let mut state = self.lock_state();
         if !state.unlogged.is_empty() {
             self.send(&mut state, &[]);
@@ -392,12 +413,14 @@ impl Stream {
     pub fn wait_durable(&self, seq: Seq) -> Result<(), Errno> {
         let is_dead = || self.death.get().is_some();
         if self.waiters.durable() >= seq.0 {
+            self.trace.awake(seq, false);
             return if is_dead() { Err(Errno::EIO) } else { Ok(()) };
         }
         let began = Instant::now();
         if self.waiters.wait(seq.0, None) != WaitEnd::Reached || is_dead() {
             return Err(Errno::EIO);
         }
+        self.trace.awake(seq, true);
         self.counters.add(Counter::DurabilityWaits, 1);
         self.counters.add(Counter::DurabilityWaitMicros, began.elapsed().as_micros() as u64);
         Ok(())

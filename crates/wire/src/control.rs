@@ -4,7 +4,9 @@
 //! A file transfer is any number of data frames (u64 offset, bytes) ended by an empty data frame.
 
 use crate::error::WireError;
+use crate::figures::{ApplyWorker, ChainClass, Times};
 use crate::reader::Reader;
+use crate::trace::Sample;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -108,6 +110,18 @@ pub enum Request {
     },
     /// Make the imported volume durable and visible.
     ImportEnd,
+    /// Begin to measure where the time of commits and page reads goes ([`crate::trace`]). It ends with the connection.
+    TraceBegin {
+        /// The volume.
+        volume: String,
+        /// One in how many.
+        one_in: u32,
+    },
+    /// The samples since the last such request.
+    TraceTake {
+        /// The volume.
+        volume: String,
+    },
 }
 
 /// What the node answers.
@@ -136,6 +150,13 @@ pub enum Reply {
     FileFollows {
         /// Length of the whole file.
         len_bytes: u64,
+    },
+    /// To TraceTake.
+    Trace {
+        /// Samples that are complete.
+        samples: Vec<Sample>,
+        /// Samples lost since the trace began: their halves did not meet, or they came too fast.
+        lost: u64,
     },
 }
 
@@ -192,6 +213,9 @@ pub struct NodeStatus {
     pub data_directory: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
+    /// Address of its status page, if it serves one.
+    #[serde(default)]
+    pub status_page: Option<String>,
     /// Its volumes, by name.
     pub volumes: Vec<VolumeStatus>,
 }
@@ -227,12 +251,27 @@ pub struct VolumeStatus {
     pub ring_len_bytes: u64,
     /// Which stage the ring waits for while it is full: `device`, `parser`, `apply`, or empty.
     pub ring_waits_for: String,
+    /// Microseconds the receiver waited for room in the ring, by the stage that it waited for.
+    #[serde(default)]
+    pub ring_wait_micros: BTreeMap<String, u64>,
     /// Log index: pages with records, records (runs), tables.
     pub index_pages: u64,
     /// Record runs in the index.
     pub index_runs: u64,
     /// Tables in the index.
     pub index_tables: u64,
+    /// How long the pages' chains in the index are.
+    #[serde(default)]
+    pub chain_lengths: Vec<ChainClass>,
+    /// How long page reads took on the node.
+    #[serde(default)]
+    pub page_read_times: Times,
+    /// How long batches of the log took to become durable.
+    #[serde(default)]
+    pub log_write_times: Times,
+    /// What the threads that apply redo did.
+    #[serde(default)]
+    pub apply_workers: Vec<ApplyWorker>,
     /// Files known.
     pub files: u64,
     /// What keeps the log.

@@ -16,6 +16,7 @@
 
 pub mod control;
 pub mod error;
+pub mod figures;
 pub mod frame;
 pub mod hello;
 pub mod local_log;
@@ -23,6 +24,7 @@ pub mod notice;
 pub mod page;
 mod reader;
 pub mod stream;
+pub mod trace;
 
 pub use error::WireError;
 pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};

@@ -39,6 +39,11 @@ pub enum Notice {
         /// LSN of the dropped write.
         lsn: Lsn,
     },
+    /// Measure one in so many commits and page reads ([`crate::trace`]); 0: none any more.
+    Trace {
+        /// One in how many.
+        one_in: u32,
+    },
 }
 
 impl Notice {
@@ -49,6 +54,7 @@ impl Notice {
             Self::Fenced { generation } => (2, generation.to_le_bytes().to_vec()),
             Self::Stopped { reason } => (3, reason.as_bytes().to_vec()),
             Self::Waiting { reason } => (4, reason.as_bytes().to_vec()),
+            Self::Trace { one_in } => (6, one_in.to_le_bytes().to_vec()),
             Self::NeedImage { path, page_no, lsn } => {
                 let mut out = Vec::new();
                 crate::reader::put_path(&mut out, path);
@@ -75,9 +81,24 @@ impl Notice {
                 page_no: reader.u32("page number")?,
                 lsn: Lsn(reader.u64("lsn")?),
             },
+            6 => Self::Trace { one_in: reader.u32("one in")? },
             _ => return Err(WireError::UnknownKind { kind, role: "notices" }),
         };
         reader.finish()?;
         Ok(notice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_begun_and_ended_by_number() {
+        for one_in in [0, 16, u32::MAX] {
+            let (kind, payload) = Notice::Trace { one_in }.encode();
+            assert_eq!(Notice::decode(kind, &payload).unwrap(), Notice::Trace { one_in });
+            assert!(Notice::decode(kind, &payload[1..]).is_err());
+        }
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::error::WireError;
 use crate::reader::{Reader, put_path};
+use crate::trace::{self, ServerSample};
 use redoubt_redo::{Lsn, SpaceId};
 
 /// Used bytes of the log file header.
@@ -32,6 +33,7 @@ const KIND_BIND_SPACE: u8 = 12;
 const KIND_SYSTEM_FILES: u8 = 13;
 const KIND_VERIFY: u8 = 0x40;
 const KIND_COUNTERS: u8 = 0x41;
+const KIND_TRACE: u8 = 0x42;
 
 /// First kind that is not logged.
 pub const FIRST_UNLOGGED_KIND: u8 = 0x40;
@@ -139,6 +141,8 @@ pub enum StreamFrame<'a> {
     Verify(Verify<'a>),
     /// Not logged: the shim's counters, as pairs (counter id, value); see [`Counter`].
     Counters(Vec<(u8, u64)>),
+    /// Not logged: the server's part of sampled commits and page reads.
+    Trace(Vec<ServerSample>),
 }
 
 /// A file of the system tablespace.
@@ -232,6 +236,7 @@ impl StreamFrame<'_> {
             Self::SystemFiles(_) => KIND_SYSTEM_FILES,
             Self::Verify(_) => KIND_VERIFY,
             Self::Counters(_) => KIND_COUNTERS,
+            Self::Trace(_) => KIND_TRACE,
         }
     }
 
@@ -302,6 +307,7 @@ impl StreamFrame<'_> {
                 out.extend_from_slice(&verify.lsn.0.to_le_bytes());
                 out.extend_from_slice(&verify.digest.to_le_bytes());
             }
+            Self::Trace(samples) => samples.iter().for_each(|sample| sample.encode(out)),
             Self::Counters(pairs) => {
                 for (id, value) in pairs {
                     out.push(*id);
@@ -369,6 +375,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
             digest: reader.u32("digest")?,
         }),
         KIND_COUNTERS => return counters(payload),
+        KIND_TRACE => return Ok(StreamFrame::Trace(trace::decode(payload)?)),
         _ => return Err(WireError::UnknownKind { kind, role: "log" }),
     };
     reader.finish()?;
@@ -425,6 +432,7 @@ fn kind_name(kind: u8) -> &'static str {
         KIND_SYSTEM_FILES => "system files",
         KIND_VERIFY => "verify",
         KIND_COUNTERS => "counters",
+        KIND_TRACE => "trace",
         _ => "unknown frame",
     }
 }

@@ -13,7 +13,7 @@
 
 pub mod table;
 
-pub use table::{Body, Entry, Table, TableEnd, TableState};
+pub use table::{Body, CHAIN_CLASSES, Entry, Table, TableEnd, TableState};
 
 use crate::mark::Point;
 use redoubt_pagestore::ObjectId;
@@ -133,6 +133,17 @@ impl LogIndex {
         if queue.front().is_some_and(|front| front.id() == table.id()) {
             queue.pop_front();
         }
+    }
+
+    /// How long the chains are: pages per class, the class of 1 first, then 2 to 3, 4 to 7 and so on.
+    pub fn chain_classes(&self) -> [u64; CHAIN_CLASSES] {
+        let mut classes = [0; CHAIN_CLASSES];
+        for table in self.queue.lock().iter() {
+            for (class, pages) in classes.iter_mut().zip(table.chain_classes()) {
+                *class += pages;
+            }
+        }
+        classes
     }
 
     /// Pages, runs and tables in the index.

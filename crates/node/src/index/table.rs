@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// Buckets of a table: the unit of work of an apply worker.
 pub const BUCKETS: usize = 64;
 
+/// Classes of chain lengths: 1, 2 to 3, 4 to 7, up to everything from 32768 on.
+pub const CHAIN_CLASSES: usize = 16;
+
 /// Where the content of an entry is.
 #[derive(Clone, Debug)]
 pub enum Body {
@@ -94,6 +97,7 @@ pub struct Table {
     stream_bytes: AtomicU64,
     pages: AtomicU64,
     runs: AtomicU64,
+    chain_classes: [AtomicU64; CHAIN_CLASSES],
     end: Mutex<Option<TableEnd>>,
 }
 
@@ -109,6 +113,7 @@ impl Table {
             stream_bytes: AtomicU64::new(0),
             pages: AtomicU64::new(0),
             runs: AtomicU64::new(0),
+            chain_classes: [const { AtomicU64::new(0) }; CHAIN_CLASSES],
             end: Mutex::default(),
         }
     }
@@ -171,6 +176,9 @@ impl Table {
         let chain = bucket.entry(key).or_default();
         chain.push(entry);
         let len = chain.len();
+        if len.is_power_of_two() {
+            self.count_chain(len - 1, len);
+        }
         if len == 1 {
             self.pages.fetch_add(1, Ordering::Relaxed);
         }
@@ -200,8 +208,30 @@ impl Table {
             && chain.len() >= count
         {
             self.runs.fetch_sub(count.saturating_sub(1) as u64, Ordering::Relaxed);
+            let len = chain.len();
             chain.splice(..count, [built]);
+            self.count_chain(len, chain.len());
         }
+    }
+
+    /// A chain's length changed; 0: there is none. Under the lock of its bucket, so that a chain's changes come in order.
+    fn count_chain(&self, from: usize, to: usize) {
+        let class_of = |len: usize| len.checked_ilog2().map(|class| (class as usize).min(CHAIN_CLASSES - 1));
+        let (from, to) = (class_of(from), class_of(to));
+        if from == to {
+            return;
+        }
+        if let Some(class) = from.and_then(|class| self.chain_classes.get(class)) {
+            class.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(class) = to.and_then(|class| self.chain_classes.get(class)) {
+            class.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Pages per class of chain length, the shortest first.
+    pub fn chain_classes(&self) -> [u64; CHAIN_CLASSES] {
+        std::array::from_fn(|class| self.chain_classes[class].load(Ordering::Relaxed))
     }
 
     /// The chains of one bucket, in page order.

@@ -30,7 +30,9 @@ fn a_page_is_found_in_every_table_that_has_it_until_each_is_applied() {
     let ids = |index: &LogIndex| index.tables_of(key).iter().map(|table| table.id()).collect::<Vec<_>>();
     assert_eq!(ids(&index), [1, 2]);
     assert_eq!(index.sizes(), (2, 3, 2));
+    assert_eq!(index.chain_classes()[..3], [1, 1, 0], "a chain of 1 and one of 2");
     index.remove_applied(&first);
+    assert_eq!(index.chain_classes()[..3], [1, 0, 0]);
     assert_eq!(ids(&index), [2]);
     assert!(index.tables_of(PageKey::new(ObjectId(3), 8)).is_empty());
     assert_eq!(index.head().unwrap().id(), 2);
@@ -46,7 +48,9 @@ fn compaction_replaces_the_front_of_a_chain_only() {
     }
     let built =
         Entry { start_lsn: Lsn(4), end_lsn: Lsn(4), body: Body::Built(Arc::from(vec![1u8; 4].as_slice())) };
+    assert_eq!(index.chain_classes()[..4], [0, 0, 1, 0], "one chain of 5");
     table.compact(key, 4, built);
+    assert_eq!(index.chain_classes()[..4], [0, 1, 0, 0], "of 2 now");
     let chain = table.chain(key);
     assert_eq!(chain.len(), 2);
     assert!(matches!(chain[0].body, Body::Built(_)));

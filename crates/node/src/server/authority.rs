@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | log and page connections | yes | no | yes |
 //! | attach, plain checksums, fetch, export | yes | no | yes |
+//! | trace | yes | no | yes |
 //! | status | of its volume | of its volume | of all |
 //! | create, delete, import | no | no | yes |
 //!
@@ -38,7 +39,9 @@ pub fn check_request(identity: &Identity, request: &Request) -> Result<(), NodeE
         | Request::Fetch { volume, .. }
         | Request::ExportBegin { volume }
         | Request::ExportFile { volume, .. }
-        | Request::ExportEnd { volume } => check_volume(identity, volume),
+        | Request::ExportEnd { volume }
+        | Request::TraceBegin { volume, .. }
+        | Request::TraceTake { volume } => check_volume(identity, volume),
         Request::Status => Ok(()),
         Request::VolumeCreate { .. } => check_administrator(identity, "creating a volume"),
         Request::VolumeDelete { .. } => check_administrator(identity, "deleting a volume"),

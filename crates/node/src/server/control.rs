@@ -1,6 +1,6 @@
 //! A control connection: the requests of the `redoubt` command.
 //!
-//! Invariant: a state held for an export, and an import that did not end, go away with their connection.
+//! Invariant: a state held for an export, an import that did not end, and a trace go away with their connection.
 
 use super::Node;
 use super::authority::{check_request, restrict};
@@ -32,6 +32,7 @@ struct Session<'s> {
     writer: FrameWriter<'s>,
     export: Option<(Arc<Volume>, Held)>,
     import: Option<(Import, BusyName<'s>)>,
+    traced: Option<Arc<Volume>>,
 }
 
 /// A volume name that nobody else may create, import or delete meanwhile.
@@ -69,9 +70,13 @@ pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError>
         writer: FrameWriter::new(stream),
         export: None,
         import: None,
+        traced: None,
     };
     let result = session.run();
     session.end_export();
+    if let Some(volume) = session.traced.take() {
+        volume.end_trace();
+    }
     if let Some((import, _busy)) = session.import.take() {
         let _ = remove_volume_directory(import.path(), &node.options.devices);
     }
@@ -164,6 +169,24 @@ impl<'s> Session<'s> {
                 self.upload(log.map(|()| Upload::Redo))
             }
             Request::ImportEnd => self.import_end(),
+            Request::TraceBegin { volume, one_in } => {
+                let volume = self.volume(&volume)?;
+                if let Some(before) = self.traced.take() {
+                    before.end_trace();
+                }
+                volume.begin_trace(one_in)?;
+                self.traced = Some(volume);
+                Ok(Reply::Done)
+            }
+            Request::TraceTake { volume } => match &self.traced {
+                Some(traced) if traced.name() == volume => {
+                    let (samples, lost) = traced.take_trace();
+                    Ok(Reply::Trace { samples, lost })
+                }
+                _ => {
+                    Err(NodeError::Refused("no trace of that volume was begun on this connection".to_owned()))
+                }
+            },
         }
     }
 

@@ -165,13 +165,15 @@ impl Node {
         }
     }
 
-    fn status(&self) -> NodeStatus {
+    /// State of the node and its volumes.
+    pub fn status(&self) -> NodeStatus {
         let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listen: self.address.to_string(),
             data_directory: self.options.data_directory.display().to_string(),
             uptime_seconds: time::elapsed(self.since).as_secs(),
+            status_page: self.options.status_page.map(|address| address.to_string()),
             volumes: volumes
                 .iter()
                 .map(|volume| volume.status())

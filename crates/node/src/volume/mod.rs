@@ -30,6 +30,7 @@ mod rescue;
 mod server_log;
 mod session;
 mod threads;
+mod trace;
 mod transfer;
 mod verify;
 mod written;
@@ -42,14 +43,16 @@ pub use transfer::{Held, Import};
 use crate::checkpoint::Checkpoint;
 use crate::counters::Counters;
 use crate::error::NodeError;
+use crate::figures::{Figures, Worker};
 use crate::home::{DirectoryHome, Folder, Home};
-use crate::index::{LogIndex, PageKey, Table};
-use crate::log_buffer::LogBuffer;
+use crate::index::{CHAIN_CLASSES, LogIndex, PageKey, Table};
+use crate::log_buffer::{LogBuffer, Stage};
 use crate::mark::{Mark, Point};
 use crate::namespace::{Namespace, ObjectEntry};
 use crate::options::NodeOptions;
 use crate::page_store;
 use crate::plain::PlainStore;
+use crate::trace::Tracer;
 use redoubt_logdev::LogDevice;
 use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::Lsn;
@@ -57,12 +60,14 @@ use redoubt_sync::thread::JoinHandle;
 use redoubt_sync::{Condvar, Mutex, RwLock};
 use redoubt_wire::Seq;
 use redoubt_wire::control::{LogDeviceStatus, VolumeStatus};
+use redoubt_wire::figures::ChainClass;
 use redoubt_wire::notice::Notice;
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use written::WrittenEnds;
 
 /// Whether a volume works.
@@ -132,6 +137,9 @@ pub struct Volume {
     repairs: Mutex<Vec<PageKey>>,
     mismatches: Mutex<Vec<verify::Mismatch>>,
     counters: Counters,
+    figures: Figures,
+    tracer: Tracer,
+    workers: Vec<Worker>,
     server_counters: Mutex<Vec<(u8, u64)>>,
     connections: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -263,6 +271,9 @@ impl Volume {
             repairs: Mutex::default(),
             mismatches: Mutex::default(),
             counters: Counters::default(),
+            figures: Figures::default(),
+            tracer: Tracer::default(),
+            workers: Worker::several(options.apply_workers),
             server_counters: Mutex::default(),
             connections: AtomicU64::new(0),
             threads: Mutex::default(),
@@ -422,26 +433,8 @@ impl Volume {
         let (index_pages, index_runs, index_tables) = self.index.sizes();
         let identity = self.identity.lock().clone();
         let names = self.names.read();
-        let mut counters = self.counters.snapshot();
-        let (device, store) = (self.device.stats(), self.store.stats());
-        let info = self.device.info();
-        let (full_waits, full_wait_time) = self.buffer.full_waits();
-        counters.extend(
-            [
-                ("log_device_appended_bytes", device.bytes_appended),
-                ("log_device_written_bytes", device.bytes_written),
-                ("log_device_writes", device.syncs),
-                ("page_home_written_bytes", store.bytes_written_home),
-                ("page_journal_written_bytes", store.bytes_written_journal),
-                ("page_home_writes", store.home_writes),
-                ("pages_written_home", store.pages_written_home),
-                ("page_images_superseded", store.images_superseded),
-                ("page_store_syncs", store.syncs),
-                ("ring_full_waits", full_waits),
-                ("ring_full_wait_micros", full_wait_time.as_micros() as u64),
-            ]
-            .map(|(name, value)| (name.to_owned(), value)),
-        );
+        let (_, full_wait_times) = self.buffer.full_waits();
+        let (info, device) = (self.device.info(), self.device.stats());
         VolumeStatus {
             name: self.name.clone(),
             volume_id: identity.volume_id,
@@ -457,9 +450,16 @@ impl Volume {
             ring_used_bytes: self.buffer.used_bytes(),
             ring_len_bytes: self.buffer.len_bytes(),
             ring_waits_for: self.buffer.waits_for().map_or("", |stage| stage.name()).to_owned(),
+            ring_wait_micros: Stage::ALL
+                .map(|stage| (stage.name().to_owned(), full_wait_times[stage as usize].as_micros() as u64))
+                .into(),
             index_pages,
             index_runs,
             index_tables,
+            chain_lengths: chain_lengths(self.index.chain_classes()),
+            page_read_times: self.figures.page_read.snapshot(),
+            log_write_times: self.figures.log_write.snapshot(),
+            apply_workers: self.workers.iter().map(Worker::snapshot).collect(),
             files: names.files().count() as u64,
             log_device: LogDeviceStatus {
                 kind: info.kind.name().to_owned(),
@@ -473,9 +473,33 @@ impl Volume {
             page_store: self
                 .store_description
                 .status(&*self.store, self.counters.redo_bytes_applied.load(Ordering::Relaxed)),
-            counters,
+            counters: self.all_counters(),
             server_counters: session::name_counters(&self.server_counters.lock()),
         }
+    }
+
+    /// Everything counted, by itself or by its devices.
+    fn all_counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = self.counters.snapshot();
+        let (device, store) = (self.device.stats(), self.store.stats());
+        let (full_waits, full_wait_times) = self.buffer.full_waits();
+        counters.extend(
+            [
+                ("log_device_appended_bytes", device.bytes_appended),
+                ("log_device_written_bytes", device.bytes_written),
+                ("log_device_writes", device.syncs),
+                ("page_home_written_bytes", store.bytes_written_home),
+                ("page_journal_written_bytes", store.bytes_written_journal),
+                ("page_home_writes", store.home_writes),
+                ("pages_written_home", store.pages_written_home),
+                ("page_images_superseded", store.images_superseded),
+                ("page_store_syncs", store.syncs),
+                ("ring_full_waits", full_waits),
+                ("ring_full_wait_micros", full_wait_times.iter().sum::<Duration>().as_micros() as u64),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        counters
     }
 
     fn next_connection(&self) -> u64 {
@@ -486,4 +510,12 @@ impl Volume {
 /// 0 if there is nothing yet.
 fn per_byte(bytes: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { bytes as f64 / of as f64 }
+}
+
+/// The classes up to the last that has pages.
+fn chain_lengths(classes: [u64; CHAIN_CLASSES]) -> Vec<ChainClass> {
+    let used = classes.iter().rposition(|pages| *pages > 0).map_or(0, |last| last + 1);
+    let bound = |class: usize| (class + 1 < CHAIN_CLASSES).then(|| (2u64 << class) - 1);
+    let of = |(class, pages): (usize, &u64)| ChainClass { longest: bound(class), pages: *pages };
+    classes.iter().take(used).enumerate().map(of).collect()
 }

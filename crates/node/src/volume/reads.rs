@@ -5,12 +5,13 @@
 //! up to D.
 
 use super::Volume;
-use crate::construct::construct;
+use crate::construct::{PageTarget, construct, construct_in_laps};
 use crate::counters::add;
 use crate::error::{Kind, NodeError};
 use crate::index::PageKey;
 use crate::mark::WaitEnd;
 use crate::namespace::text_path;
+use crate::trace::{BuildTimes, Laps, Read};
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageId, SpaceId};
@@ -38,8 +39,11 @@ impl Volume {
         let reply = match *request {
             PageRequest::Open { need, path } => self.open_file(need, path),
             PageRequest::Read { need, file, offset_bytes, len_bytes } => {
+                let since = time::now();
                 out.resize(len_bytes as usize, 0);
-                return match self.read(need, file, offset_bytes, out) {
+                let read = self.read(need, file, offset_bytes, out);
+                self.figures.page_read.record_since(since);
+                return match read {
                     Ok(()) => PageReply::Bytes(out),
                     Err(error) => {
                         self.stop_if_unreadable(&error);
@@ -158,11 +162,18 @@ impl Volume {
     }
 
     fn read(&self, need: Seq, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
+        let since = self.tracer.wants_read(file, offset_bytes, need).then(time::now);
         self.wait_parsed(need)?;
         add(&self.counters.page_reads, 1);
         add(&self.counters.page_bytes_sent, out.len() as u64);
+        let mut laps = since.map(|_| BuildTimes::start());
         let Some(place) = self.place_of(file)? else { return Ok(()) };
-        self.read_place(&place, offset_bytes, out, self.build_limit())
+        let parsed = since.map(time::elapsed);
+        self.read_place(&place, offset_bytes, out, self.build_limit(), &mut laps)?;
+        if let (Some(since), Some(parse), Some(build)) = (since, parsed, laps) {
+            self.tracer.read(Read { file, offset_bytes, need, total: time::elapsed(since), parse, build });
+        }
+        Ok(())
     }
 
     /// Fills `out` with the file's bytes, each page as of `limit`.
@@ -172,6 +183,7 @@ impl Volume {
         offset_bytes: u64,
         out: &mut [u8],
         limit: Lsn,
+        laps: &mut impl Laps,
     ) -> Result<(), NodeError> {
         let page_len = place.flags.physical_page_size_bytes() as u64;
         let mut at = 0usize;
@@ -180,7 +192,7 @@ impl Volume {
             let page_no = u32::try_from(position / page_len)
                 .map_err(|_| NodeError::Refused(format!("no tablespace has a byte {position}")))?;
             let within = (position % page_len) as usize;
-            let page = self.page(place, page_no, limit)?;
+            let page = self.page(place, page_no, limit, laps)?;
             let part = page.get(within..).unwrap_or(&[]);
             let len = part.len().min(out.len() - at);
             out[at..at + len].copy_from_slice(&part[..len]);
@@ -189,11 +201,18 @@ impl Volume {
         Ok(())
     }
 
-    fn page(&self, place: &Place, page_no: u32, limit: Lsn) -> Result<Vec<u8>, NodeError> {
+    fn page(
+        &self,
+        place: &Place,
+        page_no: u32,
+        limit: Lsn,
+        laps: &mut impl Laps,
+    ) -> Result<Vec<u8>, NodeError> {
         add(&self.counters.pages_constructed, 1);
         let key = PageKey::new(place.object, page_no);
         let page_id = PageId::new(place.space.0, page_no);
-        construct(self.stored_pages(), &self.index, key, page_id, place.flags, Some(limit))
+        let target = PageTarget { key, page_id, flags: place.flags };
+        construct_in_laps(self.stored_pages(), &self.index, target, Some(limit), laps)
     }
 
     /// Builds page 0 of an object to learn its flags.

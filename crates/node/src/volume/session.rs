@@ -250,6 +250,9 @@ impl Volume {
         if let Some(reason) = waiting {
             first.send(&Notice::Waiting { reason });
         }
+        if self.tracer.one_in() != 0 {
+            first.send(&Notice::Trace { one_in: self.tracer.one_in() });
+        }
         Ok(welcomed)
     }
 
@@ -258,11 +261,15 @@ impl Volume {
     /// # Errors
     /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].
     pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
+        let arrived = self.tracer.now();
         let receive = self.receive.lock();
         if receive.connection != connection && !is_planted("any connection may append") {
             return Ok(Received::NotCurrent);
         }
         let chunk = decode_chunk(wire, self.buffer.received())?;
+        if chunk.logged {
+            self.tracer.received(arrived, chunk.end.seq);
+        }
         add(&self.counters.frames, 1);
         add(&self.counters.images, u64::from(chunk.kind == redoubt_wire::stream::KIND_IMAGE));
         add(&self.counters.received_bytes, chunk.wire.len() as u64);

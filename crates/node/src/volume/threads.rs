@@ -20,7 +20,7 @@ use redoubt_wire::notice::Notice;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Work of the apply thread.
 enum Work {
@@ -125,22 +125,24 @@ impl Volume {
         loop {
             let chunks = self.buffer.take_for_device();
             let Some(end) = chunks.last().map(|chunk| chunk.end) else { return Ok(()) };
+            self.tracer.taken(end);
             batch.clear();
             for chunk in &chunks {
                 batch.extend_from_slice(&chunk.wire);
             }
+            let since = time::now();
             let appended = self.with_retry(|| Ok(self.device.append(batch)?))?;
             if appended != end.seq {
                 let reason = format!("log device is at {appended}, the stream at {}", end.seq);
                 return Err(NodeError::Damaged { path: self.directory.join("log"), reason });
             }
             if self.device.is_pipelined() && self.device.durable_end() < end.seq {
-                self.written_ends.push(end);
+                self.written_ends.push(end, since);
             } else {
                 if !is_planted("answered before durable") {
                     self.device.wait_durable(end.seq)?;
                 }
-                self.became_durable(end);
+                self.became_durable(end, since);
             }
         }
     }
@@ -149,15 +151,17 @@ impl Volume {
     fn run_durable(&self) -> Result<(), NodeError> {
         while let Some(first) = self.written_ends.first() {
             let durable = self.device.wait_durable(first.seq)?;
-            if let Some(end) = self.written_ends.take_durable(durable) {
-                self.became_durable(end);
+            if let Some((end, since)) = self.written_ends.take_durable(durable) {
+                self.became_durable(end, since);
             }
         }
         Ok(())
     }
 
-    /// Everything before `end` is durable: moves D and tells the server.
-    fn became_durable(&self, end: Point) {
+    /// Everything before `end`, which was handed to the device at `since`, is durable: moves D and tells the server.
+    fn became_durable(&self, end: Point, since: Instant) {
+        self.figures.log_write.record_since(since);
+        self.tracer.durable(end);
         add(&self.counters.log_syncs, 1);
         self.durable.advance(end);
         self.notify(&Notice::Durable(end.seq));
@@ -222,6 +226,7 @@ impl Volume {
             self.long_chains.lock().extend(long);
             self.wake.notify_all();
         }
+        self.tracer.join(&outcome.trace);
         if let Some(counters) = outcome.counters {
             *self.server_counters.lock() = counters;
         }
@@ -376,7 +381,7 @@ impl Volume {
         let on_verify = |builder: &Builder, key: PageKey, case: VerifyCase<'_>| {
             self.verify(builder, key, &case);
         };
-        apply_table(self.stored_pages(), table, self.options.apply_workers, &describe, &on_verify)
+        apply_table(self.stored_pages(), table, &self.workers, &describe, &on_verify)
     }
 
     /// Identity and format of a page; `None` if its object is dead for good.

@@ -7,10 +7,11 @@ use crate::mark::Point;
 use redoubt_sync::{Condvar, Mutex};
 use redoubt_wire::Seq;
 use std::collections::VecDeque;
+use std::time::Instant;
 
 #[derive(Default)]
 struct State {
-    ends: VecDeque<Point>,
+    ends: VecDeque<(Point, Instant)>,
     closed: bool,
 }
 
@@ -22,9 +23,9 @@ pub struct WrittenEnds {
 }
 
 impl WrittenEnds {
-    /// Something up to `end` is being written.
-    pub fn push(&self, end: Point) {
-        self.state.lock().ends.push_back(end);
+    /// Something up to `end` is being written since `since`.
+    pub fn push(&self, end: Point, since: Instant) {
+        self.state.lock().ends.push_back((end, since));
         self.added.notify_one();
     }
 
@@ -35,20 +36,20 @@ impl WrittenEnds {
             if state.closed {
                 return None;
             }
-            if let Some(end) = state.ends.front() {
+            if let Some((end, _)) = state.ends.front() {
                 return Some(*end);
             }
             self.added.wait(&mut state);
         }
     }
 
-    /// Takes out the ends that are durable and returns the last of them.
-    pub fn take_durable(&self, durable: Seq) -> Option<Point> {
+    /// Takes out the ends that are durable; returns the last of them, and since when the first was being written.
+    pub fn take_durable(&self, durable: Seq) -> Option<(Point, Instant)> {
         let mut state = self.state.lock();
-        let mut last = None;
-        while let Some(end) = state.ends.front().copied().filter(|end| end.seq <= durable) {
+        let mut last: Option<(Point, Instant)> = None;
+        while let Some((end, since)) = state.ends.front().copied().filter(|(end, _)| end.seq <= durable) {
             state.ends.pop_front();
-            last = Some(end);
+            last = Some((end, last.map_or(since, |(_, first)| first)));
         }
         last
     }
@@ -64,17 +65,19 @@ impl WrittenEnds {
 mod tests {
     use super::*;
     use redoubt_redo::Lsn;
+    use std::time::Duration;
 
     #[test]
     fn ends_leave_in_order_and_only_when_durable() {
         let ends = WrittenEnds::default();
         let point = |seq: u64| Point { seq: Seq(seq), lsn: Lsn(seq * 2) };
+        let start = redoubt_sync::time::now();
         for seq in [10, 20, 30] {
-            ends.push(point(seq));
+            ends.push(point(seq), start + Duration::from_secs(seq));
         }
         assert_eq!(ends.first(), Some(point(10)));
         assert_eq!(ends.take_durable(Seq(9)), None);
-        assert_eq!(ends.take_durable(Seq(29)), Some(point(20)));
+        assert_eq!(ends.take_durable(Seq(29)), Some((point(20), start + Duration::from_secs(10))));
         assert_eq!(ends.first(), Some(point(30)));
         ends.close();
         assert_eq!(ends.first(), None);

@@ -289,7 +289,7 @@ impl Server {
                     simulation::note(|| format!("the volume stopped: {reason}"));
                     return Error::other("stopped");
                 }
-                Notice::Waiting { .. } => {}
+                Notice::Waiting { .. } | Notice::Trace { .. } => {}
                 Notice::NeedImage { .. } => {
                     simulation::fail("a page differs from the server's");
                 }

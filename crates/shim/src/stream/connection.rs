@@ -125,7 +125,7 @@ impl Stream {
         self.end.store(welcome.next_seq.0, Ordering::Release);
         self.waiters.advance(welcome.next_seq.0);
         let start = SessionStart { seq: welcome.next_seq, next_lsn: welcome.next_lsn };
-        self.append_locked(state, &StreamFrame::SystemFiles(self.config.system_files.clone()))
+        self.append_locked(state, &StreamFrame::SystemFiles(self.config.system_files.clone()), None)
             .map_err(|_| LinkError::Final("the list of system tablespace files cannot be sent".to_owned()))?;
         let _ = self.start.set(start);
         Ok(())
@@ -161,6 +161,7 @@ impl Stream {
         let mut payload = Vec::new();
         let mut position = 0;
         self.node_waits.store(false, Ordering::Release);
+        self.trace.set(0);
         loop {
             let kind = match read_frame(&mut reader, position, &mut payload, &self.counters) {
                 Ok(kind) => kind,
@@ -191,6 +192,7 @@ impl Stream {
                         message::warning(&format!("the storage node waits: {reason}; commits are blocked"));
                     }
                 }
+                Ok(Notice::Trace { one_in }) => self.trace.set(one_in),
                 Ok(Notice::NeedImage { path, page_no, lsn }) => {
                     self.images_pending.fetch_add(1, Ordering::AcqRel);
                     if self.images_wanted.send(ImageWanted { path, page_no, lsn }).is_err() {
@@ -210,6 +212,7 @@ impl Stream {
             ));
             return;
         }
+        self.trace.durable(seq);
         self.waiters.advance(seq.0);
     }
 }

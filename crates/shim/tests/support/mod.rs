@@ -317,6 +317,7 @@ impl Model {
             StreamFrame::Mkdir { .. } | StreamFrame::Rmdir { .. } => {}
             StreamFrame::Verify(verify) => self.verify(verify),
             StreamFrame::Counters(pairs) => self.counters.extend(pairs.iter().copied()),
+            StreamFrame::Trace(_) => {}
         }
     }
 

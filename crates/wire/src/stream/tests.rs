@@ -1,4 +1,6 @@
 use super::*;
+use crate::Seq;
+use crate::page::FileId;
 
 fn samples() -> Vec<StreamFrame<'static>> {
     const HEADER: &[u8; LOG_HEADER_LEN_BYTES] = &[3; LOG_HEADER_LEN_BYTES];
@@ -27,6 +29,16 @@ fn samples() -> Vec<StreamFrame<'static>> {
             SystemFile { path: b"ibdata2".to_vec(), len_bytes: 0 },
         ]),
         StreamFrame::Verify(Verify { path: b"test/t1.ibd", page_no: 7, lsn: Lsn(99), digest: 5 }),
+        StreamFrame::Trace(vec![
+            ServerSample::Commit { end: Seq(7), queue_nanos: 1, answer_nanos: 2, wake_nanos: 3 },
+            ServerSample::Read {
+                file: FileId(1),
+                offset_bytes: 2,
+                need: Seq(3),
+                queue_nanos: 4,
+                answer_nanos: 5,
+            },
+        ]),
         StreamFrame::Counters(vec![(Counter::RedoBytes as u8, 17), (200, 1)]),
     ]
 }

@@ -1,0 +1,49 @@
+//! Traces of a volume: begun and fetched by the `redoubt` command; see [`crate::trace`].
+
+use super::Volume;
+use crate::error::NodeError;
+use crate::trace::Joined;
+use redoubt_wire::notice::Notice;
+use redoubt_wire::trace::{Sample, Traced};
+
+impl Volume {
+    /// Begins to measure one in so many commits and page reads.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if somebody else traces the volume; [`NodeError::Stopped`].
+    pub fn begin_trace(&self, one_in: u32) -> Result<(), NodeError> {
+        self.check_running()?;
+        if !self.tracer.begin(one_in) {
+            return Err(NodeError::Refused(format!(
+                "volume {} is being traced already; wait until that trace ends",
+                self.name
+            )));
+        }
+        self.notify(&Notice::Trace { one_in: self.tracer.one_in() });
+        Ok(())
+    }
+
+    /// Ends the trace.
+    pub fn end_trace(&self) {
+        self.tracer.end();
+        self.notify(&Notice::Trace { one_in: 0 });
+    }
+
+    /// The samples that were completed since the last call, and how many were lost.
+    pub fn take_trace(&self) -> (Vec<Sample>, u64) {
+        let (joined, lost) = self.tracer.take();
+        let names = self.names.read();
+        let sample = |joined: Joined| {
+            let what = match joined.page {
+                None => Traced::Commit { position: joined.position.0 },
+                Some((file, offset_bytes)) => {
+                    let path = names.file(file).map_or_else(String::new, |entry| entry.path.clone());
+                    Traced::Read { path, offset_bytes }
+                }
+            };
+            let total_nanos = joined.stages.iter().map(|(_, nanos)| nanos).sum();
+            Sample { what, total_nanos, stages: joined.stages }
+        };
+        (joined.into_iter().map(sample).collect(), lost)
+    }
+}

@@ -1,0 +1,139 @@
+//! A node's state for people and monitoring systems, over HTTP: the status page, the same as JSON, and Prometheus metrics.
+//!
+//! ```text
+//! node -- sampler thread, once per second --> samples (newest, and 10 minutes of history)
+//!                                                |
+//! browser, Prometheus -- server thread ----------+
+//! ```
+//!
+//! Invariants:
+//! * A request never touches the node: it is answered from the newest sample, which is rendered once. However often and by
+//!   however many the page is asked for, the node is asked once per second, by one thread.
+//! * Nothing can be changed: only GET and HEAD are answered, and no path does anything.
+//! * All connections are served by one thread of low priority, and are bounded in number, header size and lifetime ([`server`]).
+//! * A request whose Host is a name that nobody gave to this page is refused, so that a foreign web site cannot have a browser
+//!   read it under its own name (DNS rebinding; [`guard`]).
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+pub mod guard;
+pub mod metrics;
+mod samples;
+mod server;
+
+use redoubt_wire::control::NodeStatus;
+use samples::Samples;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time between two samples.
+pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where the state comes from.
+pub type Source = Arc<dyn Fn() -> NodeStatus + Send + Sync>;
+
+/// Why there is no status page.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusPageError {
+    /// The address cannot be used.
+    #[error(
+        "cannot serve the status page on {address}: {source}; choose another address with --status-listen"
+    )]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Other hosts could read it.
+    #[error(
+        "the status page on {0} could be read by everybody who reaches this host (it has no passwords and no TLS; it shows names, \
+         paths and figures, no data of the volumes, and changes nothing); listen on 127.0.0.1, or, if that is wanted, add \
+         --status-allow-remote"
+    )]
+    Exposed(SocketAddr),
+    /// A thread cannot be started.
+    #[error("cannot start the status page: {0}")]
+    Start(std::io::Error),
+}
+
+/// What the operator decides.
+#[derive(Clone, Debug, Default)]
+pub struct PageSettings {
+    /// Address to listen on, `host:port`; port 0 takes a free one.
+    pub listen: String,
+    /// Other hosts may read it.
+    pub allow_remote: bool,
+    /// Names, besides `localhost` and addresses, under which browsers reach it.
+    pub host_names: Vec<String>,
+}
+
+/// A status page that is not served yet.
+#[derive(Debug)]
+pub struct StatusPage {
+    listener: TcpListener,
+    address: SocketAddr,
+    host_names: Vec<String>,
+}
+
+impl StatusPage {
+    /// Takes the address.
+    ///
+    /// # Errors
+    /// [`StatusPageError::Listen`]; [`StatusPageError::Exposed`] for an address that other hosts reach, unless that is allowed.
+    pub fn bind(settings: &PageSettings) -> Result<Self, StatusPageError> {
+        let failed = |source| StatusPageError::Listen { address: settings.listen.clone(), source };
+        let listener = TcpListener::bind(&settings.listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        if !address.ip().to_canonical().is_loopback() && !settings.allow_remote {
+            return Err(StatusPageError::Exposed(address));
+        }
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { listener, address, host_names: settings.host_names.clone() })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves it until the result is dropped.
+    ///
+    /// # Errors
+    /// [`StatusPageError::Start`].
+    pub fn start(self, source: Source) -> Result<Running, StatusPageError> {
+        let samples = Arc::new(Samples::new(&source()));
+        let (stop, stopped) = mpsc::channel::<()>();
+        let sampled = Arc::clone(&samples);
+        let sampler = std::thread::Builder::new()
+            .name("status-sampler".to_owned())
+            .spawn(move || {
+                while stopped.recv_timeout(SAMPLE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    sampled.add(&source());
+                }
+            })
+            .map_err(StatusPageError::Start)?;
+        let server =
+            server::start(self.listener, self.host_names, samples).map_err(StatusPageError::Start)?;
+        Ok(Running { stop: Some(stop), sampler: Some(sampler), _server: server })
+    }
+}
+
+/// A status page that is served.
+pub struct Running {
+    stop: Option<Sender<()>>,
+    sampler: Option<JoinHandle<()>>,
+    _server: server::Handle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(sampler) = self.sampler.take() {
+            let _ = sampler.join();
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The HTTP server: one thread of low priority for all connections.
+//!
+//! Bounds, against clients that are slow, many or hostile: [`MAX_CONNECTIONS`] at a time (further ones are closed at once), a
+//! request's head within [`HEAD_TIMEOUT`] and [`HEAD_LIMIT_BYTES`], a connection's life [`CONNECTION_LIFE`] and then
+//! [`LAST_ANSWER`] for what is under way. Bodies of requests are never read.
+
+use crate::guard;
+use crate::metrics;
+use crate::samples::Samples;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Connections served at a time.
+pub const MAX_CONNECTIONS: usize = 32;
+/// A request's head must have come by then; also ends a connection that asks nothing.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest head of a request.
+pub const HEAD_LIMIT_BYTES: usize = 16 << 10;
+/// Most headers of a request.
+const MAX_HEADERS: usize = 64;
+/// A connection takes no new request after this time.
+pub const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+/// How long what is then under way may still take.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+/// After an error of accept, most likely too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How much the thread gives way to others, from 0 to 19.
+const NICENESS: i32 = 10;
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const ICON: &str = "image/svg+xml";
+
+/// Files of the page: path, media type, contents.
+const FILES: [(&str, &str, &[u8]); 7] = [
+    ("/", HTML, include_bytes!("../assets/index.html")),
+    ("/page.js", SCRIPT, include_bytes!("../assets/page.js")),
+    ("/page.css", STYLE, include_bytes!("../assets/page.css")),
+    ("/icon.svg", ICON, include_bytes!("../assets/icon.svg")),
+    ("/uplot.js", SCRIPT, include_bytes!("../assets/vendor/uplot/uPlot.iife.min.js")),
+    ("/uplot.css", STYLE, include_bytes!("../assets/vendor/uplot/uPlot.min.css")),
+    ("/uplot-license.txt", TEXT, include_bytes!("../assets/vendor/uplot/LICENSE")),
+];
+
+/// Nothing from elsewhere, nothing inline, nowhere to send anything, and in nobody's frame.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Ends the server when dropped.
+pub struct Handle {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Site {
+    names: Vec<String>,
+    samples: Arc<Samples>,
+}
+
+/// Serves `listener`, which does not block.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn start(listener: TcpListener, names: Vec<String>, samples: Arc<Samples>) -> io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let (stop, stopped) = oneshot::channel();
+    let site = Arc::new(Site { names, samples });
+    let thread = std::thread::Builder::new().name("status-page".to_owned()).spawn(move || {
+        // Of this thread only. Without it the page would be as urgent as commits, and nothing worse.
+        let _ = rustix::process::nice(NICENESS);
+        runtime.block_on(async {
+            tokio::select! {
+                result = accept(listener, site) => {
+                    if let Err(error) = result {
+                        tracing::error!(%error, "the status page is no longer served");
+                    }
+                }
+                _ = stopped => {}
+            }
+        });
+        // Not for connections that are still open.
+        runtime.shutdown_background();
+    })?;
+    Ok(Handle { stop: Some(stop), thread: Some(thread) })
+}
+
+async fn accept(listener: TcpListener, site: Arc<Site>) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "the status page cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Without room the connection is closed here.
+        if let Ok(place) = Arc::clone(&room).try_acquire_owned() {
+            let site = Arc::clone(&site);
+            tokio::spawn(async move {
+                serve(stream, site).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Serves a connection. How it ends concerns its client only.
+async fn serve(stream: TcpStream, site: Arc<Site>) {
+    let service = service_fn(move |request| {
+        let response = respond(&request, &site);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_LIMIT_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    if tokio::time::timeout(CONNECTION_LIFE, connection.as_mut()).await.is_err() {
+        connection.as_mut().graceful_shutdown();
+        let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
+    }
+}
+
+fn respond(request: &Request<Incoming>, site: &Site) -> Response<Full<Bytes>> {
+    let refused = |status, why: &'static str| (status, TEXT, Bytes::from_static(why.as_bytes()));
+    let (status, media_type, body) = if !host_is_allowed(request.headers(), &site.names) {
+        refused(
+            StatusCode::MISDIRECTED_REQUEST,
+            "This page is not served under that name. Use its address, or give the node the name with --status-host.\n",
+        )
+    } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        refused(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD: nothing can be changed here.\n")
+    } else {
+        match find(request.uri().path(), &site.samples) {
+            Some((media_type, body)) => (StatusCode::OK, media_type, body),
+            None => refused(
+                StatusCode::NOT_FOUND,
+                "No such page. There are /, /status.json, /live.json, /history.json and /metrics.\n",
+            ),
+        }
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Exactly one Host, and one that is allowed.
+fn host_is_allowed(headers: &HeaderMap, names: &[String]) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok());
+    host.is_some_and(|host| guard::is_allowed(host, names)) && hosts.next().is_none()
+}
+
+fn find(path: &str, samples: &Samples) -> Option<(&'static str, Bytes)> {
+    if let Some((_, media_type, contents)) = FILES.iter().find(|(name, ..)| *name == path) {
+        return Some((media_type, Bytes::from_static(contents)));
+    }
+    Some(match path {
+        "/status.json" => (JSON, samples.newest().status_json()),
+        "/live.json" => (JSON, samples.newest().live_json()),
+        "/history.json" => (JSON, samples.history_json()),
+        "/metrics" => (metrics::CONTENT_TYPE, samples.newest().metrics()),
+        _ => return None,
+    })
+}

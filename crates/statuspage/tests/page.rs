@@ -1,0 +1,209 @@
+//! The page over real connections, without a node behind it: what it answers, to whom, and that clients who are slow, many
+//! or hostile do not keep others from it for long.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_statuspage::{PageSettings, Running, StatusPage, StatusPageError};
+use redoubt_wire::control::{NodeStatus, VolumeStatus};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+#[path = "support/browser.rs"]
+mod browser;
+#[path = "support/http.rs"]
+mod http;
+
+const HOSTILE: &str = "</script><b id=\"injected\">x</b>'\"&";
+
+fn status() -> NodeStatus {
+    let volume = |name: &str| VolumeStatus {
+        name: name.to_owned(),
+        state: "waiting".to_owned(),
+        reason: HOSTILE.to_owned(),
+        attached_by: HOSTILE.to_owned(),
+        counters: [(HOSTILE.to_owned(), 5)].into(),
+        ..VolumeStatus::default()
+    };
+    NodeStatus {
+        version: "0.0.0".to_owned(),
+        listen: "127.0.0.1:7070".to_owned(),
+        data_directory: HOSTILE.to_owned(),
+        uptime_seconds: 1,
+        status_page: None,
+        volumes: vec![volume(HOSTILE), volume("other")],
+    }
+}
+
+/// A page, its address, and how often the state was asked for.
+fn page(settings: &PageSettings) -> (Running, SocketAddr, Arc<AtomicU64>) {
+    let page = StatusPage::bind(settings).unwrap();
+    let (address, asked) = (page.address(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&asked);
+    let source = Arc::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        status()
+    });
+    (page.start(source).unwrap(), address, asked)
+}
+
+fn local() -> PageSettings {
+    PageSettings { listen: "127.0.0.1:0".to_owned(), ..PageSettings::default() }
+}
+
+fn request(address: SocketAddr, request: &str) -> http::Answer {
+    http::exchange(address, request.as_bytes()).unwrap()
+}
+
+#[test]
+fn every_path_has_its_type_and_the_safe_headers() {
+    let (_running, address, _) = page(&local());
+    for (path, media_type) in [
+        ("/", "text/html"),
+        ("/page.js", "text/javascript"),
+        ("/page.css", "text/css"),
+        ("/uplot.js", "text/javascript"),
+        ("/uplot.css", "text/css"),
+        ("/uplot-license.txt", "text/plain"),
+        ("/icon.svg", "image/svg+xml"),
+        ("/status.json", "application/json"),
+        ("/live.json", "application/json"),
+        ("/history.json", "application/json"),
+        ("/metrics", "text/plain; version=0.0.4"),
+        ("/metrics?a=b", "text/plain; version=0.0.4"),
+        ("/nothing", "text/plain"),
+        ("/../etc/passwd", "text/plain"),
+    ] {
+        let answer = http::get(address, path);
+        let found = !matches!(path, "/nothing" | "/../etc/passwd");
+        assert_eq!(answer.status, if found { 200 } else { 404 }, "{path}");
+        assert!(answer.headers["content-type"].starts_with(media_type), "{path}: {answer:?}");
+        let policy = &answer.headers["content-security-policy"];
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+        assert!(!answer.headers.contains_key("access-control-allow-origin"));
+        assert!(!answer.body.is_empty());
+    }
+    let json = http::get(address, "/status.json").json();
+    assert_eq!(json["volumes"][0]["name"], HOSTILE);
+    let page = http::get(address, "/").text();
+    assert!(!page.contains("http://") && !page.contains("https://"), "nothing from elsewhere");
+}
+
+#[test]
+fn other_methods_and_other_names_are_refused() {
+    let named = PageSettings { host_names: vec!["node1.example".to_owned()], ..local() };
+    let (_running, address, _) = page(&named);
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"] {
+        let answer =
+            request(address, &format!("{method} / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        assert_eq!((answer.status, answer.headers["allow"].as_str()), (405, "GET, HEAD"), "{method}");
+    }
+    let head = request(address, "HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    for (host, status) in [
+        ("Host: localhost:1\r\n", 200),
+        ("Host: node1.example\r\n", 200),
+        ("Host: evil.example\r\n", 421),
+        ("Host: 127.0.0.1.evil.example\r\n", 421),
+        ("", 421),
+        ("Host: localhost\r\nHost: evil.example\r\n", 421),
+    ] {
+        let answer =
+            request(address, &format!("GET /status.json HTTP/1.1\r\n{host}Connection: close\r\n\r\n"));
+        assert_eq!(answer.status, status, "{host:?}");
+        assert_eq!(answer.text().contains("volumes"), status == 200);
+    }
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_word() {
+    let everywhere = PageSettings { listen: "0.0.0.0:0".to_owned(), ..PageSettings::default() };
+    let error = StatusPage::bind(&everywhere).unwrap_err();
+    assert!(
+        matches!(error, StatusPageError::Exposed(_)) && error.to_string().contains("--status-allow-remote")
+    );
+    assert!(StatusPage::bind(&PageSettings { allow_remote: true, ..everywhere }).is_ok());
+    let taken = StatusPage::bind(&local()).unwrap();
+    let error =
+        StatusPage::bind(&PageSettings { listen: taken.address().to_string(), ..local() }).unwrap_err();
+    assert!(error.to_string().contains("--status-listen"), "{error}");
+}
+
+#[test]
+fn heads_that_are_too_long_or_broken_are_refused() {
+    let (_running, address, _) = page(&local());
+    let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+    // It may be cut off while it is still being sent.
+    if let Ok(answer) = http::exchange(address, long.as_bytes()) {
+        assert_eq!(answer.status, 431, "{answer:?}");
+    }
+    let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "A: b\r\n".repeat(100));
+    assert_eq!(request(address, &many).status, 431);
+    for garbage in ["\u{0}\u{1}\u{2}\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET  \r\n\r\n", "RDBT\r\n\r\n"] {
+        if let Ok(answer) = http::exchange(address, garbage.as_bytes()) {
+            assert_eq!(answer.status, 400, "{garbage:?}");
+        }
+    }
+    assert_eq!(http::get(address, "/").status, 200);
+}
+
+#[test]
+fn slow_and_many_clients_are_cut_off_and_the_page_is_there_again() {
+    let (_running, address, asked) = page(&local());
+    let began = Instant::now();
+    let mut clients: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            // Those that find no place are closed, perhaps before this.
+            let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: local");
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            stream
+        })
+        .collect();
+    // All end by themselves: most at once, the others when their time is up.
+    let mut bytes = Vec::new();
+    for stream in &mut clients {
+        match stream.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+        }
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(25), "{took:?}");
+    assert_eq!(http::get(address, "/status.json").status, 200);
+
+    let (requests, until) = (AtomicU64::new(0), Instant::now() + Duration::from_secs(3));
+    let before = asked.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for path in ["/status.json", "/metrics", "/history.json", "/"] {
+            let requests = &requests;
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    assert_eq!(http::get(address, path).status, 200);
+                    requests.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let (requests, asked) = (requests.into_inner(), asked.load(Ordering::Relaxed) - before);
+    println!(
+        "200 slow clients gone after {took:?}; {requests} requests in 3 s, the node was asked {asked} times"
+    );
+    assert!(requests > 20 && asked <= 6, "{requests} requests, {asked} times asked");
+}
+
+#[test]
+fn what_the_node_says_is_text_to_a_browser_and_nothing_is_refused_by_the_policy() {
+    let Some(browser) = browser::find("what_the_node_says_is_text_to_a_browser") else { return };
+    let (_running, address, _) = page(&local());
+    let dom = browser::dom(browser, &format!("http://{address}/"));
+    assert!(dom.contains("&lt;b id=\"injected\"&gt;x&lt;/b&gt;"), "{dom}");
+    assert!(!dom.contains("<b id="), "{dom}");
+    assert_eq!(dom.matches("<canvas").count(), 13, "{dom}");
+    assert!(dom.contains("aria-pressed=\"true\""), "two volumes to choose from: {dom}");
+    let trouble = dom.split("id=\"trouble\"").nth(1).unwrap().split('>').next().unwrap().to_owned();
+    assert!(trouble.contains("hidden"), "{dom}");
+}

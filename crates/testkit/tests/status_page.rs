@@ -1,0 +1,177 @@
+//! The status page of a node that a real server works on: figures move, metrics are what a scraper takes, a browser draws it
+//! (pictures are kept in `status-page` in the target directory), and clients that misuse it do not keep the server from its work.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_testkit::launcher::{Verify, find_redoubt};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::server::{Server, ServerConfig, execute, timed};
+use redoubt_testkit::tpcc::{Scale, Tpcc};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[path = "../../statuspage/tests/support/browser.rs"]
+mod browser;
+#[path = "../../statuspage/tests/support/http.rs"]
+mod http;
+#[path = "../../statuspage/tests/support/strict.rs"]
+mod strict;
+
+const VOLUME: &str = "shop";
+
+fn node() -> (Node, SocketAddr) {
+    let options = ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1", "--apply-workers", "2"];
+    let page = ["--status-listen", "127.0.0.1:0"];
+    let node = Node::create(&find_redoubt().unwrap(), &[&options[..], &page[..]].concat()).unwrap();
+    node.create_volume(VOLUME).unwrap();
+    let address = node.status(VOLUME).unwrap()["status_page"].as_str().unwrap().parse().unwrap();
+    (node, address)
+}
+
+fn server(node: &Node) -> Server {
+    let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
+    // So small that pages go out and are read again.
+    config.buffer_pool_mib = 8;
+    Server::create(config).unwrap()
+}
+
+/// The metrics, once `reached` says so.
+fn metrics_when(
+    address: SocketAddr,
+    mut reached: impl FnMut(&strict::Exposition) -> bool,
+) -> strict::Exposition {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let text = http::get(address, "/metrics").text();
+        let metrics = strict::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        if reached(&metrics) {
+            return metrics;
+        }
+        assert!(Instant::now() < until, "{text}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn check_figures(node: &Node, address: SocketAddr, commits: f64) {
+    let volume = [("volume", VOLUME)];
+    let metrics = metrics_when(address, |metrics| {
+        metrics.sum("redoubt_server_durability_waits_total", &volume) >= commits
+            && metrics.sum("redoubt_tables_applied_total", &volume) > 0.0
+            && metrics.sum("redoubt_page_reads_total", &volume) > 0.0
+            && metrics.sum("redoubt_pages_verified_total", &volume) > 0.0
+    });
+    for name in [
+        "redoubt_received_bytes_total",
+        "redoubt_server_page_writes_avoided_bytes_total",
+        "redoubt_log_write_duration_seconds_count",
+        "redoubt_page_read_duration_seconds_sum",
+        "redoubt_apply_worker_runs_total",
+        "redoubt_apply_worker_busy_seconds_total",
+        "redoubt_volume_files",
+    ] {
+        assert!(metrics.sum(name, &volume) > 0.0, "{name}");
+    }
+    assert_eq!(metrics.sum("redoubt_page_mismatches_total", &volume), 0.0);
+    // Reads of the log are no page reads: every one is in both.
+    let (reads, timed) = ("redoubt_page_reads_total", "redoubt_page_read_duration_seconds_count");
+    assert!(metrics.sum(timed, &volume) >= metrics.sum(reads, &volume), "{metrics:?}");
+    let positions =
+        |position| metrics.sum("redoubt_volume_lsn", &[("volume", VOLUME), ("position", position)]);
+    assert!(positions("durable") <= positions("received") && positions("applied") <= positions("parsed"));
+    // The command and the page show the same object.
+    let (by_command, by_page) = (node.status(VOLUME).unwrap(), http::get(address, "/status.json").json());
+    let fields = |value: &serde_json::Value| {
+        value["volumes"][0].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(fields(&by_command), fields(&by_page));
+    let history = http::get(address, "/history.json").json();
+    assert!(history["moments"].as_array().unwrap().len() > 2);
+}
+
+#[test]
+fn a_node_at_work_is_seen_by_scrapers_and_in_a_browser() {
+    let (node, address) = node();
+    let server = server(&node);
+    let socket = server.socket();
+    let tpcc = Tpcc { socket: &socket, scale: Scale { warehouses: 2, ..Scale::default() }, seed: 7 };
+    tpcc.prepare().unwrap();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| tpcc.run(4, Duration::from_secs(12)).unwrap());
+        check_figures(&node, address, 50.0);
+        if let Some(browser) = browser::find("pictures of the status page") {
+            let url = format!("http://{address}/");
+            let pictures = browser::pictures();
+            browser::screenshot(browser, &url, &pictures.join("wide.png"), (1280, 2300), false);
+            browser::screenshot(browser, &url, &pictures.join("phone.png"), (500, 4600), true);
+            let dom = browser::dom(browser, &url);
+            assert!(
+                dom.contains(&format!("Volume {VOLUME}")) && dom.matches("<canvas").count() == 13,
+                "{dom}"
+            );
+            assert!(dom.contains("attached"), "{dom}");
+        }
+        let report = load.join().unwrap();
+        println!("{report:?}");
+    });
+}
+
+#[test]
+fn clients_that_misuse_the_page_do_not_keep_the_server_from_its_work() {
+    let (node, address) = node();
+    let server = server(&node);
+    let mut connection = server.connect().unwrap();
+    execute(&mut connection, "CREATE DATABASE d").unwrap();
+    execute(&mut connection, "CREATE TABLE d.t (a INT PRIMARY KEY AUTO_INCREMENT, b INT) ENGINE=InnoDB")
+        .unwrap();
+    let mut insert = || {
+        let insert = "INSERT INTO d.t (b) VALUES (1)";
+        timed(|| (0..200).try_for_each(|_| execute(&mut connection, insert))).unwrap().1
+    };
+    let threads = || {
+        let process = format!("/proc/{}/task", node.process_id().unwrap());
+        std::fs::read_dir(process).unwrap().count()
+    };
+    let (quiet, threads_before) = (insert(), threads());
+    let done = AtomicBool::new(false);
+    let disturbed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                // Slow ones, one after the other; too long a head now and then.
+                if let Ok(mut stream) = TcpStream::connect(address) {
+                    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ");
+                    held.push(stream);
+                }
+                if held.len() % 10 == 0 {
+                    let _ = http::exchange(address, &[b'x'; 100_000]);
+                }
+                if held.len() > 300 {
+                    held.clear();
+                }
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let request =
+                        "GET /history.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+                    let _ = http::exchange(address, request.as_bytes());
+                }
+            });
+        }
+        let disturbed = insert();
+        assert!(threads() <= threads_before + 2, "{} threads, {threads_before} before", threads());
+        let asked = Instant::now();
+        assert_eq!(node.status(VOLUME).unwrap()["volumes"][0]["state"], "attached");
+        println!(
+            "200 commits took {quiet:?}, {disturbed:?} while the page was misused; status {:?}",
+            asked.elapsed()
+        );
+        done.store(true, Ordering::Relaxed);
+        disturbed
+    });
+    // Three busy clients on a small machine take their share of it; what must not happen is that commits stand still.
+    assert!(disturbed < quiet * 20 + Duration::from_secs(5), "{quiet:?} became {disturbed:?}");
+}
