@@ -20,7 +20,7 @@
 //! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
 //! answered to a read; the generation on disk is never behind one that was given out.
 //!
-//! Lock order: receive, device turn, session, names, index locks, marks. No lock but the device turn is held while a
+//! Lock order: attaching, receive, device turn, session, dying, names, index locks, marks. No lock but the device turn is held while a
 //! device syncs.
 
 mod identity;
@@ -109,6 +109,8 @@ pub struct Volume {
     names: RwLock<Namespace>,
     /// Objects that died in a part of the stream that is not applied yet, with the end of the frame that ended them.
     dying: Mutex<FxHashMap<ObjectId, (Seq, ObjectEntry)>>,
+    /// Held while a server attaches.
+    attaching: Mutex<()>,
     durable: Mark,
     parsed: Mark,
     applied: Mark,
@@ -249,6 +251,7 @@ impl Volume {
             index: LogIndex::new(start),
             names: RwLock::new((*checkpoint.names).clone()),
             dying: Mutex::default(),
+            attaching: Mutex::default(),
             durable: Mark::at(start),
             parsed: Mark::at(start),
             applied: Mark::at(start),
