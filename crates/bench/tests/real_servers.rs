@@ -150,18 +150,8 @@ fn every_backend_does_the_five_transactions_and_stays_consistent() {
     // The same table again, from what was printed.
     let results = temporary.path().join("results.json");
     std::fs::write(&results, &outcome.stdout).unwrap();
-<<<<<<< HEAD:crates/testkit/tests/bench.rs
-    let again = ["bench", "--from", results.to_str().unwrap()];
-    let again = Outcome::of(&find_redoubt().unwrap(), again, PATIENCE).unwrap();
-    assert!(
-        outcome.stderr.contains(again.stdout.trim()) && again.stdout.contains("of local"),
-        "{}",
-        again.stdout
-    );
-=======
     let again = text(&run(&["--from", results.to_str().unwrap()]).stdout);
     assert!(text(&outcome.stderr).contains(again.trim()) && again.contains("of local"), "{again}");
->>>>>>> bench:crates/bench/tests/real_servers.rs
 }
 
 #[test]
@@ -284,15 +274,12 @@ const FAULTS: [(u32, &[&str]); 12] = [
         ],
     ),
 ];
-<<<<<<< HEAD:crates/testkit/tests/bench.rs
-=======
 
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
     options: Options,
 }
->>>>>>> bench:crates/bench/tests/real_servers.rs
 
 #[test]
 fn each_condition_notices_what_breaks_it() {
