@@ -9,13 +9,15 @@ FAULT_SEED ?= 1
 ORACLE_STATEMENTS ?= 1000000
 # Seconds of simulated worlds in `make simulate` and `make soak`.
 SIMULATION_SECONDS ?= 1800
-# Seconds per run of a server in `make bench`, and a directory on the disk to measure (its path must be short).
+# Seconds per run of a server in `make bench-log`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
+# Options of `make bench`, for example BENCH="--warehouses 10 --pool 128M,512M --repetitions 3".
+BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
+.PHONY: demo test lint bench bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
 
 demo:
 	./demo
@@ -27,9 +29,17 @@ lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
+# TPC-C on a local disk, on network storage and on Redoubt, some minutes; needs root, nbdkit and libnbd-bin. Report and JSON lines in target/bench/.
+# See docs/bench.md.
+bench:
+	cargo build --release -p redoubt-cli -p redoubt-shim
+	mkdir -p target/bench $(BENCH_DIR)
+	TMPDIR=$(BENCH_DIR) target/release/redoubt bench --json --report target/bench/report.html $(BENCH) \
+	  > target/bench/bench.json
+
 # Ratios of one run, about 25 minutes: waiters, log devices, whole servers, page bytes per redo byte. BENCH_SECONDS is per run of a
 # server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines to target/bench/. See docs/benchmarks.md.
-bench:
+bench-log:
 	cargo build --release --workspace
 	mkdir -p target/bench $(BENCH_DIR)
 	cargo bench -q -p redoubt-logdev --bench waiters -- --dir $(BENCH_DIR) > target/bench/waiters.json

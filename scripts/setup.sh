@@ -7,7 +7,7 @@
 
 # Programs needed, each with the Debian package it comes from.
 REDOUBT_NEEDS="cc:gcc curl:curl mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core \
-mariadb:mariadb-client-core sysbench:sysbench"
+mariadb:mariadb-client-core sysbench:sysbench ip:iproute2 nbdkit:nbdkit nbdfuse:libnbd-bin fusermount3:fuse3"
 
 setup_say() { printf '%s\n' "$*" >&2; }
 

@@ -168,6 +168,9 @@ pub struct Options {
     /// Write a report with plots
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// Run nothing: table and report of what an earlier --json printed into this file
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
     /// Run without network namespaces: needs no root, but then there is no limit, and no bytes are counted
     #[arg(long)]
     pub no_namespaces: bool,

@@ -33,7 +33,7 @@ const INTERFACE: &str = "veth0";
 const COMPUTE_ADDRESS: &str = "10.77.0.1";
 const STORAGE_ADDRESS: &str = "10.77.0.2";
 /// Time for which a limited interface queues before it drops, in milliseconds.
-const QUEUE_MS: u64 = 50;
+const QUEUE_MS: u64 = 10;
 
 /// Where a process runs: in this program's own network, or in a namespace.
 #[derive(Debug, Clone)]

@@ -234,9 +234,8 @@ impl ServerCounters {
             'Innodb_os_log_written', 'Innodb_pages_read', 'Innodb_pages_written')";
         let rows: Vec<(String, u64)> = conn.query(QUERY).map_err(Error::sql(QUERY))?;
         let find = |name: &str| {
-            rows.iter().find(|row| row.0.eq_ignore_ascii_case(name)).map(|row| row.1).ok_or_else(|| Error::Parse {
-                what: "the server's status".to_owned(),
-                detail: format!("no {name}"),
+            rows.iter().find(|row| row.0.eq_ignore_ascii_case(name)).map(|row| row.1).ok_or_else(|| {
+                Error::Parse { what: "the server's status".to_owned(), detail: format!("no {name}") }
             })
         };
         Ok(Self {

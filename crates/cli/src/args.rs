@@ -111,6 +111,12 @@ pub enum Command {
     Run(RunArguments),
     /// Show what a node and its volumes are doing.
     Status(StatusArguments),
+    /// Measure a server with a local disk, with network storage, and with Redoubt.
+    ///
+    /// Loads TPC-C's or sysbench's tables once, then runs the same clients against the plain server on a local disk, the plain server with
+    /// all its files on network storage, and the server on a volume. Server and storage sit in network namespaces of their own,
+    /// joined by a link that is limited as asked for and whose bytes are counted. Needs root for that.
+    Bench(Box<redoubt_bench::Options>),
     /// Measure where the time of commits and page reads goes.
     ///
     /// For some seconds, server and node measure a sample of them: how long each takes in every stage on its way. While nobody

@@ -84,6 +84,9 @@ pub enum CliError {
         #[from]
         source: NodeError,
     },
+    /// A benchmark could not go on.
+    #[error("{0}")]
+    Bench(#[from] redoubt_bench::Error),
     /// There can be no status page.
     #[error(transparent)]
     StatusPage(#[from] redoubt_statuspage::StatusPageError),

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 options that are not understood.
 
 mod args;
+mod bench;
 mod beneath;
 mod certificates;
 mod client;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
             CertificatesCommand::Remove(remove) => certificates::remove(&remove),
         },
         Command::Status(status) => status::run(&status),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace) => trace::run(&trace),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),

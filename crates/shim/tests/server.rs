@@ -429,3 +429,49 @@ fn recovery_in_several_batches_sends_no_old_page() {
     let model = node.model.lock().unwrap();
     assert_eq!(model.images, 0, "{:?}", model.counters);
 }
+
+/// A server's way to a late write, made to happen every time: the page cleaner writes the first pages of a new table
+/// through a descriptor that is still open while another thread drops the table. The caller is this very program, under
+/// a server's name.
+#[test]
+fn a_first_write_to_a_file_that_is_deleted_goes_nowhere_without_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = data_directory(&directory);
+    std::fs::create_dir(datadir.join("d")).unwrap();
+    let node = ModelNode::start();
+    let server = Server { datadir: &datadir, node: &node, generation: 1 };
+    let program = directory.path().join("mariadbd");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let from_server = server.command();
+    let environment = from_server.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let output = Command::new(&program)
+        .args(["--exact", "write_late_to_a_deleted_file", "--ignored", "--nocapture"])
+        .envs(environment)
+        .current_dir(&datadir)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("written 16384 bytes late"), "{text}");
+    // The one before the file was deleted.
+    assert_eq!(text.matches("page size is not known").count(), 1, "{text}");
+    no_problems(&node);
+    assert!(!datadir.join("d/t.ibd").exists());
+}
+
+#[test]
+#[ignore = "the other half of a_first_write_to_a_file_that_is_deleted_goes_nowhere_without_an_error"]
+fn write_late_to_a_deleted_file() {
+    use std::os::unix::fs::FileExt;
+    if std::env::var_os("REDOUBT_DATADIR").is_none() {
+        return;
+    }
+    let open = || std::fs::File::options().read(true).write(true).create_new(true).open("./d/t.ibd").unwrap();
+    let late = open();
+    // Not deleted, such a write is refused: nobody knows how long the pages are.
+    let error = late.write_at(&[0; 16384], 16384).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5));
+    std::fs::remove_file("./d/t.ibd").unwrap();
+    let written = late.write_at(&[0; 16384], 16384).unwrap();
+    println!("written {written} bytes late");
+}

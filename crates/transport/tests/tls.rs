@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyIdMethod, SanType};
+use redoubt_certificates::key::Key;
 use redoubt_certificates::{Wanted, add, create, remove};
+use redoubt_transport::certificate::{CertificateFacts, now};
+use redoubt_transport::credentials::certificates;
 use redoubt_transport::tls::Rejected;
 use redoubt_transport::{
     ClientTls, Connection, Connector, CredentialFiles, Identity, ServerTls, TcpConnection, TransportError,
@@ -52,10 +56,16 @@ fn meet(
     server: &Arc<ServerTls>,
     client: CredentialFiles,
 ) -> (Result<Arc<dyn Connection>, TransportError>, Accepted) {
+    meet_loaded(server, ClientTls::load(client).map(Arc::new))
+}
+
+fn meet_loaded(
+    server: &Arc<ServerTls>,
+    tls: Result<Arc<ClientTls>, TransportError>,
+) -> (Result<Arc<dyn Connection>, TransportError>, Accepted) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let accepting = accept(Arc::clone(server), listener);
-    let tls = ClientTls::load(client).map(Arc::new);
     let connected = tls.and_then(|tls| {
         Connector { address: address.clone(), tls: Some(tls), silence_limit: None }
             .connect(PATIENCE, PATIENCE)
@@ -268,6 +278,76 @@ fn removed_and_renewed_certificates_count_for_the_next_connection() {
     let (_, accepted) = meet(&node, fixture.files("volume-shop"));
     accepted.unwrap();
     assert!(ServerTls::load(fixture.files("node-node")).unwrap_err().to_string().contains("hexadecimal"));
+}
+
+/// Puts a certificate for the same as before, but valid from 2 hours ago until `not_after`, into a bundle.
+fn make_valid_until(fixture: &Fixture, bundle: &str, not_after: i64) {
+    let authority = fixture.authority().join("authority");
+    let authority_key = Key::from_pem(&std::fs::read(authority.join("key.pem")).unwrap()).unwrap();
+    let files = fixture.files(bundle);
+    let facts = |path: &Path| CertificateFacts::read(&certificates(path).unwrap()[0]).unwrap();
+    let (issuer, own) = (facts(&authority.join("certificate.pem")), facts(&files.certificate));
+    let mut params = CertificateParams::new(own.hosts.clone()).unwrap();
+    params.serial_number = Some(vec![7].into());
+    params.subject_alt_names.push(SanType::URI(own.identity().unwrap().uri().unwrap().try_into().unwrap()));
+    let time = |seconds| time::OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+    (params.not_before, params.not_after) = (time(now() - 7200), time(not_after));
+    let mut issuer_params = CertificateParams::default();
+    issuer_params.distinguished_name = DistinguishedName::new();
+    issuer_params.distinguished_name.push(DnType::CommonName, issuer.subject);
+    issuer_params.key_identifier_method = KeyIdMethod::PreSpecified(authority_key.identifier());
+    let key = Key::from_pem(&std::fs::read(&files.key).unwrap()).unwrap();
+    params.key_identifier_method = KeyIdMethod::PreSpecified(key.identifier());
+    let made = params.signed_by(&key, &rcgen::Issuer::new(issuer_params, authority_key)).unwrap();
+    std::fs::write(&files.certificate, made.pem()).unwrap();
+}
+
+#[test]
+fn an_expired_certificate_is_refused_by_its_owner_and_on_both_sides() {
+    let fixture = Fixture::new();
+    // Loaded while they are valid, as by a process that runs for long; on a slow machine that takes more than one try.
+    let loaded = [2, 4, 8, 16, 32].into_iter().find_map(|lifetime_s| {
+        let not_after = now() + lifetime_s;
+        make_valid_until(&fixture, "volume-shop", not_after);
+        make_valid_until(&fixture, "node-node", not_after);
+        let client = ClientTls::load(fixture.files("volume-shop")).ok()?;
+        let node = ServerTls::load(fixture.files("node-node")).ok()?;
+        Some((Arc::new(client), Arc::new(node), not_after))
+    });
+    let (client, node, not_after) = loaded.unwrap();
+    while now() <= not_after {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    // Whoever begins now is told by its own side, and what to do.
+    for refused in [
+        ClientTls::load(fixture.files("volume-shop")).map(|_| ()).unwrap_err().to_string(),
+        ServerTls::load(fixture.files("node-node")).map(|_| ()).unwrap_err().to_string(),
+    ] {
+        assert!(refused.contains("certificate.pem expired at 20"), "{refused}");
+        assert!(refused.contains("redoubt certificates add"), "{refused}");
+    }
+
+    // A node that has begun before, and whose files nobody has renewed: the client says why it goes.
+    let administrator = ClientTls::load(fixture.files("administrator")).map(Arc::new);
+    let (connected, accepted) = meet_loaded(&node, administrator);
+    let error = connected.unwrap_err().to_string();
+    assert!(error.contains("the other side's certificate expired at 20"), "{error}");
+    assert!(error.contains("redoubt certificates add"), "{error}");
+    let why = accepted.unwrap_err();
+    assert!(why.contains("this side's certificate has expired"), "{why}");
+
+    // Renewed, the same node takes its new files, and refuses a client that has begun before and was not renewed. The
+    // client is told with its first read.
+    add(&fixture.authority(), &Wanted { nodes: wanted().nodes, ..Wanted::default() }, 10, true).unwrap();
+    let (connected, accepted) = meet_loaded(&node, Ok(client));
+    let why = accepted.unwrap_err();
+    assert!(why.contains("the other side's certificate expired at 20"), "{why}");
+    assert!(why.contains("redoubt certificates add"), "{why}");
+    let error =
+        connected.and_then(|client| client.read(&mut [0; 1]).map_err(TransportError::from_io)).unwrap_err();
+    assert!(error.to_string().contains("this side's certificate has expired"), "{error}");
+    assert!(matches!(error, TransportError::Trust(_)), "{error:?}");
 }
 
 fn set_mode(path: &Path, mode: u32) {

@@ -1,14 +1,13 @@
 //! The consistency conditions of clause 3.3.2, and that the tables have grown by exactly what was acknowledged.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use mysql::Conn;
 
-use super::{DATABASE, Scale, Tally};
+use super::{Scale, Tally};
 use crate::error::{Error, Result};
 use crate::process::check_interrupt;
-use crate::sql::{connect, one, rows};
+use crate::sql::{one, rows};
 
 /// A condition: its number in clause 3.3.2, what it says, and a query that has a row for each place where it does not hold.
 struct Condition {
@@ -117,16 +116,15 @@ const CONDITIONS: [Condition; 12] = [
 /// How many conditions the specification requires to be shown.
 pub const REQUIRED: u32 = 4;
 
-/// Looks at the conditions up to number `last`, and returns how many hold.
+/// Looks at the conditions up to number `last`, and returns how many hold. The connection is to the database.
 ///
 /// # Errors
 /// [`Error::Inconsistent`] with the condition and the first row that breaks it.
-pub fn conditions(socket: &Path, last: u32, mut done: impl FnMut()) -> Result<u32> {
-    let mut conn = connect(socket, Some(DATABASE))?;
+pub fn conditions(conn: &mut Conn, last: u32) -> Result<u32> {
     let mut passed = 0;
     for condition in CONDITIONS.iter().filter(|condition| condition.number <= last) {
         check_interrupt()?;
-        let broken = rows(&mut conn, condition.query)?;
+        let broken = rows(conn, condition.query)?;
         if let Some(row) = broken.first() {
             return Err(Error::Inconsistent(format!(
                 "condition {} of TPC-C clause 3.3.2, {}: {} rows break it, the first is {row:?}",
@@ -136,7 +134,6 @@ pub fn conditions(socket: &Path, last: u32, mut done: impl FnMut()) -> Result<u3
             )));
         }
         passed += 1;
-        done();
     }
     Ok(passed)
 }
@@ -154,7 +151,8 @@ impl Done {
     /// # Errors
     /// [`Error::Sql`].
     pub fn read(conn: &mut Conn) -> Result<Self> {
-        const QUERY: &str = "SELECT CAST(SUM(d_next_o_id) AS UNSIGNED), CAST(SUM(d_ytd) * 100 AS UNSIGNED) FROM tpcc.district";
+        const QUERY: &str =
+            "SELECT CAST(SUM(d_next_o_id) AS UNSIGNED), CAST(SUM(d_ytd) * 100 AS UNSIGNED) FROM district";
         let (orders, paid_cents) = one(conn, QUERY, ())?;
         Ok(Self { orders, paid_cents })
     }
@@ -179,8 +177,7 @@ impl Done {
 ///
 /// # Errors
 /// [`Error::Inconsistent`] if they are not as many as the load made and clients were acknowledged.
-pub fn counts(socket: &Path, scale: Scale, tally: &Tally) -> Result<()> {
-    let mut conn = connect(socket, Some(DATABASE))?;
+pub fn counts(conn: &mut Conn, scale: Scale, tally: &Tally) -> Result<()> {
     let districts = u64::from(scale.warehouses * super::DISTRICTS);
     let (loaded, new) = (u64::from(scale.customers), u64::from(scale.customers * 3 / 10));
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -191,7 +188,7 @@ pub fn counts(socket: &Path, scale: Scale, tally: &Tally) -> Result<()> {
         ("new_order", (districts * new + orders).saturating_sub(load(&tally.delivered))),
     ];
     for (table, count) in expected {
-        let found: u64 = one(&mut conn, &format!("SELECT COUNT(*) FROM {table}"), ())?;
+        let found: u64 = one(conn, &format!("SELECT COUNT(*) FROM {table}"), ())?;
         if found != count {
             return Err(Error::Inconsistent(format!(
                 "{table} has {found} rows, but {count} were loaded and acknowledged"
