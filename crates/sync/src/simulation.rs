@@ -564,11 +564,11 @@ pub fn trace(value: u64) {
 
 /// Says something for the report of a failure, if that is wanted.
 pub fn note(text: impl FnOnce() -> String) {
-    if let Some(task) = running()
-        && task.shared.keep_notes
-    {
+    if let Some(task) = running() {
         let text = text();
-        task.shared.state().note(task.id, &text);
+        if task.shared.keep_notes {
+            task.shared.state().note(task.id, &text);
+        }
     }
 }
 

@@ -20,7 +20,7 @@
 //! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
 //! answered to a read; the generation on disk is never behind one that was given out.
 //!
-//! Lock order: receive, device turn, session, names, index locks, marks. No lock but the device turn is held while a
+//! Lock order: attaching, receive, device turn, session, dying, names, index locks, marks. No lock but the device turn is held while a
 //! device syncs.
 
 mod identity;
@@ -109,6 +109,8 @@ pub struct Volume {
     names: RwLock<Namespace>,
     /// Objects that died in a part of the stream that is not applied yet, with the end of the frame that ended them.
     dying: Mutex<FxHashMap<ObjectId, (Seq, ObjectEntry)>>,
+    /// Held while a server attaches.
+    attaching: Mutex<()>,
     durable: Mark,
     parsed: Mark,
     applied: Mark,
@@ -214,22 +216,8 @@ impl Volume {
         let identity = Identity::read(&own)?;
         let checkpoint = Checkpoint::read(&own)?;
         let log = home.log(&identity.volume_id, options)?;
-        let info = log.device.info();
-        tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
-        for warning in &log.warnings {
-            tracing::warn!(volume = name, warning, "log device");
-        }
         let (store, store_description) = home.pages(&identity.volume_id, options)?;
-        let info = store.info();
-        tracing::info!(
-            volume = name,
-            protection = info.protection.name(),
-            reason = info.reason,
-            "page store opened"
-        );
-        for warning in store_description.warnings() {
-            tracing::warn!(volume = name, warning, "page store");
-        }
+        say_opened(name, &log, &*store, &store_description);
         let plain = PlainStore::new(home.plain()?);
         let start = checkpoint.applied;
         let volume = Arc::new(Self {
@@ -249,6 +237,7 @@ impl Volume {
             index: LogIndex::new(start),
             names: RwLock::new((*checkpoint.names).clone()),
             dying: Mutex::default(),
+            attaching: Mutex::default(),
             durable: Mark::at(start),
             parsed: Mark::at(start),
             applied: Mark::at(start),
@@ -501,6 +490,30 @@ impl Volume {
 
     fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// What a volume is on, for the node's log.
+fn say_opened(
+    name: &str,
+    log: &crate::log_device::Opened,
+    store: &dyn PageStore,
+    description: &page_store::Description,
+) {
+    let info = log.device.info();
+    tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
+    for warning in &log.warnings {
+        tracing::warn!(volume = name, warning, "log device");
+    }
+    let info = store.info();
+    tracing::info!(
+        volume = name,
+        protection = info.protection.name(),
+        reason = info.reason,
+        "page store opened"
+    );
+    for warning in description.warnings() {
+        tracing::warn!(volume = name, warning, "page store");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::namespace::ObjectEntry;
 use crate::parser::{Outcome, Parser};
 use redoubt_page::SpaceFlags;
 use redoubt_redo::PageId;
-use redoubt_sync::{is_planted, time};
+use redoubt_sync::{is_planted, thread, time};
 use redoubt_wire::Seq;
 use redoubt_wire::notice::Notice;
 use std::panic::AssertUnwindSafe;
@@ -202,11 +202,10 @@ impl Volume {
         if chunk.kind == super::transfer::KIND_CLOSE_TABLE {
             return Ok(true);
         }
-        let outcome = match parser.handle(chunk) {
+        let outcome = match self.handle(parser, chunk) {
             Err(_) if is_planted("unknown input skipped") => return Ok(false),
             handled => handled?,
         };
-        self.note_died(parser, chunk);
         for key in &outcome.unknown_flags {
             let known = self.names.read().object(key.object()).and_then(|entry| entry.flags);
             match (self.flags_from_page0(key.object(), SpaceFlags(known.unwrap_or(0))), known) {
@@ -238,12 +237,17 @@ impl Volume {
         Ok(table.stream_bytes() >= self.options.batch_len_bytes)
     }
 
-    fn note_died(&self, parser: &mut Parser<'_>, chunk: &Chunk) {
-        let died = parser.take_died();
-        if !died.is_empty() {
-            let mut dying = self.dying.lock();
-            dying.extend(died.into_iter().map(|(object, entry)| (object, (chunk.end.seq, entry))));
+    /// [`Parser::handle`], and what dies with the frame is among the dying when it is gone from the names: whoever looks
+    /// at the names first and at the dying second ([`Volume::describe`]) finds it in one of them.
+    fn handle(&self, parser: &mut Parser<'_>, chunk: &Arc<Chunk>) -> Result<Outcome, NodeError> {
+        let mut dying = (!is_planted("end of a tablespace noted late")).then(|| self.dying.lock());
+        let outcome = parser.handle(chunk)?;
+        if dying.is_none() {
+            thread::sleep(Duration::from_millis(50));
         }
+        let died = parser.take_died().into_iter().map(|(object, entry)| (object, (chunk.end.seq, entry)));
+        dying.get_or_insert_with(|| self.dying.lock()).extend(died);
+        Ok(outcome)
     }
 
     fn count(&self, outcome: &Outcome) {

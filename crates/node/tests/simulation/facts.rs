@@ -10,7 +10,7 @@ use redoubt_page::SpaceFlags;
 use redoubt_redo::Lsn;
 use redoubt_sync::simulation;
 use redoubt_wire::Seq;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts for a report.
@@ -25,11 +25,37 @@ pub struct Counts {
     pub frames: u64,
     pub reads: u64,
     pub examined: u64,
+    /// Frames that servers sent after a newer one had attached.
+    pub strays: u64,
+    /// Pages that servers asked for after a newer one had attached.
+    pub stray_reads: u64,
+    /// Attaches that others raced with.
+    pub races: u64,
     pub tables_applied: u64,
     pub faults: BTreeMap<String, u64>,
 }
 
 impl Counts {
+    pub fn by_name(&self) -> Vec<(String, u64)> {
+        let counts = [
+            ("kills", self.kills),
+            ("power cuts", self.power_cuts),
+            ("shutdowns", self.shutdowns),
+            ("attaches", self.attaches),
+            ("races", self.races),
+            ("strays", self.strays),
+            ("stray reads", self.stray_reads),
+            ("held states", self.holds),
+            ("reconnects", self.reconnects),
+            ("frames", self.frames),
+            ("reads", self.reads),
+            ("logs examined", self.examined),
+            ("tables applied", self.tables_applied),
+        ];
+        let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count));
+        counts.chain(self.faults.iter().map(|(name, count)| (format!("fault: {name}"), *count))).collect()
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.kills += other.kills;
         self.power_cuts += other.power_cuts;
@@ -40,6 +66,9 @@ impl Counts {
         self.frames += other.frames;
         self.reads += other.reads;
         self.examined += other.examined;
+        self.strays += other.strays;
+        self.stray_reads += other.stray_reads;
+        self.races += other.races;
         self.tables_applied += other.tables_applied;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
@@ -59,6 +88,8 @@ struct Inner {
     frozen_durable: Option<Seq>,
     frozen_applied: Option<Seq>,
     generation: u64,
+    /// All that were given out.
+    given_out: BTreeSet<u64>,
     counts: Counts,
 }
 
@@ -127,12 +158,14 @@ impl Facts {
         inner.acknowledged = inner.acknowledged.max(seq);
     }
 
-    /// A generation was given out.
-    pub fn attached(&self, generation: u64) {
+    /// A generation was given out. False: somebody has heard of a later one already.
+    pub fn attached(&self, generation: u64) -> bool {
         let mut inner = self.inner();
-        assert!(generation > inner.generation, "generation {generation} after {}", inner.generation);
-        inner.generation = generation;
+        assert!(inner.given_out.insert(generation), "generation {generation} is given out a second time");
         inner.counts.attaches += 1;
+        let is_newest = generation > inner.generation;
+        inner.generation = inner.generation.max(generation);
+        is_newest
     }
 
     pub fn generation(&self) -> u64 {

@@ -9,7 +9,7 @@ use redoubt_redo::mariadb::log_file::{Checkpoint, LogHeader};
 use redoubt_redo::mariadb::{Mtr, mtr::SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, PageId};
 use redoubt_wire::HEADER_LEN_BYTES;
-use redoubt_wire::frame::{COMPRESSED, compress};
+use redoubt_wire::frame::{COMPRESSED, append_frame, compress};
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,6 +134,8 @@ pub struct History {
     pub end_lsn: Lsn,
     pub versions: BTreeMap<(u32, u32), Vec<Version>>,
     pub names: Names,
+    /// The whole stream, as it is sent.
+    pub wire: Vec<u8>,
     pub flags: SpaceFlags,
     next_space: u32,
 }
@@ -152,6 +154,7 @@ impl History {
             end_lsn: Lsn(0),
             versions: BTreeMap::new(),
             names: Names::default(),
+            wire: Vec::new(),
             flags,
             next_space: 5,
         }
@@ -182,6 +185,7 @@ impl History {
             return false;
         }
         self.frames.truncate(kept);
+        self.wire.truncate(end as usize);
         (self.end, self.end_lsn) = (end, lsn);
         for versions in self.versions.values_mut() {
             versions.retain(|version| version.seq <= seq);
@@ -200,6 +204,7 @@ impl History {
             payload = packed;
             kind |= COMPRESSED;
         }
+        append_frame(&mut self.wire, kind, self.end, &payload).expect("a frame");
         self.end += (HEADER_LEN_BYTES + payload.len()) as u64;
         match frame {
             StreamFrame::Redo(_) => self.end_lsn = self.end_lsn.advance(raw_len),

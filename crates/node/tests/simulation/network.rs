@@ -181,6 +181,35 @@ pub fn connect(weather: &Arc<Weather>) -> (Arc<End>, Arc<End>) {
     (end(&back, &there), end(&there, &back))
 }
 
+/// Closes its end when it goes, as the kernel does for a process. A kill may come in the middle of that: a thread that
+/// is killed leaves at the next point, destructor or not. Then the inner one closes it, for nobody leaves twice.
+pub struct Closing {
+    end: Arc<End>,
+    _again: ClosingAgain,
+}
+
+struct ClosingAgain(Arc<End>);
+
+impl Closing {
+    pub fn new(end: Arc<End>) -> Self {
+        Self { _again: ClosingAgain(Arc::clone(&end)), end }
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        Connection::shutdown(&*self.end);
+    }
+}
+
+impl Drop for ClosingAgain {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            Connection::shutdown(&*self.0);
+        }
+    }
+}
+
 impl End {
     /// The connection breaks after at most so many more bytes from this end.
     pub fn break_after(&self, bytes: usize) {

@@ -4,6 +4,8 @@
 //! is not durable (with the queue of the library itself) and takes notices, readers read pages. The writer holds the
 //! queue while it sends, as the library does.
 
+mod stubborn;
+
 use crate::facts::Facts;
 use crate::history::{Outgoing, PAGES, Space};
 use crate::network::End;
@@ -35,6 +37,8 @@ pub struct Orders {
     pub stop_writing: AtomicBool,
     /// Everything ends.
     pub end: AtomicBool,
+    /// It takes no notice of being fenced.
+    pub is_stubborn: AtomicBool,
 }
 
 struct Link {
@@ -58,6 +62,8 @@ pub struct Server {
     durable: AtomicU64,
     /// Fenced, refused, or the volume has stopped.
     is_dead: AtomicBool,
+    /// What it tried after it was fenced.
+    strays: AtomicU64,
     /// Held for writing while tablespaces come, go or change their names.
     ddl: RwLock<()>,
 }
@@ -80,6 +86,7 @@ impl Server {
             changed: Condvar::new(),
             durable: AtomicU64::new(start),
             is_dead: AtomicBool::new(false),
+            strays: AtomicU64::new(0),
             ddl: RwLock::new(()),
         })
     }
@@ -146,6 +153,7 @@ impl Server {
     }
 
     fn connect(&self, hello: &Hello) -> Result<(Arc<End>, Welcome)> {
+        let was_overtaken = self.is_overtaken();
         let end = (self.dial)().ok_or(ErrorKind::ConnectionRefused)?;
         let mut closes = Closes(Some(Arc::clone(&end)));
         end.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -156,7 +164,9 @@ impl Server {
         read_exact(&end, &mut bytes)?;
         end.set_read_timeout(None)?;
         closes.0 = None;
-        Ok((end, Welcome::decode(&bytes).expect("a welcome")))
+        let welcome = Welcome::decode(&bytes).expect("a welcome");
+        self.check_welcome(was_overtaken, &welcome);
+        Ok((end, welcome))
     }
 
     fn run_link(&self) {
@@ -167,6 +177,7 @@ impl Server {
                     let _closes = Closes(Some(Arc::clone(&notices)));
                     let error = self.take_notices(&notices);
                     simulation::note(|| format!("notices end: {error}"));
+                    self.goes_on_without_notices();
                 }
                 self.facts.count(|counts| counts.reconnects += 1);
                 let mut link = self.link.lock();
@@ -188,7 +199,7 @@ impl Server {
             Status::Accepted => {}
             Status::TryLater => return Err(ErrorKind::WouldBlock.into()),
             Status::Fenced => {
-                self.die("fenced");
+                self.is_told_that_it_is_fenced();
                 return Err(Error::other("fenced"));
             }
             Status::Refused => {
@@ -268,9 +279,11 @@ impl Server {
                     self.durable.fetch_max(seq.0, Ordering::AcqRel);
                     self.changed.notify_all();
                 }
-                Notice::Fenced { .. } => {
-                    self.die("fenced");
-                    return Error::other("fenced");
+                Notice::Fenced { generation } => {
+                    self.check_fenced_by(generation);
+                    if self.is_told_that_it_is_fenced() {
+                        return Error::other("fenced");
+                    }
                 }
                 Notice::Stopped { reason } => {
                     simulation::note(|| format!("the volume stopped: {reason}"));
@@ -341,6 +354,11 @@ impl Server {
     fn run_writer(&self) {
         let mut rng = simulation::random();
         while !self.is_done() {
+            if self.is_overtaken() && self.is_stubborn() {
+                self.send_stray(&mut rng);
+                thread::sleep(Duration::from_millis(rng.u64(..30)));
+                continue;
+            }
             if !self.link.lock().has_begun
                 || self.orders.stop_writing.load(Ordering::Acquire)
                 || !self.is_current()
@@ -427,6 +445,9 @@ impl Server {
 
     /// Opens a tablespace and reads one of its pages; what comes must be what the model has.
     fn read_a_page(&self, end: &Arc<End>, position: &mut u64, rng: &mut fastrand::Rng) -> Result<()> {
+        if self.is_overtaken() && self.is_stubborn() {
+            return self.read_in_vain(end, position, rng);
+        }
         let _ddl = self.ddl.read();
         if !self.is_current() {
             return Err(ErrorKind::Other.into());

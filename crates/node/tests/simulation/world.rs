@@ -5,23 +5,25 @@
 //! newest generation gets all its frames made durable, A reaches W, every page and file is the model's, also after a
 //! power cut.
 
+mod attach;
+mod held;
+
 use crate::disk::{Life, SimHome, log_after_power_cut};
 use crate::facts::{Counts, Facts};
-use crate::history::{PAGES, Space};
-use crate::network::{self, End};
+use crate::network::{self, Closing, End};
 use crate::server::{Dial, Server, VOLUME};
+use held::{HeldError, check_held, may_fail};
 use redoubt_logdev::DeviceKind;
 use redoubt_logdev::sim::{Fault, OpKind, SimDisk};
 use redoubt_logdev::storage::UntornLimits;
 use redoubt_node::server::serve_volume;
-use redoubt_node::volume::{Held, Volume};
-use redoubt_node::{Kind, NodeError, NodeOptions};
+use redoubt_node::volume::Volume;
+use redoubt_node::{NodeError, NodeOptions};
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::PageProtection;
 use redoubt_sync::simulation::{self, Failure, Options, Report};
 use redoubt_sync::{Mutex, thread, time};
 use redoubt_transport::Connection;
-use redoubt_wire::control::EntryKind;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -122,6 +124,7 @@ impl World {
         }
         self.calm();
         self.heal();
+        self.examine();
         // And once more from what a power cut leaves.
         self.stop_servers();
         self.power_cut();
@@ -259,55 +262,13 @@ impl World {
             let (ours, theirs): (Arc<End>, Arc<End>) = network::connect(&weather);
             simulation::spawn_in_group(group, "connection", move || {
                 let connection: Arc<dyn Connection> = Arc::clone(&theirs) as Arc<dyn Connection>;
-                let _closes = ClosesLate(theirs);
+                let _closes = Closing::new(theirs);
                 if let Err(error) = serve_volume(&volume, &connection) {
                     simulation::note(|| format!("connection ends: {error}"));
                 }
             });
             Some(ours)
         })
-    }
-
-    /// A new server takes the volume over.
-    fn attach(&mut self) {
-        let (Some(volume), Some(node)) = (self.volume(), &self.node) else { return };
-        let answer = Arc::new(Mutex::new(None));
-        let (theirs, facts) = (Arc::clone(&answer), Arc::clone(&self.facts));
-        simulation::spawn_in_group(node.group, "control", move || {
-            let attached = volume.attach("the simulation");
-            let answered = attached.map(|attachment| {
-                // The answer and what follows from it are one moment.
-                let received = loop {
-                    // Nobody moves it now; somebody may be looking at it.
-                    if let Some(received) = volume.positions().received {
-                        break received;
-                    }
-                    thread::yield_now();
-                };
-                facts.attached(attachment.generation);
-                simulation::note(|| format!("generation {} attached at {received}", attachment.generation));
-                if !facts.history().truncate(received.0) {
-                    simulation::fail(&format!("the volume was attached at {received}, where no frame ends"));
-                }
-                (attachment.generation, received.0)
-            });
-            *theirs.lock() = Some(answered);
-        });
-        for _ in 0..10_000 {
-            thread::sleep(Duration::from_millis(20));
-            if let Some(answered) = answer.lock().take() {
-                match answered {
-                    Ok((generation, start)) => self.start_server(generation, start),
-                    Err(error) => simulation::note(|| format!("not attached: {error}")),
-                }
-                return;
-            }
-            if self.rng.u8(..) == 0 && !self.is_calm {
-                // The node does not live to answer.
-                return self.kill_node();
-            }
-        }
-        simulation::fail("an attach is never answered");
     }
 
     fn start_server(&mut self, generation: u64, start: u64) {
@@ -337,9 +298,9 @@ impl World {
             18..26 => self.inject(),
             26..30 => self.fill_disk(),
             30..45 => self.cut_a_connection(),
-            45..51 => self.end_a_server(),
-            51..56 => self.attach(),
-            56..64 => self.hold(),
+            45..49 => self.end_a_server(),
+            49..57 => self.attach(),
+            57..64 => self.hold(),
             64..74 => self.examine(),
             _ => {}
         }
@@ -432,6 +393,17 @@ impl World {
                     simulation::fail(&format!(
                         "a power cut leaves {end} of the log, {acknowledged} is acknowledged"
                     ));
+                }
+                let history = self.facts.history();
+                let sent = history.wire.get(start.0 as usize..end as usize);
+                if sent.is_none_or(|sent| sent != bytes) {
+                    let other = sent.and_then(|sent| sent.iter().zip(&bytes).position(|(a, b)| a != b));
+                    let message = format!(
+                        "the log from {start} to {end} is not what was sent (up to {}), from byte {other:?} of it on",
+                        history.end
+                    );
+                    drop(history);
+                    simulation::fail(&message);
                 }
             }
             Err(error) => simulation::fail(&format!("the log cannot be opened after a power cut: {error}")),
@@ -532,94 +504,4 @@ impl World {
         }
         volume.release();
     }
-}
-
-/// The node's end of a connection goes with its thread.
-struct ClosesLate(Arc<End>);
-
-impl Drop for ClosesLate {
-    fn drop(&mut self) {
-        Connection::shutdown(&*self.0);
-    }
-}
-
-/// Why a held state is not as it should be.
-enum HeldError {
-    NotRead(NodeError),
-    Wrong(String),
-}
-
-impl From<NodeError> for HeldError {
-    fn from(error: NodeError) -> Self {
-        Self::NotRead(error)
-    }
-}
-
-impl std::fmt::Display for HeldError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotRead(error) => write!(f, "a held state cannot be read: {error}"),
-            Self::Wrong(what) => what.fmt(f),
-        }
-    }
-}
-
-/// Something failed in this life of the node, or the disk is full.
-fn may_fail(life: &Life, error: &NodeError) -> bool {
-    life.had_errors.load(Ordering::Acquire)
-        || life.is_over.load(Ordering::Acquire)
-        || error.kind() == Kind::Retry
-        || matches!(error, NodeError::Stopped(_))
-}
-
-/// Every file of a held state is the model's at that point.
-fn check_held(volume: &Volume, held: &Held, facts: &Facts) -> Result<(), HeldError> {
-    let at = held.point.seq.0;
-    let names = facts.history().names_at(at);
-    let wrong = |what: String| Err(HeldError::Wrong(what));
-    for entry in &held.attachment.entries {
-        let path = entry.path.as_str();
-        let space: Option<Space> = match entry.kind {
-            EntryKind::Plain => {
-                let Some(expected) = names.plain.get(path) else {
-                    return wrong(format!("{path} is held at {at}, where it is not there"));
-                };
-                let mut contents = vec![0; expected.len()];
-                volume.read_held(held, path, 0, &mut contents)?;
-                if entry.len_bytes != expected.len() as u64 || contents != *expected {
-                    let first = contents.iter().zip(expected).position(|(ours, theirs)| ours != theirs);
-                    return wrong(format!(
-                        "{path} of the state held at {at} has {} bytes, not {}; first other byte {first:?}",
-                        entry.len_bytes,
-                        expected.len()
-                    ));
-                }
-                continue;
-            }
-            EntryKind::Tablespace => match names.spaces.get(path) {
-                Some(space) => *space,
-                None => return wrong(format!("{path} is held at {at}, where it is not there")),
-            },
-            _ => continue,
-        };
-        let Some(space) = space else { continue };
-        let page_len = facts.history().page_len();
-        for page_no in 0..PAGES {
-            let mut page = vec![0; page_len];
-            let offset = u64::from(page_no) * page_len as u64;
-            volume.read_held(held, path, offset, &mut page)?;
-            let checked = facts.history().check_held(space, page_no, &page, at);
-            checked.map_err(HeldError::Wrong)?;
-        }
-    }
-    let held_files = held
-        .attachment
-        .entries
-        .iter()
-        .filter(|entry| matches!(entry.kind, EntryKind::Plain | EntryKind::Tablespace))
-        .count();
-    if held_files != names.plain.len() + names.spaces.len() {
-        return wrong(format!("{held_files} files in the state held at {at}, not those of the model"));
-    }
-    Ok(())
 }

@@ -312,7 +312,12 @@ impl State {
         let mut text = String::new();
         for thread in self.live.iter().map(|&id| &self.threads[id]) {
             let line = match thread.status {
-                Status::Blocked { on, place } => format!("waits for {on:?} at {place}"),
+                Status::Blocked { on, place } => match thread.deadline {
+                    Some(deadline) => {
+                        format!("waits for {on:?} at {place} until {:.6}", deadline.as_secs_f64())
+                    }
+                    None => format!("waits for {on:?} at {place}"),
+                },
                 _ => "can run".to_owned(),
             };
             text.push_str(&format!("\n  {} (group {}) {line}", thread.name, thread.group));
