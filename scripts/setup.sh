@@ -121,6 +121,21 @@ setup_mysql() {
     setup_say "SKIP the tests with MySQL: $REDOUBT_MYSQL_MISSING"
 }
 
+# A headless browser for the tests of the status page. Without one they are left out, and say so.
+setup_browser() {
+    local name as_root=""
+    for name in chromium chromium-browser google-chrome; do
+        if command -v "$name" >/dev/null 2>&1; then return 0; fi
+    done
+    if [ "$(id -u)" -ne 0 ]; then as_root="sudo"; fi
+    setup_say "Installing with apt-get: chromium"
+    # shellcheck disable=SC2086 # no word where root needs none
+    if ! timeout 600 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
+        >/dev/null 2>&1; then
+        setup_say "SKIP the tests with a browser: apt-get install chromium failed"
+    fi
+}
+
 setup_all() {
     setup_paths
     setup_packages

@@ -116,9 +116,7 @@ pub fn run(arguments: &TraceArguments) -> Result<()> {
 }
 
 fn part(mut samples: Vec<Sample>, stages: &[Stage], slowest: usize) -> Part {
-    let nanos_of = |sample: &Sample, stage: Stage| {
-        sample.stages.iter().find(|(of, _)| *of == stage).map_or(0, |(_, nanos)| *nanos)
-    };
+    let nanos_of = |sample: &Sample, stage: Stage| sample.stages.get(&stage).copied().unwrap_or(0);
     let all: u64 = samples.iter().map(|sample| sample.total_nanos).sum();
     let report = |stage: Stage| {
         let times: Vec<_> = samples.iter().map(|sample| nanos_of(sample, stage)).collect();
@@ -199,7 +197,7 @@ mod tests {
         Sample {
             what: Traced::Commit { position: wire },
             total_nanos: wire + device,
-            stages: vec![(Stage::Wire, wire), (Stage::Device, device)],
+            stages: [(Stage::Wire, wire), (Stage::Device, device)].into(),
         }
     }
 

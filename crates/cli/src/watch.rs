@@ -98,7 +98,7 @@ fn rates(volume: &VolumeStatus, earlier: Earlier<'_>) -> Rates {
         let found = node.volumes.iter().find(|other| other.name == volume.name)?;
         Some((time.as_secs_f64().max(1e-3), found))
     });
-    let (seconds, nothing) = (before.map_or(1.0, |(seconds, _)| seconds), VolumeStatus::default());
+    let seconds = before.map_or(1.0, |(seconds, _)| seconds);
     let old = before.map_or(volume, |(_, volume)| volume);
     // A node or server that was started again counts from 0.
     let rate = |now: u64, then: u64| (now.checked_sub(then).unwrap_or(now)) as f64 / seconds;
@@ -111,7 +111,6 @@ fn rates(volume: &VolumeStatus, earlier: Earlier<'_>) -> Rates {
         |of: &VolumeStatus| server(of, "page_bytes_dropped") + server(of, "doublewrite_bytes_dropped");
     let by_server = |name: &str| rate(server(volume, name), server(old, name));
     let commits = by_server("durability_waits");
-    let times = if before.is_some() { old } else { &nothing };
     let workers = volume.apply_workers.iter().enumerate();
     let earlier_worker = |at: usize| old.apply_workers.get(at).cloned().unwrap_or_default();
     Rates {
@@ -120,8 +119,8 @@ fn rates(volume: &VolumeStatus, earlier: Earlier<'_>) -> Rates {
         commits,
         commit_wait: (commits > 0.0).then(|| by_server("durability_wait_micros") / commits),
         reads: node("page_reads"),
-        read_times: volume.page_read_times.since(&times.page_read_times),
-        log_times: volume.log_write_times.since(&times.log_write_times),
+        read_times: volume.page_read_times.since(&old.page_read_times),
+        log_times: volume.log_write_times.since(&old.log_write_times),
         runs: workers.clone().map(|(at, worker)| rate(worker.runs, earlier_worker(at).runs)).sum(),
         busy: workers
             .map(|(at, worker)| rate(worker.busy_micros, earlier_worker(at).busy_micros) / 1e6)

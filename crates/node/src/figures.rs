@@ -47,8 +47,9 @@ impl Histogram {
     }
 }
 
-/// What one apply worker did. Only its own thread adds to it.
+/// What one apply worker did. Only its own thread adds to it, and each has cache lines of its own.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Worker {
     pages: AtomicU64,
     runs: AtomicU64,

@@ -115,7 +115,7 @@ function newest(chart) {
 function axes(show, label) {
   const shared = {stroke: style('--soft'), grid: {stroke: style('--line'), width: 1}, ticks: {stroke: style('--line'), width: 1}};
   const below = {...shared, values: (_, splits) => splits.map(label || clock), space: label ? 48 : 70};
-  const beside = {...shared, size: 72, values: (_, splits) => splits.map(show)};
+  const beside = {...shared, size: 72, values: (_, splits) => splits.map(value => value === null ? '' : show(value))};
   // Round numbers of bytes are powers of two.
   if (show === bytes) beside.incrs = Array.from({length: 44}, (_, power) => 2 ** power);
   return [below, beside];
@@ -142,7 +142,11 @@ function timeline([id, show, lines]) {
   })));
   const data = () => [moments.map(moment => moment.at_unix_ms / 1000), ...parts.map(([, of]) => of())];
   const top = (_, low, high) => [0, high > 0 ? high * 1.05 : 1];
-  add(figure, {series, axes: axes(show), scales: {y: {range: top}}, newest: true}, data(), data);
+  // Times differ by powers of ten; on a linear scale one slow second would hide all others.
+  const decades = (_, low, high) => low > 0
+    ? [10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high) + 1e-9)] : [1, 1000];
+  const scale = show === micros ? {distr: 3, range: decades} : {range: top};
+  add(figure, {series, axes: axes(show), scales: {y: scale}, newest: true}, data(), data);
 }
 
 // Bars over classes; `classes` gives [label, count] pairs.
@@ -225,6 +229,8 @@ function tiles(of) {
     [percent(of.ring_len_bytes ? 100 * of.ring_used_bytes / of.ring_len_bytes : null), 'of the log buffer in use'],
     [of.ring_waits_for || 'nobody', 'holds the server back'],
   ];
+  const looked = server('page_cache_hits') + server('page_cache_misses');
+  if (looked) all.push([percent(100 * server('page_cache_hits') / looked), 'hits of the page cache']);
   byId('tiles').replaceChildren(...all.map(([value, text]) => {
     const tile = element('div', undefined, 'tile');
     tile.append(element('b', value), element('span', text));

@@ -214,6 +214,14 @@ const GAUGES: &[Metric] = &[
         help: "Bytes of pages and of the doublewrite buffer that the server wanted to write and that were neither sent nor written.",
         values: |volume| one(crate::samples::avoided_bytes(volume) as f64),
     },
+    Metric {
+        name: "redoubt_server_page_cache_size_bytes",
+        kind: Kind::Gauge,
+        help: "Size of the server's own page cache.",
+        values: |volume| {
+            one(volume.server_counters.get("page_cache_capacity_bytes").map_or(0.0, |size| *size as f64))
+        },
+    },
 ];
 
 /// A histogram that every volume has: name, help, times.
@@ -376,6 +384,23 @@ const SERVER_COUNTERS: &[(&str, &str, &str)] = &[
         "redoubt_server_durability_wakeups_not_reached_total",
         "Those that found their log not durable yet.",
     ),
+    (
+        "page_cache_hits",
+        "redoubt_server_page_cache_hits_total",
+        "Page reads answered from the server's own page cache.",
+    ),
+    (
+        "page_cache_misses",
+        "redoubt_server_page_cache_misses_total",
+        "Page reads looked for there that went to the node.",
+    ),
+    (
+        "page_cache_evictions",
+        "redoubt_server_page_cache_evictions_total",
+        "Pages that had to leave it for others.",
+    ),
+    // In redoubt_server_page_cache_size_bytes.
+    ("page_cache_capacity_bytes", "", ""),
 ];
 
 /// The metrics of a node whose state was looked at then.

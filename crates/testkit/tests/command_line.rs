@@ -65,6 +65,9 @@ fn wrong_usage_exits_with_2() {
         USAGE,
         &["--page-protection", "doublewrite"],
     );
+    refused(&["node", "--data", "d", "--status-host", "name"], USAGE, &["--status-listen"]);
+    refused(&["status", "--count", "3"], USAGE, &["--watch"]);
+    refused(&["trace"], USAGE, &["--volume"]);
     refused(&["node", "--data", "d", "--apply-workers", "0"], USAGE, &["--apply-workers", "1..=256"]);
 }
 
@@ -75,12 +78,14 @@ fn what_does_not_go_together_or_is_not_there_exits_with_1() {
         FAILED,
         &["--pretend-atomic"],
     );
+    let exposed = ["node", "--data", "d", "--listen", "127.0.0.1:0", "--status-listen", "0.0.0.0:0"];
+    refused(&exposed, FAILED, &["0.0.0.0", "--status-allow-remote", "127.0.0.1"]);
     refused(&["device", "format", "--yes", "no-such-device"], FAILED, &["no-such-device", "block device"]);
 }
 
 #[test]
 fn help_names_every_option() {
-    let commands: [(&[&str], &[&str]); 12] = [
+    let commands: [(&[&str], &[&str]); 13] = [
         (&[], &["node", "volume", "run", "status", "First steps"]),
         (
             &["node"],
@@ -96,6 +101,9 @@ fn help_names_every_option() {
                 "--journal-path",
                 "--pages-path",
                 "--pretend-atomic",
+                "--status-listen",
+                "--status-allow-remote",
+                "--status-host",
             ],
         ),
         (&["device", "format"], &["--force", "--yes", "<DEVICE>"]),
@@ -107,7 +115,8 @@ fn help_names_every_option() {
         (&["volume", "delete"], &["--node", "--force", "--yes", "<NAME>"]),
         (&["volume", "import"], &["--node", "--from", "--innodb-data-file-path", "<NAME>"]),
         (&["volume", "export"], &["--node", "--to", "<NAME>"]),
-        (&["status"], &["--node", "--volume", "--json"]),
+        (&["status"], &["--node", "--volume", "--json", "--watch", "--interval", "--count"]),
+        (&["trace"], &["--node", "--volume", "--seconds", "--one-in", "--slowest", "--json"]),
     ];
     for (command, options) in commands {
         let help = redoubt(&[command, &["--help"]].concat()).require_success().unwrap();

@@ -9,6 +9,7 @@ use redoubt_testkit::server::{Server, ServerConfig, execute, timed};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,74 @@ fn check_figures(node: &Node, address: SocketAddr, commits: f64) {
     assert!(history["moments"].as_array().unwrap().len() > 2);
 }
 
+/// `redoubt status --watch` where standard output is no terminal.
+fn check_terminal(node: &Node) {
+    let address = node.address().to_string();
+    let watch = |more: &[&str]| {
+        let command = ["status", "--node", &address, "--volume", VOLUME, "--watch", "--count", "3"];
+        node.redoubt(&[&command[..], more].concat()).unwrap()
+    };
+    let text = watch(&[]);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines.iter().all(|line| line.contains("shop attached") && line.contains("commits ")), "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+    assert!(lines[2].split("commits ").nth(1).is_some_and(|rest| !rest.starts_with("0/s")), "{text}");
+    for line in watch(&["--json"]).lines() {
+        let status: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(status["volumes"][0]["name"], VOLUME);
+    }
+}
+
+/// A trace of the load finds both kinds, all stages, and what the stages add up to.
+fn check_trace(node: &Node) {
+    let address = node.address().to_string();
+    let trace = || {
+        let command =
+            ["trace", "--node", &address, "--volume", VOLUME, "--seconds", "3", "--one-in", "2", "--json"];
+        node.redoubt(&command)
+    };
+    // Of two at the same time one is refused.
+    let (one, other) = std::thread::scope(|scope| {
+        let one = scope.spawn(trace);
+        (trace(), one.join().unwrap())
+    });
+    let (text, refused) = match (one, other) {
+        (Ok(text), Err(error)) | (Err(error), Ok(text)) => (text, error.to_string()),
+        both => panic!("{both:?}"),
+    };
+    assert!(refused.contains("is being traced already"), "{refused}");
+    println!("{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for (kind, stages) in [("commits", 5), ("page_reads", 6)] {
+        let part = &report[kind];
+        assert!(part["samples"].as_u64().unwrap() > 10, "{kind}: {report}");
+        let found = part["stages"].as_array().unwrap();
+        assert_eq!(found.len(), stages);
+        let sum: f64 = found.iter().map(|stage| stage["mean_micros"].as_f64().unwrap()).sum();
+        let total = part["total"]["mean_micros"].as_f64().unwrap();
+        assert!((sum - total).abs() < total * 0.01 + 0.1, "{sum} and {total}: {report}");
+        let shares: f64 = found.iter().map(|stage| stage["share"].as_f64().unwrap()).sum();
+        assert!((shares - 1.0).abs() < 0.01, "{report}");
+        let slowest = part["slowest"].as_array().unwrap();
+        assert_eq!(slowest.len(), 5);
+        assert_eq!(slowest[0]["stages"].as_object().unwrap().len(), stages);
+    }
+    assert!(report["page_reads"]["slowest"][0]["path"].as_str().unwrap().ends_with(".ibd"), "{report}");
+    let device = &report["commits"]["stages"][3];
+    assert!(device["stage"] == "device" && device["mean_micros"].as_f64().unwrap() > 0.0, "{report}");
+}
+
+/// Ends the load, also when a check fails.
+#[derive(Default)]
+struct Done(Arc<AtomicBool>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_node_at_work_is_seen_by_scrapers_and_in_a_browser() {
     let (node, address) = node();
@@ -98,8 +167,17 @@ fn a_node_at_work_is_seen_by_scrapers_and_in_a_browser() {
     let tpcc = Tpcc { socket: &socket, scale: Scale { warehouses: 2, ..Scale::default() }, seed: 7 };
     tpcc.prepare().unwrap();
     std::thread::scope(|scope| {
-        let load = scope.spawn(|| tpcc.run(4, Duration::from_secs(12)).unwrap());
+        let done = Done::default();
+        let ends = Arc::clone(&done.0);
+        let tpcc = &tpcc;
+        let load = scope.spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                tpcc.run(4, Duration::from_secs(2)).unwrap();
+            }
+        });
         check_figures(&node, address, 50.0);
+        check_terminal(&node);
+        check_trace(&node);
         if let Some(browser) = browser::find("pictures of the status page") {
             let url = format!("http://{address}/");
             let pictures = browser::pictures();
@@ -112,8 +190,8 @@ fn a_node_at_work_is_seen_by_scrapers_and_in_a_browser() {
             );
             assert!(dom.contains("attached"), "{dom}");
         }
-        let report = load.join().unwrap();
-        println!("{report:?}");
+        drop(done);
+        load.join().unwrap();
     });
 }
 

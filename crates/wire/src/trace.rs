@@ -11,6 +11,7 @@ use crate::error::WireError;
 use crate::page::FileId;
 use crate::reader::Reader;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Samples in one frame, at most.
 pub const MAX_SAMPLES: usize = 512;
@@ -205,7 +206,7 @@ pub struct Sample {
     /// All stages together.
     pub total_nanos: u64,
     /// Each.
-    pub stages: Vec<(Stage, u64)>,
+    pub stages: BTreeMap<Stage, u64>,
 }
 
 #[cfg(test)]

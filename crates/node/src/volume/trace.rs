@@ -42,7 +42,7 @@ impl Volume {
                 }
             };
             let total_nanos = joined.stages.iter().map(|(_, nanos)| nanos).sum();
-            Sample { what, total_nanos, stages: joined.stages }
+            Sample { what, total_nanos, stages: joined.stages.into_iter().collect() }
         };
         (joined.into_iter().map(sample).collect(), lost)
     }
