@@ -69,7 +69,7 @@ pub struct System {
     server: Server,
     _mounts: Vec<Mount>,
     /// What runs beside the server for its storage.
-    helpers: Vec<Process>,
+    mounters: Vec<Process>,
     storage: Storage,
     _delay: Option<Delay>,
     _directory: tempfile::TempDir,
@@ -101,7 +101,7 @@ impl System {
                 Ok(Self {
                     server,
                     _mounts: Vec::new(),
-                    helpers: Vec::new(),
+                    mounters: Vec::new(),
                     storage: Storage::None,
                     _delay: None,
                     _directory: directory,
@@ -126,8 +126,8 @@ impl System {
     }
 
     /// Processes beside the server.
-    pub fn helper_ids(&self) -> Vec<u32> {
-        self.helpers.iter().map(Process::id).collect()
+    pub fn mounter_ids(&self) -> Vec<u32> {
+        self.mounters.iter().map(Process::id).collect()
     }
 
     /// Processes on the storage side.

@@ -16,7 +16,7 @@ use crate::process::check_interrupt;
 /// Pause between two looks at how far the clients are. Bounds how late the window's edges are noticed; each edge is then
 /// taken exactly.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long the clients may take to come to an end. A slow link with many clients takes seconds for a transaction.
+/// After so long a client that waits looks whether the load has ended.
 const SLEEP_SLICE: Duration = Duration::from_millis(50);
 
 /// Does transactions on a connection of its own.

@@ -28,7 +28,7 @@ pub struct Cpu {
     /// The server, with what is preloaded into it.
     pub server_ms: u64,
     /// What runs beside the server for its storage.
-    pub helper_ms: u64,
+    pub mount_ms: u64,
     /// What runs on the storage side.
     pub storage_ms: u64,
     /// This program: the clients.
@@ -44,7 +44,7 @@ impl Snapshot {
         let sum = |ids: &[u32]| ids.iter().map(|id| cpu_ms(&id.to_string())).sum::<Result<u64>>();
         let cpu = Cpu {
             server_ms: sum(&[system.server_id()])?,
-            helper_ms: sum(&system.helper_ids())?,
+            mount_ms: sum(&system.mounter_ids())?,
             storage_ms: sum(&system.storage_ids())?,
             client_ms: cpu_ms("self")?,
         };

@@ -25,13 +25,12 @@ fn bursts_fit_the_rate() {
 /// A real link, where this machine lets us make one: the limit holds, the bytes are counted, nothing stays.
 #[test]
 fn a_limited_link_counts_what_goes_through() {
-    let network = match Network::create() {
-        Ok(network) => network,
-        Err(error) => {
-            assert!(!rustix::process::geteuid().is_root(), "root can make namespaces: {error}");
-            return;
-        }
-    };
+    // Somebody else's word for whether it can be done here: root in a container may not.
+    if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success()) {
+        println!("SKIP a limited link: no network namespaces here");
+        return;
+    }
+    let network = Network::create().unwrap();
     const LEN_BYTES: usize = 6 << 20;
     network.limit(Bandwidth(Some(100_000_000))).unwrap();
     let listener = network

@@ -51,12 +51,12 @@ pub struct RunReport {
     pub sent_bytes_per_txn: Option<f64>,
     /// Bytes in the other direction.
     pub received_bytes_per_txn: Option<f64>,
-    /// Processor time of server, helpers and storage for each transaction.
+    /// Processor time of server, mounts and storage for each transaction.
     pub cpu_ms_per_txn: f64,
     /// The server's part, with what is preloaded into it.
     pub cpu_server_ms_per_txn: f64,
     /// The part of what runs beside the server for its storage.
-    pub cpu_helper_ms_per_txn: f64,
+    pub cpu_mount_ms_per_txn: f64,
     /// The storage side's part.
     pub cpu_storage_ms_per_txn: f64,
     /// Processor time of the clients, which is in none of the above.
@@ -71,6 +71,10 @@ pub struct RunReport {
     pub dirty_pages_before: u64,
     /// And when it closed.
     pub dirty_pages_after: u64,
+    /// Redo that a storage node had not applied to its pages when the window opened; `null` without a node.
+    pub unapplied_redo_bytes_before: Option<u64>,
+    /// And when it closed.
+    pub unapplied_redo_bytes_after: Option<u64>,
     /// Transactions by kind.
     pub by_kind: BTreeMap<String, u64>,
     /// Median, 95th and 99th percentile by kind.
@@ -108,16 +112,20 @@ impl RunReport {
             self.received_bytes_per_txn = Some(per_txn(before.received_bytes, after.received_bytes));
         }
         self.cpu_server_ms_per_txn = per_txn(before.cpu.server_ms, after.cpu.server_ms);
-        self.cpu_helper_ms_per_txn = per_txn(before.cpu.helper_ms, after.cpu.helper_ms);
+        self.cpu_mount_ms_per_txn = per_txn(before.cpu.mount_ms, after.cpu.mount_ms);
         self.cpu_storage_ms_per_txn = per_txn(before.cpu.storage_ms, after.cpu.storage_ms);
         self.cpu_client_ms_per_txn = per_txn(before.cpu.client_ms, after.cpu.client_ms);
         self.cpu_ms_per_txn =
-            self.cpu_server_ms_per_txn + self.cpu_helper_ms_per_txn + self.cpu_storage_ms_per_txn;
+            self.cpu_server_ms_per_txn + self.cpu_mount_ms_per_txn + self.cpu_storage_ms_per_txn;
         self.redo_bytes_per_txn = per_txn(before.server.redo_bytes, after.server.redo_bytes);
         self.pages_read_per_txn = per_txn(before.server.pages_read, after.server.pages_read);
         self.pages_written_per_txn = per_txn(before.server.pages_written, after.server.pages_written);
         (self.dirty_pages_before, self.dirty_pages_after) =
             (before.server.dirty_pages, after.server.dirty_pages);
+        let unapplied =
+            |node: &BTreeMap<String, u64>| Some(node.get("w_lsn")?.saturating_sub(*node.get("a_lsn")?));
+        self.unapplied_redo_bytes_before = unapplied(&before.node);
+        self.unapplied_redo_bytes_after = unapplied(&after.node);
         for (kind, name) in kinds.iter().enumerate() {
             let of_kind: Vec<Sample> =
                 samples.iter().filter(|sample| usize::from(sample.kind) == kind).copied().collect();

@@ -285,3 +285,7 @@ fn progress_bar(warm_up: u64, until: Until) -> impl FnMut(Progress) {
         });
     }
 }
+
+#[cfg(test)]
+#[path = "runner_tests.rs"]
+mod tests;

@@ -427,7 +427,7 @@ pub struct RunArguments {
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,
-    /// Compress redo and pages on the wire (LZ4): fewer bytes, more CPU.
+    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU.
     #[arg(long)]
     pub compress: bool,
     /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.

@@ -87,7 +87,7 @@ fn rows(len_bytes: usize) -> Vec<u8> {
 }
 
 #[divan::bench(args = LENS)]
-fn compress_lz4(bencher: Bencher<'_, '_>, len_bytes: usize) {
+fn compress_payload(bencher: Bencher<'_, '_>, len_bytes: usize) {
     let payload = rows(len_bytes);
     bencher
         .counter(BytesCount::new(payload.len()))
@@ -95,7 +95,7 @@ fn compress_lz4(bencher: Bencher<'_, '_>, len_bytes: usize) {
 }
 
 #[divan::bench(args = LENS)]
-fn decompress_lz4(bencher: Bencher<'_, '_>, len_bytes: usize) {
+fn decompress_payload(bencher: Bencher<'_, '_>, len_bytes: usize) {
     let payload = rows(len_bytes);
     let packed = compress(&payload).unwrap();
     bencher

@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | kind; bit 7 set: payload is compressed (u32 raw length, then an LZ4 block) |
+//! | 0 | 1 | kind; bit 7 set: payload is compressed: raw length (3 bytes), algorithm (0 LZ4 block, 1 Zstandard frame), bytes |
 //! | 1 | 3 | payload length, little-endian |
 //! | 4 | 4 | CRC-32C, little-endian, of: position (u64 little-endian), bytes 0..4, payload |
 //!
@@ -11,6 +11,8 @@
 //! replayed, left out or moved fails its checksum, at no cost in bytes.
 
 use crate::error::WireError;
+use std::cell::RefCell;
+use zstd::bulk::{Compressor, Decompressor};
 
 /// Bytes before the payload.
 pub const HEADER_LEN_BYTES: usize = 8;
@@ -102,35 +104,88 @@ pub fn append_frame(out: &mut Vec<u8>, kind: u8, position: u64, payload: &[u8]) 
     Ok(())
 }
 
-/// Compresses a payload: u32 raw length, LZ4 block. `None` if that would not be smaller.
+/// Only decoded: what the first protocol version sent, and logs still hold.
+const ALGORITHM_LZ4: u8 = 0;
+const ALGORITHM_ZSTANDARD: u8 = 1;
+/// The fastest level with an entropy coder. Pages of random text have nothing that repeats, but few different bytes.
+const ZSTANDARD_LEVEL: i32 = 1;
+
+thread_local! {
+    // Their tables are larger than most payloads: making them anew would cost more than the compression.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Compresses a payload. `None` if that would not be smaller, or the payload is over [`MAX_PAYLOAD_LEN_BYTES`].
 pub fn compress(payload: &[u8]) -> Option<Vec<u8>> {
-    let packed = lz4_flex::block::compress_prepend_size(payload);
-    (packed.len() < payload.len()).then_some(packed)
+    if payload.len() > MAX_PAYLOAD_LEN_BYTES || payload.len() <= 4 {
+        return None;
+    }
+    let [l0, l1, l2, _] = (payload.len() as u32).to_le_bytes();
+    // One byte less than the payload: what does not fit is not smaller.
+    let mut packed = vec![0; payload.len() - 1];
+    packed[..4].copy_from_slice(&[l0, l1, l2, ALGORITHM_ZSTANDARD]);
+    let len_bytes = COMPRESSOR.try_with(|kept| {
+        let mut kept = kept.try_borrow_mut().ok()?;
+        if kept.is_none() {
+            let mut new = Compressor::new(ZSTANDARD_LEVEL).ok()?;
+            // It is in front already.
+            new.include_contentsize(false).ok()?;
+            *kept = Some(new);
+        }
+        kept.as_mut()?.compress_to_buffer(payload, packed.get_mut(4..)?).ok()
+    });
+    // A thread that ends has no compressor any more.
+    let len_bytes = len_bytes.ok().flatten()?;
+    packed.truncate(4 + len_bytes);
+    Some(packed)
 }
 
 /// Undoes [`compress`].
 ///
 /// # Errors
-/// [`WireError::Invalid`] for a damaged block or a raw length over the payload limit.
+/// [`WireError::Invalid`] for a damaged block, an unknown algorithm, or another length than was said.
 pub fn decompress(payload: &[u8]) -> Result<Vec<u8>, WireError> {
-    let raw_len =
-        payload.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(WireError::Truncated {
+    let Some(([l0, l1, l2, algorithm], block)) = payload.split_first_chunk::<4>() else {
+        return Err(WireError::Truncated {
             what: "compressed payload",
             len_bytes: payload.len(),
             field: "raw length",
-        })?;
-    if raw_len as usize > MAX_PAYLOAD_LEN_BYTES {
-        return Err(WireError::TooLong {
-            what: "decompressed payload",
-            len_bytes: u64::from(raw_len),
-            limit_bytes: MAX_PAYLOAD_LEN_BYTES as u64,
         });
+    };
+    let raw_len_bytes = u32::from_le_bytes([*l0, *l1, *l2, 0]) as usize;
+    let invalid = |field, why: String| WireError::Invalid { what: "compressed payload", field, why };
+    let raw = match *algorithm {
+        ALGORITHM_LZ4 => lz4_flex::block::decompress(block, raw_len_bytes)
+            .map_err(|error| invalid("LZ4 block", error.to_string()))?,
+        ALGORITHM_ZSTANDARD => decompress_zstandard(block, raw_len_bytes)
+            .map_err(|error| invalid("Zstandard frame", error.to_string()))?,
+        other => {
+            return Err(invalid(
+                "algorithm",
+                format!("{other} is not known; it was written by a newer version"),
+            ));
+        }
+    };
+    if raw.len() != raw_len_bytes {
+        return Err(invalid("raw length", format!("is {raw_len_bytes}, the block has {}", raw.len())));
     }
-    lz4_flex::block::decompress_size_prepended(payload).map_err(|error| WireError::Invalid {
-        what: "compressed payload",
-        field: "block",
-        why: error.to_string(),
-    })
+    Ok(raw)
+}
+
+fn decompress_zstandard(block: &[u8], raw_len_bytes: usize) -> std::io::Result<Vec<u8>> {
+    let kept = DECOMPRESSOR.try_with(|kept| {
+        let mut kept = kept.try_borrow_mut().ok()?;
+        if kept.is_none() {
+            *kept = Decompressor::new().ok();
+        }
+        Some(kept.as_mut()?.decompress(block, raw_len_bytes))
+    });
+    match kept {
+        Ok(Some(result)) => result,
+        // A thread that ends has none any more.
+        _ => Decompressor::new()?.decompress(block, raw_len_bytes),
+    }
 }
 
 #[cfg(test)]

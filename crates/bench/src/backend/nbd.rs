@@ -46,9 +46,9 @@ pub(super) fn start(
     let disk = fuse.join("disk");
     let mut command = Command::new(nbdfuse);
     command.args(["-C", CONNECTIONS]).arg(&disk).arg(format!("nbd://{address}"));
-    let mut helper = Process::spawn("nbdfuse", &mut command, &network.compute, &work.join("nbdfuse.log"))?;
+    let mut mounter = Process::spawn("nbdfuse", &mut command, &network.compute, &work.join("nbdfuse.log"))?;
     poll_until("the readiness of nbdfuse", START_TIMEOUT, || {
-        helper.require_running()?;
+        mounter.require_running()?;
         Ok(disk.exists().then_some(()))
     })?;
     // In the order in which they are undone.
@@ -65,7 +65,7 @@ pub(super) fn start(
     Ok(System {
         server,
         _mounts: mounts,
-        helpers: vec![helper],
+        mounters: vec![mounter],
         storage: Storage::Process(storage),
         _delay: delay,
         _directory: directory,

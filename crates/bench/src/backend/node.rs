@@ -115,7 +115,7 @@ pub(super) fn start(
     Ok(System {
         server,
         _mounts: Vec::new(),
-        helpers: Vec::new(),
+        mounters: Vec::new(),
         storage: Storage::Node(node),
         _delay: delay,
         _directory: directory,

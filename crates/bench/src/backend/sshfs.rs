@@ -88,9 +88,9 @@ pub(super) fn start(
     let mut command = Command::new(sshfs);
     command.arg("-f").arg(format!("{host}:{}", work.join("data").display())).arg(&mounted);
     command.args(["-o", &format!("directport={port}")]);
-    let mut helper = Process::spawn("sshfs", &mut command, &network.compute, &work.join("sshfs.log"))?;
+    let mut mounter = Process::spawn("sshfs", &mut command, &network.compute, &work.join("sshfs.log"))?;
     poll_until("the readiness of sshfs", START_TIMEOUT, || {
-        helper.require_running()?;
+        mounter.require_running()?;
         Ok(mounted.join("ibdata1").exists().then_some(()))
     })?;
     let mounts = vec![Mount::Directory(mounted.clone())];
@@ -98,7 +98,7 @@ pub(super) fn start(
     Ok(System {
         server,
         _mounts: mounts,
-        helpers: vec![helper],
+        mounters: vec![mounter],
         storage: Storage::Sftp(storage),
         _delay: delay,
         _directory: directory,

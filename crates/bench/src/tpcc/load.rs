@@ -26,7 +26,7 @@ pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &Progress
     bar.set_length(u64::from(scale.warehouses * DISTRICTS) + keys.len() as u64 + 1);
     let mut conn = connect(socket, None)?;
     execute(&mut conn, &format!("CREATE DATABASE {DATABASE}"))?;
-    let mut conn = session(socket)?;
+    let mut conn = connection(socket)?;
     for table in TABLES {
         execute(&mut conn, table)?;
     }
@@ -34,7 +34,7 @@ pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &Progress
     load_items(&mut conn, scale, seed)?;
     let next = AtomicU32::new(1);
     let work = || -> Result<()> {
-        let mut conn = session(socket)?;
+        let mut conn = connection(socket)?;
         loop {
             let warehouse = next.fetch_add(1, Ordering::Relaxed);
             if warehouse > scale.warehouses {
@@ -62,7 +62,7 @@ pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &Progress
     Ok(())
 }
 
-fn session(socket: &Path) -> Result<Conn> {
+fn connection(socket: &Path) -> Result<Conn> {
     let mut conn = connect(socket, Some(DATABASE))?;
     execute(&mut conn, "SET foreign_key_checks = 0, unique_checks = 0, autocommit = 0")?;
     Ok(conn)

@@ -216,22 +216,8 @@ impl Volume {
         let identity = Identity::read(&own)?;
         let checkpoint = Checkpoint::read(&own)?;
         let log = home.log(&identity.volume_id, options)?;
-        let info = log.device.info();
-        tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
-        for warning in &log.warnings {
-            tracing::warn!(volume = name, warning, "log device");
-        }
         let (store, store_description) = home.pages(&identity.volume_id, options)?;
-        let info = store.info();
-        tracing::info!(
-            volume = name,
-            protection = info.protection.name(),
-            reason = info.reason,
-            "page store opened"
-        );
-        for warning in store_description.warnings() {
-            tracing::warn!(volume = name, warning, "page store");
-        }
+        say_opened(name, &log, &*store, &store_description);
         let plain = PlainStore::new(home.plain()?);
         let start = checkpoint.applied;
         let volume = Arc::new(Self {
@@ -504,6 +490,30 @@ impl Volume {
 
     fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// What a volume is on, for the node's log.
+fn say_opened(
+    name: &str,
+    log: &crate::log_device::Opened,
+    store: &dyn PageStore,
+    description: &page_store::Description,
+) {
+    let info = log.device.info();
+    tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
+    for warning in &log.warnings {
+        tracing::warn!(volume = name, warning, "log device");
+    }
+    let info = store.info();
+    tracing::info!(
+        volume = name,
+        protection = info.protection.name(),
+        reason = info.reason,
+        "page store opened"
+    );
+    for warning in description.warnings() {
+        tracing::warn!(volume = name, warning, "page store");
     }
 }
 

@@ -32,7 +32,7 @@ const MAX_STEPS: u64 = 10_000_000;
 /// Worlds that a usual run visits.
 const SEEDS: u64 = 60;
 /// Worlds of one process of a soak.
-const WORLDS_PER_PROCESS: u64 = 50;
+const WORLDS_PER_PROCESS: u64 = 10;
 /// How a line with a count begins.
 const COUNT: &str = "count ";
 /// A planted bug is to be found within so many worlds.
@@ -197,7 +197,7 @@ fn run_batch(first: u64, totals: &Mutex<BTreeMap<String, u64>>) {
         println!("FAILED: the process of seeds {first} on ended with {}", output.status);
         *totals.entry("failed".to_owned()).or_default() += 1;
     }
-    if totals.get("worlds").is_some_and(|worlds| worlds.is_multiple_of(4 * WORLDS_PER_PROCESS)) {
+    if totals.get("worlds").is_some_and(|worlds| worlds.is_multiple_of(10 * WORLDS_PER_PROCESS)) {
         print_totals(&totals);
     }
 }

@@ -62,7 +62,7 @@ fn cost(run_options: &[&str]) -> Cost {
 fn compression_sends_fewer_bytes() {
     let (plain, compressed) = (cost(&[]), cost(&["--compress"]));
     println!("without: {plain:#?}\nwith --compress: {compressed:#?}");
-    // The rows are random digits, which LZ4 can hardly shorten; the rest of the redo it can.
+    // The rows are random digits, which can hardly be shortened; the rest of the redo it can.
     assert!(compressed.sent_bytes * 20 < plain.sent_bytes * 19, "{plain:?} {compressed:?}");
     assert!(compressed.received_bytes < plain.received_bytes, "{plain:?} {compressed:?}");
 }

@@ -45,5 +45,26 @@ fn compression_round_trip_and_hostile_blocks() {
         }
         let _ = decompress(&bytes);
     }
-    assert!(matches!(decompress(&[255, 255, 255, 255, 0]), Err(WireError::TooLong { .. })));
+    let unknown = decompress(&[255, 255, 255, 255, 0]).unwrap_err().to_string();
+    assert!(unknown.contains("algorithm") && unknown.contains("newer version"), "{unknown}");
+    // What the first version sent and logs hold.
+    let mut lz4 = (text.len() as u32).to_le_bytes().to_vec();
+    lz4.extend(lz4_flex::block::compress(&text));
+    assert_eq!(decompress(&lz4).unwrap(), text);
+    // A length that is not that of the block.
+    for (block, wrong) in
+        [(&lz4, text.len() + 1), (&lz4, text.len() - 1), (&packed, text.len() + 1), (&packed, 5)]
+    {
+        let mut block = block.clone();
+        block[..3].copy_from_slice(&(wrong as u32).to_le_bytes()[..3]);
+        assert!(decompress(&block).is_err(), "{wrong}");
+    }
+    // In a thread whose own compressor is in use or gone, and in many.
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let text = text.clone();
+            std::thread::spawn(move || decompress(&compress(&text).unwrap()).unwrap() == text)
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
 }
