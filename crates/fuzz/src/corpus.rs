@@ -165,7 +165,7 @@ fn leave_out_copies(inputs: &mut Inputs) {
     inputs.retain(|name, content| is_named(name) || !named.contains(content));
 }
 
-/// The program `corpus` of `fuzz/`: what it prints.
+/// The example `corpus`: what it prints.
 ///
 /// # Errors
 /// [`CorpusError`].
