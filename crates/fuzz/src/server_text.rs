@@ -64,8 +64,13 @@ fn paths(bytes: &[u8]) {
     if let Some(inside) = relative(&datadir, &absolute) {
         let _ = class_of(&rules, inside);
         let _ = is_local_directory(&rules, inside);
-        // The node takes what the library sends.
-        assert!(inside.is_empty() || inside.contains(&0) || check_path(inside).is_ok());
+        // The node takes what the library sends. It sends nothing about names that no file system takes: the call on
+        // the local file has failed before.
+        let no_file = inside.is_empty()
+            || inside.contains(&0)
+            || inside.len() > 4095
+            || inside.split(|byte| *byte == b'/').any(|name| name.len() > 255);
+        assert!(no_file || check_path(inside).is_ok());
     } else {
         let _ = refusal_outside(&rules, &absolute);
     }
