@@ -37,10 +37,11 @@ fn command(browser: &str, width: u32, height: u32) -> (Command, tempfile::TempDi
     (command, profile)
 }
 
-/// The page's elements after it has run for some seconds of its own time.
+/// The page's elements after it has run for some seconds of its own time, which passes faster than the node's: fewer than
+/// after which it says that the node gives no new figures.
 pub fn dom(browser: &str, url: &str) -> String {
     let (mut command, _profile) = command(browser, 1280, 900);
-    let output = command.args(["--virtual-time-budget=6000", "--dump-dom", url]).output().unwrap();
+    let output = command.args(["--virtual-time-budget=3000", "--dump-dom", url]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
