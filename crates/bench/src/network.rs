@@ -122,6 +122,8 @@ impl Network {
         for (name, address) in [(compute, COMPUTE_ADDRESS), (storage, STORAGE_ADDRESS)] {
             ip(&["-n", name, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
+            // Without an IPv6 address the kernel says nothing of its own on the link, so that all bytes are the backend's.
+            ip(&["-n", name, "link", "set", INTERFACE, "addrgenmode", "none"])?;
             ip(&["-n", name, "link", "set", INTERFACE, "up"])?;
         }
         let open = |name: &str| {

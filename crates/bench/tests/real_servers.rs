@@ -144,8 +144,7 @@ fn every_backend_does_the_five_transactions_and_stays_consistent() {
             "{plain} bytes were sent for {redo} bytes of redo"
         );
         assert!(compressed < plain, "{compressed} bytes were sent compressed, {plain} plain");
-        // The kernel itself says a word now and then (neighbour discovery).
-        assert!(sent("local").is_some_and(|sent| sent.0 < 20.0), "{:?}", sent("local"));
+        assert_eq!(sent("local").map(|sent| sent.0), Some(0.0));
     }
     let page = std::fs::read_to_string(report).unwrap();
     assert!(page.contains("<svg ") && page.contains("redoubt-compressed"));
@@ -153,21 +152,7 @@ fn every_backend_does_the_five_transactions_and_stays_consistent() {
     let results = temporary.path().join("results.json");
     std::fs::write(&results, &outcome.stdout).unwrap();
     let again = text(&run(&["--from", results.to_str().unwrap()]).stdout);
-    assert!(again.contains("of local"), "{again}");
-    let shown = text(&outcome.stderr);
-    let shown = shown.split_once("pool  link").map_or("", |(_, table)| table);
-    let again = again.split_once("pool  link").map_or("", |(_, table)| table);
-    let (shown, again): (Vec<_>, Vec<_>) =
-        (shown.split_whitespace().collect(), again.split_whitespace().collect());
-    assert!(again.len() > 40 && shown.len() >= again.len(), "{shown:?} {again:?}");
-    for (first, second) in shown.iter().zip(&again) {
-        // A number that was printed and read may fall to the other side of a half when it is rounded.
-        let is_near = match (first.parse::<f64>(), second.parse::<f64>()) {
-            (Ok(first), Ok(second)) => (first - second).abs() <= 0.02 * first.abs(),
-            _ => first == second,
-        };
-        assert!(is_near, "{first} then {second}: {shown:?} {again:?}");
-    }
+    assert!(text(&outcome.stderr).contains(again.trim()) && again.contains("of local"), "{again}");
 }
 
 #[test]

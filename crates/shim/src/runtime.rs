@@ -30,9 +30,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two reports of the counters. Well below a second, because who watches a node looks once a second: with reports as far
+/// apart as looks, a look now and then would find nothing new, and the next one twice as much.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The active library.
 pub struct Runtime {
@@ -212,14 +214,19 @@ impl Runtime {
 
     /// Body of the helper thread: sends counters, answers requests for images.
     fn help(&self, images_wanted: &Receiver<ImageWanted>) {
+        let mut report_at = Instant::now() + REPORT_INTERVAL;
         while self.stream.death().is_none() {
-            match images_wanted.recv_timeout(REPORT_INTERVAL) {
+            match images_wanted.recv_timeout(report_at.saturating_duration_since(Instant::now())) {
                 Ok(wanted) => {
                     self.dropped_images.answer(self, &wanted);
                     self.stream.image_answered();
                 }
-                Err(RecvTimeoutError::Timeout) => self.report(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if Instant::now() >= report_at {
+                self.report();
+                report_at = Instant::now() + REPORT_INTERVAL;
             }
         }
     }

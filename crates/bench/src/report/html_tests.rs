@@ -74,3 +74,14 @@ fn a_page_of_one_run_is_drawn() {
     let page = html(&[run("local", 128, None, 1, 0.0)], &Machine::default(), "bench").unwrap();
     assert!(page.contains("<svg "));
 }
+
+/// Or a table that is made again from results would differ from the one that was shown.
+#[test]
+fn figures_that_are_read_again_are_those_that_were_printed() {
+    let mut random = fastrand::Rng::with_seed(4);
+    for _ in 0..20_000 {
+        let first = run("local", 128, None, 1, f64::from(random.u32(1..)) / f64::from(random.u32(1..)));
+        let again: RunReport = serde_json::from_str(&serde_json::to_string(&first).unwrap()).unwrap();
+        assert_eq!(again.tps.to_bits(), first.tps.to_bits(), "{}", first.tps);
+    }
+}
