@@ -262,3 +262,6 @@ impl PageReply<'_> {
         Ok(reply)
     }
 }
+
+#[cfg(test)]
+mod tests;

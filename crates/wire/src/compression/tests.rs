@@ -97,8 +97,7 @@ fn a_stream_is_read_up_to_where_it_was_cut() {
 fn accepted(wire: &[u8]) -> usize {
     let mut decompressor = Decompressor::new().unwrap();
     let (mut all, mut out, mut input) = (Vec::new(), vec![0; 4096], wire);
-    loop {
-        let Ok(step) = decompressor.unpack(input, &mut out) else { break };
+    while let Ok(step) = decompressor.unpack(input, &mut out) {
         input = &input[step.taken_bytes..];
         all.extend_from_slice(&out[..step.given_bytes]);
         if step.given_bytes < out.len() {
