@@ -32,12 +32,14 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     let page = page.transpose()?;
     println!("listening on {}", node.address());
     let _ = std::io::stdout().flush();
+    crate::notify::ready(&format!("listening on {}", node.address()));
     let stopper = Arc::clone(&node);
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             let signal = wait_for_signal();
             tracing::info!(signal, "stopping");
+            crate::notify::stopping();
             stopper.stop();
         })
         .map_err(|error| CliError::io("start", "signal thread", error))?;
