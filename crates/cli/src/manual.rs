@@ -7,7 +7,7 @@ use crate::args::{Arguments, CompletionsArguments, ManualArguments};
 use crate::error::{CliError, Result};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
-use clap_mangen::roff::{Inline, Roff, bold, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 use std::io::Write;
 use std::path::Path;
 
@@ -74,12 +74,13 @@ fn page_name(command: &Command) -> &str {
 
 fn page(command: &Command, above: Option<&Command>) -> std::io::Result<Vec<u8>> {
     let name = page_name(command);
-    let source = format!("{NAME} {}", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(command.clone()).title(name.to_uppercase()).source(source).manual(MANUAL);
-    let mut text = Vec::new();
-    man.render_title(&mut text)?;
+    let man = Man::new(command.clone());
+    // Not `Man::render_title`, which leaves the date out altogether, so that what follows is taken for it.
+    let title = name.to_uppercase().replace('-', "\\-");
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text = format!(".TH {title} 1 \"\" \"{NAME} {version}\" \"{MANUAL}\"\n").into_bytes();
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
+    synopsis(command).to_writer(&mut text)?;
     man.render_description_section(&mut text)?;
     if command.get_arguments().any(|argument| !argument.is_hide_set()) {
         man.render_options_section(&mut text)?;
@@ -89,16 +90,13 @@ fn page(command: &Command, above: Option<&Command>) -> std::io::Result<Vec<u8>> 
     }
     let mut rest = Roff::new();
     if let Some(notes) = command.get_after_long_help().or_else(|| command.get_after_help()) {
-        // In lines, as it was written: among it are commands to type.
-        rest.control("SH", ["NOTES"]).control("nf", []);
-        rest.text(lines(&notes.to_string()));
-        rest.control("fi", []);
+        add_notes(&mut rest, &notes.to_string());
     }
     definitions(&mut rest, "EXIT STATUS", &EXIT_STATUS);
     definitions(&mut rest, "ENVIRONMENT", &ENVIRONMENT);
     let related: Vec<_> = above.into_iter().chain(shown(command)).map(page_name).collect();
     if !related.is_empty() {
-        rest.control("SH", ["SEE ALSO"]);
+        rest.control("SH", ["SEE ALSO"]).control("nh", []);
         let names = related.iter().enumerate().flat_map(|(at, name)| {
             let comma = if at == 0 { "" } else { ", " };
             [roman(comma), bold(*name), roman("(1)")]
@@ -109,15 +107,38 @@ fn page(command: &Command, above: Option<&Command>) -> std::io::Result<Vec<u8>> 
     Ok(text)
 }
 
-fn lines(text: &str) -> Vec<Inline> {
-    let mut parts = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        if at > 0 {
-            parts.push(roman("\n"));
-        }
-        parts.push(roman(line));
+/// As the help has it: required options, `--` before a command.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
+    let mut section = Roff::new();
+    section.control("SH", ["SYNOPSIS"]);
+    for line in usage.lines() {
+        let line = line.trim();
+        let name = command.get_bin_name().unwrap_or(NAME);
+        let rest = line.strip_prefix(name).unwrap_or(line);
+        section.text([bold(name), roman(rest)]);
     }
-    parts
+    section
+}
+
+/// Indented lines are commands to type and stay as they are; the others are paragraphs.
+fn add_notes(page: &mut Roff, notes: &str) {
+    page.control("SH", ["NOTES"]);
+    let mut typed = false;
+    for line in notes.lines() {
+        if line.starts_with(' ') != typed {
+            typed = !typed;
+            page.control(if typed { "nf" } else { "fi" }, []);
+        }
+        if !typed {
+            page.control("PP", []);
+        }
+        page.text([roman(line)]);
+    }
+    if typed {
+        page.control("fi", []);
+    }
 }
 
 fn definitions(page: &mut Roff, title: &str, entries: &[(&str, &str)]) {

@@ -30,7 +30,10 @@ fn every_command_has_a_page_with_each_of_its_options() {
     assert!(all.len() > 20, "{all:?}");
     for words in &all {
         let text = &pages[&format!("{}.1", words.join("-"))];
-        assert!(text.contains(&format!(".TH {}", words.join("-").to_uppercase())), "{words:?}: {text}");
+        assert!(
+            text.contains(&format!(".TH {} 1 \"\" ", words.join("\\-").to_uppercase())),
+            "{words:?}: {text}"
+        );
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "\"EXIT STATUS\"", "ENVIRONMENT", "\"SEE ALSO\""] {
             assert!(text.contains(&format!(".SH {section}\n")), "{words:?} has no {section}: {text}");
         }
@@ -38,7 +41,8 @@ fn every_command_has_a_page_with_each_of_its_options() {
         for word in words.iter().skip(1) {
             command = command.find_subcommand(word).unwrap();
         }
-        for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
+        let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+        for option in shown.filter_map(clap::Arg::get_long) {
             let escaped = format!("\\-\\-{}", option.replace('-', "\\-"));
             assert!(text.contains(&escaped), "{words:?} lacks --{option}");
         }
@@ -50,7 +54,33 @@ fn every_command_has_a_page_with_each_of_its_options() {
 fn commands_to_type_keep_their_lines() {
     let page = &pages()["redoubt.1"];
     let notes = page.split(".SH NOTES\n").nth(1).unwrap();
-    assert!(notes.starts_with(".nf\n") && notes.contains("\n  redoubt volume create"), "{notes}");
+    assert!(
+        notes.starts_with(".PP\nFirst steps:\n.nf\n  redoubt node")
+            && notes.contains("\n  redoubt volume create")
+    );
+    assert!(notes.contains("\n.fi\n.PP\nAn existing server"), "{notes}");
+}
+
+#[test]
+fn the_synopsis_is_that_of_the_help() {
+    let pages = pages();
+    let of = |name: &str| {
+        let rest = pages[name].split(".SH SYNOPSIS\n").nth(1).unwrap();
+        rest.split("\n.").next().unwrap().to_owned()
+    };
+    let (run, node) = (of("redoubt-run.1"), of("redoubt-node.1"));
+    assert!(run.contains("redoubt run") && run.contains("\\-\\- <COMMAND>"), "{run}");
+    assert!(node.contains("\\-\\-data <DIR>"), "{node}");
+}
+
+#[test]
+fn a_heading_covers_its_own_options_only() {
+    for command in [["redoubt", "run", "--help"], ["redoubt", "status", "--help"]] {
+        let Err(help) = Arguments::try_parse_from(command) else { panic!("no help") };
+        let help = help.to_string();
+        let tls = help.split("TLS:\n").nth(1).unwrap();
+        assert!(tls.contains("--tls-key") && !tls.contains("--volume"), "{help}");
+    }
 }
 
 #[test]

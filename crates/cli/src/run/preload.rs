@@ -5,7 +5,6 @@
 
 use crate::error::{CliError, Result};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// `LD_PRELOAD` for the server: the library, then what was there.
 pub fn value(library: &Path) -> std::ffi::OsString {
@@ -49,12 +48,11 @@ pub fn find_library(given: Option<&Path>) -> Result<PathBuf> {
 /// # Errors
 /// [`CliError::Usage`] with the loader's reason; [`CliError::Io`].
 pub fn check(binary: &Path, library: &Path) -> Result<()> {
-    let output = Command::new(binary)
+    let output = super::server::asking(binary)
         // A binary that no loader starts would run: then it says its version.
         .arg("--version")
         .env("LD_TRACE_LOADED_OBJECTS", "1")
         .env("LD_PRELOAD", value(library))
-        .stdin(Stdio::null())
         .output()
         .map_err(|error| CliError::io("run", binary, error))?;
     let listed = String::from_utf8_lossy(&output.stdout);

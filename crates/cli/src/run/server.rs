@@ -7,7 +7,7 @@ use crate::error::{CliError, Result};
 use crate::import::parse_data_file_path;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 pub(super) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// Scripts that start the server themselves and hand the library on to it.
@@ -157,6 +157,14 @@ pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     })
 }
 
+/// A program that is to answer something: without library and input, and without a way to tell the service manager about
+/// itself, which a server does even when it is only asked.
+pub(super) fn asking(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_PRELOAD").env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+    command
+}
+
 /// Asks the server for its settings.
 pub(crate) fn effective_settings(
     binary: &Path,
@@ -169,8 +177,7 @@ pub(crate) fn effective_settings(
     let own: Vec<_> =
         if is_server_name(binary) { arguments.iter().filter(relevant).collect() } else { Vec::new() };
     let leading = own.iter().take_while(|argument| is_leading(argument)).count();
-    let mut command = Command::new(binary);
-    command.env_remove("LD_PRELOAD");
+    let mut command = asking(binary);
     command.args(&own[..leading]);
     command.args(own[leading..].iter().filter(|argument| is_server_option(argument)));
     command.args(datadir.map(|datadir| format!("--datadir={}", datadir.display())));
@@ -310,8 +317,7 @@ pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
 
 /// Options the server takes from its option files.
 pub(crate) fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec<String>> {
-    let mut command = Command::new(binary);
-    command.env_remove("LD_PRELOAD");
+    let mut command = asking(binary);
     command.args(user_arguments.iter().take_while(|argument| is_leading(argument)));
     let output = command.arg("--print-defaults").output();
     let output = output.map_err(|error| CliError::io("run", binary, error))?;
