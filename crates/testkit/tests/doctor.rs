@@ -162,7 +162,6 @@ fn a_nodes_directory_and_its_host_are_checked() {
     let node = Node::create(&find_redoubt().unwrap(), &[]).unwrap();
     node.create_volume("v").unwrap();
     let data = node.data();
-    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
     let sound = doctor(&["--data", text(&data)]);
     let process = format!("process {}", node.process_id().unwrap());
     require(&sound, "lock", "ok", &[&process]);

@@ -104,7 +104,7 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
 /// A value of a unit file, such as `ExecStart`; the last one counts.
 fn setting(unit: &Path, name: &str) -> String {
     let text = std::fs::read_to_string(unit).unwrap();
-    let value = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).last();
+    let value = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).next_back();
     value.unwrap_or_else(|| panic!("{} has no {name}", unit.display())).to_owned()
 }
 
@@ -167,98 +167,121 @@ impl Manager {
     }
 }
 
+/// What was installed, and where a test runs it.
+struct Installed {
+    directory: tempfile::TempDir,
+    unit: PathBuf,
+    drop_in: PathBuf,
+    command: String,
+    /// Option of a server that is started by this user.
+    user: String,
+}
+
+impl Installed {
+    fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("rdtp-").tempdir().unwrap();
+        let root = directory.path().join("i");
+        make("install", &root);
+        let name = run_to_end("id", Command::new("id").arg("-un")).unwrap();
+        Self {
+            unit: root.join("usr/lib/systemd/system/redoubt-node.service"),
+            drop_in: root.join("usr/share/doc/redoubt/packaging/systemd/mariadb.service.d/redoubt.conf"),
+            command: root.join("usr/bin/redoubt").display().to_string(),
+            user: format!("--user={}", name.trim()),
+            directory,
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn node_words(&self) -> Vec<String> {
+        let line = setting(&self.unit, "ExecStart");
+        let places = [("/usr/bin/redoubt", self.command.as_str()), ("/var/lib/redoubt", &self.path("node"))];
+        words(&line, &[&places[..], &[("REDOUBT_NODE_OPTIONS", "--listen 127.0.0.1:0")]].concat())
+    }
+
+    /// As the drop-in starts it, with these options of `redoubt run`, on a data directory of this name.
+    fn server_words(&self, name: &str, run: &str) -> Vec<String> {
+        let options = format!(
+            "--no-defaults --skip-networking {} --socket={}.s --pid-file={}.pid",
+            self.user,
+            self.path(name),
+            self.path(name)
+        );
+        let variables = [
+            ("/usr/bin/redoubt", self.command.as_str()),
+            ("/var/lib/redoubt-mariadb", &self.path(name)),
+            ("REDOUBT_MARIADB_VOLUME", "main"),
+            ("REDOUBT_RUN_OPTIONS", run),
+            ("MYSQLD_OPTS", &options),
+        ];
+        words(&setting(&self.drop_in, "ExecStart"), &variables)
+    }
+
+    fn make_database(&self, name: &str, address: &str) {
+        let mut command = Command::new(&self.command);
+        command.args(["volume", "create", "--node", address, "main"]);
+        run_to_end("redoubt", &mut command).unwrap_or_else(|error| panic!("{error}"));
+        let mut command = Command::new(&self.command);
+        command.args(["run", "--node", address, "--volume", "main", "--datadir", &self.path(name)]);
+        command.args(["--no-takeover", "--", "mariadb-install-db", "--no-defaults", "--skip-name-resolve"]);
+        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", &self.user]);
+        run_to_end("mariadb-install-db", &mut command).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Exit status and message of a server that does not start.
+fn refusal(words: &[String], environment: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).envs(environment.iter().copied()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 #[test]
 fn the_units_command_lines_start_node_and_server_which_say_when_they_are_ready() {
-    let directory = tempfile::Builder::new().prefix("rdtp-").tempdir().unwrap();
-    let root = directory.path();
-    make("install", &root.join("i"));
-    let unit = root.join("i/usr/lib/systemd/system/redoubt-node.service");
-    let drop_in = root.join("i/usr/share/doc/redoubt/packaging/systemd/mariadb.service.d/redoubt.conf");
-    let command = root.join("i/usr/bin/redoubt").display().to_string();
-    let path = |name: &str| root.join(name).display().to_string();
-    assert_eq!(setting(&unit, "Type"), "notify");
-    assert_eq!(setting(&drop_in, "RestartPreventExitStatus"), format!("2 {TAKEN_OVER}"));
+    let installed = Installed::new();
+    let root = installed.directory.path();
+    assert_eq!(setting(&installed.unit, "Type"), "notify");
+    assert_eq!(setting(&installed.drop_in, "RestartPreventExitStatus"), format!("2 {TAKEN_OVER}"));
+    let no_takeover = setting(&installed.drop_in, "Environment").split_once('=').unwrap().1.to_owned();
+    assert_eq!(no_takeover, "--no-takeover");
 
-    // The node.
     let manager = Manager::new(root.join("n"));
-    let node_words = words(
-        &setting(&unit, "ExecStart"),
-        &[
-            ("/usr/bin/redoubt", &command),
-            ("/var/lib/redoubt", &path("node")),
-            ("REDOUBT_NODE_OPTIONS", "--listen 127.0.0.1:0"),
-        ],
-    );
-    let mut node = manager.start("node", &node_words, &root.join("node.log"), &[]);
+    let mut node = manager.start("node", &installed.node_words(), &root.join("node.log"), &[]);
     let ready = manager.hear("READY=1").join("\n");
     let address = ready.split("listening on ").nth(1).unwrap().lines().next().unwrap().to_owned();
-    run_to_end("redoubt", Command::new(&command).args(["volume", "create", "--node", &address, "main"]))
-        .unwrap();
+    let environment = [("REDOUBT_NODE", address.as_str())];
 
     // The server: made, then started as the drop-in does. Whoever had the volume last may have it again.
-    let environment = [("REDOUBT_NODE", address.as_str())];
-    let user = format!("--user={}", run_to_end("id", Command::new("id").arg("-un")).unwrap().trim());
-    let install =
-        ["run", "--volume", "main", "--datadir", &path("data"), "--no-takeover", "--", "mariadb-install-db"];
-    let mut installer = Command::new(&command);
-    installer.args(install).args([
-        "--no-defaults",
-        "--skip-name-resolve",
-        "--auth-root-authentication-method=normal",
-        &user,
-    ]);
-    run_to_end("mariadb-install-db", installer.envs(environment)).unwrap_or_else(|error| panic!("{error}"));
-    let server_words = |datadir: &str, run: &str, name: &str| {
-        let options = format!(
-            "--no-defaults --skip-networking {user} --socket={} --pid-file={}",
-            path(&format!("{name}.s")),
-            path(&format!("{name}.pid"))
-        );
-        words(
-            &setting(&drop_in, "ExecStart"),
-            &[
-                ("/usr/bin/redoubt", &command),
-                ("/var/lib/redoubt-mariadb", datadir),
-                ("REDOUBT_MARIADB_VOLUME", "main"),
-                ("REDOUBT_RUN_OPTIONS", run),
-                ("MYSQLD_OPTS", &options),
-            ],
-        )
-    };
-    let no_takeover = setting(&drop_in, "Environment").split_once('=').unwrap().1.to_owned();
-    assert_eq!(no_takeover, "--no-takeover");
-    let first_words = server_words(&path("data"), &no_takeover, "first");
-    let said = Manager::new(root.join("m"));
-    let mut first = said.start("server", &first_words, &root.join("first.log"), &environment);
+    installed.make_database("first", &address);
+    let first_words = installed.server_words("first", &no_takeover);
+    let first_said = Manager::new(root.join("m"));
+    let mut first = first_said.start("server", &first_words, &root.join("first.log"), &environment);
     // The server that `redoubt run` only asks for its settings must not speak for the service.
-    let heard = said.hear("READY=1");
+    let heard = first_said.hear("READY=1");
     assert!(!heard.iter().any(|message| message.contains("server is down")), "{heard:?}");
     let mut connection = connect(&root.join("first.s")).unwrap();
     execute(&mut connection, "CREATE TABLE mysql.t (a INT PRIMARY KEY) ENGINE=InnoDB").unwrap();
 
     // Another host takes the volume over. The fenced server ends; started again by itself, it takes it from nobody.
-    let other_words = server_words(&path("other"), "", "other");
     let other_said = Manager::new(root.join("o"));
+    let other_words = installed.server_words("other", "");
     let mut other = other_said.start("other server", &other_words, &root.join("other.log"), &environment);
     other_said.hear("READY=1");
     let ended = poll_until("the end of the fenced server", READY_WITHIN, || {
         let _ = execute(&mut connection, "INSERT INTO mysql.t VALUES (1)");
         first.try_wait()
-    })
-    .unwrap();
-    assert!(!ended.success(), "{ended}");
-    let again = || {
-        let mut command = Command::new(&first_words[0]);
-        command.args(&first_words[1..]).envs(environment).stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(Stdio::piped()).output().unwrap()
-    };
-    let refused = again();
-    let message = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(TAKEN_OVER), "{message}");
+    });
+    assert!(!ended.unwrap().success());
+    let (status, message) = refusal(&first_words, &environment);
+    assert_eq!(status, Some(TAKEN_OVER), "{message}");
     assert!(message.contains("--no-takeover") && message.contains("attached by"), "{message}");
     // Also when the other one has ended: it has written since.
     other.terminate(READY_WITHIN).unwrap();
-    assert_eq!(again().status.code(), Some(TAKEN_OVER));
+    assert_eq!(refusal(&first_words, &environment).0, Some(TAKEN_OVER));
 
     node.terminate(READY_WITHIN).unwrap();
     manager.hear("STOPPING=1");

@@ -19,7 +19,7 @@ pub fn check(address: &OptionalNode, volume: Option<&str>) -> Vec<Check> {
         // The check of the certificates has said why.
         return vec![Check::note(NAME, "not asked", "put the certificates right first")];
     };
-    let asked = Client::connect(&connector).and_then(|client| ask(client));
+    let asked = Client::connect(&connector).and_then(ask);
     let (status, answered_after) = match asked {
         Ok(answer) => answer,
         Err(error) => return vec![unreachable(&error, &connector.address, address.is_given())],
