@@ -12,18 +12,49 @@ SIMULATION_SECONDS ?= 1800
 # Seconds per run of a server in `make bench-log`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
+# Where `make install` puts things; see docs/install.md. BUILD is where the binaries are, made if they are missing.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BUILD ?= $(or $(CARGO_TARGET_DIR),target)/release
+bindir ?= $(PREFIX)/bin
+librarydir ?= $(PREFIX)/lib/redoubt
+man1dir ?= $(PREFIX)/share/man/man1
+bashdir ?= $(PREFIX)/share/bash-completion/completions
+zshdir ?= $(PREFIX)/share/zsh/site-functions
+fishdir ?= $(PREFIX)/share/fish/vendor_completions.d
+unitdir ?= $(PREFIX)/lib/systemd/system
+sysusersdir ?= $(PREFIX)/lib/sysusers.d
+docdir ?= $(PREFIX)/share/doc/redoubt
 # Options of `make bench`, for example BENCH="--warehouses 10 --pool 128M,512M --repetitions 3".
 BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo test lint bench bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
+.PHONY: demo build install uninstall test lint bench bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
 
 demo:
 	./demo
 
 test:
 	./test
+
+# The command and the library.
+build:
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim
+
+# Only what is missing: `sudo make install` after `make build` compiles nothing as root.
+$(BUILD)/redoubt $(BUILD)/libredoubt.so:
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim
+
+# For packages: make install PREFIX=/usr DESTDIR=/some/dir. It starts nothing, and writes nothing below /etc and /var.
+install: $(BUILD)/redoubt $(BUILD)/libredoubt.so
+	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
+	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install
+
+# What `make install` with the same settings put there. Data and settings stay.
+uninstall:
+	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
+	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install --remove
 
 lint:
 	cargo fmt --check

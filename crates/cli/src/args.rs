@@ -1,9 +1,10 @@
 //! Command line: sub-commands, options and their help.
 
+pub use crate::doctor::args::DoctorArguments;
 use crate::error::Result;
 use crate::tls::TlsArguments;
 use clap::{Args, Parser, Subcommand};
-use redoubt_transport::Connector;
+use redoubt_transport::{Connector, CredentialFiles};
 use std::path::PathBuf;
 
 /// Runs an unmodified MariaDB server on a storage node.
@@ -58,6 +59,19 @@ pub struct OptionalNode {
 }
 
 impl OptionalNode {
+    /// A person, or the environment, says which node.
+    pub fn is_given(&self) -> bool {
+        self.node.is_some() || std::env::var_os("REDOUBT_NODE").is_some_and(|value| !value.is_empty())
+    }
+
+    /// The files for TLS; `None`: plain text.
+    ///
+    /// # Errors
+    /// As [`TlsArguments::files`].
+    pub fn tls_files(&self) -> Result<Option<CredentialFiles>> {
+        self.tls.files()
+    }
+
     /// How to reach it.
     ///
     /// # Errors
@@ -122,6 +136,31 @@ pub enum Command {
     /// For some seconds, server and node measure a sample of them: how long each takes in every stage on its way. While nobody
     /// traces, this costs nothing.
     Trace(TraceArguments),
+    /// Check a host and say what to change: before a server or a node runs there, or when something is wrong.
+    ///
+    /// For a server, give the options and the command of `redoubt run`. With --data, a node's data directory and its host are
+    /// checked instead. Nothing is changed and no volume is taken over. The exit status is 1 if there is a problem.
+    Doctor(DoctorArguments),
+    /// Print the completions of a shell.
+    ///
+    /// Bash: put them into /usr/share/bash-completion/completions/redoubt; zsh: into _redoubt in a directory of $fpath; fish: into
+    /// ~/.config/fish/completions/redoubt.fish. `make install` does that for all three.
+    Completions(CompletionsArguments),
+    /// Write the pages of the manual into a directory.
+    #[command(hide = true)]
+    Manual(ManualArguments),
+}
+
+#[derive(Args)]
+pub struct CompletionsArguments {
+    /// The shell.
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub struct ManualArguments {
+    /// Made if it is missing.
+    pub directory: PathBuf,
 }
 
 #[derive(Args)]
@@ -424,6 +463,10 @@ pub struct RunArguments {
     /// For tests: take files on tmpfs, which is ordinary memory, for persistent. A power cut loses commits.
     #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
     pub pretend_pmem: bool,
+    /// Refuse (exit status 3) if the volume was attached elsewhere since this data directory had it, or a server has it now: so
+    /// that a server that is started again by itself takes it from nobody.
+    #[arg(long, conflicts_with = "local_log")]
+    pub no_takeover: bool,
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,

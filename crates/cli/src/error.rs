@@ -93,12 +93,23 @@ pub enum CliError {
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
+    /// The volume is another server's, and was not to be taken from it.
+    #[error("{0}")]
+    TakenOver(String),
 }
 
 impl CliError {
     /// An I/O error with what was attempted.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
+    }
+
+    /// Exit status of a command that ends with it. Units of systemd tell them apart.
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::TakenOver(_) => 3,
+            _ => 1,
+        }
     }
 }
 

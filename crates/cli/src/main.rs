@@ -1,6 +1,7 @@
 //! The `redoubt` command. Each sub-command is a module; this file only chooses one and reports errors.
 //!
-//! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 options that are not understood.
+//! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 options that are not understood,
+//! 3 `redoubt run --no-takeover` and the volume is another server's.
 
 mod args;
 mod bench;
@@ -8,10 +9,13 @@ mod beneath;
 mod certificates;
 mod client;
 mod device;
+mod doctor;
 mod error;
 mod export;
 mod import;
+mod manual;
 mod node;
+mod notify;
 mod run;
 mod show;
 mod status;
@@ -39,6 +43,9 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(&status),
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace) => trace::run(&trace),
+        Command::Doctor(doctor) => doctor::run(&doctor),
+        Command::Completions(completions) => manual::completions(&completions),
+        Command::Manual(arguments) => manual::run(&arguments),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),
             VolumeCommand::List(list) => volume::list(&list),
@@ -52,7 +59,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("redoubt: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_status())
         }
     }
 }

@@ -7,6 +7,7 @@ use redoubt_node::{LogOptions, Node, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
 use redoubt_statuspage::{PageSettings, StatusPage};
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +33,14 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     let page = page.transpose()?;
     println!("listening on {}", node.address());
     let _ = std::io::stdout().flush();
+    crate::notify::ready(&format!("listening on {}", node.address()));
     let stopper = Arc::clone(&node);
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             let signal = wait_for_signal();
             tracing::info!(signal, "stopping");
+            crate::notify::stopping();
             stopper.stop();
         })
         .map_err(|error| CliError::io("start", "signal thread", error))?;
@@ -68,7 +71,7 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     if options.batch_len_bytes < MIN_BATCH_LEN_BYTES || options.batch_len_bytes > options.ring_len_bytes / 2 {
         return Err(CliError::Usage("--batch must be 1MiB or more, and at most half of --ring".to_owned()));
     }
-    crate::show::make_directory(&arguments.data)?;
+    make_private_directory(&arguments.data)?;
     Ok(options)
 }
 
@@ -121,9 +124,18 @@ fn page_options(arguments: &PageArguments) -> Result<PageOptions> {
 /// A place is a block device, or a directory, which is made if it is missing.
 fn make_place(path: Option<&Path>) -> Result<()> {
     match path {
-        Some(path) if !redoubt_node::place::is_block_device(path) => crate::show::make_directory(path),
+        Some(path) if !redoubt_node::place::is_block_device(path) => make_private_directory(path),
         _ => Ok(()),
     }
+}
+
+/// What is made here will hold whole databases: it is for no other user.
+fn make_private_directory(path: &Path) -> Result<()> {
+    if path.exists() {
+        return crate::show::make_directory(path);
+    }
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| CliError::io("create", path, error))
 }
 
 fn start_logging() {

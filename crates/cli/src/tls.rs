@@ -13,22 +13,24 @@ pub const DIRECTORY_VARIABLE: &str = "REDOUBT_TLS";
 /// Environment variables for the single files; the preloaded library reads these.
 pub const FILE_VARIABLES: [&str; 3] = ["REDOUBT_TLS_AUTHORITY", "REDOUBT_TLS_CERTIFICATE", "REDOUBT_TLS_KEY"];
 
+const HEADING: &str = "TLS";
+
 /// See the module. The environment is read here and not by clap, which would count it as given by a person.
+// Each option has its heading: one for the struct would go on to the options of the command behind it.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "TLS")]
 pub struct TlsArguments {
     /// Directory with authority.pem, certificate.pem and key.pem, made by `redoubt certificates` [env: REDOUBT_TLS].
     /// Without it the connection is in plain text and without authentication.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_authority", "tls_certificate", "tls_key"])]
+    #[arg(long, help_heading = HEADING, value_name = "DIR", conflicts_with_all = ["tls_authority", "tls_certificate", "tls_key"])]
     pub tls: Option<PathBuf>,
     /// Certificates of the authorities to trust, instead of --tls [env: REDOUBT_TLS_AUTHORITY].
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "tls_certificate")]
     pub tls_authority: Option<PathBuf>,
     /// Own certificate, instead of --tls [env: REDOUBT_TLS_CERTIFICATE].
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
     /// Key of the own certificate, instead of --tls [env: REDOUBT_TLS_KEY].
-    #[arg(long, value_name = "FILE", requires = "tls_authority")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "tls_authority")]
     pub tls_key: Option<PathBuf>,
 }
 

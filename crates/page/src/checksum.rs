@@ -20,7 +20,7 @@ use crate::flags::{FlagsError, PageCompression, SpaceFlags};
 use crate::layout::{
     FIL_PAGE_CHECKSUM, FIL_PAGE_DATA, FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_LSN, FIL_PAGE_OFFSET,
     FIL_PAGE_SPACE_ID, FIL_PAGE_TRAILER_BYTES, FIL_PAGE_TYPE, TYPE_PAGE_COMPRESSED,
-    TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_type, put,
+    TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_RTREE, get_u32, page_type, put,
 };
 
 /// What `innodb_checksum_algorithm=none` wrote in place of a checksum.
@@ -200,9 +200,15 @@ fn verify_crc32(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
 }
 
 /// The bytes of an image that redo determines, in page order.
-fn logged_ranges(len_bytes: usize, flags: SpaceFlags) -> [Range<usize>; 2] {
+///
+/// In ROW_FORMAT=COMPRESSED files the split sequence number of an R-tree page (bytes 26..34) is none of them: the server
+/// sets it to 0 without a record when it compresses a page anew (`page_zip_reorganize`, `page_create_zip`), so that its own
+/// crash recovery, too, gives the number that was last logged. It orders splits against searches under way, no more.
+fn logged_ranges(page: &[u8], len_bytes: usize, flags: SpaceFlags) -> [Range<usize>; 2] {
     let end = len_bytes.saturating_sub(FIL_PAGE_TRAILER_BYTES);
-    if flags.is_row_format_compressed() {
+    if flags.is_row_format_compressed() && page_type(page) == Some(TYPE_RTREE) {
+        [FIL_PAGE_OFFSET..FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_SPACE_ID..len_bytes]
+    } else if flags.is_row_format_compressed() {
         [FIL_PAGE_OFFSET..len_bytes, len_bytes..len_bytes]
     } else if flags.is_full_crc32() {
         [FIL_PAGE_OFFSET..end, end..end]
@@ -212,9 +218,10 @@ fn logged_ranges(len_bytes: usize, flags: SpaceFlags) -> [Range<usize>; 2] {
 }
 
 /// CRC-32C over the bytes that must be equal in two images of the same page state: all but checksum and
-/// trailer, and in `crc32` files bytes 26..34. Both images must be uncompressed (see [`crate::decompress`]).
+/// trailer, in `crc32` files and in R-tree pages of ROW_FORMAT=COMPRESSED files without bytes 26..34. Both images must be
+/// uncompressed (see [`crate::decompress`]).
 pub fn digest(page: &[u8], flags: SpaceFlags) -> u32 {
-    let [first, second] = logged_ranges(page.len(), flags);
+    let [first, second] = logged_ranges(page, page.len(), flags);
     let sum = crc32c::crc32c_append(0, page.get(first).unwrap_or_default());
     crc32c::crc32c_append(sum, page.get(second).unwrap_or_default())
 }
@@ -224,7 +231,7 @@ pub fn digest(page: &[u8], flags: SpaceFlags) -> u32 {
 pub fn differing_ranges(a: &[u8], b: &[u8], flags: SpaceFlags) -> Vec<Range<usize>> {
     let common = a.len().min(b.len());
     let mut differing: Vec<Range<usize>> = Vec::new();
-    for range in logged_ranges(common, flags) {
+    for range in logged_ranges(a, common, flags) {
         let pairs =
             a.get(range.clone()).unwrap_or_default().iter().zip(b.get(range.clone()).unwrap_or_default());
         for (offset, _) in range.clone().zip(pairs).filter(|(_, (a, b))| a != b) {

@@ -12,3 +12,11 @@ UPDATE t SET d = NULL WHERE id % 40 = 0;
 DELETE FROM t WHERE id % 5 = 0;
 INSERT INTO t (id, a, b) SELECT 10000 + seq * 401 % 1009, seq, MD5(seq) FROM seq_1_to_1000;
 -- probe: SELECT COUNT(*), SUM(a) FROM t FORCE INDEX (by_a)
+-- R-tree pages, which the server changes without a record when it compresses them anew (their split sequence number).
+CREATE TABLE s (
+  id INT PRIMARY KEY AUTO_INCREMENT, p POINT NOT NULL, SPATIAL KEY by_p (p)
+) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=$KBS;
+INSERT INTO s (p) SELECT POINT(seq * 7919 % 10007, seq % 771) FROM seq_1_to_4000;
+UPDATE s SET p = POINT(id % 300, id * 13 % 5000) WHERE id % 3 = 0;
+DELETE FROM s WHERE id % 5 = 0;
+-- probe: SELECT COUNT(*), SUM(id) FROM s FORCE INDEX (by_p) WHERE MBRContains(ST_GeomFromText('POLYGON((0 0,5000 0,5000 500,0 500,0 0))'), p)

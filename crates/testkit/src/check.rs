@@ -230,15 +230,15 @@ fn check_tables(conn: &mut Conn, tables: &[Table]) -> Result<usize> {
 
 /// Checks one table; the answer is what the server said when it is not sound.
 ///
-/// A check beside purge reports delete-marked index records of a transaction that purge takes in several batches
-/// (`innodb_purge_batch_size` undo pages each): the server takes the whole of it for purged after the first one.
+/// A check beside purge reports delete-marked records, of the table and its indexes, of a transaction that purge takes in several
+/// batches (`innodb_purge_batch_size` undo pages each): the server takes the whole of it for purged after the first one.
 /// The stock server on a local disk does the same, nearly every time when the batches are small. So a table with nothing but
 /// such warnings is checked once more after purge.
 fn check_table(conn: &mut Conn, table: &Table) -> Result<Option<Vec<Vec<String>>>> {
     let statement = format!("CHECK TABLE {} EXTENDED", table.quoted());
     let mut rows = query_text(conn, &statement)?;
     let mut verdict = judge(&rows);
-    if verdict == Verdict::OnlyDeleteMarked {
+    if matches!(verdict, Verdict::OnlyDeleteMarked | Verdict::Unpurged) {
         finish_purge_within(conn, PURGE_WAIT_SECONDS)?;
         let again = query_text(conn, &statement)?;
         verdict = judge(&again);
@@ -247,7 +247,7 @@ fn check_table(conn: &mut Conn, table: &Table) -> Result<Option<Vec<Vec<String>>
     let sound = match verdict {
         Verdict::Sound => true,
         Verdict::OnlyDeleteMarked => has_virtual_columns(conn, table)?,
-        Verdict::Damaged => false,
+        Verdict::Unpurged | Verdict::Damaged => false,
     };
     Ok((!sound).then_some(rows))
 }
@@ -278,6 +278,8 @@ enum Verdict {
     /// stock server on a local disk leaves such records in indexes on virtual columns now and then after a
     /// SIGKILL, and purge does not remove them; no query can see them. Only there they are let pass.
     OnlyDeleteMarked,
+    /// As before, and delete-marked rows among them. After purge there must be none.
+    Unpurged,
     Damaged,
 }
 
@@ -287,16 +289,17 @@ fn judge(rows: &[Vec<String>]) -> Verdict {
     if column(last, 2) != "status" || column(last, 3) != "OK" {
         return Verdict::Damaged;
     }
-    let only_delete_marked = others.iter().all(|row| {
+    let is_delete_marked = |row: &Vec<String>, what| {
         let text = column(row, 3);
-        column(row, 2) == "Warning"
-            && text.contains("Clustered index record not found")
-            && text.contains("(info_bits=32,")
-    });
-    match (others.is_empty(), only_delete_marked) {
-        (true, _) => Verdict::Sound,
-        (false, true) => Verdict::OnlyDeleteMarked,
-        (false, false) => Verdict::Damaged,
+        column(row, 2) == "Warning" && text.contains(what) && text.contains("(info_bits=32,")
+    };
+    let is_entry = |row: &Vec<String>| is_delete_marked(row, "Clustered index record not found");
+    let is_row = |row: &Vec<String>| is_delete_marked(row, "Unpurged clustered index record");
+    match others {
+        [] => Verdict::Sound,
+        rows if rows.iter().all(is_entry) => Verdict::OnlyDeleteMarked,
+        rows if rows.iter().all(|row| is_entry(row) || is_row(row)) => Verdict::Unpurged,
+        _ => Verdict::Damaged,
     }
 }
 

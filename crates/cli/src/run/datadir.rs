@@ -11,11 +11,11 @@ use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::Progress;
 use redoubt_logdev::format_version::unknown_version;
-use redoubt_wire::control::{Attachment, Entry, EntryKind, Reply, Request};
+use redoubt_wire::control::{Attachment, Entry, EntryKind, Reply, Request, VolumeStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,9 @@ struct Marker {
     format: u64,
     volume_id: String,
     volume: String,
+    /// Generation of the last attach from this directory.
+    #[serde(default)]
+    generation: Option<u64>,
 }
 
 /// See the module.
@@ -54,15 +57,7 @@ impl DataDirectory {
     pub fn open(path: &Path, volume: &str) -> Result<Self> {
         let marker_path = path.join(MARKER);
         if !marker_path.exists() {
-            let entries = std::fs::read_dir(path).map_err(|error| CliError::io("list", path, error))?;
-            let count = entries.count();
-            if count > 0 {
-                return Err(CliError::Usage(format!(
-                    "{} holds {count} files that `redoubt run` did not put there; use an empty directory, or take a \
-                     server's data over with `redoubt volume import`",
-                    path.display()
-                )));
-            }
+            check_empty(path)?;
         }
         let mut lock = File::options()
             .read(true)
@@ -82,25 +77,7 @@ impl DataDirectory {
         }
         let mut text = String::new();
         lock.read_to_string(&mut text).map_err(|error| CliError::io("read", &marker_path, error))?;
-        let marker: Option<Marker> = if text.is_empty() {
-            None
-        } else {
-            Some(serde_json::from_str(&text).map_err(|error| {
-                CliError::Usage(format!(
-                    "{} is damaged ({error}), so it is not known which volume this directory belongs to; remove the \
-                     directory {}, which is only a cache, or use another one",
-                    marker_path.display(),
-                    path.display()
-                ))
-            })?)
-        };
-        if let Some(marker) = marker.as_ref().filter(|marker| marker.format != u64::from(FORMAT)) {
-            return Err(CliError::Usage(format!(
-                "{}: {}; or use another directory, since this one is only a cache",
-                marker_path.display(),
-                unknown_version(marker.format, FORMAT)
-            )));
-        }
+        let marker = parse_marker(&text, &marker_path)?;
         Ok(Self { path: path.to_owned(), volume: volume.to_owned(), lock, marker })
     }
 
@@ -123,18 +100,53 @@ impl DataDirectory {
                     format: u64::from(FORMAT),
                     volume_id: volume_id.to_owned(),
                     volume: self.volume.clone(),
+                    generation: None,
                 };
-                let text = serde_json::to_string(&marker)
-                    .map_err(|error| CliError::io("write", self.path.join(MARKER), error.into()))?;
-                self.lock
-                    .rewind()
-                    .and_then(|()| self.lock.write_all(text.as_bytes()))
-                    .and_then(|()| self.lock.sync_all())
-                    .map_err(|error| CliError::io("write", self.path.join(MARKER), error))?;
-                self.marker = Some(marker);
-                Ok(())
+                self.write_marker(marker)
             }
         }
+    }
+
+    /// The volume must not have been attached elsewhere since this directory had it; if that is not known, no server
+    /// may have it now.
+    ///
+    /// # Errors
+    /// [`CliError::TakenOver`].
+    pub fn check_not_taken(&self, volume: &VolumeStatus) -> Result<()> {
+        let own = self.marker.as_ref().and_then(|marker| marker.generation);
+        let taken = own.map_or(volume.state != "ready", |own| volume.generation > own);
+        if !taken {
+            return Ok(());
+        }
+        Err(CliError::TakenOver(format!(
+            "volume {} was attached by {} (generation {}, state {}), and --no-takeover is given; stop the server there, then \
+             start this one once without --no-takeover",
+            self.volume, volume.attached_by, volume.generation, volume.state
+        )))
+    }
+
+    /// Remembers the generation that [`Self::check_not_taken`] compares with.
+    ///
+    /// # Errors
+    /// [`CliError::Io`].
+    pub fn note_attached(&mut self, generation: u64) -> Result<()> {
+        match self.marker.take() {
+            Some(marker) => self.write_marker(Marker { generation: Some(generation), ..marker }),
+            None => Ok(()),
+        }
+    }
+
+    fn write_marker(&mut self, marker: Marker) -> Result<()> {
+        let text = serde_json::to_string(&marker)
+            .map_err(|error| CliError::io("write", self.path.join(MARKER), error.into()))?;
+        // One write that only ever grows: no moment at which the file is empty.
+        self.lock
+            .write_all_at(text.as_bytes(), 0)
+            .and_then(|()| self.lock.set_len(text.len() as u64))
+            .and_then(|()| self.lock.sync_all())
+            .map_err(|error| CliError::io("write", self.path.join(MARKER), error))?;
+        self.marker = Some(marker);
+        Ok(())
     }
 
     /// Brings the directory to the state of the volume.
@@ -275,6 +287,62 @@ impl DataDirectory {
         eprintln!("redoubt: {path} is not in the volume; moved to {}", target.display());
         std::fs::rename(from, &target).map_err(|error| CliError::io("move", from, error))
     }
+}
+
+/// Volume that a data directory belongs to; `None` for one that is empty or still to be made. Nothing is locked or changed.
+///
+/// # Errors
+/// [`CliError::Usage`] if it holds something else.
+pub fn volume_of(path: &Path) -> Result<Option<String>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let marker_path = path.join(MARKER);
+    if !marker_path.exists() {
+        return check_empty(path).map(|()| None);
+    }
+    let text =
+        std::fs::read_to_string(&marker_path).map_err(|error| CliError::io("read", &marker_path, error))?;
+    Ok(parse_marker(&text, &marker_path)?.map(|marker| marker.volume))
+}
+
+/// The file whose lock says that a server runs in a data directory.
+pub fn lock_file(path: &Path) -> PathBuf {
+    path.join(MARKER)
+}
+
+fn check_empty(path: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(path).map_err(|error| CliError::io("list", path, error))?;
+    match entries.count() {
+        0 => Ok(()),
+        count => Err(CliError::Usage(format!(
+            "{} holds {count} files that `redoubt run` did not put there; use an empty directory, or take a \
+             server's data over with `redoubt volume import`",
+            path.display()
+        ))),
+    }
+}
+
+fn parse_marker(text: &str, marker_path: &Path) -> Result<Option<Marker>> {
+    let directory = marker_path.parent().unwrap_or(marker_path).display();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let marker: Marker = serde_json::from_str(text).map_err(|error| {
+        CliError::Usage(format!(
+            "{} is damaged ({error}), so it is not known which volume this directory belongs to; remove the \
+             directory {directory}, which is only a cache, or use another one",
+            marker_path.display()
+        ))
+    })?;
+    if marker.format != u64::from(FORMAT) {
+        return Err(CliError::Usage(format!(
+            "{}: {}; or use another directory, since this one is only a cache",
+            marker_path.display(),
+            unknown_version(marker.format, FORMAT)
+        )));
+    }
+    Ok(Some(marker))
 }
 
 /// Files that are this host's own business; the library leaves them alone too.

@@ -4,8 +4,8 @@
 //! ([`directory`]), then this process becomes the server with the library preloaded. Everything that would keep the
 //! library from mapping the redo files is refused here, where it can be said clearly; the library refuses it again.
 
-mod command;
-mod directory;
+pub mod command;
+pub mod directory;
 pub mod status;
 
 use crate::args::RunArguments;
@@ -37,7 +37,7 @@ pub fn run(arguments: &RunArguments, library: &Path) -> Result<()> {
     let mut command = Command::new(&server.program);
     command
         .args(&server.arguments)
-        .env("LD_PRELOAD", super::preload(library))
+        .env("LD_PRELOAD", super::preload::value(library))
         .env(VARIABLE, if arguments.pretend_pmem { "pretend" } else { "map-sync" })
         .env("REDOUBT_DATADIR", &server.datadir)
         .env_remove("REDOUBT_NODE");

@@ -5,9 +5,10 @@
 //! Order matters: everything that can be refused is refused before the volume is attached, because attaching ends
 //! the server that has it.
 
-mod datadir;
+pub mod datadir;
 pub mod local_log;
-mod server;
+pub mod preload;
+pub mod server;
 
 use crate::args::RunArguments;
 use crate::client::Client;
@@ -16,7 +17,6 @@ use datadir::DataDirectory;
 use redoubt_wire::control::{Reply, Request};
 use server::Server;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Starts a server; returns only on failure.
@@ -24,7 +24,7 @@ use std::process::Command;
 /// # Errors
 /// Anything that keeps the server from starting.
 pub fn run(arguments: &RunArguments) -> Result<()> {
-    let library = find_library(arguments.library.as_deref())?;
+    let library = preload::find_library(arguments.library.as_deref())?;
     if arguments.local_log {
         return local_log::run(arguments, &library);
     }
@@ -37,6 +37,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     crate::show::make_directory(datadir)?;
     let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
     let server = Server::examine(&arguments.command, &path)?;
+    preload::check(&server.binary, &library)?;
     let page_cache_directory = match &arguments.page_cache_directory {
         Some(given) => Some(given.canonicalize().map_err(|error| CliError::io("open", given, error))?),
         None => None,
@@ -51,18 +52,22 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         )));
     }
     directory.check_volume(&volume.volume_id)?;
+    if arguments.no_takeover {
+        directory.check_not_taken(&volume)?;
+    }
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
     let attachment = match client.call(&Request::Attach { volume: volume_name.clone(), who })? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
     };
+    directory.note_attached(attachment.generation)?;
     directory.fill(&mut client, &attachment, &server)?;
     drop(client);
 
     let mut command = Command::new(&server.program);
     command
         .args(server.arguments())
-        .env("LD_PRELOAD", preload(&library))
+        .env("LD_PRELOAD", preload::value(&library))
         .env("REDOUBT_NODE", &connector.address)
         .env("REDOUBT_VOLUME", volume_name)
         .env_remove(local_log::VARIABLE)
@@ -92,38 +97,6 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     directory.keep_locked()?;
     let error = command.exec();
     Err(CliError::io("start", &server.program, error))
-}
-
-fn preload(library: &Path) -> std::ffi::OsString {
-    let mut value = library.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        value.push(":");
-        value.push(others);
-    }
-    value
-}
-
-fn find_library(given: Option<&Path>) -> Result<PathBuf> {
-    const NAME: &str = "libredoubt.so";
-    let mut candidates = Vec::new();
-    if let Some(given) = given {
-        candidates.push(given.to_owned());
-    } else if let Ok(command) = std::env::current_exe()
-        && let Some(folder) = command.parent()
-    {
-        candidates.push(folder.join(NAME));
-        candidates.push(folder.join("../lib/redoubt").join(NAME));
-    }
-    for candidate in &candidates {
-        if let Ok(path) = candidate.canonicalize() {
-            return Ok(path);
-        }
-    }
-    let tried: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-    Err(CliError::Usage(format!(
-        "the library is not at {}; say where it is with --library",
-        tried.join(" or ")
-    )))
 }
 
 fn host_name() -> String {

@@ -7,7 +7,7 @@ use crate::error::{CliError, Result};
 use crate::import::parse_data_file_path;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 pub(super) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// Scripts that start the server themselves and hand the library on to it.
@@ -20,6 +20,8 @@ const SUPPORTED: &str = "10.11.";
 pub struct Server {
     /// Program to execute.
     pub program: PathBuf,
+    /// The server itself: the program, or what that starts if it is a script.
+    pub binary: PathBuf,
     user_arguments: Vec<String>,
     datadir: PathBuf,
     settings: HashMap<String, String>,
@@ -45,7 +47,7 @@ impl Server {
         check_program(&program)?;
         let is_server = is_server_name(&program);
         let binary = if is_server { program.clone() } else { find_program("mariadbd")? };
-        let settings = effective_settings(&binary, user_arguments, datadir)?;
+        let settings = effective_settings(&binary, user_arguments, Some(datadir))?;
         check_settings(&settings, datadir)?;
         check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
         check_plugins(user_arguments)?;
@@ -58,6 +60,7 @@ impl Server {
         let doublewrite_given = user_arguments.iter().any(|argument| argument.contains("doublewrite"));
         Ok(Self {
             program,
+            binary,
             user_arguments: user_arguments.to_vec(),
             datadir: datadir.to_owned(),
             settings,
@@ -110,13 +113,13 @@ pub(super) fn is_leading(argument: &str) -> bool {
     ["--defaults-", "--no-defaults", "--print-defaults"].iter().any(|start| argument.starts_with(start))
 }
 
-fn is_server_name(program: &Path) -> bool {
+pub(crate) fn is_server_name(program: &Path) -> bool {
     program.file_name().and_then(|name| name.to_str()).is_some_and(|name| SERVER_NAMES.contains(&name))
 }
 
 /// The library works in a process whose program is called `mariadbd` or `mysqld`. Under any other name a server
 /// would run without it, on files without content.
-fn check_program(program: &Path) -> Result<()> {
+pub(crate) fn check_program(program: &Path) -> Result<()> {
     let known = |path: &Path, names: &[&str]| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.contains(&name))
     };
@@ -135,7 +138,7 @@ fn check_program(program: &Path) -> Result<()> {
     )))
 }
 
-pub(super) fn find_program(name: &str) -> Result<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     let direct = PathBuf::from(name);
     if name.contains('/') {
         return match direct.is_file() {
@@ -154,11 +157,19 @@ pub(super) fn find_program(name: &str) -> Result<PathBuf> {
     })
 }
 
+/// A program that is to answer something: without library and input, and without a way to tell the service manager about
+/// itself, which a server does even when it is only asked.
+pub(super) fn asking(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_PRELOAD").env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+    command
+}
+
 /// Asks the server for its settings.
-fn effective_settings(
+pub(crate) fn effective_settings(
     binary: &Path,
     arguments: &[String],
-    datadir: &Path,
+    datadir: Option<&Path>,
 ) -> Result<HashMap<String, String>> {
     let relevant =
         |argument: &&String| argument.starts_with("--") && !argument.starts_with("--print-defaults");
@@ -166,11 +177,11 @@ fn effective_settings(
     let own: Vec<_> =
         if is_server_name(binary) { arguments.iter().filter(relevant).collect() } else { Vec::new() };
     let leading = own.iter().take_while(|argument| is_leading(argument)).count();
-    let mut command = Command::new(binary);
-    command.env_remove("LD_PRELOAD");
+    let mut command = asking(binary);
     command.args(&own[..leading]);
     command.args(own[leading..].iter().filter(|argument| is_server_option(argument)));
-    command.arg(format!("--datadir={}", datadir.display())).args(["--verbose", "--help"]);
+    command.args(datadir.map(|datadir| format!("--datadir={}", datadir.display())));
+    command.args(["--verbose", "--help"]);
     let output = command.output().map_err(|error| CliError::io("run", binary, error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.lines().next().unwrap_or_default();
@@ -231,22 +242,34 @@ pub(super) fn parse_settings(text: &str) -> HashMap<String, String> {
 }
 
 fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<()> {
+    if let Some(refused) = refused_settings(settings, datadir).into_iter().next() {
+        return Err(CliError::Usage(refused));
+    }
+    if let Some(log_bin) = outside_binary_log(settings, datadir) {
+        eprintln!(
+            "redoubt: warning: log_bin={log_bin} is outside the data directory; the binary log stays on this host only"
+        );
+    }
+    Ok(())
+}
+
+/// Settings that a node cannot follow, each with what to do.
+pub(crate) fn refused_settings(settings: &HashMap<String, String>, datadir: &Path) -> Vec<String> {
     let get = |name: &str| settings.get(name).map_or("", String::as_str);
-    let refuse = |what: String| Err(CliError::Usage(what));
+    let mut refused = Vec::new();
     if is_on(get("innodb-encrypt-log")) {
-        return refuse("innodb_encrypt_log=ON is not supported: a node cannot replay encrypted redo. Set innodb_encrypt_log=OFF".to_owned());
+        refused.push("innodb_encrypt_log=ON is not supported: a node cannot replay encrypted redo. Set innodb_encrypt_log=OFF".to_owned());
     }
     let tables = get("innodb-encrypt-tables");
     if is_on(tables) || tables == "FORCE" {
-        return refuse(format!(
-            "innodb_encrypt_tables={tables} is not supported. Set innodb_encrypt_tables=OFF"
-        ));
+        refused
+            .push(format!("innodb_encrypt_tables={tables} is not supported. Set innodb_encrypt_tables=OFF"));
     }
     for option in
         ["innodb-log-group-home-dir", "innodb-data-home-dir", "innodb-undo-directory", "aria-log-dir-path"]
     {
         if !is_inside(get(option), datadir) {
-            return refuse(format!(
+            refused.push(format!(
                 "{}={} is outside the data directory, where the node cannot follow. Remove the option",
                 option.replace('-', "_"),
                 get(option)
@@ -255,24 +278,29 @@ fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<
     }
     for option in ["innodb-read-only", "innodb-force-recovery"] {
         if is_on(get(option)) || get(option).parse::<u32>().is_ok_and(|value| value >= 3) {
-            return refuse(format!(
+            refused.push(format!(
                 "{}={} is not supported: the server would not write redo. Remove the option, or repair an exported copy",
                 option.replace('-', "_"),
                 get(option)
             ));
         }
     }
-    let log_bin = get("log-bin");
-    if log_bin.starts_with('/') && !is_inside(log_bin, datadir) {
-        eprintln!(
-            "redoubt: warning: log_bin={log_bin} is outside the data directory; the binary log stays on this host only"
-        );
-    }
-    Ok(())
+    refused
+}
+
+/// A binary log that does not go to the node.
+pub(crate) fn outside_binary_log<'a>(
+    settings: &'a HashMap<String, String>,
+    datadir: &Path,
+) -> Option<&'a str> {
+    settings
+        .get("log-bin")
+        .map(String::as_str)
+        .filter(|log_bin| log_bin.starts_with('/') && !is_inside(log_bin, datadir))
 }
 
 /// The server does not show which plugins it loads among its settings, so the options themselves are looked at.
-fn check_plugins(arguments: &[String]) -> Result<()> {
+pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
     for argument in arguments {
         let argument = argument.replace('-', "_");
         let option = argument.trim_start_matches("__");
@@ -288,9 +316,8 @@ fn check_plugins(arguments: &[String]) -> Result<()> {
 }
 
 /// Options the server takes from its option files.
-fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec<String>> {
-    let mut command = Command::new(binary);
-    command.env_remove("LD_PRELOAD");
+pub(crate) fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec<String>> {
+    let mut command = asking(binary);
     command.args(user_arguments.iter().take_while(|argument| is_leading(argument)));
     let output = command.arg("--print-defaults").output();
     let output = output.map_err(|error| CliError::io("run", binary, error))?;
@@ -299,7 +326,7 @@ fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec
     Ok(text.split_whitespace().filter(|word| word.starts_with("--")).map(str::to_owned).collect())
 }
 
-fn is_on(value: &str) -> bool {
+pub(crate) fn is_on(value: &str) -> bool {
     matches!(value, "TRUE" | "ON" | "1")
 }
 

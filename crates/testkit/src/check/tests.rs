@@ -7,12 +7,24 @@ fn rows(rows: &[[&str; 2]]) -> Vec<Vec<String>> {
 const DELETE_MARKED: &str = "InnoDB: Clustered index record not found for index `v` of table `d`.`t`: \
                              COMPACT RECORD(info_bits=32, 2 fields): {[4]    (0x80000000)}";
 
+const UNPURGED: &str =
+    "InnoDB: Unpurged clustered index record in table `d`.`t`: COMPACT RECORD(info_bits=32, 5 fields): {}";
+
 #[test]
 fn only_ok_is_sound_and_delete_marked_records_are_told_from_damage() {
     assert_eq!(judge(&rows(&[["status", "OK"]])), Verdict::Sound);
     assert_eq!(judge(&rows(&[["Warning", DELETE_MARKED], ["status", "OK"]])), Verdict::OnlyDeleteMarked);
-    let live = DELETE_MARKED.replace("info_bits=32", "info_bits=0");
-    assert_eq!(judge(&rows(&[["Warning", &live], ["status", "OK"]])), Verdict::Damaged);
+    assert_eq!(judge(&rows(&[["Warning", UNPURGED], ["status", "OK"]])), Verdict::Unpurged);
+    let both = [["Warning", DELETE_MARKED], ["Warning", UNPURGED], ["status", "OK"]];
+    assert_eq!(judge(&rows(&both)), Verdict::Unpurged);
+    for text in [DELETE_MARKED, UNPURGED] {
+        let live = text.replace("info_bits=32", "info_bits=0");
+        assert_eq!(judge(&rows(&[["Warning", &live], ["status", "OK"]])), Verdict::Damaged);
+        assert_eq!(
+            judge(&rows(&[["Warning", &live], ["Warning", text], ["status", "OK"]])),
+            Verdict::Damaged
+        );
+    }
     assert_eq!(judge(&rows(&[["Warning", DELETE_MARKED], ["error", "Corrupt"]])), Verdict::Damaged);
     assert_eq!(judge(&rows(&[["error", "Corrupt"]])), Verdict::Damaged);
     assert_eq!(judge(&[]), Verdict::Damaged);

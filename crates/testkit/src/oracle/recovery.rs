@@ -48,12 +48,20 @@ pub struct Recovered {
     pub took: Duration,
 }
 
+/// What a server says before it ends by itself. After an assertion its log goes on with a page of stack and limits.
+fn why_it_gave_up(log: &str) -> String {
+    let says_why =
+        |line: &&str| ["[ERROR]", "[FATAL]", "ssertion", "got signal"].iter().any(|word| line.contains(word));
+    let reasons: Vec<_> = log.lines().filter(says_why).collect();
+    if reasons.is_empty() { tail_of(log, 40) } else { reasons.join("\n") }
+}
+
 /// How a recovery ended.
 #[derive(Debug)]
 pub enum Outcome {
     /// All redo is in the pages.
     Recovered(Recovered),
-    /// The server gave up; the end of its log.
+    /// The server gave up; what it said of it.
     Refused(String),
 }
 
@@ -210,7 +218,7 @@ pub fn recover_in_place(directory: &Path, log_size_bytes: u64, options: &Options
     let took = start.elapsed();
     fs::remove_dir_all(&scratch).map_err(Error::io_at("remove", &scratch))?;
     let Some(end_lsn) = resize_lsn(&text) else {
-        return Ok(Outcome::Refused(tail_of(&text, 40)));
+        return Ok(Outcome::Refused(why_it_gave_up(&text)));
     };
     if log_head(&log)? != before {
         return Err(Error::Violation(format!("the server wrote to its log before it stopped:\n{text}")));

@@ -6,10 +6,10 @@
 //! `redoubt run`.
 
 use crate::error::{CliError, Result};
-use crate::run::server::{SERVER_NAMES, find_program, is_leading, parse_settings};
+use crate::run::server::{self, SERVER_NAMES, find_program, is_leading, parse_settings};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Versions whose way of writing the redo log is known.
 const SUPPORTED: [&str; 2] = ["10.11.", "9.7."];
@@ -146,10 +146,10 @@ fn is_supported(version: &str) -> bool {
         .is_some_and(|(_, number)| SUPPORTED.iter().any(|prefix| number.starts_with(prefix)))
 }
 
-/// The command up to the server, to be asked something: without library, without input.
+/// The command up to the server, to be asked something.
 fn asking(program: &Path, before: &[String]) -> Command {
-    let mut command = Command::new(program);
-    command.args(before).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    let mut command = server::asking(program);
+    command.args(before);
     command
 }
 

@@ -1,0 +1,152 @@
+//! How many files a process may have open.
+//!
+//! The limits are those of this process: a server or node that is started from the same shell has them too, a service has its own.
+
+use super::report::Check;
+use std::path::Path;
+
+const NAME: &str = "open_files";
+const CAP_SYS_RESOURCE: u32 = 24;
+/// The server goes on with as few tables in its cache as this.
+const LEAST_TABLE_CACHE: u64 = 400;
+/// What a volume keeps open of its pages at most, and for the rest of its files.
+const FILES_PER_VOLUME: u64 = 512 + 64;
+
+/// What a process may do.
+#[derive(Clone, Copy)]
+struct Limit {
+    hard: u64,
+    /// It may raise the limit all the same.
+    may_raise: bool,
+}
+
+impl Limit {
+    fn own() -> Self {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointer is to a live value of the right type.
+        let hard = match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+            0 => limit.rlim_max,
+            _ => 1024,
+        };
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self { hard, may_raise: has_capability(&status, CAP_SYS_RESOURCE) }
+    }
+
+    fn shown(self) -> String {
+        format!("limit {} (of this shell; a service has LimitNOFILE)", self.hard)
+    }
+}
+
+/// In the text of `/proc/self/status`.
+fn has_capability(status: &str, capability: u32) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|value| u64::from_str_radix(value.trim(), 16).ok())
+        .is_some_and(|set| set >> capability & 1 == 1)
+}
+
+/// For a server with these settings.
+pub fn server(max_connections: u64, table_open_cache: u64) -> Check {
+    judge_server(Limit::own(), max_connections, table_open_cache)
+}
+
+fn judge_server(limit: Limit, max_connections: u64, table_open_cache: u64) -> Check {
+    let wanted = (10 + max_connections + 2 * table_open_cache).max(5 * max_connections);
+    let least = 10 + max_connections + 2 * LEAST_TABLE_CACHE.min(table_open_cache);
+    let found = format!(
+        "{}; max_connections={max_connections} and table_open_cache={table_open_cache} want {wanted}",
+        limit.shown()
+    );
+    let change =
+        |why: &str| format!("LimitNOFILE={} or more in the unit, or ulimit -n: {why}", wanted.max(32_768));
+    if limit.hard >= wanted {
+        Check::ok(NAME, found)
+    } else if limit.may_raise {
+        Check::ok(NAME, format!("{found}; a server that root starts raises it itself"))
+    } else if limit.hard >= least {
+        Check::warning(
+            NAME,
+            found,
+            change("the server lowers table_open_cache and opens tables again and again"),
+        )
+    } else {
+        Check::problem(NAME, found, change("the server lowers max_connections below what is set"))
+    }
+}
+
+/// For a node with the volumes of this data directory.
+pub fn node(volumes: u64) -> Check {
+    judge_node(Limit::own(), volumes)
+}
+
+/// A node raises its soft limit, never the hard one.
+fn judge_node(limit: Limit, volumes: u64) -> Check {
+    let wanted = 256 + FILES_PER_VOLUME * volumes.max(1);
+    let least = 128 + 64 * volumes.max(1);
+    let found = format!("{}; {volumes} volumes want {wanted}", limit.shown());
+    let change =
+        |why: &str| format!("LimitNOFILE={} or more in the unit, or ulimit -n: {why}", wanted.max(65_536));
+    if limit.hard >= wanted {
+        Check::ok(NAME, found)
+    } else if limit.hard >= least {
+        Check::warning(NAME, found, change("page files are closed and opened again and again"))
+    } else {
+        Check::problem(
+            NAME,
+            found,
+            change("volumes stop when a file cannot be opened, and connections are refused"),
+        )
+    }
+}
+
+/// Whose the files are that this process makes.
+pub fn own_user() -> u32 {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Number of a user in the text of a passwd file.
+pub fn user_number(name: &str) -> Option<u32> {
+    let passwd = std::fs::read_to_string(Path::new("/etc/passwd")).ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::report::Level;
+
+    #[test]
+    fn a_server_gets_what_its_settings_want() {
+        let level = |hard, may_raise| judge_server(Limit { hard, may_raise }, 151, 2000).level;
+        assert_eq!(level(32_768, false), Level::Ok);
+        assert_eq!(level(4161, false), Level::Ok);
+        assert_eq!(level(4160, false), Level::Warning);
+        assert_eq!(level(1024, false), Level::Warning);
+        assert_eq!(level(960, false), Level::Problem);
+        assert_eq!(level(64, true), Level::Ok);
+        let change = judge_server(Limit { hard: 64, may_raise: false }, 20_000, 10).change;
+        assert!(change.is_some_and(|change| change.contains("LimitNOFILE=100000")));
+    }
+
+    #[test]
+    fn a_node_needs_files_for_each_volume() {
+        let level = |hard, volumes| judge_node(Limit { hard, may_raise: true }, volumes).level;
+        assert_eq!(level(1024, 0), Level::Ok);
+        assert_eq!(level(1024, 3), Level::Warning);
+        assert_eq!(level(64, 0), Level::Problem);
+        assert_eq!(level(1024, 20), Level::Problem);
+    }
+
+    #[test]
+    fn capabilities_and_users_are_read() {
+        assert!(has_capability("Name:\tx\nCapEff:\t0000000001000000\n", CAP_SYS_RESOURCE));
+        assert!(!has_capability("CapEff:\t000001fffeffffff\n", CAP_SYS_RESOURCE));
+        assert!(!has_capability("", CAP_SYS_RESOURCE));
+        assert_eq!(user_number("root"), Some(0));
+        assert_eq!(user_number("no such user"), None);
+    }
+}

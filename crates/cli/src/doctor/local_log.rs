@@ -1,0 +1,58 @@
+//! A server without a node: its redo log in persistent memory.
+
+use super::library;
+use super::report::Check;
+use crate::run::local_log::command::ServerCommand;
+use crate::run::local_log::directory::{self, Durability};
+use crate::run::server::find_program;
+use std::path::Path;
+
+const NAME: &str = "log_directory";
+
+/// Server, library and log directory.
+pub fn check(
+    command: &[String],
+    datadir: Option<&Path>,
+    pretend: bool,
+    library: Option<&Path>,
+) -> Vec<Check> {
+    const SERVER: &str = "server";
+    let default = ["mariadbd".to_owned()];
+    let command = if command.is_empty() { &default[..] } else { command };
+    let server = match ServerCommand::examine(command, datadir) {
+        Ok(server) => server,
+        Err(error) => {
+            return vec![Check::refused(
+                SERVER,
+                &error,
+                "give the command that starts MariaDB 10.11 or MySQL 9.7 after `--`",
+            )];
+        }
+    };
+    let mut checks = vec![Check::ok(
+        SERVER,
+        format!("{}, data in {}", server.program.display(), server.datadir.display()),
+    )];
+    let name = command.first().map_or("mariadbd", String::as_str);
+    if let (Some(library), Ok(binary)) = (library, find_program(name)) {
+        checks.push(library::preloads(&binary, library));
+        checks.extend(library::confinement(&binary, library, Some(&server.datadir)));
+    }
+    for path in server.log_directories() {
+        let shown = path.display();
+        checks.push(match directory::check(&path, pretend) {
+            Ok(Durability::MapSync) => Check::ok(NAME, format!("{shown}: persistent memory, MAP_SYNC works")),
+            Ok(Durability::Pretended) => Check::warning(
+                NAME,
+                format!("{shown}: ordinary memory"),
+                "use persistent memory: a power cut loses commits, and the whole log",
+            ),
+            Err(error) => {
+                let message = error.to_string();
+                let (found, change) = message.split_once(". ").unwrap_or((&message, "see docs/nvdimm.md"));
+                Check::problem(NAME, found, change)
+            }
+        });
+    }
+    checks
+}

@@ -1,0 +1,181 @@
+//! The server: program, version, options that do not fit, what it will want of the host.
+
+use super::report::Check;
+use crate::error::CliError;
+use crate::run::server::{
+    check_plugins, check_program, effective_settings, find_program, is_on, is_server_name,
+    option_file_arguments, outside_binary_log, refused_settings,
+};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "server";
+const INSTALL: &str =
+    "install MariaDB 10.11 (Debian 12: apt install mariadb-server-core), or give its path after `--`";
+
+/// A server that can be asked, and its answers.
+pub struct Server {
+    /// The program.
+    pub binary: PathBuf,
+    settings: HashMap<String, String>,
+}
+
+impl Server {
+    /// A number among the settings.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.settings.get(name)?.parse().ok()
+    }
+
+    /// The user it changes to.
+    pub fn user(&self) -> Option<&str> {
+        self.text("user")
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.settings
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty() && !value.starts_with('('))
+    }
+}
+
+/// Finds and asks the server of a command, without starting it.
+pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<Server>) {
+    let (name, options) =
+        command.split_first().map_or(("mariadbd", &[][..]), |(name, rest)| (name.as_str(), rest));
+    let found = find_program(name).and_then(|program| {
+        check_program(&program)?;
+        // What a script starts is the server in PATH.
+        if is_server_name(&program) { Ok(program) } else { find_program("mariadbd") }
+    });
+    let binary = match found {
+        Ok(binary) => binary,
+        Err(error) => return (vec![Check::refused(NAME, &error, INSTALL)], None),
+    };
+    let settings = match effective_settings(&binary, options, datadir) {
+        Ok(settings) => settings,
+        Err(error) => return (vec![Check::refused(NAME, &error, INSTALL)], None),
+    };
+    let version = settings.get("version").cloned().unwrap_or_default();
+    let mut checks = vec![Check::ok(NAME, format!("{} {version}", binary.display()).trim_end().to_owned())];
+    let place = datadir.map(Path::to_owned).or_else(|| settings.get("datadir").map(PathBuf::from));
+    let place = place.unwrap_or_default();
+    checks.extend(refusals(&settings, &place));
+    let plugins = option_file_arguments(&binary, options).and_then(|words| check_plugins(&words));
+    if let Err(error) = plugins.and_then(|()| check_plugins(options)) {
+        checks.push(settings_problem(&error));
+    }
+    if checks.len() == 1 {
+        checks.push(Check::ok(SETTINGS, aio(&settings)));
+    }
+    checks.extend(durability(&settings, &place));
+    (checks, Some(Server { binary, settings }))
+}
+
+const SETTINGS: &str = "settings";
+
+fn settings_problem(error: &CliError) -> Check {
+    let message = error.to_string();
+    let (found, change) =
+        message.rsplit_once(". ").unwrap_or((&message, "remove it from options and option files"));
+    Check::problem(SETTINGS, found, change)
+}
+
+fn refusals(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> {
+    let refused = refused_settings(settings, datadir);
+    refused.into_iter().map(|refused| settings_problem(&CliError::Usage(refused))).collect()
+}
+
+/// What `redoubt run` overrides is no fault.
+fn aio(settings: &HashMap<String, String>) -> String {
+    let on = settings.get("innodb-use-native-aio").is_some_and(|value| is_on(value));
+    let aio = if on {
+        "innodb_use_native_aio is on, and `redoubt run` turns it off"
+    } else {
+        "innodb_use_native_aio is off"
+    };
+    format!("none that a node cannot follow; {aio}")
+}
+
+fn durability(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> {
+    const NAME: &str = "durability";
+    let mut checks = Vec::new();
+    let flush = settings.get("innodb-flush-log-at-trx-commit").map_or("1", String::as_str);
+    if flush == "1" || flush == "3" {
+        checks.push(Check::ok(
+            NAME,
+            format!("innodb_flush_log_at_trx_commit={flush}: a commit waits for the node"),
+        ));
+    } else {
+        checks.push(Check::warning(
+            NAME,
+            format!("innodb_flush_log_at_trx_commit={flush}: commits are answered before they are durable"),
+            "set it to 1, unless the last second of commits may be lost",
+        ));
+    }
+    if let Some(path) = outside_binary_log(settings, datadir) {
+        checks.push(Check::warning(
+            "binary_log",
+            format!("log_bin={path} is outside the data directory"),
+            "give a name without a directory: the binary log would stay on this host only",
+        ));
+    } else if is_binary_log_on(settings) && settings.get("sync-binlog").is_some_and(|value| value == "0") {
+        checks.push(Check::note(
+            "binary_log",
+            "on, with sync_binlog=0",
+            "set sync_binlog=1: if server and node are lost together for a moment, answered transactions may be rolled back",
+        ));
+    }
+    checks
+}
+
+fn is_binary_log_on(settings: &HashMap<String, String>) -> bool {
+    settings.get("log-bin").is_some_and(|value| !value.is_empty() && !value.starts_with('('))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::report::Level;
+
+    fn settings(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn each_refused_setting_is_a_problem_with_its_remedy() {
+        let datadir = Path::new("/data");
+        let found = refusals(
+            &settings(&[
+                ("innodb-encrypt-log", "ON"),
+                ("innodb-undo-directory", "/elsewhere"),
+                ("socket", "x"),
+            ]),
+            datadir,
+        );
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().all(|check| check.level == Level::Problem));
+        assert!(found[0].change.as_deref().is_some_and(|change| change.contains("innodb_encrypt_log=OFF")));
+        assert!(found[1].found.contains("/elsewhere"));
+        assert!(refusals(&settings(&[]), datadir).is_empty());
+    }
+
+    #[test]
+    fn weak_durability_is_pointed_out() {
+        let checks = |pairs: &[(&str, &str)]| {
+            let checks = durability(&settings(pairs), Path::new("/data"));
+            checks.iter().map(|check| check.level).collect::<Vec<_>>()
+        };
+        assert_eq!(checks(&[]), [Level::Ok]);
+        assert_eq!(checks(&[("innodb-flush-log-at-trx-commit", "2")]), [Level::Warning]);
+        assert_eq!(checks(&[("log-bin", "/elsewhere/bin")]), [Level::Ok, Level::Warning]);
+        assert_eq!(checks(&[("log-bin", "bin"), ("sync-binlog", "0")]), [Level::Ok, Level::Note]);
+        assert_eq!(checks(&[("log-bin", "(No default value)"), ("sync-binlog", "0")]), [Level::Ok]);
+    }
+
+    #[test]
+    fn native_aio_is_turned_off_by_run() {
+        assert!(aio(&settings(&[("innodb-use-native-aio", "TRUE")])).contains("turns it off"));
+        assert!(aio(&settings(&[("innodb-use-native-aio", "FALSE")])).ends_with("is off"));
+    }
+}
