@@ -21,7 +21,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Bytes received on log connections, headers included.
+    /// Bytes of frames received on log connections, headers included, not compressed.
     received_bytes,
     /// Redo bytes received (uncompressed).
     redo_bytes,

@@ -242,7 +242,11 @@ const HISTOGRAMS: &[TimesMetric] = &[
 
 /// Counters of the node whose own name is not what Prometheus would call them, or that need words: counter, metric, help.
 const NODE_COUNTERS: &[(&str, &str, &str)] = &[
-    ("received_bytes", "redoubt_received_bytes_total", "Bytes received on log connections."),
+    (
+        "received_bytes",
+        "redoubt_received_bytes_total",
+        "Bytes of frames received on log connections, not compressed.",
+    ),
     ("redo_bytes", "redoubt_redo_bytes_total", "Redo bytes received, uncompressed."),
     ("frames", "redoubt_frames_total", "Frames received on log connections."),
     ("mtrs", "redoubt_mini_transactions_total", "Mini-transactions parsed."),

@@ -145,9 +145,10 @@ fn a_server_with_a_wrong_certificate_does_not_start() {
 
 /// With `sync_binlog=0`, the default, a commit is answered when its binary log is written, not synced. On a local disk a killed
 /// server leaves it in the page cache; here in the send queue of its socket, which must reach the node after its death.
-fn kill_right_after_large_transactions(node: &Node) {
+fn kill_right_after_large_transactions(node: &Node, run_options: &[&str]) {
     node.create_volume("shop").unwrap();
-    let mut server = Server::create(battery::config(node.launcher("shop", Verify::Off))).unwrap();
+    let launcher = node.launcher_with("shop", Verify::Off, run_options);
+    let mut server = Server::create(battery::config(launcher)).unwrap();
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "CREATE DATABASE shop").unwrap();
     execute(&mut conn, "CREATE TABLE shop.t (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB").unwrap();
@@ -166,12 +167,13 @@ fn kill_right_after_large_transactions(node: &Node) {
 
 #[test]
 fn a_server_killed_right_after_a_large_transaction_keeps_it() {
-    kill_right_after_large_transactions(&Node::create(&find_redoubt().unwrap(), &[]).unwrap());
+    kill_right_after_large_transactions(&Node::create(&find_redoubt().unwrap(), &[]).unwrap(), &[]);
 }
 
 #[test]
-fn a_server_killed_right_after_a_large_transaction_keeps_it_with_tls() {
+fn a_server_killed_right_after_a_large_transaction_keeps_it_with_tls_and_compression() {
     kill_right_after_large_transactions(
         &Node::create_with_tls(&find_redoubt().unwrap(), &["shop"], &[]).unwrap(),
+        &["--compress"],
     );
 }
