@@ -3,6 +3,7 @@
 //!
 //! Input: number of the decoder, kind, position, bytes.
 
+use redoubt_wire::compression::{Compressor, Decompressor};
 use redoubt_wire::control::{Reply, Request, check_path, decode_data, decode_json, encode_data, encode_json};
 use redoubt_wire::frame::{append_frame, compress, decompress};
 use redoubt_wire::hello::{Hello, Welcome, decode_len};
@@ -100,14 +101,51 @@ fn blocks(payload: &[u8]) {
     }
 }
 
+/// A compressed connection, read in pieces of input and output; and what it gives is taken as what a sender has.
+fn connection(pieces: u8, bytes: &[u8]) {
+    let (piece, room) = (1 + usize::from(pieces) * 16, 1 + usize::from(pieces >> 4) * 512);
+    unpack(bytes, piece, room, |_| {});
+    let (mut packed, mut whole) = (Vec::new(), Vec::new());
+    let mut compressor = Compressor::new().expect("memory");
+    for part in bytes.chunks(piece) {
+        compressor.pack(part, &mut packed).expect("it takes any bytes");
+    }
+    let is_sound = unpack(&packed, piece, room, |given| whole.extend_from_slice(given));
+    assert!(is_sound && whole == bytes);
+}
+
+/// Whether all of `input` was taken.
+fn unpack(mut input: &[u8], piece: usize, room: usize, mut use_given: impl FnMut(&[u8])) -> bool {
+    let mut decompressor = Decompressor::new().expect("memory");
+    let mut out = vec![0; room];
+    let (mut has_more, mut given_bytes) = (false, 0);
+    while (!input.is_empty() || has_more) && given_bytes < LARGEST_BLOCK {
+        let Ok(step) = decompressor.unpack(&input[..input.len().min(piece)], &mut out) else { return false };
+        // Otherwise a receiver would call it for ever.
+        assert!(step.taken_bytes > 0 || step.given_bytes > 0 || has_more);
+        input = &input[step.taken_bytes..];
+        has_more = step.given_bytes == room;
+        given_bytes += step.given_bytes;
+        use_given(&out[..step.given_bytes]);
+    }
+    input.is_empty()
+}
+
 /// The target. Panics on a finding.
 pub fn run(input: &[u8]) {
     let [decoder, kind, position, bytes @ ..] = input else { return };
-    match decoder % 6 {
+    match decoder {
+        6 => connection(*position, bytes),
+        _ => plain(decoder % 6, *kind, *position, bytes),
+    }
+}
+
+fn plain(decoder: u8, kind: u8, position: u8, bytes: &[u8]) {
+    match decoder {
         0 => hello(bytes),
-        1 => frame(u64::from(*position), bytes),
-        2 => stream(*kind, bytes),
-        3 => page(*kind, bytes),
+        1 => frame(u64::from(position), bytes),
+        2 => stream(kind, bytes),
+        3 => page(kind, bytes),
         4 => control(bytes),
         _ => blocks(bytes),
     }

@@ -21,7 +21,7 @@ mod connection;
 mod queue;
 
 use crate::counters::Counters;
-use crate::link::Peer;
+use crate::link::{LinkError, Peer};
 use crate::message;
 use crate::real::Errno;
 use crate::trace::Trace;
@@ -30,7 +30,8 @@ use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
-use redoubt_wire::frame::{self, COMPRESSED, append_frame};
+use redoubt_wire::compression::Compressor;
+use redoubt_wire::frame::append_frame;
 use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -48,6 +49,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 pub const FRAME_LIMIT_BYTES: usize = 8 << 20;
 /// Unlogged frames are gathered up to this many bytes and sent with the next logged frame.
 const UNLOGGED_LIMIT_BYTES: usize = 32 << 10;
+/// Room that is kept for compressed frames.
+const SCRATCH_LIMIT_BYTES: usize = 1 << 20;
 
 /// A page that the node wants to see because its own differs.
 #[derive(Clone, Debug)]
@@ -88,7 +91,8 @@ impl Link {
 struct State {
     queue: FrameQueue,
     link: Option<Arc<Link>>,
-    compression: bool,
+    /// Of the log connection, if it is compressed. Its history is what that connection had: it ends with it.
+    compressor: Option<Compressor>,
     unlogged: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -137,7 +141,7 @@ impl Stream {
             state: Mutex::new(State {
                 queue: FrameQueue::default(),
                 link: None,
-                compression: false,
+                compressor: None,
                 unlogged: Vec::new(),
                 scratch: Vec::new(),
             }),
@@ -298,25 +302,7 @@ impl Stream {
         frame: &StreamFrame<'_>,
         began: Option<Instant>,
     ) -> Result<Seq, Errno> {
-        let compression = state.compression;
-        let packed = match frame {
-            StreamFrame::Redo(bytes)
-            | StreamFrame::Image { page: bytes, .. }
-            | StreamFrame::Write { data: bytes, .. }
-                if compression && bytes.len() >= 128 =>
-            {
-                let mut payload = Vec::new();
-                frame.encode_payload(&mut payload);
-                frame::compress(&payload)
-            }
-            _ => None,
-        };
-        let pushed = match &packed {
-            Some(payload) => {
-                state.queue.push(frame.kind() | COMPRESSED, |out| out.extend_from_slice(payload))
-            }
-            None => state.queue.push(frame.kind(), |out| frame.encode_payload(out)),
-        };
+        let pushed = state.queue.push(frame.kind(), |out| frame.encode_payload(out));
         let bytes = pushed.map_err(|error| {
             message::error(&format!("a change cannot be sent to the storage node: {error}"));
             Errno::EIO
@@ -335,24 +321,40 @@ impl Stream {
             state.unlogged.clear();
             return;
         };
-        let sent = if state.unlogged.is_empty() {
-            link.log.write_all(bytes)
+        let gathered;
+        let bytes = if state.unlogged.is_empty() {
+            bytes
         } else {
-            state.scratch.clear();
-            state.scratch.append(&mut state.unlogged);
-            state.scratch.extend_from_slice(bytes);
-            link.log.write_all(&state.scratch)
+            gathered = [&state.unlogged[..], bytes].concat();
+            state.unlogged.clear();
+            &gathered
         };
-        let sent_bytes = if state.scratch.is_empty() { bytes.len() } else { state.scratch.len() };
-        state.scratch.clear();
-        match sent {
-            Ok(()) => self.counters.add(Counter::SentBytes, sent_bytes as u64),
-            Err(_) => {
-                link.shutdown();
-                state.link = None;
-                state.unlogged.clear();
-            }
+        if self.write(&link, &mut state.compressor, &mut state.scratch, bytes).is_err() {
+            link.shutdown();
+            state.link = None;
         }
+    }
+
+    /// Writes to the log connection what may be read at once at its other end.
+    fn write(
+        &self,
+        link: &Link,
+        compressor: &mut Option<Compressor>,
+        scratch: &mut Vec<u8>,
+        bytes: &[u8],
+    ) -> Result<(), LinkError> {
+        let on_wire = match compressor {
+            None => bytes,
+            Some(compressor) => {
+                scratch.clear();
+                compressor.pack(bytes, scratch)?;
+                &*scratch
+            }
+        };
+        link.log.write_all(on_wire)?;
+        self.counters.add(Counter::SentBytes, on_wire.len() as u64);
+        scratch.shrink_to(SCRATCH_LIMIT_BYTES);
+        Ok(())
     }
 
     /// Appends a frame that is not stored. It may be lost with the connection.

@@ -10,10 +10,13 @@
 //! * **page**: a pool per server. One [`page`] request, one reply, in turn.
 //! * **control**: JSON requests and replies ([`control`]), plus raw data frames for file contents.
 //!
+//! A log connection may be compressed as a whole ([`compression`]); then all of this is inside of that.
+//!
 //! [`local_log`] is no wire: the counters that a server without a storage node shows to the command.
 //!
 //! Every frame is [`frame`]: a kind, a length, a CRC-32C seeded with the frame's position, a payload.
 
+pub mod compression;
 pub mod control;
 pub mod error;
 pub mod figures;
@@ -31,4 +34,4 @@ pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
 pub use redoubt_logdev::Seq;
 
 /// Version of everything in this crate. Both sides must have the same one.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;

@@ -1,7 +1,7 @@
 //! Page connections: one request, one reply. Checksum positions count frames per direction from 0.
 
 use crate::error::WireError;
-use crate::reader::{Reader, put_path};
+use crate::reader::{Reader, put_path, put_varint};
 use redoubt_logdev::Seq;
 use redoubt_redo::{Lsn, SpaceId};
 
@@ -105,10 +105,12 @@ impl PageRequest<'_> {
                 1
             }
             Self::Read { need, file, offset_bytes, len_bytes } => {
-                out.extend_from_slice(&need.0.to_le_bytes());
-                out.extend_from_slice(&file.0.to_le_bytes());
-                out.extend_from_slice(&offset_bytes.to_le_bytes());
-                out.extend_from_slice(&len_bytes.to_le_bytes());
+                let unit = (*offset_bytes | u64::from(*len_bytes)).trailing_zeros() % u64::BITS;
+                out.push(unit as u8);
+                put_varint(out, offset_bytes >> unit);
+                put_varint(out, u64::from(*len_bytes) >> unit);
+                put_varint(out, u64::from(file.0));
+                put_varint(out, need.0);
                 2
             }
             Self::ReadLog { offset_bytes, len_bytes } => {
@@ -135,15 +137,10 @@ impl PageRequest<'_> {
         let mut reader = Reader::new("page request", payload);
         let request = match kind {
             1 => PageRequest::Open { need: Seq(reader.u64("need")?), path: reader.path("path")? },
-            2 => PageRequest::Read {
-                need: Seq(reader.u64("need")?),
-                file: FileId(reader.u32("file")?),
-                offset_bytes: reader.u64("offset")?,
-                len_bytes: read_len(&mut reader)?,
-            },
+            2 => read(&mut reader)?,
             3 => PageRequest::ReadLog {
                 offset_bytes: reader.u64("offset")?,
-                len_bytes: read_len(&mut reader)?,
+                len_bytes: read_len(reader.u32("length")?.into())?,
             },
             4 => {
                 let path = reader.path("path")?;
@@ -159,16 +156,37 @@ impl PageRequest<'_> {
     }
 }
 
-fn read_len(reader: &mut Reader<'_>) -> Result<u32, WireError> {
-    let len_bytes = reader.u32("length")?;
-    if len_bytes > MAX_READ_LEN_BYTES {
-        return Err(WireError::TooLong {
+/// The most frequent request by far: offset and length are in units of a power of two, which pages make large.
+fn read(reader: &mut Reader<'_>) -> Result<PageRequest<'static>, WireError> {
+    let unit = u32::from(reader.u8("unit")?);
+    let scaled = |value: u64, field| {
+        let bytes = value.checked_shl(unit).filter(|bytes| bytes >> unit == value);
+        bytes.ok_or_else(|| WireError::Invalid {
+            what: "page request",
+            field,
+            why: format!("{value} units of 2^{unit} bytes are too many"),
+        })
+    };
+    let offset_bytes = scaled(reader.varint("offset")?, "offset")?;
+    let len_bytes = read_len(scaled(reader.varint("length")?, "length")?)?;
+    let file = reader.varint("file")?;
+    let file = FileId(u32::try_from(file).map_err(|_| WireError::Invalid {
+        what: "page request",
+        field: "file",
+        why: format!("{file} is no number of a file"),
+    })?);
+    Ok(PageRequest::Read { need: Seq(reader.varint("need")?), file, offset_bytes, len_bytes })
+}
+
+fn read_len(len_bytes: u64) -> Result<u32, WireError> {
+    match u32::try_from(len_bytes) {
+        Ok(len_bytes) if len_bytes <= MAX_READ_LEN_BYTES => Ok(len_bytes),
+        _ => Err(WireError::TooLong {
             what: "read request",
-            len_bytes: u64::from(len_bytes),
+            len_bytes,
             limit_bytes: u64::from(MAX_READ_LEN_BYTES),
-        });
+        }),
     }
-    Ok(len_bytes)
 }
 
 impl PageReply<'_> {
@@ -244,3 +262,6 @@ impl PageReply<'_> {
         Ok(reply)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,24 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(field)?))
     }
 
+    /// A number of [`put_varint`]; longer forms of it are refused.
+    pub(crate) fn varint(&mut self, field: &'static str) -> Result<u64, WireError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8(field)?;
+            let bits = u64::from(byte & 0x7f);
+            value |= bits << shift;
+            let is_short = (bits << shift) >> shift == bits && (byte != 0 || shift == 0);
+            match byte & 0x80 {
+                0 if is_short => return Ok(value),
+                0 => break,
+                _ => {}
+            }
+        }
+        let why = "it is longer than it must be".to_owned();
+        Err(WireError::Invalid { what: self.what, field, why })
+    }
+
     pub(crate) fn bytes(&mut self, len_bytes: usize, field: &'static str) -> Result<&'a [u8], WireError> {
         if len_bytes > self.rest.len() {
             return Err(WireError::Truncated { what: self.what, len_bytes: self.len_bytes, field });
@@ -98,6 +116,15 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), &'static str> {
         return Err("path has an empty, '.' or '..' part; it must be normalised");
     }
     Ok(())
+}
+
+/// Seven bits in each byte, the lowest first; bit 7: more follow.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 pub(crate) fn put_path(out: &mut Vec<u8>, path: &[u8]) {

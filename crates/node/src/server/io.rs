@@ -2,21 +2,79 @@
 
 use crate::error::NodeError;
 use redoubt_transport::Connection;
+use redoubt_wire::compression::Decompressor;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufReader, Error, ErrorKind, Read};
 
 /// Bytes of a frame for which its length is taken at its word.
 const TRUSTED_LEN_BYTES: usize = 64 << 10;
+/// Bytes read ahead, so that what came together is handled together.
+const BUFFER_LEN_BYTES: usize = 256 << 10;
+
+/// Bytes of a compressed connection that are received together.
+const PACKED_LEN_BYTES: usize = 64 << 10;
+
+/// What comes from a connection that is compressed as a whole. It waits for the connection only when all that came before is
+/// handed on, so that a sender who waits for an answer gets it.
+struct Unpacked<'s> {
+    stream: &'s dyn Connection,
+    decompressor: Decompressor,
+    packed: Vec<u8>,
+    /// What of `packed` is to be unpacked.
+    left: std::ops::Range<usize>,
+    /// All room was filled the last time.
+    has_more: bool,
+}
+
+impl Unpacked<'_> {
+    fn receive(&mut self) -> std::io::Result<usize> {
+        let len_bytes = self.stream.read(&mut self.packed)?;
+        self.left = 0..len_bytes;
+        Ok(len_bytes)
+    }
+}
+
+impl Read for Unpacked<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if self.left.is_empty() && !self.has_more && self.receive()? == 0 {
+                return Ok(0);
+            }
+            let input = self.packed.get(self.left.clone()).unwrap_or(&[]);
+            let step = self.decompressor.unpack(input, out).map_err(Error::other)?;
+            self.left.start += step.taken_bytes;
+            self.has_more = step.given_bytes == out.len();
+            if step.given_bytes > 0 || out.is_empty() {
+                return Ok(step.given_bytes);
+            }
+        }
+    }
+}
 
 /// Reads frames of one direction.
 pub struct FrameReader<'s> {
-    stream: BufReader<&'s dyn Connection>,
+    stream: BufReader<Box<dyn Read + 's>>,
 }
 
 impl<'s> FrameReader<'s> {
     /// Reads from `stream`.
     pub fn new(stream: &'s dyn Connection) -> Self {
-        Self { stream: BufReader::with_capacity(256 << 10, stream) }
+        Self { stream: BufReader::with_capacity(BUFFER_LEN_BYTES, Box::new(stream)) }
+    }
+
+    /// Reads from `stream`, whose frames come through a [`redoubt_wire::compression::Compressor`].
+    ///
+    /// # Errors
+    /// [`NodeError::Wire`] if there is no memory for it.
+    pub fn compressed(stream: &'s dyn Connection) -> Result<Self, NodeError> {
+        let unpacked = Unpacked {
+            stream,
+            decompressor: Decompressor::new()?,
+            packed: vec![0; PACKED_LEN_BYTES],
+            left: 0..0,
+            has_more: false,
+        };
+        Ok(Self { stream: BufReader::with_capacity(BUFFER_LEN_BYTES, Box::new(unpacked)) })
     }
 
     /// The next frame, header included, not yet checked. `None`: the peer closed the connection between frames,
@@ -66,10 +124,14 @@ impl<'s> FrameReader<'s> {
     }
 }
 
-fn failed(error: std::io::Error) -> NodeError {
+fn failed(error: Error) -> NodeError {
+    let error = match error.downcast::<WireError>() {
+        Ok(refused) => return NodeError::Wire(refused),
+        Err(error) => error,
+    };
     let error = match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            std::io::Error::new(ErrorKind::TimedOut, "nothing came for too long")
+            Error::new(ErrorKind::TimedOut, "nothing came for too long")
         }
         _ => error,
     };

@@ -19,7 +19,11 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
     };
     let _connected = Connected { volume, connection: accepted.connection };
     welcome(stream, &accepted.welcome)?;
-    receive(volume, accepted.connection, stream)
+    let reader = match accepted.welcome.compression {
+        true => FrameReader::compressed(stream)?,
+        false => FrameReader::new(stream),
+    };
+    receive(volume, accepted.connection, reader)
 }
 
 /// However serving ends, the volume is told.
@@ -34,8 +38,7 @@ impl Drop for Connected<'_> {
     }
 }
 
-fn receive(volume: &Volume, connection: u64, stream: &dyn Connection) -> Result<(), NodeError> {
-    let mut reader = FrameReader::new(stream);
+fn receive(volume: &Volume, connection: u64, mut reader: FrameReader<'_>) -> Result<(), NodeError> {
     while let Some(frame) = reader.next(MAX_PAYLOAD_LEN_BYTES)? {
         if volume.receive(connection, frame)? == Received::NotCurrent {
             return Ok(());

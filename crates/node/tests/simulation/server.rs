@@ -14,6 +14,7 @@ use redoubt_page::digest;
 use redoubt_redo::Lsn;
 use redoubt_sync::{Condvar, Mutex, RwLock, simulation, thread, time};
 use redoubt_transport::Connection;
+use redoubt_wire::compression::Compressor;
 use redoubt_wire::frame::{append_frame, decompress};
 use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
@@ -45,9 +46,21 @@ struct Link {
     queue: FrameQueue,
     /// The connection frames go out on.
     end: Option<Arc<End>>,
+    /// Of that connection, if it is compressed.
+    compressor: Option<Compressor>,
     /// That on which notices come.
     notices: Option<Arc<End>>,
     has_begun: bool,
+}
+
+impl Link {
+    /// What a frame is on the connection.
+    fn pack(&mut self, frame: &[u8]) -> Vec<u8> {
+        let Some(compressor) = &mut self.compressor else { return frame.to_vec() };
+        let mut packed = Vec::new();
+        compressor.pack(frame, &mut packed).expect("memory");
+        packed
+    }
 }
 
 /// See the module.
@@ -80,6 +93,7 @@ impl Server {
             link: Mutex::new(Link {
                 queue: FrameQueue::new(Seq(start)),
                 end: None,
+                compressor: None,
                 notices: None,
                 has_begun: false,
             }),
@@ -231,10 +245,11 @@ impl Server {
                 self.queue(&mut link, &frame);
             }
         }
+        link.compressor = welcome.compression.then(|| Compressor::new().expect("memory"));
         match link.queue.resume(welcome.next_seq) {
             Ok(again) => {
                 for frame in again {
-                    end.write_all(&frame)?;
+                    end.write_all(&link.pack(&frame))?;
                 }
             }
             Err(error) => {
@@ -318,7 +333,7 @@ impl Server {
         );
         for wire in wires {
             if let Some(end) = link.end.clone()
-                && end.write_all(&wire).is_err()
+                && end.write_all(&link.pack(&wire)).is_err()
             {
                 link.end = None;
             }
@@ -332,7 +347,7 @@ impl Server {
 
     /// An unlogged frame; lost if nobody is connected.
     fn send_verify(&self, path: &str, space: Space, page_no: u32) {
-        let link = self.link.lock();
+        let mut link = self.link.lock();
         let Some(end) = link.end.clone() else { return };
         if !self.is_current() {
             return;
@@ -348,7 +363,7 @@ impl Server {
         frame.encode_payload(&mut payload);
         let mut wire = Vec::new();
         append_frame(&mut wire, frame.kind(), position, &payload).expect("a frame");
-        let _ = end.write_all(&wire);
+        let _ = end.write_all(&link.pack(&wire));
     }
 
     fn run_writer(&self) {

@@ -1,5 +1,6 @@
 //! The other side of the wire protocol: what the preloaded library and the `redoubt` command do, as tests need it.
 
+use redoubt_wire::compression::Compressor;
 use redoubt_wire::control::{
     Attachment, KIND_DATA, KIND_JSON, Reply, Request, decode_data, decode_json, encode_json,
 };
@@ -30,8 +31,16 @@ pub fn connect(address: SocketAddr, hello: &Hello) -> Result<(TcpStream, Welcome
     Ok((stream, Welcome::decode(&bytes).unwrap()))
 }
 
+/// A log connection is not compressed; see [`LogClient::connect_compressed`].
 pub fn hello(role: Role, volume: &str, generation: u64, session: u64, resume: u64) -> Hello {
-    Hello { role, compression: true, generation, session, resume: Seq(resume), volume: volume.to_owned() }
+    Hello {
+        role,
+        compression: role == Role::Page,
+        generation,
+        session,
+        resume: Seq(resume),
+        volume: volume.to_owned(),
+    }
 }
 
 /// A whole frame.
@@ -60,6 +69,7 @@ fn read_frame(stream: &mut impl Read, position: u64) -> Result<(u8, Vec<u8>)> {
 /// A log connection, and that of its notices.
 pub struct LogClient {
     pub stream: TcpStream,
+    compressor: Option<Compressor>,
     notices_stream: TcpStream,
     pub welcome: Welcome,
     notices: Receiver<Notice>,
@@ -75,9 +85,27 @@ impl LogClient {
         session: u64,
         resume: u64,
     ) -> Result<Self> {
-        let (stream, welcome) = connect(address, &hello(Role::Log, volume, generation, session, resume))?;
+        Self::connect_as(address, hello(Role::Log, volume, generation, session, resume))
+    }
+
+    /// The same, with all that is sent compressed.
+    pub fn connect_compressed(
+        address: SocketAddr,
+        volume: &str,
+        generation: u64,
+        session: u64,
+        resume: u64,
+    ) -> Result<Self> {
+        let plain = hello(Role::Log, volume, generation, session, resume);
+        Self::connect_as(address, Hello { compression: true, ..plain })
+    }
+
+    fn connect_as(address: SocketAddr, as_server: Hello) -> Result<Self> {
+        let (stream, welcome) = connect(address, &as_server)?;
         assert_eq!(welcome.status, Status::Accepted, "{}", welcome.message);
-        let (mut reader, answer) = connect(address, &hello(Role::Notices, volume, generation, session, 0))?;
+        assert_eq!(welcome.compression, as_server.compression);
+        let of_notices = Hello { role: Role::Notices, resume: Seq(0), compression: false, ..as_server };
+        let (mut reader, answer) = connect(address, &of_notices)?;
         assert_eq!(answer.status, Status::Accepted, "{}", answer.message);
         reader.set_read_timeout(None)?;
         let notices_stream = reader.try_clone()?;
@@ -91,11 +119,15 @@ impl LogClient {
                 }
             }
         });
-        Ok(Self { stream, notices_stream, welcome, notices, durable: 0 })
+        let compressor = welcome.compression.then(|| Compressor::new().unwrap());
+        Ok(Self { stream, compressor, notices_stream, welcome, notices, durable: 0 })
     }
 
     pub fn send(&mut self, wire: &[u8]) -> Result<()> {
-        self.stream.write_all(wire)
+        let Some(compressor) = &mut self.compressor else { return self.stream.write_all(wire) };
+        let mut packed = Vec::new();
+        compressor.pack(wire, &mut packed).unwrap();
+        self.stream.write_all(&packed)
     }
 
     /// Takes the notices that are here; `wanted` may end the wait.

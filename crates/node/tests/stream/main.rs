@@ -4,6 +4,7 @@
 
 mod client;
 mod coalescing;
+mod compressed;
 mod disk_full;
 #[path = "../../../redo/tests/support/encoder.rs"]
 mod encoder;

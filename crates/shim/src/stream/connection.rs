@@ -6,6 +6,7 @@ use crate::message;
 use crate::real;
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
+use redoubt_wire::compression::Compressor;
 use redoubt_wire::hello::{Role, Welcome};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::{Counter, StreamFrame};
@@ -104,14 +105,17 @@ impl Stream {
         } else {
             self.counters.add(Counter::Reconnects, 1);
         }
-        state.compression = welcome.compression && self.peer().compression;
+        state.compressor = match welcome.compression && self.peer().compression {
+            true => Some(Compressor::new()?),
+            false => None,
+        };
         state.unlogged.clear();
         // What is durable need not be known here to be sent again: the node says where it stands.
         let again =
             state.queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
+        let State { compressor, scratch, .. } = &mut *state;
         for frame in again {
-            link.log.write_all(&frame)?;
-            self.counters.add(Counter::SentBytes, frame.len() as u64);
+            self.write(link, compressor, scratch, &frame)?;
         }
         state.link = Some(Arc::clone(link));
         drop(state);

@@ -3,6 +3,7 @@
 use super::*;
 use redoubt_transport::Connector;
 use redoubt_wire::FrameHeader;
+use redoubt_wire::compression::Decompressor;
 use redoubt_wire::frame::append_frame as frame_bytes;
 use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
@@ -12,6 +13,7 @@ use std::sync::mpsc::{self, Receiver};
 
 struct Node {
     listener: TcpListener,
+    compression: bool,
 }
 
 /// An accepted log connection with its notices connection, or one of another role.
@@ -20,11 +22,17 @@ struct Session {
     notices_socket: Option<TcpStream>,
     notices: u64,
     hello: Hello,
+    /// Of a compressed log connection, with what of it was received and not yet read.
+    packed: Option<(Decompressor, Vec<u8>)>,
 }
 
 impl Node {
     fn new() -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+        Self::with_compression(false)
+    }
+
+    fn with_compression(compression: bool) -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), compression }
     }
 
     fn accept(&self, status: Status, next_seq: u64) -> Session {
@@ -34,7 +42,8 @@ impl Node {
             assert_eq!(hello.role, Role::Notices);
             socket
         });
-        Session { socket, notices_socket, notices: 0, hello }
+        let packed = self.compression.then(|| (Decompressor::new().unwrap(), Vec::new()));
+        Session { socket, notices_socket, notices: 0, hello, packed }
     }
 
     fn accept_one(&self, status: Status, next_seq: u64) -> (TcpStream, Hello) {
@@ -45,7 +54,7 @@ impl Node {
         socket.read_exact(&mut body).unwrap();
         let welcome = Welcome {
             status,
-            compression: false,
+            compression: self.compression,
             next_seq: Seq(next_seq),
             next_lsn: Lsn(77),
             message: "because".to_owned(),
@@ -64,7 +73,7 @@ impl Node {
             volume: "v".to_owned(),
             generation: 3,
             session: 9,
-            compression: false,
+            compression: self.compression,
         };
         let (sender, receiver) = mpsc::channel();
         let config = StreamConfig { peer, timeout, system_files: Vec::new() };
@@ -78,13 +87,30 @@ impl Node {
 }
 
 impl Session {
+    fn read_exact(&mut self, mut out: &mut [u8]) {
+        let Some((decompressor, packed)) = &mut self.packed else {
+            return self.socket.read_exact(out).unwrap();
+        };
+        while !out.is_empty() {
+            let step = decompressor.unpack(packed, out).unwrap();
+            packed.drain(..step.taken_bytes);
+            out = &mut out[step.given_bytes..];
+            if step.given_bytes == 0 && packed.is_empty() {
+                let mut some = [0; 1000];
+                let len_bytes = self.socket.read(&mut some).unwrap();
+                assert!(len_bytes > 0, "the connection ended");
+                packed.extend_from_slice(&some[..len_bytes]);
+            }
+        }
+    }
+
     /// Reads a frame that must be valid at `position`; returns kind, payload and the position behind it.
     fn frame(&mut self, position: u64) -> (u8, Vec<u8>, u64) {
         let mut head = [0; 8];
-        self.socket.read_exact(&mut head).unwrap();
+        self.read_exact(&mut head);
         let header = FrameHeader::decode(&head);
         let mut payload = vec![0; header.len_bytes as usize];
-        self.socket.read_exact(&mut payload).unwrap();
+        self.read_exact(&mut payload);
         header.check(position, &payload).unwrap();
         (header.kind, payload, position + header.total_len_bytes())
     }
@@ -156,7 +182,15 @@ fn durable_bytes_wake_their_own_waiter_and_death_wakes_the_rest() {
 
 #[test]
 fn lost_connection_sends_again_what_is_not_durable() {
-    let node = Node::new();
+    sends_again(&Node::new());
+}
+
+#[test]
+fn lost_compressed_connection_sends_again_without_the_history_of_the_lost_one() {
+    sends_again(&Node::with_compression(true));
+}
+
+fn sends_again(node: &Node) {
     let (stream, _images) = node.stream(LONG);
     let mut session = node.accept(Status::Accepted, 0);
     stream.wait_connected().unwrap();
@@ -180,6 +214,30 @@ fn lost_connection_sends_again_what_is_not_durable() {
     session.notify(&Notice::Durable(third));
     stream.wait_durable(third).unwrap();
     assert_eq!(stream.counters.get(Counter::Reconnects), 1);
+}
+
+#[test]
+fn a_compressed_connection_refers_to_earlier_frames_of_itself() {
+    let node = Node::with_compression(true);
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    let row: Vec<u8> = (0..2000).map(|_| random.u8(..)).collect();
+    let (_, _, mut at) = session.frame(0);
+    let mut sent_bytes = Vec::new();
+    for _ in 0..3 {
+        let before = stream.counters.get(Counter::SentBytes);
+        stream.append_unlogged(&StreamFrame::Counters(vec![(1, 2)]));
+        let end = stream.append(&StreamFrame::Redo(&row)).unwrap();
+        sent_bytes.push(stream.counters.get(Counter::SentBytes) - before);
+        let (kind, _, _) = session.frame(at);
+        assert_eq!(kind, StreamFrame::Counters(Vec::new()).kind());
+        let (_, payload, next) = session.frame(at);
+        assert!(payload == row && Seq(next) == end);
+        at = next;
+    }
+    assert!(sent_bytes[0] > 2000 && sent_bytes[1] < 150 && sent_bytes[2] < 150, "{sent_bytes:?}");
 }
 
 #[test]

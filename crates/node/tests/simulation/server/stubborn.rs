@@ -114,7 +114,7 @@ impl Server {
             wire
         };
         self.facts.count(|counts| counts.strays += 1);
-        if end.write_all(&wire).is_err() {
+        if end.write_all(&link.pack(&wire)).is_err() {
             link.end = None;
         }
     }

@@ -1,0 +1,94 @@
+//! A log connection that is compressed as a whole: the same stream, and what is no such stream ends the connection only.
+
+use super::client::{LogClient, PageClient};
+use super::protocol::{Fixture, Stream, changed};
+use redoubt_wire::frame::compress;
+use std::io::Write;
+
+fn compressed(fixture: &Fixture, resume: u64) -> LogClient {
+    LogClient::connect_compressed(fixture.address(), "v", fixture.generation, 1, resume).unwrap()
+}
+
+#[test]
+fn frames_arrive_one_by_one_and_a_new_connection_begins_anew() {
+    let mut fixture = Fixture::new();
+    let mut stream = Stream::new();
+    let mut log = compressed(&fixture, 0);
+    log.send(&stream.begin(1)).unwrap();
+    // Each can be decoded without the next: nothing follows until it is durable.
+    for round in 0..50u8 {
+        log.send(&stream.change(3, &[round; 900])).unwrap();
+        assert!(log.wait_durable(stream.seq), "frame {round}");
+    }
+    // Longer than anything that is buffered on the way.
+    let long: Vec<u8> = (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let write = redoubt_wire::stream::StreamFrame::Write { path: b"d/plain", offset_bytes: 0, data: &long };
+    log.send(&stream.frame(&write)).unwrap();
+    assert!(log.wait_durable(stream.seq));
+    drop(log);
+    // One that is not compressed, one that is, and one after the frames were read from the log again.
+    let mut plain = fixture.log(1, stream.seq);
+    plain.send(&stream.change(3, b"plain")).unwrap();
+    assert!(plain.wait_durable(stream.seq));
+    drop(plain);
+    let mut log = compressed(&fixture, stream.seq);
+    assert_eq!(log.welcome.next_seq.0, stream.seq);
+    log.send(&stream.change(3, b"again")).unwrap();
+    assert!(log.wait_durable(stream.seq));
+    drop(log);
+    fixture.restart();
+    let log = compressed(&fixture, stream.seq);
+    assert_eq!(log.welcome.next_seq.0, stream.seq);
+    let mut pages = PageClient::connect(fixture.address(), "v", fixture.generation).unwrap();
+    assert_eq!(changed(&mut pages, stream.seq, 3, 5), b"again");
+}
+
+#[test]
+fn the_last_frames_of_a_server_that_ends_are_taken() {
+    let fixture = Fixture::new();
+    let mut stream = Stream::new();
+    let mut log = compressed(&fixture, 0);
+    log.send(&stream.begin(1)).unwrap();
+    for round in 0..20u8 {
+        log.send(&stream.change(3, &[round; 2000])).unwrap();
+    }
+    // As after a kill: the kernel still sends what was written, and the next server's attachment takes it in.
+    drop(log);
+    let generation = fixture.control().attach("v").generation;
+    let mut pages = PageClient::connect(fixture.address(), "v", generation).unwrap();
+    assert!(changed(&mut pages, stream.seq, 3, 2000) == [19; 2000]);
+}
+
+#[test]
+fn bytes_that_are_no_such_stream_end_the_connection_and_nothing_else() {
+    let fixture = Fixture::new();
+    let mut stream = Stream::new();
+    let mut log = compressed(&fixture, 0);
+    log.send(&stream.begin(1)).unwrap();
+    assert!(log.wait_durable(stream.seq));
+    drop(log);
+    // Behind a length and the name of the algorithm: a frame of Zstandard with an end.
+    let ended = compress(&[7; 500]).unwrap().split_off(4);
+    // One segment of 256 MiB: a window that a peer could want to have allocated.
+    let vast = [0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x10, 0];
+    let skipped = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+    let plain = Stream { seq: stream.seq, lsn: stream.lsn }.change(3, b"not compressed");
+    for bytes in [&ended[..], &vast, &skipped, &plain, &[255; 100]] {
+        let mut log = compressed(&fixture, stream.seq);
+        assert_eq!(log.welcome.next_seq.0, stream.seq);
+        log.stream.write_all(bytes).unwrap();
+        assert!(log.wait_closed(), "{bytes:?}");
+    }
+    // A frame that was already there, then one of another place: right bytes, wrong position.
+    let mut elsewhere = Stream { seq: stream.seq + 1, lsn: stream.lsn };
+    for wire in [elsewhere.change(3, b"moved"), Stream::new().begin(1)] {
+        let mut log = compressed(&fixture, stream.seq);
+        log.send(&wire).unwrap();
+        assert!(log.wait_closed());
+    }
+    let mut log = compressed(&fixture, stream.seq);
+    log.send(&stream.change(3, b"whole")).unwrap();
+    assert!(log.wait_durable(stream.seq));
+    let mut pages = PageClient::connect(fixture.address(), "v", fixture.generation).unwrap();
+    assert_eq!(changed(&mut pages, stream.seq, 3, 5), b"whole");
+}

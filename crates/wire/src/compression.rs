@@ -1,0 +1,136 @@
+//! One direction of a connection as a single Zstandard frame that never ends.
+//!
+//! Redo repeats itself over megabytes (rows that are updated again, formats of records), and a frame of a log connection is short:
+//! compressed by itself it finds little to refer to. So everything that follows the greeting is one stream with a history of
+//! [`WINDOW_LEN_BYTES`]. [`crate::frame`] is inside of it and knows nothing of it: checksums, with their positions, are of what
+//! comes out again.
+//!
+//! Invariants:
+//! * What one call of [`Compressor::pack`] appends can be unpacked without anything that comes later: the node must be able to read the
+//!   last bytes that a killed server wrote.
+//! * Both sides begin anew with each connection. Nothing compressed is kept to be sent again.
+//! * [`Decompressor`] holds a window of at most [`WINDOW_LEN_BYTES`], whatever a peer says, and never gives more at a time than it is asked for.
+
+use crate::error::WireError;
+use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
+use zstd::zstd_safe::Strategy;
+
+const WINDOW_LOG: u32 = 23;
+/// How far back the stream refers, and what a receiver keeps.
+pub const WINDOW_LEN_BYTES: usize = 1 << WINDOW_LOG;
+
+// Chosen with the redo of TPC-C, in frames of 16 KiB on average (docs/benchmarks.md). What finds the repetitions is the table's size;
+// a larger one leaves the processor's cache and takes twice the time.
+const PARAMETERS: [CParameter; 7] = [
+    CParameter::WindowLog(WINDOW_LOG),
+    CParameter::HashLog(18),
+    CParameter::ChainLog(12),
+    CParameter::SearchLog(1),
+    CParameter::MinMatch(6),
+    // Any other value leaves literals as they are.
+    CParameter::TargetLength(0),
+    CParameter::Strategy(Strategy::ZSTD_fast),
+];
+const LEVEL: i32 = 1;
+/// Room that is made at a time for what comes out.
+const STEP_LEN_BYTES: usize = 32 << 10;
+
+/// The sender's side.
+pub struct Compressor {
+    encoder: Encoder<'static>,
+}
+
+impl Compressor {
+    /// For a new connection.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] if there is no memory for it.
+    pub fn new() -> Result<Self, WireError> {
+        let mut encoder = Encoder::new(LEVEL).map_err(failed)?;
+        for parameter in PARAMETERS {
+            encoder.set_parameter(parameter).map_err(failed)?;
+        }
+        Ok(Self { encoder })
+    }
+
+    /// Appends to `out` what `bytes` are on the wire, complete.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`]: the connection must be given up, since nobody knows what it has had.
+    pub fn pack(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
+        let mut input = InBuffer::around(bytes);
+        while input.pos() < bytes.len() {
+            with_room(out, |room| self.encoder.run(&mut input, room))?;
+        }
+        while with_room(out, |room| self.encoder.flush(room))? > 0 {}
+        Ok(())
+    }
+}
+
+fn with_room(
+    out: &mut Vec<u8>,
+    run: impl FnOnce(&mut OutBuffer<'_, Vec<u8>>) -> std::io::Result<usize>,
+) -> Result<usize, WireError> {
+    out.reserve(STEP_LEN_BYTES);
+    let len_bytes = out.len();
+    run(&mut OutBuffer::around_pos(out, len_bytes)).map_err(failed)
+}
+
+/// The receiver's side.
+pub struct Decompressor {
+    decoder: Decoder<'static>,
+}
+
+/// What a step of a [`Decompressor`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the input that are not needed any more.
+    pub taken_bytes: usize,
+    /// Bytes of the output that are filled.
+    pub given_bytes: usize,
+}
+
+impl Decompressor {
+    /// For a new connection. The window is allocated when its first bytes have come.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] if there is no memory for it.
+    pub fn new() -> Result<Self, WireError> {
+        let mut decoder = Decoder::new().map_err(failed)?;
+        decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).map_err(failed)?;
+        Ok(Self { decoder })
+    }
+
+    /// Takes from `input`, which is what comes next on the wire, and fills `out` from its beginning. If it fills all of `out`, there may be
+    /// more without further input.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] for what no [`Compressor`] sends: damaged bytes, a larger window, an end.
+    pub fn unpack(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step, WireError> {
+        let (mut taken, mut given) = (InBuffer::around(input), OutBuffer::around(out));
+        loop {
+            let before = (taken.pos(), given.pos());
+            let wants = self.decoder.run(&mut taken, &mut given).map_err(failed)?;
+            if wants == 0 {
+                return Err(invalid("it ends, which only the connection does".to_owned()));
+            }
+            let now = (taken.pos(), given.pos());
+            // Each call may do less than it could.
+            if now == before || given.pos() == given.capacity() {
+                return Ok(Step { taken_bytes: now.0, given_bytes: now.1 });
+            }
+        }
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: std::io::Error) -> WireError {
+    invalid(error.to_string())
+}
+
+fn invalid(why: String) -> WireError {
+    WireError::Invalid { what: "compressed connection", field: "Zstandard stream", why }
+}
+
+#[cfg(test)]
+mod tests;
