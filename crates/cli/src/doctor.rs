@@ -95,8 +95,11 @@ fn node_side(arguments: &DoctorArguments, data: &Path) -> Vec<Check> {
     let mut checks = vec![host::kernel(), host::clock(uses_tls)];
     checks.extend(node_directory::check(data, &volumes));
     let mut places = node_directory::places(data, &volumes);
-    places.extend(arguments.place.iter().cloned());
-    places.dedup();
+    for place in &arguments.place {
+        if !places.contains(place) {
+            places.push(place.clone());
+        }
+    }
     for path in &places {
         checks.extend(place::check(path));
         if !redoubt_node::place::is_block_device(path) {

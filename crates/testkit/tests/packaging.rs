@@ -232,6 +232,46 @@ impl Installed {
     }
 }
 
+/// The JSON list behind `keyword` in the Dockerfile, where a line starts with `start`.
+fn docker_words(start: &str, keyword: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/Dockerfile");
+    let text = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
+    let line = text.lines().find(|line| line.starts_with(start)).unwrap();
+    serde_json::from_str(line.split_once(keyword).unwrap().1).unwrap()
+}
+
+#[test]
+fn the_dockerfiles_command_lines_start_a_node_and_see_whether_it_lives() {
+    let directory = tempfile::Builder::new().prefix("rdtp-").tempdir().unwrap();
+    let root = directory.path();
+    let redoubt = find_redoubt().unwrap();
+    let authority = root.join("ca");
+    let mut command = Command::new(&redoubt);
+    command.args(["certificates", "create"]).arg(&authority).args(["--node", "localhost"]);
+    run_to_end("redoubt certificates", &mut command).unwrap();
+    let mut words = vec![redoubt.display().to_string()];
+    words.extend(docker_words("CMD", "CMD ").into_iter().map(|word| match word.as_str() {
+        "/var/lib/redoubt" => root.join("data").display().to_string(),
+        "/etc/redoubt/tls" => authority.join("node-localhost").display().to_string(),
+        // Free ports, and no other host's business.
+        "0.0.0.0:7070" | "127.0.0.1:7071" => "127.0.0.1:0".to_owned(),
+        _ => word,
+    }));
+    let manager = Manager::new(root.join("n"));
+    let log = root.join("node.log");
+    let mut node = manager.start("node", &words, &log, &[]);
+    manager.hear("READY=1");
+    let said = std::fs::read_to_string(&log).unwrap();
+    let page = said.split("status page on http://127.0.0.1:").nth(1).unwrap();
+    let port = page.split('/').next().unwrap();
+    let health: Vec<_> =
+        docker_words("HEALTHCHECK", " CMD ").iter().map(|word| word.replace("7071", port)).collect();
+    let is_healthy = || Outcome::of(Path::new(&health[0]), &health[1..], PATIENCE).unwrap().code == Some(0);
+    assert!(is_healthy(), "{health:?}");
+    node.terminate(READY_WITHIN).unwrap();
+    assert!(!is_healthy(), "{health:?}");
+}
+
 /// Exit status and message of a server that does not start.
 fn refusal(words: &[String], environment: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(&words[0]);
