@@ -4,8 +4,12 @@
 //! |---|---|---|
 //! | `full_crc32` | CRC-32C of all but the last 4 bytes, in the last 4 bytes; bytes 0..4 are 0 | low half of the LSN before the checksum |
 //! | `full_crc32`, page-compressed image | the same over the compressed length | none |
-//! | `crc32` | CRC-32C of 4..26 xor CRC-32C of 38..size-8, at 0 and at size-8; bytes 26..34 are 0 | low half of the LSN in the last 4 bytes |
+//! | `crc32` | CRC-32C of 4..26 xor CRC-32C of 38..size-8, at 0 and at size-8 | low half of the LSN in the last 4 bytes |
 //! | ROW_FORMAT=COMPRESSED | CRC-32C of 4..16 xor of 24..26 xor of 34..size, at 0 | none |
+//!
+//! Bytes 26..34 hold the key version of an encrypted page, and in memory the split sequence number of an R-tree page. In all files that
+//! are not `full_crc32` the server clears them when it writes a page (`buf_page_encrypt`), but for page 0, for TRX_SYS, and in tablespaces with
+//! page compression, whose pages that do not compress are written as they are.
 //!
 //! Invariant: [`digest`] and [`differing_ranges`] leave out exactly the bytes that [`finalize`] computes or
 //! that no redo record describes, so two images of one page state always compare equal.
@@ -16,11 +20,12 @@ use crc32c::crc32c;
 use thiserror::Error;
 
 use crate::apply::page_is_never_written;
+use crate::doublewrite::TRX_SYS_PAGE_NO;
 use crate::flags::{FlagsError, PageCompression, SpaceFlags};
 use crate::layout::{
     FIL_PAGE_CHECKSUM, FIL_PAGE_DATA, FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_LSN, FIL_PAGE_OFFSET,
     FIL_PAGE_SPACE_ID, FIL_PAGE_TRAILER_BYTES, FIL_PAGE_TYPE, TYPE_PAGE_COMPRESSED,
-    TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_RTREE, get_u32, page_type, put,
+    TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_type, put,
 };
 
 /// What `innodb_checksum_algorithm=none` wrote in place of a checksum.
@@ -121,6 +126,9 @@ pub fn finalize(page: &mut [u8], flags: SpaceFlags) -> Result<(), ChecksumError>
         return Ok(());
     }
     let trailer = page.len() - FIL_PAGE_TRAILER_BYTES;
+    if clears_key_version(page, flags) {
+        put(page, FIL_PAGE_FILE_FLUSH_LSN, &[0; FIL_PAGE_SPACE_ID - FIL_PAGE_FILE_FLUSH_LSN]);
+    }
     if flags.is_row_format_compressed() {
         let sum = row_format_compressed_sum(page);
         put(page, FIL_PAGE_CHECKSUM, &sum.to_be_bytes());
@@ -133,14 +141,21 @@ pub fn finalize(page: &mut [u8], flags: SpaceFlags) -> Result<(), ChecksumError>
         let sum = crc_of(page, 0..trailer + 4);
         put(page, trailer + 4, &sum.to_be_bytes());
     } else {
-        // The server clears this field in the file; it counts R-tree splits in memory only.
-        put(page, FIL_PAGE_FILE_FLUSH_LSN, &[0; FIL_PAGE_SPACE_ID - FIL_PAGE_FILE_FLUSH_LSN]);
         let sum = crc32_sum(page).to_be_bytes();
         put(page, FIL_PAGE_CHECKSUM, &sum);
         put(page, trailer, &sum);
         put(page, trailer + 4, &lsn_low);
     }
     Ok(())
+}
+
+fn clears_key_version(page: &[u8], flags: SpaceFlags) -> bool {
+    let is_exempt = match u32_at(page, FIL_PAGE_OFFSET) {
+        0 => true,
+        TRX_SYS_PAGE_NO => u32_at(page, FIL_PAGE_SPACE_ID) == 0,
+        _ => false,
+    };
+    !flags.is_full_crc32() && flags.page_compression() == PageCompression::None && !is_exempt
 }
 
 /// Check a page image as read from a file: checksum, and agreement of LSN and trailer.
@@ -200,28 +215,20 @@ fn verify_crc32(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
 }
 
 /// The bytes of an image that redo determines, in page order.
-///
-/// In ROW_FORMAT=COMPRESSED files the split sequence number of an R-tree page (bytes 26..34) is none of them: the server
-/// sets it to 0 without a record when it compresses a page anew (`page_zip_reorganize`, `page_create_zip`), so that its own
-/// crash recovery, too, gives the number that was last logged. It orders splits against searches under way, no more.
-fn logged_ranges(page: &[u8], len_bytes: usize, flags: SpaceFlags) -> [Range<usize>; 2] {
-    let end = len_bytes.saturating_sub(FIL_PAGE_TRAILER_BYTES);
-    if flags.is_row_format_compressed() && page_type(page) == Some(TYPE_RTREE) {
-        [FIL_PAGE_OFFSET..FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_SPACE_ID..len_bytes]
-    } else if flags.is_row_format_compressed() {
-        [FIL_PAGE_OFFSET..len_bytes, len_bytes..len_bytes]
-    } else if flags.is_full_crc32() {
-        [FIL_PAGE_OFFSET..end, end..end]
-    } else {
-        [FIL_PAGE_OFFSET..FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_SPACE_ID..end]
+fn logged_ranges(len_bytes: usize, flags: SpaceFlags) -> [Range<usize>; 2] {
+    let trailer = len_bytes.saturating_sub(FIL_PAGE_TRAILER_BYTES);
+    if flags.is_full_crc32() {
+        return [FIL_PAGE_OFFSET..trailer, trailer..trailer];
     }
+    let end = if flags.is_row_format_compressed() { len_bytes } else { trailer };
+    [FIL_PAGE_OFFSET..FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_SPACE_ID..end]
 }
 
 /// CRC-32C over the bytes that must be equal in two images of the same page state: all but checksum and
-/// trailer, in `crc32` files and in R-tree pages of ROW_FORMAT=COMPRESSED files without bytes 26..34. Both images must be
-/// uncompressed (see [`crate::decompress`]).
+/// trailer, and in files that are not `full_crc32` bytes 26..34, which the server clears in most files (see [`finalize`]). Both
+/// images must be uncompressed (see [`crate::decompress`]).
 pub fn digest(page: &[u8], flags: SpaceFlags) -> u32 {
-    let [first, second] = logged_ranges(page, page.len(), flags);
+    let [first, second] = logged_ranges(page.len(), flags);
     let sum = crc32c::crc32c_append(0, page.get(first).unwrap_or_default());
     crc32c::crc32c_append(sum, page.get(second).unwrap_or_default())
 }
@@ -231,7 +238,7 @@ pub fn digest(page: &[u8], flags: SpaceFlags) -> u32 {
 pub fn differing_ranges(a: &[u8], b: &[u8], flags: SpaceFlags) -> Vec<Range<usize>> {
     let common = a.len().min(b.len());
     let mut differing: Vec<Range<usize>> = Vec::new();
-    for range in logged_ranges(a, common, flags) {
+    for range in logged_ranges(common, flags) {
         let pairs =
             a.get(range.clone()).unwrap_or_default().iter().zip(b.get(range.clone()).unwrap_or_default());
         for (offset, _) in range.clone().zip(pairs).filter(|(_, (a, b))| a != b) {

@@ -7,8 +7,6 @@
 //!   taken apart first, and then the bytes that the server fills in at a write are left out (`differing_ranges`).
 //! * *Freed pages*: pages whose last record is FREE_PAGE. Redo gives them no content, the server need not write them,
 //!   and nobody reads them before INIT_PAGE begins them anew.
-//! * *Split sequence number* of R-tree pages in ROW_FORMAT=COMPRESSED files: the server clears it without a record when it
-//!   compresses a page anew, so that what a killed server had written is newer than what redo says.
 //! * *Stale undo pages*: pages of an undo tablespace that TRIM_PAGES cut off and redo has not begun anew. The file of
 //!   the server keeps bytes of before; for the server, too, they are free.
 //! * *Doublewrite area* of the system tablespace: written outside of redo, at the place that the TRX_SYS page names.
@@ -63,9 +61,6 @@ pub struct Report {
     pub identical: u64,
     /// Of these: stored by the server as page_compressed images, compared after taking them apart.
     pub page_compressed: u64,
-    /// Of these: R-tree pages of ROW_FORMAT=COMPRESSED files that only differ in their split sequence number, which the server
-    /// clears without a record (see [`differing_ranges`]).
-    pub split_sequence: u64,
     /// Pages that redo did not touch, and compared.
     pub untouched: u64,
     /// Excluded: freed.
@@ -91,7 +86,6 @@ impl Report {
         self.touched += other.touched;
         self.identical += other.identical;
         self.page_compressed += other.page_compressed;
-        self.split_sequence += other.split_sequence;
         self.untouched += other.untouched;
         self.freed += other.freed;
         self.stale_undo += other.stale_undo;
@@ -256,7 +250,6 @@ impl File<'_> {
                     report.differs(self.difference(id, Some(page), &page.image, &uncompressed));
                 }
             }
-            Ok(None) if self.differs_in_split_sequence(&finalized, theirs) => report.split_sequence += 1,
             Ok(None) => report.differs(self.difference(id, Some(page), &finalized, theirs)),
             Err(error) => {
                 let mut difference = self.difference(id, Some(page), &finalized, theirs);
@@ -265,13 +258,6 @@ impl File<'_> {
             }
         }
         Ok(())
-    }
-
-    fn differs_in_split_sequence(&self, ours: &[u8], theirs: &[u8]) -> bool {
-        self.flags.is_row_format_compressed()
-            && layout::page_type(theirs) == Some(layout::TYPE_RTREE)
-            && ours.get(..layout::FIL_PAGE_OFFSET) == theirs.get(..layout::FIL_PAGE_OFFSET)
-            && differing_ranges(ours, theirs, self.flags).is_empty()
     }
 
     fn difference(&self, id: PageId, page: Option<&Page>, ours: &[u8], theirs: &[u8]) -> Difference {
