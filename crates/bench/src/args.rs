@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use crate::error::{Error, Result};
 use crate::oltp::Mix;
+use crate::processors::Processors;
 
 /// What a server keeps its data on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -174,6 +175,9 @@ pub struct Options {
     /// Run without network namespaces: needs no root, but then there is no limit, and no bytes are counted
     #[arg(long)]
     pub no_namespaces: bool,
+    /// Processors of server and storage
+    #[arg(long, value_enum, default_value = "shared")]
+    pub processors: Processors,
     /// Directory for data, on the disk to measure; loaded data sets stay there for the next time. Its path must be
     /// short, because server sockets lie in it [default: a temporary one]
     #[arg(long, value_name = "DIR")]

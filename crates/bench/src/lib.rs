@@ -13,6 +13,7 @@ mod measure;
 pub mod network;
 pub mod oltp;
 pub mod process;
+mod processors;
 mod report;
 mod runner;
 pub mod server;

@@ -27,6 +27,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::args::Bandwidth;
 use crate::error::{Error, Result};
 use crate::process::{find_program, run_to_end};
+use crate::processors::Share;
 pub use delay::Delay;
 
 const INTERFACE: &str = "veth0";
@@ -35,30 +36,36 @@ const STORAGE_ADDRESS: &str = "10.77.0.2";
 /// Time for which a limited interface queues before it drops, in milliseconds.
 const QUEUE_MS: u64 = 10;
 
-/// Where a process runs: in this program's own network, or in a namespace.
+/// Where a process runs: in this program's own network, or in a namespace; on all processors, or on some.
 #[derive(Debug, Clone)]
 pub struct Side {
     namespace: Option<Arc<File>>,
+    share: Option<Share>,
 }
 
 impl Side {
     /// This program's own network.
     pub fn outside() -> Self {
-        Self { namespace: None }
+        Self { namespace: None, share: None }
     }
 
-    /// Calls `body` there, on a thread of its own if it is a namespace. Processes it starts and sockets it opens
-    /// stay there.
+    /// Calls `body` there, on a thread of its own if it is a namespace or has its own processors. Processes it starts and
+    /// sockets it opens stay there.
     ///
     /// # Errors
     /// [`Error::Io`] if the namespace cannot be entered, or that of `body`.
     pub fn enter<T: Send>(&self, body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let Some(namespace) = &self.namespace else {
+        if self.namespace.is_none() && self.share.is_none() {
             return body();
-        };
+        }
         let inside = || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|error| Error::io("enter a network namespace")(error.into()))?;
+            if let Some(namespace) = &self.namespace {
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                    .map_err(|error| Error::io("enter a network namespace")(error.into()))?;
+            }
+            if let Some(share) = &self.share {
+                share.take()?;
+            }
             body()
         };
         std::thread::scope(|scope| {
@@ -129,10 +136,22 @@ impl Network {
         let open = |name: &str| {
             let path = PathBuf::from("/run/netns").join(name);
             let file = File::open(&path).map_err(Error::io_at("open", &path))?;
-            Ok(Side { namespace: Some(Arc::new(file)) })
+            Ok(Side { namespace: Some(Arc::new(file)), share: None })
         };
         (network.compute, network.storage) = (open(compute)?, open(storage)?);
         Ok(network)
+    }
+
+    /// Gives each side a half of the processors from now on; the calling thread, which is to start the clients, joins the compute side.
+    ///
+    /// # Errors
+    /// Those of [`Share::halves`] and [`Share::take`].
+    pub fn separate_processors(&mut self) -> Result<()> {
+        let [compute, storage] = Share::halves()?;
+        compute.take()?;
+        self.compute.share = Some(compute);
+        self.storage.share = Some(storage);
+        Ok(())
     }
 
     /// True when there are namespaces, so that bytes are counted and limits work.

@@ -32,6 +32,9 @@ pub struct RunReport {
     pub delay_ms: f64,
     /// Clients.
     pub clients: u32,
+    /// `shared` by all, or `separate`: server and clients on one half, storage on the other.
+    #[serde(default)]
+    pub processors: String,
     /// Which repetition, from 1.
     pub repetition: u32,
     /// Length of the warm-up.

@@ -16,6 +16,7 @@ use crate::load::{self, Progress, Window, Worker};
 use crate::measure::Snapshot;
 use crate::network::Network;
 use crate::process::{catch_signals, check_interrupt};
+use crate::processors::Processors;
 use crate::report::{Machine, RunReport, html, table};
 use crate::server::Settings;
 use crate::sql::connect;
@@ -43,13 +44,16 @@ pub fn run(options: &Options, redoubt: &Path) -> Result<Vec<RunReport>> {
     options.check()?;
     catch_signals()?;
     let settings = Settings::new(options)?;
-    let network = if options.no_namespaces { Network::loopback() } else { Network::create()? };
+    let mut network = if options.no_namespaces { Network::loopback() } else { Network::create()? };
     let temporary =
         tempfile::Builder::new().prefix("rdb-").tempdir().map_err(Error::io("make a directory"))?;
     let directory = options.directory.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(directory).map_err(Error::io_at("create", directory))?;
     let directory = &directory.canonicalize().map_err(Error::io_at("open", directory))?;
     let data = DataSet::prepare(directory, options, &settings)?;
+    if options.processors == Processors::Separate {
+        network.separate_processors()?;
+    }
     let environment =
         Environment { options, settings: &settings, data: &data, network: &network, directory, redoubt };
     let candidates = Candidate::all(options);
@@ -90,7 +94,32 @@ fn read(path: &Path) -> Result<Vec<RunReport>> {
             detail: error.to_string(),
         })
     };
-    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(run).collect()
+    let runs: Vec<RunReport> = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(run)
+        .collect::<Result<_>>()?;
+    require_comparable(&runs)?;
+    Ok(runs)
+}
+
+/// Only what differs in backend, pool, limit and repetition alone fits into one table.
+fn require_comparable(runs: &[RunReport]) -> Result<()> {
+    let conditions = |run: &RunReport| {
+        format!(
+            "{} with {} clients, a delay of {} ms, processors {}",
+            run.workload, run.clients, run.delay_ms, run.processors
+        )
+    };
+    let mut different = runs.iter().map(conditions);
+    let Some(first) = different.next() else { return Ok(()) };
+    match different.find(|other| *other != first) {
+        None => Ok(()),
+        Some(other) => Err(Error::Usage(format!(
+            "these results cannot be compared: {first}; and {other}. Put them into files of their own"
+        ))),
+    }
 }
 
 /// Table and report of what there is.
@@ -181,6 +210,7 @@ impl Turn<'_> {
             bandwidth_bps: self.bandwidth.0,
             delay_ms: options.delay.as_secs_f64() * 1000.0,
             clients: options.clients,
+            processors: options.processors.name().to_owned(),
             repetition: self.repetition,
             warm_up_transactions: options.warm_up(self.pool_bytes),
             ..RunReport::default()

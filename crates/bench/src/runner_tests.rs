@@ -41,3 +41,19 @@ fn broken_results_are_refused_by_line() {
     std::fs::write(file.path(), format!("{good}\n{{}}\n")).unwrap();
     assert!(read(file.path()).unwrap_err().to_string().contains(":2"));
 }
+
+#[test]
+fn results_of_other_conditions_are_not_compared() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let run = |processors: &str, repetition| RunReport {
+        processors: processors.to_owned(),
+        repetition,
+        ..RunReport::default()
+    };
+    let text = |runs: [RunReport; 2]| runs.map(|run| serde_json::to_string(&run).unwrap()).join("\n");
+    std::fs::write(file.path(), text([run("shared", 1), run("shared", 2)])).unwrap();
+    assert_eq!(read(file.path()).unwrap().len(), 2);
+    std::fs::write(file.path(), text([run("shared", 1), run("separate", 2)])).unwrap();
+    let error = read(file.path()).unwrap_err().to_string();
+    assert!(error.contains("processors shared") && error.contains("processors separate"), "{error}");
+}

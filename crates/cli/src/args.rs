@@ -479,6 +479,9 @@ pub struct RunArguments {
     /// Keep them in a file in this directory on a local disk, instead of in memory.
     #[arg(long, value_name = "DIR", requires = "page_cache")]
     pub page_cache_directory: Option<PathBuf>,
+    /// Ask for up to this much at once ahead of scans, which then wait less for the network; 0: never.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512KiB")]
+    pub read_ahead: u64,
     /// Seconds the server waits for a lost node before its writes fail.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub timeout: u64,

@@ -55,6 +55,8 @@ pub struct Config {
     pub tls: Option<CredentialFiles>,
     /// Size of the page cache; `None`: there is none.
     pub page_cache_len_bytes: Option<u64>,
+    /// Most bytes to ask for ahead of a sequential reader at once; 0: none.
+    pub read_ahead_len_bytes: u64,
     /// Directory of the page cache's file; `None`: it is in memory.
     pub page_cache_directory: Option<Vec<u8>>,
 }
@@ -102,6 +104,7 @@ impl Config {
             tls: tls(lookup)?,
             page_cache_len_bytes: Some(number(lookup, "REDOUBT_PAGE_CACHE_BYTES", Some(0))?)
                 .filter(|len| *len > 0),
+            read_ahead_len_bytes: number(lookup, "REDOUBT_READ_AHEAD_BYTES", Some(0))?,
             page_cache_directory: lookup("REDOUBT_PAGE_CACHE_DIRECTORY").filter(|path| !path.is_empty()),
         })
     }

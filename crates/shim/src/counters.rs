@@ -5,7 +5,7 @@
 use redoubt_wire::stream::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const IDS: [Counter; 22] = [
+const IDS: [Counter; 24] = [
     Counter::RedoBytes,
     Counter::LogWrittenBytes,
     Counter::SentBytes,
@@ -28,6 +28,8 @@ const IDS: [Counter; 22] = [
     Counter::CacheMisses,
     Counter::CacheEvictions,
     Counter::CacheCapacityBytes,
+    Counter::ReadAheadPages,
+    Counter::ReadAheadUsed,
 ];
 
 /// One value per [`Counter`].

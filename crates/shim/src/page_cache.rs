@@ -7,6 +7,8 @@
 //! * A page with redo in the stream that is newer than its last write is never taken from here ([`crate::dirty`]).
 //! * It starts empty with every process, and ends with it: nothing of it outlives a generation. Its file has no name.
 //!
+//! Where nothing but pages read ahead is kept ([`PageCache::for_read_ahead`]), a page leaves with its first read.
+//!
 //! The bytes are in memory, or in a file on a local disk. A shard's lock is held while its bytes are copied: there are
 //! enough shards that two threads seldom meet. It is a leaf.
 
@@ -36,7 +38,10 @@ struct Shard {
 pub struct PageCache {
     shards: Vec<Mutex<Shard>>,
     slot_len_bytes: usize,
+    /// Not only what was read ahead.
+    keeps_all: bool,
     evictions: AtomicU64,
+    ahead_used: AtomicU64,
 }
 
 /// What was known about a shard when a page was asked for.
@@ -65,8 +70,23 @@ impl PageCache {
         Ok(Self {
             shards: shards.collect(),
             slot_len_bytes: page_len_bytes as usize,
+            keeps_all: true,
             evictions: AtomicU64::new(0),
+            ahead_used: AtomicU64::new(0),
         })
+    }
+
+    /// A cache in memory for pages between their being read ahead and their being read.
+    ///
+    /// # Errors
+    /// None in memory.
+    pub fn for_read_ahead(capacity_bytes: u64, page_len_bytes: u32) -> Result<Self, Errno> {
+        Ok(Self { keeps_all: false, ..Self::new(capacity_bytes, page_len_bytes, None)? })
+    }
+
+    /// It is more than room for pages read ahead.
+    pub const fn keeps_all(&self) -> bool {
+        self.keeps_all
     }
 
     fn shard(&self, key: CacheKey) -> Option<MutexGuard<'_, Shard>> {
@@ -79,19 +99,24 @@ impl PageCache {
     /// Fills `out`, if the page is here with this length.
     pub fn get(&self, key: CacheKey, out: &mut [u8]) -> bool {
         let Some(mut shard) = self.shard(key) else { return false };
-        let Some(slot) = shard.index.find(key, out.len() as u32) else { return false };
-        if shard.store.read(slot, self.slot_len_bytes, out) {
-            return true;
+        let Some((slot, was_ahead)) = shard.index.find(key, out.len() as u32) else { return false };
+        let is_read = shard.store.read(slot, self.slot_len_bytes, out);
+        if !is_read || !self.keeps_all {
+            shard.index.remove(key);
         }
-        shard.index.remove(key);
-        false
+        self.ahead_used.fetch_add(u64::from(is_read && was_ahead), Ordering::Relaxed);
+        is_read
     }
 
     /// The server wrote the page.
     pub fn put(&self, key: CacheKey, bytes: &[u8]) {
         let Some(mut shard) = self.shard(key) else { return };
         shard.index.note_change();
-        self.place(&mut shard, key, bytes);
+        if self.keeps_all {
+            self.place(&mut shard, key, bytes, false);
+        } else {
+            shard.index.remove(key);
+        }
     }
 
     /// To be taken before a page is asked for.
@@ -102,17 +127,25 @@ impl PageCache {
     /// The node answered with this page. It is kept unless the server changed something meanwhile.
     pub fn put_answer(&self, key: CacheKey, bytes: &[u8], asked: Ticket) {
         let Some(mut shard) = self.shard(key) else { return };
-        if Ticket(shard.index.changes()) == asked {
-            self.place(&mut shard, key, bytes);
+        if self.keeps_all && Ticket(shard.index.changes()) == asked {
+            self.place(&mut shard, key, bytes, false);
         }
     }
 
-    fn place(&self, shard: &mut Shard, key: CacheKey, bytes: &[u8]) {
+    /// The same for a page that the server has not asked for yet.
+    pub fn put_ahead(&self, key: CacheKey, bytes: &[u8], asked: Ticket) {
+        let Some(mut shard) = self.shard(key) else { return };
+        if Ticket(shard.index.changes()) == asked {
+            self.place(&mut shard, key, bytes, true);
+        }
+    }
+
+    fn place(&self, shard: &mut Shard, key: CacheKey, bytes: &[u8], is_ahead: bool) {
         if bytes.len() > self.slot_len_bytes {
             shard.index.remove(key);
             return;
         }
-        let Some((slot, evicted)) = shard.index.place(key, bytes.len() as u32) else { return };
+        let Some((slot, evicted)) = shard.index.place(key, bytes.len() as u32, is_ahead) else { return };
         self.evictions.fetch_add(u64::from(evicted), Ordering::Relaxed);
         if !shard.store.write(slot, self.slot_len_bytes, bytes) {
             shard.index.remove(key);
@@ -152,6 +185,11 @@ impl PageCache {
             .iter()
             .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).index.len() as u64);
         lens.sum()
+    }
+
+    /// Pages read ahead that were read then, so far.
+    pub fn ahead_used(&self) -> u64 {
+        self.ahead_used.load(Ordering::Relaxed)
     }
 
     /// Pages that had to go for others, so far.

@@ -122,6 +122,24 @@ impl PagePool {
         }
     }
 
+    /// Sends a request once and hands the answer to `use_reply`, if there is one; says nothing if there is none, because nobody
+    /// depends on it.
+    pub fn try_once(&self, request: &PageRequest<'_>, use_reply: impl FnOnce(PageReply<'_>)) {
+        if self.stream.death().is_some() {
+            return;
+        }
+        let mut payload = Vec::new();
+        let kind = request.encode(&mut payload);
+        let Ok((connection, reply_kind)) = self.attempt(kind, &payload, None) else { return };
+        match PageReply::decode(reply_kind, &connection.payload) {
+            Ok(reply) => {
+                use_reply(reply);
+                self.give_back(connection);
+            }
+            Err(_) => self.lose(),
+        }
+    }
+
     /// One request on one connection. A failed connection is closed.
     fn attempt(
         &self,

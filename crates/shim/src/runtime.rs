@@ -18,6 +18,7 @@ use crate::names::Names;
 use crate::need::NeedTable;
 use crate::page_cache::PageCache;
 use crate::pool::PagePool;
+use crate::read_ahead::{self, ReadAhead};
 use crate::real::{self, Errno};
 use crate::redo_log::RedoLog;
 use crate::stream::{ImageWanted, SessionStart, Stream, StreamConfig};
@@ -56,6 +57,8 @@ pub struct Runtime {
     pub need: NeedTable,
     /// Pages that need not be read from the node.
     pub page_cache: Option<PageCache>,
+    /// Pages on their way there.
+    pub read_ahead: ReadAhead,
     /// Page versions that redo explains.
     pub dirty: DirtyPages,
     /// The redo log file.
@@ -123,7 +126,13 @@ pub fn activate() {
 }
 
 fn page_cache(config: &Config) -> Result<Option<PageCache>, String> {
-    let Some(len_bytes) = config.page_cache_len_bytes else { return Ok(None) };
+    let Some(len_bytes) = config.page_cache_len_bytes else {
+        let read_ahead = ReadAhead::new(config.read_ahead_len_bytes);
+        let buffer = read_ahead
+            .is_on()
+            .then(|| PageCache::for_read_ahead(read_ahead.buffer_len_bytes(), config.page_size_bytes));
+        return buffer.transpose().map_err(|errno| format!("no room for pages read ahead ({errno})"));
+    };
     let directory = config.page_cache_directory.as_deref();
     let made = PageCache::new(len_bytes, config.page_size_bytes, directory);
     made.map(Some).map_err(|errno| {
@@ -176,6 +185,7 @@ impl Runtime {
             names: Names::default(),
             need: NeedTable::default(),
             page_cache,
+            read_ahead: ReadAhead::new(config.read_ahead_len_bytes),
             dirty: DirtyPages::default(),
             log: RedoLog::default(),
             dropped_images: DroppedImages::default(),
@@ -203,13 +213,19 @@ impl Runtime {
                     self.help(&receiver);
                 }
             });
-            if let Err(error) = connection.and(watch).and(helper) {
+            if let Err(error) = connection.and(watch).and(helper).and(self.start_read_ahead()) {
                 self.stream.die(&format!("a thread cannot be started: {error}"));
             }
         });
         let start = self.stream.wait_connected()?;
         self.need.set_floor(start.seq);
         Ok(start)
+    }
+
+    fn start_read_ahead(&'static self) -> std::io::Result<()> {
+        let Some(cache) = self.page_cache.as_ref().filter(|_| self.read_ahead.is_on()) else { return Ok(()) };
+        (0..read_ahead::THREADS)
+            .try_for_each(|_| real::spawn_quiet("redoubt-ahead", move || self.read_ahead.run(self, cache)))
     }
 
     /// Body of the helper thread: sends counters, answers requests for images.
@@ -233,8 +249,11 @@ impl Runtime {
 
     fn report(&self) {
         if let Some(cache) = &self.page_cache {
-            self.counters.raise_to(Counter::CacheEvictions, cache.evictions());
-            self.counters.raise_to(Counter::CacheCapacityBytes, cache.capacity_bytes());
+            self.counters.raise_to(Counter::ReadAheadUsed, cache.ahead_used());
+            if cache.keeps_all() {
+                self.counters.raise_to(Counter::CacheEvictions, cache.evictions());
+                self.counters.raise_to(Counter::CacheCapacityBytes, cache.capacity_bytes());
+            }
         }
         self.stream.send_counters();
     }

@@ -24,6 +24,7 @@ pub mod export;
 use crate::message::{self, show};
 use crate::names::{Name, NameHold};
 use crate::paths::absolute;
+use crate::read_ahead::Detector;
 use crate::real::{self, Errno};
 use crate::runtime::Runtime;
 use cached::Cached;
@@ -73,6 +74,8 @@ pub struct Tablespace {
     unsynced: AtomicU64,
     /// What the local file holds.
     local_content: LocalContent,
+    /// Who reads it in sequence.
+    readers: Mutex<Detector>,
 }
 
 impl Tablespace {
@@ -91,6 +94,7 @@ impl Tablespace {
             length: Mutex::default(),
             unsynced: AtomicU64::new(0),
             local_content: LocalContent::default(),
+            readers: Mutex::default(),
         }
     }
 
@@ -162,8 +166,8 @@ impl Tablespace {
             message::error("a tablespace file is read that the storage node does not have");
             return Err(Errno::EIO);
         }
-        let cached =
-            self.look_into_cache(runtime, offset_bytes, buffer.get_mut(..wanted).unwrap_or_default())?;
+        let out = buffer.get_mut(..wanted).unwrap_or_default();
+        let cached = self.look_into_cache(runtime, offset_bytes, out, file_len)?;
         if matches!(cached, Cached::Hit) {
             return Ok(wanted);
         }
@@ -524,6 +528,6 @@ pub fn create(
 }
 
 /// Identity of a page of this file, for the map of dirty pages.
-fn page_id(space: SpaceId, info: Info, page_no: u32) -> PageId {
+pub(crate) fn page_id(space: SpaceId, info: Info, page_no: u32) -> PageId {
     PageId::new(space.0, info.first_page_no.wrapping_add(page_no))
 }

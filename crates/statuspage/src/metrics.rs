@@ -403,6 +403,12 @@ const SERVER_COUNTERS: &[(&str, &str, &str)] = &[
         "redoubt_server_page_cache_evictions_total",
         "Pages that had to leave it for others.",
     ),
+    (
+        "read_ahead_pages",
+        "redoubt_server_read_ahead_pages_total",
+        "Pages asked for ahead of sequential reads.",
+    ),
+    ("read_ahead_used", "redoubt_server_read_ahead_used_pages_total", "Those of them that were read then."),
     // In redoubt_server_page_cache_size_bytes.
     ("page_cache_capacity_bytes", "", ""),
 ];

@@ -215,6 +215,10 @@ pub enum Counter {
     CacheEvictions = 21,
     /// Its size in bytes.
     CacheCapacityBytes = 22,
+    /// Pages asked for before the server read them.
+    ReadAheadPages = 23,
+    /// Those of them that it read then.
+    ReadAheadUsed = 24,
 }
 
 impl StreamFrame<'_> {

@@ -6,6 +6,7 @@ use super::plot::{Line, Plot, Point, draw};
 use super::table::{HEADING, cells, rows};
 use super::{RunReport, bandwidth_text, pool_text};
 use crate::error::Result;
+use crate::processors::Processors;
 use crate::server::Settings;
 
 /// What the runs ran on.
@@ -28,7 +29,7 @@ impl Machine {
                 text.lines().find(|line| line.starts_with(name)).map(str::to_owned).unwrap_or_default();
             line.split_once(':').map_or("unknown".to_owned(), |(_, value)| value.trim().to_owned())
         };
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let cores = read("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count();
         Ok(Self {
             facts: vec![
                 ("processor", format!("{cores} cores, {}", field("/proc/cpuinfo", "model name"))),
@@ -87,6 +88,12 @@ pub fn html(runs: &[RunReport], machine: &Machine, command: &str) -> Result<Stri
         escape(command)
     );
     write_table(&mut page, runs);
+    if runs.first().is_some_and(|run| run.processors == Processors::Separate.name()) {
+        page.push_str(
+            "<p>Server and clients used one half of the processors, storage the other, as if on a machine of its own; \
+             the local server had that one half.</p>\n",
+        );
+    }
     page.push_str("<h2>By size of the buffer pool</h2><div class=\"plots\">\n");
     for plot in by_pool(runs) {
         figure(&mut page, &plot)?;

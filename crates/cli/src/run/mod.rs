@@ -17,6 +17,7 @@ use datadir::DataDirectory;
 use redoubt_wire::control::{Reply, Request};
 use server::Server;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// Starts a server; returns only on failure.
@@ -78,12 +79,8 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
         .env("REDOUBT_VERIFY", &arguments.verify)
         .env("REDOUBT_COMPRESS", if arguments.compress { "1" } else { "0" })
-        .env("REDOUBT_PAGE_CACHE_BYTES", arguments.page_cache.unwrap_or(0).to_string())
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
-    match &page_cache_directory {
-        Some(directory) => command.env("REDOUBT_PAGE_CACHE_DIRECTORY", directory),
-        None => command.env_remove("REDOUBT_PAGE_CACHE_DIRECTORY"),
-    };
+    pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     // Paths only: environments are easily seen.
     command.env_remove(crate::tls::DIRECTORY_VARIABLE);
     let files = connector.tls.as_ref().map(|tls| tls.files());
@@ -97,6 +94,17 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     directory.keep_locked()?;
     let error = command.exec();
     Err(CliError::io("start", &server.program, error))
+}
+
+/// Tells the library how pages are read.
+fn pass_page_reading(command: &mut Command, arguments: &RunArguments, cache_directory: Option<&Path>) {
+    command
+        .env("REDOUBT_PAGE_CACHE_BYTES", arguments.page_cache.unwrap_or(0).to_string())
+        .env("REDOUBT_READ_AHEAD_BYTES", arguments.read_ahead.to_string());
+    match cache_directory {
+        Some(directory) => command.env("REDOUBT_PAGE_CACHE_DIRECTORY", directory),
+        None => command.env_remove("REDOUBT_PAGE_CACHE_DIRECTORY"),
+    };
 }
 
 fn host_name() -> String {

@@ -435,7 +435,7 @@ impl Volume {
 
 /// The shim's counters by name.
 pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
-    const NAMES: [(Counter, &str); 22] = [
+    const NAMES: [(Counter, &str); 24] = [
         (Counter::RedoBytes, "redo_bytes"),
         (Counter::LogWrittenBytes, "log_written_bytes"),
         (Counter::SentBytes, "sent_bytes"),
@@ -458,6 +458,8 @@ pub(super) fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
         (Counter::CacheMisses, "page_cache_misses"),
         (Counter::CacheEvictions, "page_cache_evictions"),
         (Counter::CacheCapacityBytes, "page_cache_capacity_bytes"),
+        (Counter::ReadAheadPages, "read_ahead_pages"),
+        (Counter::ReadAheadUsed, "read_ahead_used"),
     ];
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()

@@ -25,6 +25,8 @@ struct Slot {
     key: CacheKey,
     len_bytes: u32,
     uses: u8,
+    /// It was read ahead, and nobody has looked for it since.
+    is_ahead: bool,
 }
 
 /// The pages of one shard.
@@ -65,15 +67,15 @@ impl Index {
         self.changes += 1;
     }
 
-    /// Slot of a page with this length, which counts as a use.
-    pub fn find(&mut self, key: CacheKey, len_bytes: u32) -> Option<u32> {
+    /// Slot of a page with this length, which counts as a use; and whether it was read ahead for this one.
+    pub fn find(&mut self, key: CacheKey, len_bytes: u32) -> Option<(u32, bool)> {
         let at = *self.map.get(&key)?;
         let slot = self.slots.get_mut(at as usize)?.as_mut()?;
         if slot.len_bytes != len_bytes {
             return None;
         }
         slot.uses = (slot.uses + 1).min(USES_MAX);
-        Some(at)
+        Some((at, std::mem::take(&mut slot.is_ahead)))
     }
 
     /// Whether a page is in it.
@@ -84,11 +86,11 @@ impl Index {
 
     /// Gives the page a slot: its own, a free one, or that of another page, which is out then (true). `None`: there is
     /// no room at all.
-    pub fn place(&mut self, key: CacheKey, len_bytes: u32) -> Option<(u32, bool)> {
-        let new = Some(Slot { key, len_bytes, uses: 0 });
+    pub fn place(&mut self, key: CacheKey, len_bytes: u32, is_ahead: bool) -> Option<(u32, bool)> {
+        let new = Some(Slot { key, len_bytes, uses: 0, is_ahead });
         if let Some(at) = self.map.get(&key).copied() {
             if let Some(Some(slot)) = self.slots.get_mut(at as usize) {
-                slot.len_bytes = len_bytes;
+                (slot.len_bytes, slot.is_ahead) = (len_bytes, is_ahead);
             }
             return Some((at, false));
         }

@@ -17,13 +17,13 @@ fn a_page_is_where_it_was_put_and_no_two_share_a_slot() {
             match random.u8(..100) {
                 0..45 => {
                     let len_bytes = 1 << random.u32(10..15);
-                    let (at, _) = index.place(key, len_bytes).unwrap();
+                    let (at, _) = index.place(key, len_bytes, false).unwrap();
                     bytes.insert(at, key);
                     put.insert(key, len_bytes);
                 }
                 45..85 => {
                     let len_bytes = put.get(&key).copied().unwrap_or(1);
-                    if let Some(at) = index.find(key, len_bytes) {
+                    if let Some((at, _)) = index.find(key, len_bytes) {
                         assert_eq!(bytes[&at], key, "seed {seed}");
                         assert!(index.find(key, len_bytes + 1).is_none());
                     }
@@ -42,13 +42,13 @@ fn a_page_is_where_it_was_put_and_no_two_share_a_slot() {
 fn pages_that_are_read_outlive_those_that_are_not() {
     let mut index = Index::new(100);
     for page_no in 0..100 {
-        index.place(key(page_no), 16384);
+        index.place(key(page_no), 16384, false);
     }
     for page_no in 0..50 {
         index.find(key(page_no), 16384).unwrap();
     }
     for page_no in 100..150 {
-        assert!(index.place(key(page_no), 16384).unwrap().1);
+        assert!(index.place(key(page_no), 16384, false).unwrap().1);
     }
     assert!((0..50).all(|page_no| index.contains(key(page_no))));
     assert!((50..100).all(|page_no| !index.contains(key(page_no))));
@@ -56,5 +56,5 @@ fn pages_that_are_read_outlive_those_that_are_not() {
 
 #[test]
 fn without_room_nothing_is_placed() {
-    assert_eq!(Index::new(0).place(key(1), 16384), None);
+    assert_eq!(Index::new(0).place(key(1), 16384, false), None);
 }

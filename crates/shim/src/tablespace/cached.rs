@@ -1,17 +1,20 @@
-//! A tablespace file and the page cache: which reads may be answered from it, and what goes in.
+//! A tablespace file and the page cache: which reads may be answered from it, what goes in, and what is
+//! asked for ahead of the server.
 //!
 //! Only whole single pages, never page 0 (which the server also reads while it has a newer one in its buffer pool).
 
-use super::{Tablespace, page_id};
+use super::{Info, Tablespace, page_id};
 use crate::config::Verify;
 use crate::message::{self, show};
 use crate::page_cache::{CacheKey, Ticket};
+use crate::read_ahead::Job;
 use crate::real::Errno;
 use crate::runtime::Runtime;
 use redoubt_page::{decompress, digest, layout};
-use redoubt_redo::PageId;
+use redoubt_redo::{PageId, SpaceId};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::Counter;
+use std::sync::PoisonError;
 
 /// What a look into the cache found.
 pub(super) enum Cached {
@@ -37,7 +40,7 @@ impl Tablespace {
         CacheKey { file: self.number, page_no }
     }
 
-    /// Fills `out` with bytes of the file, if they are in the cache.
+    /// Fills `out` with bytes of the file, if they are in the cache or on their way there.
     ///
     /// # Errors
     /// `EIO` when the pages are verified and the node's differs.
@@ -46,6 +49,7 @@ impl Tablespace {
         runtime: &Runtime,
         offset_bytes: u64,
         out: &mut [u8],
+        file_len_bytes: u64,
     ) -> Result<Cached, Errno> {
         let Some(cache) = &runtime.page_cache else { return Ok(Cached::No) };
         let Some(page_no) = self.single_page(runtime, offset_bytes, out.len()) else { return Ok(Cached::No) };
@@ -53,15 +57,41 @@ impl Tablespace {
         let Some(space) = info.space else { return Ok(Cached::No) };
         let key = self.cache_key(page_no);
         let id = page_id(space, info, page_no);
-        if cache.get(key, out)
-            && !runtime.dirty.contains(id)
-            && self.is_verified(runtime, id, page_no, offset_bytes, out)?
-        {
-            runtime.counters.add(Counter::CacheHits, 1);
+        self.read_ahead(runtime, (info, space), page_no, out.len(), file_len_bytes);
+        let mut is_hit = || {
+            Ok(cache.get(key, out)
+                && !runtime.dirty.contains(id)
+                && self.is_verified(runtime, id, page_no, offset_bytes, out)?)
+        };
+        if is_hit()? || (runtime.read_ahead.wait_for(key) && is_hit()?) {
+            runtime.counters.add(Counter::CacheHits, u64::from(cache.keeps_all()));
             return Ok(Cached::Hit);
         }
-        runtime.counters.add(Counter::CacheMisses, 1);
+        runtime.counters.add(Counter::CacheMisses, u64::from(cache.keeps_all()));
         Ok(cache.ticket(key).map_or(Cached::No, |asked| Cached::Miss(key, asked)))
+    }
+
+    /// Asks for the pages behind this one, if the file is being read in sequence.
+    fn read_ahead(
+        &self,
+        runtime: &Runtime,
+        (info, space): (Info, SpaceId),
+        page_no: u32,
+        page_len_bytes: usize,
+        file_len_bytes: u64,
+    ) {
+        let (Some(file), true) = (info.file, runtime.read_ahead.is_on()) else { return };
+        let window_pages = runtime.read_ahead.window_pages(page_len_bytes);
+        let pages = {
+            let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            readers.on_read(page_no, window_pages)
+        };
+        let Some(pages) = pages else { return };
+        let page_count = u32::try_from(file_len_bytes / page_len_bytes as u64).unwrap_or(u32::MAX);
+        let pages = pages.start..pages.end.min(page_count);
+        if !pages.is_empty() {
+            runtime.read_ahead.ask(Job { number: self.number, file, space, info, pages, page_len_bytes });
+        }
     }
 
     /// The server wrote this, and redo explains it.
