@@ -136,6 +136,23 @@ setup_browser() {
     fi
 }
 
+# A Prometheus for the test of the dashboard. Unpacked into target/prometheus instead of installed, so that no service starts.
+setup_prometheus() {
+    if [ -n "${REDOUBT_PROMETHEUS:-}" ]; then return 0; fi
+    local directory=target/prometheus
+    if [ ! -x "$directory/usr/bin/promtool" ]; then
+        if command -v prometheus >/dev/null 2>&1; then return 0; fi
+        setup_say "Fetching the package prometheus with apt-get into $directory"
+        mkdir -p "$directory"
+        if ! (cd "$directory" && timeout 300 apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb .); then
+            setup_say "SKIP the test with Prometheus: apt-get download prometheus failed"
+            return 0
+        fi
+    fi
+    REDOUBT_PROMETHEUS=$PWD/$directory/usr/bin
+    export REDOUBT_PROMETHEUS
+}
+
 setup_all() {
     setup_paths
     setup_packages

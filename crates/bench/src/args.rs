@@ -238,6 +238,15 @@ impl Options {
         self.warm_up.unwrap_or(pool_bytes / PAGE_LEN_BYTES / 4)
     }
 
+    /// Whether a run will preload the library from its usual place.
+    pub fn needs_library(&self) -> bool {
+        let is_given = |option: &String| option.starts_with("--library");
+        self.from.is_none()
+            && (self.backend.contains(&Backend::Redoubt) || !self.variant.is_empty())
+            && !self.redoubt_run_option.iter().any(is_given)
+            && !self.variant.iter().any(|variant| variant.run_options.iter().any(is_given))
+    }
+
     /// Refuses what does not fit together.
     ///
     /// # Errors

@@ -28,7 +28,6 @@ fn has_namespaces() -> bool {
     Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success())
 }
 
-/// Namespaces need root; without it the same runs go over the loopback interface.
 /// The command: `REDOUBT_BIN`, or beside this test in the target directory, where `libredoubt.so` lies too.
 fn find_redoubt() -> PathBuf {
     if let Some(path) = std::env::var_os("REDOUBT_BIN") {
@@ -160,10 +159,26 @@ fn sysbench_mixes_run_and_are_checked() {
     let mut arguments = vec!["--json", "--workload", "oltp_read_write", "--tables", "2", "--rows", "1000"];
     arguments.extend(["--clients", "2", "--warm-up", "20", "--seconds", "1", "--backend", "redoubt"]);
     arguments.extend(network());
+    let is_separate = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    let processors = if is_separate { "separate" } else { "shared" };
+    arguments.extend(["--processors", processors]);
     let runs = runs_of(&run(&arguments));
     assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0].processors, processors);
     assert!(runs[0].transactions > 0 && runs[0].consistency == 2, "{:?}", runs[0]);
     assert!((0.9..1.5).contains(&runs[0].window_s), "{}", runs[0].window_s);
+}
+
+#[test]
+fn a_missing_library_is_said_before_anything_runs() {
+    let temporary = tempfile::tempdir().unwrap();
+    let alone = temporary.path().join("redoubt");
+    std::fs::copy(find_redoubt(), &alone).unwrap();
+    let arguments = ["bench", "--no-namespaces", "--bandwidth", "none"];
+    let outcome = Command::new(&alone).args(arguments).env_remove("REDOUBT_LIBRARY").output().unwrap();
+    let said = text(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(1), "{said}");
+    assert!(said.contains("libredoubt.so") && !said.contains("run 1"), "{said}");
 }
 
 #[test]

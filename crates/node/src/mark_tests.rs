@@ -18,6 +18,15 @@ fn it_never_goes_back() {
 }
 
 #[test]
+fn a_point_before_the_first_redo_is_not_shown_further_behind_than_it_is() {
+    let end = point(1_000, 5_000_000);
+    assert_eq!(point(800, 4_999_900).lsn_seen_from(end), Lsn(4_999_900));
+    assert_eq!(point(300, 0).lsn_seen_from(end), Lsn(4_999_300));
+    assert_eq!(point(1_000, 0).lsn_seen_from(end), Lsn(5_000_000));
+    assert_eq!(point(0, 0).lsn_seen_from(point(500, 0)), Lsn(0));
+}
+
+#[test]
 fn a_waiter_sees_the_point_it_waited_for() {
     let mark = Mark::default();
     thread::scope(|scope| {

@@ -3,7 +3,8 @@
 //! The server is the only writer of its volume. Invariants:
 //! * An entry is what the server itself wrote last to that place, or, where it wrote nothing since, what the node answered
 //!   to its own read. A write that redo does not explain, a shorter file and anything unclear take the entry out.
-//! * A page read ahead of the server goes in only if the server has changed nothing in its shard since it was asked for.
+//! * A page read ahead of the server goes in only if the server has changed nothing in its shard since it was asked for. So a
+//!   page is put or taken out *after* [`crate::need`] says that later reads must see what the server wrote.
 //! * A page with redo in the stream that is newer than its last write is never taken from here ([`crate::dirty`]).
 //! * It starts empty with every process, and ends with it: nothing of it outlives a generation. Its file has no name.
 //!
@@ -106,6 +107,11 @@ impl PageCache {
         }
         self.ahead_used.fetch_add(u64::from(is_read && was_ahead), Ordering::Relaxed);
         is_read
+    }
+
+    /// Whether the page is here.
+    pub fn contains(&self, key: CacheKey) -> bool {
+        self.shard(key).is_some_and(|shard| shard.index.contains(key))
     }
 
     /// The server wrote the page.

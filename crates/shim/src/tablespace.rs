@@ -329,6 +329,8 @@ impl Tablespace {
         };
         let end = runtime.stream.append(&StreamFrame::Image { path: &path, page_no, page })?;
         runtime.need.raise(self.number, page_no, end);
+        // Again: it may have been read ahead since, and before the image was in the stream.
+        self.take_out_of_cache(runtime, page_no);
         runtime.counters.add(Counter::ImageBytes, page.len() as u64);
         self.sent(end);
         Ok(())

@@ -231,6 +231,8 @@ function tiles(of) {
   ];
   const looked = server('page_cache_hits') + server('page_cache_misses');
   if (looked) all.push([percent(100 * server('page_cache_hits') / looked), 'hits of the page cache']);
+  const ahead = server('read_ahead_pages');
+  if (ahead) all.push([percent(100 * server('read_ahead_used') / ahead), 'of pages read ahead were used']);
   byId('tiles').replaceChildren(...all.map(([value, text]) => {
     const tile = element('div', undefined, 'tile');
     tile.append(element('b', value), element('span', text));

@@ -153,6 +153,9 @@ fn a_stopped_server_moves_in_and_out() {
 
     let (node, directory) = (node(), tempfile::tempdir().unwrap());
     import(&node, "moved", &stock.datadir(), Some(TWO_FILES));
+    let volume = &node.status("moved").unwrap()["volumes"][0];
+    let of = |name: &str| volume[name].as_u64().unwrap();
+    assert!(of("w_lsn") - of("a_lsn") <= of("ring_used_bytes"), "{volume}");
     let mut server = attach(&node, "moved", &stock);
     original.require_same(&contents(&server), "after the import").unwrap();
 

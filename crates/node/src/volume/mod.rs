@@ -421,6 +421,7 @@ impl Volume {
         let names = self.names.read();
         let (_, full_wait_times) = self.buffer.full_waits();
         let (info, device) = (self.device.info(), self.device.stats());
+        let received = self.buffer.received();
         VolumeStatus {
             name: self.name.clone(),
             volume_id: identity.volume_id,
@@ -428,10 +429,10 @@ impl Volume {
             reason,
             generation: identity.generation,
             attached_by: identity.attached_by,
-            w_lsn: self.buffer.received().lsn.0,
+            w_lsn: received.lsn.0,
             d_lsn: self.durable.get().lsn.0,
             p_lsn: self.parsed.get().lsn.0,
-            a_lsn: self.applied.get().lsn.0,
+            a_lsn: self.applied.get().lsn_seen_from(received).0,
             server_checkpoint_lsn: Self::server_checkpoint(&names).map_or(0, |lsn| lsn.0),
             ring_used_bytes: self.buffer.used_bytes(),
             ring_len_bytes: self.buffer.len_bytes(),

@@ -78,8 +78,7 @@ impl Index {
         Some((at, std::mem::take(&mut slot.is_ahead)))
     }
 
-    /// Whether a page is in it.
-    #[cfg(test)]
+    /// Whether a page is in it. That is no use of it.
     pub fn contains(&self, key: CacheKey) -> bool {
         self.map.contains_key(&key)
     }

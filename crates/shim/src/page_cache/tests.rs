@@ -81,3 +81,35 @@ fn it_never_holds_more_than_it_may() {
 fn a_directory_that_cannot_be_used_is_an_error() {
     assert_eq!(PageCache::new(1 << 20, 4096, Some(b"/no/such/directory")).err(), Some(Errno(libc::ENOENT)));
 }
+
+#[test]
+fn a_cache_for_read_ahead_keeps_a_page_until_its_first_read() {
+    let cache = PageCache::for_read_ahead(64 << 20, PAGE as u32).unwrap();
+    let mut out = page(0);
+    let asked = cache.ticket(key(1)).unwrap();
+    cache.put_answer(key(1), &page(1), asked);
+    assert!(!cache.contains(key(1)), "the server has it already");
+    cache.put_ahead(key(1), &page(1), asked);
+    assert!(cache.contains(key(1)) && cache.get(key(1), &mut out) && out == page(1));
+    assert!(!cache.get(key(1), &mut out), "once");
+    cache.put_ahead(key(2), &page(2), cache.ticket(key(2)).unwrap());
+    let asked = cache.ticket(key(2)).unwrap();
+    cache.put(key(2), &page(3));
+    assert!(!cache.contains(key(2)), "what the server wrote since is newer");
+    cache.put_ahead(key(2), &page(2), asked);
+    assert!(!cache.contains(key(2)));
+    assert_eq!(cache.ahead_used(), 1);
+}
+
+#[test]
+fn pages_read_ahead_into_the_whole_cache_stay_and_count_once() {
+    for cache in caches(64 << 20) {
+        let mut out = page(0);
+        cache.put_ahead(key(1), &page(1), cache.ticket(key(1)).unwrap());
+        cache.put(key(2), &page(2));
+        for page_no in [1, 2, 1, 2] {
+            assert!(cache.get(key(page_no), &mut out) && out == page(page_no as u8));
+        }
+        assert_eq!(cache.ahead_used(), 1);
+    }
+}

@@ -88,10 +88,12 @@ impl Tablespace {
         };
         let Some(pages) = pages else { return };
         let page_count = u32::try_from(file_len_bytes / page_len_bytes as u64).unwrap_or(u32::MAX);
-        let pages = pages.start..pages.end.min(page_count);
-        if !pages.is_empty() {
-            runtime.read_ahead.ask(Job { number: self.number, file, space, info, pages, page_len_bytes });
-        }
+        let mut missing = (pages.start..pages.end.min(page_count)).filter(|page_no| {
+            !runtime.page_cache.as_ref().is_some_and(|cache| cache.contains(self.cache_key(*page_no)))
+        });
+        let Some(first) = missing.next() else { return };
+        let pages = first..missing.last().unwrap_or(first) + 1;
+        runtime.read_ahead.ask(Job { number: self.number, file, space, info, pages, page_len_bytes });
     }
 
     /// The server wrote this, and redo explains it.
