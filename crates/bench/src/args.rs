@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use crate::error::{Error, Result};
 use crate::oltp::Mix;
-use crate::processors::Processors;
+use crate::processors::{Processors, Share};
 
 /// What a server keeps its data on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -260,6 +260,9 @@ impl Options {
         }
         if self.think && self.workload != Workload::Tpcc {
             return Err(Error::Usage("--think is for --workload tpcc".to_owned()));
+        }
+        if self.processors == Processors::Separate {
+            Share::halves()?;
         }
         let names = self.variant.iter().map(|variant| &variant.name);
         if names.clone().any(|name| names.clone().filter(|other| *other == name).count() > 1) {

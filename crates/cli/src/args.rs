@@ -480,7 +480,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "DIR", requires = "page_cache")]
     pub page_cache_directory: Option<PathBuf>,
     /// Ask for up to this much at once ahead of scans, which then wait less for the network; 0: never.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512KiB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512KiB", conflicts_with = "local_log")]
     pub read_ahead: u64,
     /// Seconds the server waits for a lost node before its writes fail.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
