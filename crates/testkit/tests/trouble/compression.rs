@@ -4,6 +4,7 @@ use redoubt_testkit::check::{check_all, finish_purge};
 use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
+use redoubt_testkit::process::poll_until;
 use redoubt_testkit::workload::{Load, Report, Sysbench, Until};
 
 use super::{NODE_ARGS, PATIENCE, Setup};
@@ -81,7 +82,9 @@ fn nothing_is_lost_with_compression_when_node_and_server_are_killed() {
             run.wait_for_more(200, PATIENCE)
                 .unwrap_or_else(|error| panic!("{error}\n{}", setup.server.error_log_tail(20)));
         }
-        assert!(setup.volume()["server_counters"]["reconnects"].as_u64() >= Some(3));
+        // The server reports its counters a few times a second, which may be later than 200 commits.
+        let reconnects = || setup.volume()["server_counters"]["reconnects"].as_u64();
+        poll_until("three reconnections", PATIENCE, || Ok((reconnects() >= Some(3)).then_some(()))).unwrap();
         // What it wrote last is decoded without what would have come next.
         setup.server.kill9().unwrap();
         setup.server.start().unwrap_or_else(|error| panic!("{error}\n{}", setup.node.log_tail(20)));
