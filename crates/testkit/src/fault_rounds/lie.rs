@@ -6,11 +6,20 @@
 
 use super::*;
 
-/// Runs the lie, and returns what the ledger says.
+/// Who noticed.
+#[derive(Debug)]
+pub enum Noticed {
+    /// The node itself, at its restart: it had written a checkpoint since, which its log does not reach.
+    ByNode,
+    /// Nobody before the ledger, which says this; whether it noticed shows there.
+    Ledger(ledger::Report),
+}
+
+/// Runs the lie.
 ///
 /// # Errors
-/// When the lie could not be told; that it was not noticed shows in the report.
-pub fn run(seed: u64) -> Result<(ledger::Report, Counts)> {
+/// When the lie could not be told.
+pub fn run(seed: u64) -> Result<(Noticed, Counts)> {
     let mut setup = Setup::new(seed)?;
     let options = ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };
     let run = Run::start(&setup.server.socket(), &setup.ledger, options)?;
@@ -21,8 +30,13 @@ pub fn run(seed: u64) -> Result<(ledger::Report, Counts)> {
     setup.node.kill9()?;
     setup.calm()?;
     setup.node.start()?;
-    setup.server.start()?;
-    run.stop()?;
-    let report = ledger::verify(&mut setup.server.connect()?, &Entries::read(&setup.ledger)?)?;
-    Ok((report, setup.node_faults.counts()?))
+    let noticed = match setup.server.start() {
+        Err(error) if error.to_string().contains("files of the log are missing") => Noticed::ByNode,
+        Err(error) => return Err(error),
+        Ok(()) => {
+            run.stop()?;
+            Noticed::Ledger(ledger::verify(&mut setup.server.connect()?, &Entries::read(&setup.ledger)?)?)
+        }
+    };
+    Ok((noticed, setup.node_faults.counts()?))
 }
