@@ -37,7 +37,7 @@ pub mod paths;
 pub mod plain;
 pub mod pool;
 pub mod read_ahead;
-mod real;
+pub mod real;
 pub mod redo_log;
 pub mod runtime;
 pub mod stream;

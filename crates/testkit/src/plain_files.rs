@@ -40,12 +40,14 @@ fn is_innodb(path: &str) -> bool {
     path.ends_with(".ibd") || undo || ["ibdata1", "ib_logfile0"].contains(&path)
 }
 
+/// Directory of what a server had not made durable in the volume when it was cut off; local by design.
+const ORPHANS: &str = ".redoubt-orphans";
+
 /// What stays on a host, by design.
 fn is_local(path: &str) -> bool {
     !path.contains('/')
-        // `.redoubt-orphans` holds what a server had not made durable in the volume when it was cut off. `mysql_upgrade_info` is
-        // written by mariadb-install-db, not by the server.
-        && ([".redoubt", ".redoubt-orphans", "ib_buffer_pool", "ibtmp1", "mysql_upgrade_info"].contains(&path)
+        // `mysql_upgrade_info` is written by mariadb-install-db, not by the server.
+        && ([".redoubt", "ib_buffer_pool", "ibtmp1", "mysql_upgrade_info"].contains(&path)
             || path.ends_with(".pid")
             || path.ends_with("-slow.log"))
 }
@@ -55,16 +57,16 @@ fn list(root: &Path, relative: &str, contents: &mut Contents) -> std::io::Result
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if relative.is_empty() { name } else { format!("{relative}/{name}") };
-        if is_local(&path) {
+        let metadata = entry.metadata()?;
+        if path == ORPHANS {
             continue;
         }
-        let metadata = entry.metadata()?;
         if metadata.is_dir() {
             contents.directories.insert(path.clone());
             list(root, &path, contents)?;
         } else if is_innodb(&path) {
             contents.stubs.insert(path, metadata.blocks());
-        } else {
+        } else if !is_local(&path) {
             contents.plain.insert(path, std::fs::read(entry.path())?);
         }
     }

@@ -4,8 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use redoubt_testkit::fault_rounds::lie::{self, Noticed};
-use redoubt_testkit::fault_rounds::{Options, kinds::Kind, run};
+use redoubt_testkit::fault_rounds::{Options, kinds::Kind, lie, run};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -28,13 +27,14 @@ fn nothing_acknowledged_is_lost_under_faults() {
 
 #[test]
 fn a_node_that_only_says_it_has_written_its_log_is_found_out() {
-    let (noticed, faults) = lie::run(setting("REDOUBT_SEED", 1)).unwrap();
-    println!("{noticed:#?} {faults:?}");
+    // The ledger is what is tested: where the node is first, once more.
+    let seed = setting("REDOUBT_SEED", 1);
+    let told = (seed..seed + 5).find_map(|seed| lie::run(seed).unwrap());
+    let (report, faults) = told.expect("the node was first five times");
+    println!("{report:#?} {faults:?}");
     assert!(faults["write swallow"] > 0);
-    if let Noticed::Ledger(report) = noticed {
-        assert!(
-            report.faults.iter().any(|fault| fault.contains("was acknowledged and is missing")),
-            "the ledger did not notice: {report:?}"
-        );
-    }
+    assert!(
+        report.faults.iter().any(|fault| fault.contains("was acknowledged and is missing")),
+        "the ledger did not notice: {report:?}"
+    );
 }

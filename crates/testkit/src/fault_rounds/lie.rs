@@ -6,20 +6,12 @@
 
 use super::*;
 
-/// Who noticed.
-#[derive(Debug)]
-pub enum Noticed {
-    /// The node itself, at its restart: it had written a checkpoint since, which its log does not reach.
-    ByNode,
-    /// Nobody before the ledger, which says this; whether it noticed shows there.
-    Ledger(ledger::Report),
-}
-
-/// Runs the lie.
+/// Runs the lie, and returns what the ledger says. `None`: the node found out by itself at its restart, because it had written a
+/// checkpoint since that its log does not reach, so that there was nothing left for the ledger to notice.
 ///
 /// # Errors
-/// When the lie could not be told.
-pub fn run(seed: u64) -> Result<(Noticed, Counts)> {
+/// When the lie could not be told; that it was not noticed shows in the report.
+pub fn run(seed: u64) -> Result<Option<(ledger::Report, Counts)>> {
     let mut setup = Setup::new(seed)?;
     let options = ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };
     let run = Run::start(&setup.server.socket(), &setup.ledger, options)?;
@@ -30,13 +22,14 @@ pub fn run(seed: u64) -> Result<(Noticed, Counts)> {
     setup.node.kill9()?;
     setup.calm()?;
     setup.node.start()?;
-    let noticed = match setup.server.start() {
-        Err(error) if error.to_string().contains("files of the log are missing") => Noticed::ByNode,
-        Err(error) => return Err(error),
-        Ok(()) => {
-            run.stop()?;
-            Noticed::Ledger(ledger::verify(&mut setup.server.connect()?, &Entries::read(&setup.ledger)?)?)
-        }
-    };
-    Ok((noticed, setup.node_faults.counts()?))
+    if let Err(error) = setup.server.start() {
+        return if error.to_string().contains("files of the log are missing") {
+            Ok(None)
+        } else {
+            Err(error)
+        };
+    }
+    run.stop()?;
+    let report = ledger::verify(&mut setup.server.connect()?, &Entries::read(&setup.ledger)?)?;
+    Ok(Some((report, setup.node_faults.counts()?)))
 }
