@@ -150,6 +150,7 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
         &Worker::several(1),
         &describe,
         &|_, _, _| {},
+        &|_| {},
     )
     .unwrap();
     let index = LogIndex::new(START);
@@ -189,6 +190,7 @@ fn apply_a_table_with_records_per_page(bencher: Bencher<'_, '_>, per_page: u32) 
             &Worker::several(1),
             &describe,
             &|_, _, _| {},
+            &|_| {},
         )
         .unwrap()
     });

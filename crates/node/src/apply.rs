@@ -23,6 +23,9 @@ pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<SpaceFlag
 /// Receives the verify entries.
 pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
 
+/// Called with built pages before they are written: what is stored may be wanted elsewhere.
+pub type BeforeWrite<'d> = &'d (dyn Fn(&[(PageKey, Vec<u8>)]) + Sync);
+
 /// What applying a table did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Applied {
@@ -41,6 +44,7 @@ struct Built {
 
 struct Output<'s> {
     pages: StoredPages<'s>,
+    before_write: BeforeWrite<'s>,
     built: Mutex<Built>,
     /// Batches go to the store one at a time.
     writing: Mutex<Applied>,
@@ -79,6 +83,7 @@ impl Output<'_> {
             .iter()
             .map(|(key, page)| PageWrite { object: key.object(), page_no: key.page_no(), page })
             .collect();
+        (self.before_write)(batch);
         self.pages.store.write_batch(&writes)?;
         applied.pages += writes.len() as u64;
         applied.bytes += batch.iter().map(|(_, page)| page.len() as u64).sum::<u64>();
@@ -96,8 +101,9 @@ pub fn apply_table(
     workers: &[Worker],
     describe: Describe<'_>,
     on_verify: OnVerify<'_>,
+    before_write: BeforeWrite<'_>,
 ) -> Result<Applied, NodeError> {
-    let output = Output { pages, built: Mutex::default(), writing: Mutex::default() };
+    let output = Output { pages, before_write, built: Mutex::default(), writing: Mutex::default() };
     let next_bucket = AtomicUsize::new(0);
     let failure = Mutex::new(None);
     let build = |worker: &Worker| {

@@ -33,6 +33,7 @@ pub mod place;
 pub mod plain;
 pub mod rescue;
 pub mod server;
+pub mod snapshot;
 pub mod trace;
 pub mod volume;
 

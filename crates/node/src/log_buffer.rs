@@ -73,6 +73,8 @@ struct State {
     full_wait_times: [Duration; 3],
     /// The receiver waits for this stage since then.
     waiting: Option<(Stage, Instant)>,
+    /// It is to end its wait.
+    is_wait_over: bool,
     closed: bool,
 }
 
@@ -83,6 +85,16 @@ pub struct LogBuffer {
     for_writer: Condvar,
     for_parser: Condvar,
     for_room: Condvar,
+}
+
+/// What became of a frame.
+pub enum Pushed {
+    /// It is in the ring.
+    Yes,
+    /// There was no room for it because of this stage; here it is again.
+    Full(Chunk, Stage),
+    /// The buffer was closed.
+    Closed,
 }
 
 /// What the parser gets.
@@ -144,6 +156,7 @@ impl LogBuffer {
                 full_waits: 0,
                 full_wait_times: [Duration::ZERO; 3],
                 waiting: None,
+                is_wait_over: false,
                 closed: false,
             }),
             for_writer: Condvar::new(),
@@ -162,36 +175,54 @@ impl LogBuffer {
         self.state.try_lock().map(|state| state.received)
     }
 
-    /// Appends a frame that has just been received. Waits while the ring is full. False: closed. The caller sees to
-    /// it that the frame is written to the device.
-    pub fn push(&self, chunk: Chunk) -> bool {
+    /// Appends a frame that has just been received. Waits while the ring is full, at most for `patience`, or until
+    /// [`LogBuffer::wake_waiting`]: then it gives the frame back. The caller sees to it that the frame is written to
+    /// the device.
+    pub fn push(&self, chunk: Chunk, patience: Duration) -> Pushed {
         let mut state = self.state.lock();
+        let since = time::now();
         let mut waited = false;
         while !state.closed && self.is_full_for(&state, &chunk) {
+            let stage = self.stage_behind(&state);
+            if waited && (time::elapsed(since) >= patience || state.is_wait_over) {
+                state.room_wanted = false;
+                state.is_wait_over = false;
+                return Pushed::Full(chunk, stage);
+            }
             waited = true;
             // Each stretch counts for the stage that is behind when it begins.
-            state.waiting = Some((self.stage_behind(&state), time::now()));
+            state.waiting = Some((stage, time::now()));
             state.room_wanted = true;
             self.for_parser.notify_one();
             // Nobody else may be about to write what came before.
             self.for_writer.notify_one();
-            self.for_room.wait(&mut state);
+            self.for_room.wait_until(&mut state, since + patience);
             if let Some((stage, since)) = state.waiting.take() {
                 state.full_wait_times[stage as usize] += time::elapsed(since);
             }
         }
+        state.is_wait_over = false;
         if waited {
             state.room_wanted = false;
             state.full_waits += 1;
         }
         if state.closed {
-            return false;
+            return Pushed::Closed;
         }
         hold(&mut state, &chunk);
         state.received = chunk.end;
         state.chunks.push_back(Arc::new(chunk));
         self.for_parser.notify_one();
-        true
+        Pushed::Yes
+    }
+
+    /// Ends the wait of whoever waits for room.
+    pub fn wake_waiting(&self) {
+        let mut state = self.state.lock();
+        if state.waiting.is_some() {
+            state.is_wait_over = true;
+            self.for_room.notify_all();
+        }
     }
 
     fn is_full_for(&self, state: &State, chunk: &Chunk) -> bool {

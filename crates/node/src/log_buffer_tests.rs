@@ -1,6 +1,8 @@
 use super::*;
 use redoubt_redo::Lsn;
 
+const LONG: Duration = Duration::from_secs(600);
+
 fn chunk(start: u64, len: usize, logged: bool) -> Chunk {
     let end = if logged { start + len as u64 } else { start };
     Chunk {
@@ -16,9 +18,9 @@ fn chunk(start: u64, len: usize, logged: bool) -> Chunk {
 #[test]
 fn both_readers_see_every_frame_in_order_and_the_writer_only_logged_ones() {
     let buffer = LogBuffer::new(1000, Point::default());
-    assert!(buffer.push(chunk(0, 10, true)));
-    assert!(buffer.push(chunk(10, 5, false)));
-    assert!(buffer.push(chunk(10, 20, true)));
+    assert!(matches!(buffer.push(chunk(0, 10, true), LONG), Pushed::Yes));
+    assert!(matches!(buffer.push(chunk(10, 5, false), LONG), Pushed::Yes));
+    assert!(matches!(buffer.push(chunk(10, 20, true), LONG), Pushed::Yes));
     let written: Vec<_> = buffer.take_for_device().iter().map(|c| c.end.seq.0).collect();
     assert_eq!(written, [10, 30]);
     let Next::Chunks(parsed) = buffer.take_for_parser(Instant::now()) else { panic!("frames expected") };
@@ -29,7 +31,7 @@ fn both_readers_see_every_frame_in_order_and_the_writer_only_logged_ones() {
 #[test]
 fn a_full_ring_holds_the_receiver_until_something_is_applied() {
     let buffer = Arc::new(LogBuffer::new(100, Point::default()));
-    assert!(buffer.push(chunk(0, 100, true)));
+    assert!(matches!(buffer.push(chunk(0, 100, true), LONG), Pushed::Yes));
     assert_eq!(buffer.waits_for(), Some(Stage::Device));
     buffer.set_durable(Seq(100));
     assert_eq!(buffer.waits_for(), Some(Stage::Parser));
@@ -37,22 +39,22 @@ fn a_full_ring_holds_the_receiver_until_something_is_applied() {
     assert_eq!(buffer.waits_for(), Some(Stage::Apply));
     let receiver = {
         let buffer = Arc::clone(&buffer);
-        std::thread::spawn(move || buffer.push(chunk(100, 10, true)))
+        std::thread::spawn(move || buffer.push(chunk(100, 10, true), LONG))
     };
     while buffer.used_bytes() == 100 && !receiver.is_finished() && buffer.full_waits().0 == 0 {
         buffer.set_applied(Seq(60));
         std::thread::yield_now();
     }
-    assert!(receiver.join().unwrap());
+    assert!(matches!(receiver.join().unwrap(), Pushed::Yes));
     assert_eq!(buffer.received().seq, Seq(110));
 }
 
 #[test]
 fn closing_lets_everyone_go() {
     let buffer = LogBuffer::new(10, Point::default());
-    buffer.push(chunk(0, 10, true));
+    assert!(matches!(buffer.push(chunk(0, 10, true), LONG), Pushed::Yes));
     buffer.close();
-    assert!(!buffer.push(chunk(10, 10, true)));
+    assert!(matches!(buffer.push(chunk(10, 10, true), LONG), Pushed::Closed));
     assert!(buffer.take_for_device().is_empty() && !buffer.wait_for_device_work());
     assert!(matches!(buffer.take_for_parser(Instant::now()), Next::Closed));
 }
@@ -64,16 +66,16 @@ fn unlogged(at: u64, memory: usize) -> Chunk {
 #[test]
 fn a_frame_longer_than_the_ring_asks_the_parser_to_close_its_table() {
     let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
-    assert!(buffer.push(chunk(0, 100, true)));
+    assert!(matches!(buffer.push(chunk(0, 100, true), LONG), Pushed::Yes));
     let Next::Chunks(_) = buffer.take_for_parser(Instant::now()) else { panic!("a frame was expected") };
     let receiver = {
         let buffer = Arc::clone(&buffer);
-        std::thread::spawn(move || buffer.push(chunk(100, 5000, true)))
+        std::thread::spawn(move || buffer.push(chunk(100, 5000, true), LONG))
     };
     let far = Instant::now() + Duration::from_secs(60);
     assert!(matches!(buffer.take_for_parser(far), Next::RoomWanted));
     buffer.set_applied(Seq(100));
-    assert!(receiver.join().unwrap());
+    assert!(matches!(receiver.join().unwrap(), Pushed::Yes));
     assert_eq!(buffer.used_bytes(), 5000);
 }
 
@@ -82,18 +84,20 @@ fn decompressed_payloads_fill_the_ring() {
     let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
     for number in 0..3 {
         let packed = Chunk { raw: Some(vec![0; 1000]), ..chunk(number * 10, 10, true) };
-        assert!(buffer.push(packed));
+        assert!(matches!(buffer.push(packed, LONG), Pushed::Yes));
     }
     let receiver = {
         let buffer = Arc::clone(&buffer);
-        std::thread::spawn(move || buffer.push(Chunk { raw: Some(vec![0; 1000]), ..chunk(30, 10, true) }))
+        std::thread::spawn(move || {
+            buffer.push(Chunk { raw: Some(vec![0; 1000]), ..chunk(30, 10, true) }, LONG)
+        })
     };
     let Next::Chunks(parsed) = buffer.take_for_parser(Instant::now()) else { panic!("frames expected") };
     assert_eq!(parsed.len(), 3);
     let far = Instant::now() + Duration::from_secs(60);
     assert!(matches!(buffer.take_for_parser(far), Next::RoomWanted));
     buffer.set_applied(Seq(30));
-    assert!(receiver.join().unwrap());
+    assert!(matches!(receiver.join().unwrap(), Pushed::Yes));
     let (waits, [device, parser, apply]) = buffer.full_waits();
     assert_eq!(waits, 1);
     assert!(apply > Duration::ZERO && device + parser == Duration::ZERO, "{device:?} {parser:?} {apply:?}");
@@ -104,7 +108,9 @@ fn unlogged_frames_wait_for_readers_that_lag() {
     let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
     let sender = {
         let buffer = Arc::clone(&buffer);
-        std::thread::spawn(move || (0..1000).all(|_| buffer.push(unlogged(0, 1000))))
+        std::thread::spawn(move || {
+            (0..1000).all(|_| matches!(buffer.push(unlogged(0, 1000), LONG), Pushed::Yes))
+        })
     };
     let far = Instant::now() + Duration::from_secs(60);
     let mut seen = 0;
@@ -130,4 +136,31 @@ fn unlogged_frames_wait_for_readers_that_lag() {
     assert!(sender.join().unwrap());
     buffer.close();
     writer.join().unwrap();
+}
+
+#[test]
+fn whoever_waits_for_room_gets_the_frame_back_when_woken_or_out_of_patience() {
+    let buffer = Arc::new(LogBuffer::new(100, Point::default()));
+    assert!(matches!(buffer.push(chunk(0, 100, true), LONG), Pushed::Yes));
+    buffer.set_durable(Seq(100));
+    buffer.set_parsed(Seq(100));
+    let soon = Duration::from_millis(5);
+    let Pushed::Full(back, Stage::Apply) = buffer.push(chunk(100, 10, true), soon) else {
+        panic!("there is room")
+    };
+    assert_eq!(back.end.seq, Seq(110));
+    let receiver = {
+        let buffer = Arc::clone(&buffer);
+        std::thread::spawn(move || buffer.push(back, LONG))
+    };
+    while !receiver.is_finished() {
+        buffer.wake_waiting();
+        std::thread::yield_now();
+    }
+    let Pushed::Full(back, Stage::Apply) = receiver.join().unwrap() else {
+        panic!("it did not end its wait")
+    };
+    assert_eq!(buffer.received().seq, Seq(100), "nothing was appended");
+    buffer.set_applied(Seq(100));
+    assert!(matches!(buffer.push(back, LONG), Pushed::Yes));
 }

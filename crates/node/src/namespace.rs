@@ -16,6 +16,7 @@ use crate::error::NodeError;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::{Lsn, SpaceId};
+use redoubt_wire::control::{Entry, EntryKind};
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, SystemFile};
 use serde::{Deserialize, Serialize};
@@ -114,6 +115,40 @@ impl Namespace {
     /// All live objects, with what is known of them.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
         self.objects.keys().map(|id| ObjectId(*id))
+    }
+
+    /// Directories and files, parents first, then the redo log. `plain_len` gives the length of a plain file in bytes.
+    ///
+    /// # Errors
+    /// Those of `plain_len`.
+    pub fn entries(
+        &self,
+        plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
+    ) -> Result<Vec<Entry>, NodeError> {
+        let directory = |(path, mode): (&str, u32)| Entry {
+            path: path.to_owned(),
+            kind: EntryKind::Directory,
+            mode,
+            len_bytes: 0,
+        };
+        let mut entries: Vec<_> = self.directories().map(directory).collect();
+        for (id, entry) in self.files() {
+            entries.push(Entry {
+                path: entry.path.clone(),
+                kind: if entry.tablespace { EntryKind::Tablespace } else { EntryKind::Plain },
+                mode: entry.mode,
+                len_bytes: if entry.tablespace { entry.len_bytes } else { plain_len(id)? },
+            });
+        }
+        if let Some(log_file) = self.log_file() {
+            entries.push(Entry {
+                path: "ib_logfile0".to_owned(),
+                kind: EntryKind::RedoLog,
+                mode: 0o660,
+                len_bytes: log_file.file_size_bytes,
+            });
+        }
+        Ok(entries)
     }
 
     /// The redo log file, if there is one yet.

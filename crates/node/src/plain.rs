@@ -45,6 +45,29 @@ pub enum Change {
     Remove(FileId),
 }
 
+impl Change {
+    /// The file that it changes.
+    pub fn file(&self) -> FileId {
+        match self {
+            Self::Create(file) | Self::SetLen(file, _) | Self::Remove(file) => *file,
+            Self::Write { file, .. } => *file,
+        }
+    }
+
+    /// The bytes that it writes.
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Write { chunk, from, .. } => chunk.payload().get(*from..).unwrap_or(&[]),
+            Self::Create(_) | Self::SetLen(..) | Self::Remove(_) => &[],
+        }
+    }
+
+    /// How many bytes it writes.
+    pub fn len_bytes(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+}
+
 struct Queue {
     changes: VecDeque<(Seq, Change)>,
     /// Start of the change being executed.
@@ -157,9 +180,8 @@ impl PlainStore {
     pub fn execute(&self, change: &Change) -> Result<(), NodeError> {
         let (id, result) = match change {
             Change::Create(id) => (*id, self.file(*id)?.set_len(0)),
-            Change::Write { file, offset_bytes, chunk, from } => {
-                let bytes = chunk.payload().get(*from..).unwrap_or(&[]);
-                (*file, self.file(*file)?.write_at(*offset_bytes, bytes))
+            Change::Write { file, offset_bytes, .. } => {
+                (*file, self.file(*file)?.write_at(*offset_bytes, change.bytes()))
             }
             Change::SetLen(id, len_bytes) => (*id, self.file(*id)?.set_len(*len_bytes)),
             Change::Remove(id) => return self.remove(*id),
@@ -204,9 +226,34 @@ impl PlainStore {
     }
 
     /// Length of a file's contents in bytes; 0 if it has none.
-    pub fn len_bytes(&self, id: FileId) -> u64 {
-        let file = self.open_for_reading(id).ok().flatten();
-        file.and_then(|file| file.len_bytes().ok()).unwrap_or_default()
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn len_bytes(&self, id: FileId) -> Result<u64, NodeError> {
+        let Some(file) = self.open_for_reading(id)? else { return Ok(0) };
+        file.len_bytes().map_err(|error| NodeError::io("read the length of", self.path(id), error))
+    }
+
+    /// Reads until `out` is full or the file ends; what is after its end is left as it was.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn read(&self, id: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
+        let Some(file) = self.open_for_reading(id)? else { return Ok(()) };
+        file.read_at(offset_bytes, out).map(drop).map_err(|error| NodeError::io("read", self.path(id), error))
+    }
+
+    /// Takes a file's contents out of the store for whoever still reads them; `None` if it has none. The next change
+    /// of the file finds it empty.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn detach(&self, id: FileId) -> Result<Option<Arc<dyn StorageFile>>, NodeError> {
+        let former = self.open_for_reading(id)?;
+        if former.is_some() {
+            self.remove(id)?;
+        }
+        Ok(former)
     }
 
     /// Opens a file's contents for reading; `None` if it has none.

@@ -274,8 +274,15 @@ fn apply(parts: &Parts<'_>, table: &Table, counts: &Counts) {
     let describe = |key: PageKey| Some((identity(key), Some(FLAGS)));
     let on_verify =
         |builder: &Builder, _: PageKey, case: VerifyCase<'_>| check_verify(counts, builder, &case);
-    apply_table(StoredPages::without_rescue(parts.store), table, &Worker::several(2), &describe, &on_verify)
-        .unwrap();
+    apply_table(
+        StoredPages::without_rescue(parts.store),
+        table,
+        &Worker::several(2),
+        &describe,
+        &on_verify,
+        &|_| {},
+    )
+    .unwrap();
 }
 
 fn short(chain: &[Entry]) -> String {

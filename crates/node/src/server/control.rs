@@ -1,13 +1,13 @@
 //! A control connection: the requests of the `redoubt` command.
 //!
-//! Invariant: a state held for an export, an import that did not end, and a trace go away with their connection.
+//! Invariant: an export, an import that did not end, and a trace go away with their connection.
 
 use super::Node;
 use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};
 use crate::error::{Kind, NodeError};
 use crate::place::remove_volume_directory;
-use crate::volume::{Held, Import, Volume};
+use crate::volume::{Export, Import, Volume};
 use redoubt_redo::Lsn;
 use redoubt_transport::{Connection, Identity, check_volume_name};
 use redoubt_wire::control::{
@@ -30,7 +30,7 @@ struct Session<'s> {
     reader: FrameReader<'s>,
     read_position: u64,
     writer: FrameWriter<'s>,
-    export: Option<(Arc<Volume>, Held)>,
+    export: Option<(Arc<Volume>, Export)>,
     import: Option<(Import, BusyName<'s>)>,
     traced: Option<Arc<Volume>>,
 }
@@ -140,10 +140,10 @@ impl<'s> Session<'s> {
             Request::Fetch { volume, path } => self.fetch(&volume, &path),
             Request::ExportBegin { volume } => {
                 let volume = self.volume(&volume)?;
-                let held = volume.hold()?;
-                let attachment = held.attachment.clone();
                 self.end_export();
-                self.export = Some((volume, held));
+                let export = volume.begin_export()?;
+                let attachment = export.attachment.clone();
+                self.export = Some((volume, export));
                 Ok(Reply::Attached(attachment))
             }
             Request::ExportFile { path, .. } => self.export_file(&path),
@@ -270,17 +270,17 @@ impl<'s> Session<'s> {
     }
 
     fn export_file(&mut self, path: &str) -> Result<Reply, NodeError> {
-        let Some((volume, held)) = self.export.take() else {
+        let Some((volume, export)) = self.export.take() else {
             return Err(NodeError::Refused("no export is under way on this connection".to_owned()));
         };
-        let entry = held.attachment.entries.iter().find(|entry| entry.path == path);
+        let entry = export.attachment.entries.iter().find(|entry| entry.path == path);
         let result = match entry.map(|entry| entry.len_bytes) {
             Some(len_bytes) => self.reply(&Reply::FileFollows { len_bytes }).and_then(|()| {
-                self.send_file(len_bytes, |offset, out| volume.read_held(&held, path, offset, out))
+                self.send_file(len_bytes, |offset, out| volume.read_export(&export, path, offset, out))
             }),
             None => Err(NodeError::Refused(format!("the volume has no file {path}"))),
         };
-        self.export = Some((volume, held));
+        self.export = Some((volume, export));
         result
     }
 
@@ -308,7 +308,7 @@ impl<'s> Session<'s> {
 
     fn end_export(&mut self) {
         if let Some((volume, _)) = self.export.take() {
-            volume.release();
+            volume.end_export();
         }
     }
 

@@ -5,7 +5,7 @@
 //! up to D.
 
 use super::Volume;
-use crate::construct::{PageTarget, construct, construct_in_laps};
+use crate::construct::{PageTarget, construct_in_laps};
 use crate::counters::add;
 use crate::error::{Kind, NodeError};
 use crate::index::PageKey;
@@ -42,7 +42,7 @@ impl Volume {
                 let since = time::now();
                 out.resize(len_bytes as usize, 0);
                 let read = self.read(need, file, offset_bytes, out);
-                self.figures.page_read.record_since(since);
+                self.context.figures.page_read.record_since(since);
                 return match read {
                     Ok(()) => PageReply::Bytes(out),
                     Err(error) => {
@@ -60,7 +60,7 @@ impl Volume {
                 };
             }
             PageRequest::MismatchImage { path, page_no, lsn, page } => {
-                self.mismatch_image(path, page_no, lsn, page).map(|()| PageReply::Done)
+                self.verification.mismatch_image(path, page_no, lsn, page).map(|()| PageReply::Done)
             }
             PageRequest::LogState => {
                 // What a process before this one of the same attachment sent may still be under way.
@@ -68,7 +68,7 @@ impl Volume {
                     Ok(end) => end,
                     Err(error) => return failed(&error),
                 };
-                let names = self.names.read();
+                let names = self.indexing.names.read();
                 let log_file = names.log_file();
                 if let Some(log_file) = log_file {
                     out.extend_from_slice(&log_file.header);
@@ -101,25 +101,25 @@ impl Volume {
     }
 
     fn wait_parsed(&self, need: Seq) -> Result<(), NodeError> {
-        if self.parsed.get().seq >= need || redoubt_sync::is_planted("read too old") {
+        if self.indexing.parsed().get().seq >= need || redoubt_sync::is_planted("read too old") {
             return Ok(());
         }
         let since = time::now();
-        let end = self.parsed.wait_for(need, Some(since + NEED_TIMEOUT));
-        add(&self.counters.read_wait_micros, time::elapsed(since).as_micros() as u64);
+        let end = self.indexing.parsed().wait_for(need, Some(since + NEED_TIMEOUT));
+        add(&self.context.counters.read_wait_micros, time::elapsed(since).as_micros() as u64);
         match end {
             WaitEnd::Reached => Ok(()),
-            WaitEnd::Closed => Err(NodeError::Stopped(self.stopped().unwrap_or_default())),
+            WaitEnd::Closed => Err(self.context.stopped_error()),
             WaitEnd::TimedOut => Err(NodeError::NotNow(format!(
                 "the stream is parsed up to {} only, {need} is needed",
-                self.parsed.get().seq
+                self.indexing.parsed().get().seq
             ))),
         }
     }
 
     fn open_file(&self, need: Seq, path: &[u8]) -> Result<PageReply<'static>, NodeError> {
         self.wait_parsed(need)?;
-        let names = self.names.read();
+        let names = self.indexing.names.read();
         let Some((file, entry)) = names.file_at(&text_path(path)?).filter(|(_, entry)| entry.tablespace)
         else {
             return Ok(PageReply::NotFound);
@@ -136,17 +136,9 @@ impl Volume {
         })
     }
 
-    /// Newest LSN that pages may be built to: durable, and indexed to the end of each mini-transaction.
-    pub(super) fn build_limit(&self) -> Lsn {
-        if redoubt_sync::is_planted("read above durable") {
-            return self.parsed.get().lsn;
-        }
-        self.durable.get().lsn.min(self.parsed.get().lsn)
-    }
-
     /// Where the bytes of a file are; `None`: nothing was ever written to it.
     pub(super) fn place_of(&self, file: FileId) -> Result<Option<Place>, NodeError> {
-        let names = self.names.read();
+        let names = self.indexing.names.read();
         let entry = names
             .file(file)
             .ok_or_else(|| NodeError::Refused(format!("file {} no longer exists", file.0)))?;
@@ -162,16 +154,23 @@ impl Volume {
     }
 
     fn read(&self, need: Seq, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
-        let since = self.tracer.wants_read(file, offset_bytes, need).then(time::now);
+        let since = self.context.tracer.wants_read(file, offset_bytes, need).then(time::now);
         self.wait_parsed(need)?;
-        add(&self.counters.page_reads, 1);
-        add(&self.counters.page_bytes_sent, out.len() as u64);
+        add(&self.context.counters.page_reads, 1);
+        add(&self.context.counters.page_bytes_sent, out.len() as u64);
         let mut laps = since.map(|_| BuildTimes::start());
         let Some(place) = self.place_of(file)? else { return Ok(()) };
         let parsed = since.map(time::elapsed);
         self.read_place(&place, offset_bytes, out, self.build_limit(), &mut laps)?;
         if let (Some(since), Some(parse), Some(build)) = (since, parsed, laps) {
-            self.tracer.read(Read { file, offset_bytes, need, total: time::elapsed(since), parse, build });
+            self.context.tracer.read(Read {
+                file,
+                offset_bytes,
+                need,
+                total: time::elapsed(since),
+                parse,
+                build,
+            });
         }
         Ok(())
     }
@@ -208,23 +207,11 @@ impl Volume {
         limit: Lsn,
         laps: &mut impl Laps,
     ) -> Result<Vec<u8>, NodeError> {
-        add(&self.counters.pages_constructed, 1);
+        add(&self.context.counters.pages_constructed, 1);
         let key = PageKey::new(place.object, page_no);
         let page_id = PageId::new(place.space.0, page_no);
         let target = PageTarget { key, page_id, flags: place.flags };
-        construct_in_laps(self.stored_pages(), &self.index, target, Some(limit), laps)
-    }
-
-    /// Builds page 0 of an object to learn its flags.
-    pub(super) fn flags_from_page0(&self, object: ObjectId, assumed: SpaceFlags) -> Result<u32, NodeError> {
-        let key = PageKey::new(object, 0);
-        let page_id = PageId::new(u32::MAX, 0);
-        let page = construct(self.stored_pages(), &self.index, key, page_id, assumed, None)?;
-        redoubt_page::flags_of_page0(&page).map(|flags| flags.0).map_err(|error| NodeError::Page {
-            page: page_id,
-            file: "?".to_owned(),
-            reason: error.to_string(),
-        })
+        construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps)
     }
 }
 

@@ -4,24 +4,18 @@
 //! the store. Until then each read of the page rebuilds it.
 
 use super::Volume;
-use crate::construct::StoredPages;
 use crate::counters::add;
 use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::rescue::{ImageOwner, PageHistory, Rescue};
 use redoubt_page::SpaceFlags;
-use redoubt_pagestore::{PageWrite, RetainedImage};
+use redoubt_pagestore::RetainedImage;
 use redoubt_redo::PageId;
 
 /// How often the log may be cut while it is being read.
 const MAX_ATTEMPTS: usize = 5;
 
 impl Volume {
-    /// The stored pages, damaged ones rebuilt.
-    pub(super) fn stored_pages(&self) -> StoredPages<'_> {
-        StoredPages { store: &*self.store, rescue: Some(self) }
-    }
-
     /// What the log says about a page, up to A. Beside it the LSN from which on the log has redo.
     fn page_history(
         &self,
@@ -32,18 +26,17 @@ impl Volume {
         let owner = |path: &[u8], page_no: u32| self.image_owner(key, flags, path, page_no);
         let mut attempt = 0;
         loop {
-            let (log_start, applied) = {
-                let checkpoint = self.checkpoint.lock();
-                (checkpoint.log_start, checkpoint.applied)
-            };
+            let checkpoint = self.applying.checkpoint();
+            let (log_start, applied) = (checkpoint.log_start, checkpoint.applied);
             let mut history = PageHistory::new(page_id, flags);
-            let read = self.read_frames(log_start, applied.seq, |chunk| history.frame(&chunk, &owner));
+            let read =
+                self.receiving.read_frames(log_start, applied.seq, |chunk| history.frame(&chunk, &owner));
             match read {
                 Ok(_) => return Ok((history, log_start.lsn)),
                 Err(error) => {
                     attempt += 1;
                     // What has just been applied may have been cut off the log meanwhile.
-                    let was_cut = self.checkpoint.lock().log_start != log_start;
+                    let was_cut = self.applying.checkpoint().log_start != log_start;
                     if !was_cut || attempt == MAX_ATTEMPTS {
                         return Err(error);
                     }
@@ -53,7 +46,7 @@ impl Volume {
     }
 
     fn image_owner(&self, key: PageKey, flags: SpaceFlags, path: &[u8], page_no: u32) -> ImageOwner {
-        let names = self.names.read();
+        let names = self.indexing.names.read();
         let entry = std::str::from_utf8(path).ok().and_then(|path| names.file_at(path));
         let Some((_, entry)) = entry.filter(|(_, entry)| entry.tablespace) else {
             return ImageOwner::Unknown;
@@ -73,43 +66,19 @@ impl Volume {
         let len_bytes = flags.physical_page_size_bytes() as u32;
         // A journal that cannot be read has no images; the log may do.
         let retained: Vec<RetainedImage> =
-            self.store.retained_images(key.object(), key.page_no(), len_bytes).unwrap_or_else(|error| {
-                tracing::warn!(volume = self.name, page = %page_id, %error, "page journal not readable");
+            self.applying.store.retained_images(key.object(), key.page_no(), len_bytes).unwrap_or_else(|error| {
+                tracing::warn!(volume = self.context.name, page = %page_id, %error, "page journal not readable");
                 Vec::new()
             });
         let (history, log_start) = match self.page_history(key, page_id, flags) {
             Ok(found) => found,
             Err(error) if retained.iter().any(|image| image.is_newest) => {
-                tracing::warn!(volume = self.name, page = %page_id, %error, "log not readable");
+                tracing::warn!(volume = self.context.name, page = %page_id, %error, "log not readable");
                 (PageHistory::new(page_id, flags), redoubt_redo::Lsn(u64::MAX))
             }
             Err(error) => return Err(error.to_string()),
         };
         history.rebuild(&retained, log_start)
-    }
-
-    /// Writes pages again that were found damaged. For the apply thread.
-    pub(super) fn repair_pages(&self) -> Result<(), NodeError> {
-        let mut repairs = std::mem::take(&mut *self.repairs.lock());
-        repairs.sort_unstable();
-        repairs.dedup();
-        for key in repairs {
-            let Some((page_id, Some(flags))) = self.describe(key) else { continue };
-            // Whole by now, if its table was applied meanwhile; otherwise rebuilt once more, as of A, where this
-            // thread stands.
-            let page = self.stored_pages().read(key, page_id, flags)?;
-            let write = PageWrite { object: key.object(), page_no: key.page_no(), page: &page };
-            self.with_retry(|| Ok(self.store.write_batch(&[write])?))?;
-            tracing::info!(volume = self.name, page = %page_id, "damaged page written again");
-        }
-        // Those reads have noted the damage once more.
-        self.repairs.lock().clear();
-        Ok(())
-    }
-
-    /// Has somebody found damaged pages?
-    pub(super) fn has_repairs(&self) -> bool {
-        !self.repairs.lock().is_empty()
     }
 }
 
@@ -121,13 +90,12 @@ impl Rescue for Volume {
         flags: SpaceFlags,
         fault: &str,
     ) -> Result<Vec<u8>, NodeError> {
-        let file = self.path_of_object(key.object());
+        let file = self.indexing.path_of_object(key.object());
         match self.rebuild(key, page_id, flags) {
             Ok((page, from)) => {
-                tracing::warn!(volume = self.name, page = %page_id, file, fault, from, "page rebuilt");
-                add(&self.counters.pages_rebuilt, 1);
-                self.repairs.lock().push(key);
-                self.wake.notify_all();
+                tracing::warn!(volume = self.context.name, page = %page_id, file, fault, from, "page rebuilt");
+                add(&self.context.counters.pages_rebuilt, 1);
+                self.applying.add_repair(key);
                 Ok(page)
             }
             Err(why) => Err(NodeError::Page {

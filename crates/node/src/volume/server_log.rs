@@ -5,6 +5,7 @@
 //! bits the file's geometry asks for (they differ after a resize), and reads are composed from it.
 
 use super::Volume;
+use super::applying::server_checkpoint;
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
@@ -44,11 +45,11 @@ impl Volume {
         let mut server_log = self.server_log.lock();
         if server_log.is_none() {
             let end = self.drain()?;
-            *server_log = self.compose_server_log(&self.names.read().clone(), end)?;
+            *server_log = self.compose_server_log(&self.indexing.names.read().clone(), end)?;
         }
         match &*server_log {
-            Some(server_log) => server_log.read(offset_bytes, out, &self.directory),
-            None => Err(NodeError::Refused(format!("volume {} has no redo log yet", self.name))),
+            Some(server_log) => server_log.read(offset_bytes, out, self.directory()),
+            None => Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name))),
         }
     }
 
@@ -63,7 +64,7 @@ impl Volume {
         let header = LogHeader::parse(&log_file.header).map_err(|error| fixed(error.to_string()))?;
         let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes)
             .map_err(|error| fixed(error.to_string()))?;
-        let checkpoint = Self::server_checkpoint(names).unwrap_or(header.first_lsn).max(header.first_lsn);
+        let checkpoint = server_checkpoint(names).unwrap_or(header.first_lsn).max(header.first_lsn);
         let (spool, len_bytes) = self.spool_redo(checkpoint, end, &geometry)?;
         let image = LogImage {
             geometry,
@@ -83,23 +84,23 @@ impl Volume {
         geometry: &LogGeometry,
     ) -> Result<(Arc<dyn StorageFile>, u64), NodeError> {
         // A name of its own: an export and a starting server may do this at the same time.
-        let name = format!("server-log-{}", self.next_connection());
-        let io = |error| NodeError::io("write", self.own.path().join(&name), error);
-        let spool = self.own.open_or_create(&name).and_then(|spool| {
+        let name = format!("server-log-{}", self.session.next_connection());
+        let io = |error| NodeError::io("write", self.context.own.path().join(&name), error);
+        let spool = self.context.own.open_or_create(&name).and_then(|spool| {
             spool.set_len(0)?;
-            self.own.dir().remove(&name)?;
+            self.context.own.dir().remove(&name)?;
             Ok(spool)
         });
         let spool = spool.map_err(io)?;
         let mut len_bytes = 0;
-        let Some(start) = self.redo_position(from) else {
+        let Some(start) = self.receiving.retention.position(from) else {
             if from < end.lsn {
                 let reason = format!("redo from the server's checkpoint {from} on is no longer in the log");
                 return Err(NodeError::Redo { lsn: from, reason });
             }
             return Ok((spool, 0));
         };
-        self.read_frames(start, end.seq, |chunk| {
+        self.receiving.read_frames(start, end.seq, |chunk| {
             let bytes = redo_from(&chunk, from, geometry)?;
             spool.write_at(len_bytes, &bytes).map_err(io)?;
             len_bytes += bytes.len() as u64;

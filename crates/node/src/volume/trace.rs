@@ -12,27 +12,27 @@ impl Volume {
     /// # Errors
     /// [`NodeError::Refused`] if somebody else traces the volume; [`NodeError::Stopped`].
     pub fn begin_trace(&self, one_in: u32) -> Result<(), NodeError> {
-        self.check_running()?;
-        if !self.tracer.begin(one_in) {
+        self.context.check_running()?;
+        if !self.context.tracer.begin(one_in) {
             return Err(NodeError::Refused(format!(
                 "volume {} is being traced already; wait until that trace ends",
-                self.name
+                self.context.name
             )));
         }
-        self.notify(&Notice::Trace { one_in: self.tracer.one_in() });
+        self.context.notices.send(&Notice::Trace { one_in: self.context.tracer.one_in() });
         Ok(())
     }
 
     /// Ends the trace.
     pub fn end_trace(&self) {
-        self.tracer.end();
-        self.notify(&Notice::Trace { one_in: 0 });
+        self.context.tracer.end();
+        self.context.notices.send(&Notice::Trace { one_in: 0 });
     }
 
     /// The samples that were completed since the last call, and how many were lost.
     pub fn take_trace(&self) -> (Vec<Sample>, u64) {
-        let (joined, lost) = self.tracer.take();
-        let names = self.names.read();
+        let (joined, lost) = self.context.tracer.take();
+        let names = self.indexing.names.read();
         let sample = |joined: Joined| {
             let what = match joined.page {
                 None => Traced::Commit { position: joined.position.0 },

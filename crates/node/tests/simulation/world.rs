@@ -417,7 +417,7 @@ impl World {
         let (facts, life) = (Arc::clone(&self.facts), Arc::clone(&node.life));
         let pause = Duration::from_millis(self.rng.u64(..200));
         simulation::spawn_in_group(node.group, "export", move || {
-            let held = match volume.hold() {
+            let held = match volume.begin_export() {
                 Ok(held) => held,
                 Err(error) => return simulation::note(|| format!("not held: {error}")),
             };
@@ -427,7 +427,7 @@ impl World {
                 Err(HeldError::NotRead(error)) if may_fail(&life, &error) => {}
                 Err(error) => simulation::fail(&error.to_string()),
             }
-            volume.release();
+            volume.end_export();
         });
     }
 
@@ -492,7 +492,7 @@ impl World {
         }
         let Some(volume) = self.volume() else { return };
         let held = loop {
-            match volume.hold() {
+            match volume.begin_export() {
                 Ok(held) => break held,
                 // An export that began in the storm.
                 Err(NodeError::NotNow(_)) if time::now() < until => thread::sleep(Duration::from_millis(100)),
@@ -502,6 +502,6 @@ impl World {
         if let Err(error) = check_held(&volume, &held, &self.facts) {
             simulation::fail(&error.to_string());
         }
-        volume.release();
+        volume.end_export();
     }
 }

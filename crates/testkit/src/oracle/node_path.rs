@@ -246,7 +246,7 @@ impl Reader<'_> {
     }
 
     fn compare_export(&self) -> Result<u64> {
-        let held = self.volume.hold().map_err(node("hold the node's volume"))?;
+        let held = self.volume.begin_export().map_err(node("hold the node's volume"))?;
         let compared = self.each_file(|path, offset, len| {
             let mut bytes = vec![0; len];
             self.volume
@@ -254,7 +254,7 @@ impl Reader<'_> {
                 .map_err(node(&format!("export {path}")))?;
             Ok(bytes)
         });
-        self.volume.release();
+        self.volume.end_export();
         compared
     }
 

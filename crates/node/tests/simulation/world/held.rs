@@ -3,7 +3,7 @@
 use crate::disk::Life;
 use crate::facts::Facts;
 use crate::history::{PAGES, Space, What};
-use redoubt_node::volume::{Held, Volume};
+use redoubt_node::volume::{Export, Volume};
 use redoubt_node::{Kind, NodeError};
 use redoubt_wire::control::EntryKind;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ pub(super) fn may_fail(life: &Life, error: &NodeError) -> bool {
 }
 
 /// Every file of a held state is the model's at that point.
-pub(super) fn check_held(volume: &Volume, held: &Held, facts: &Facts) -> Result<(), HeldError> {
+pub(super) fn check_held(volume: &Volume, held: &Export, facts: &Facts) -> Result<(), HeldError> {
     let at = held.point.seq.0;
     let names = facts.history().names_at(at);
     let wrong = |what: String| Err(HeldError::Wrong(what));
@@ -50,7 +50,7 @@ pub(super) fn check_held(volume: &Volume, held: &Held, facts: &Facts) -> Result<
                     return wrong(format!("{path} is held at {at}, where it is not there"));
                 };
                 let mut contents = vec![0; expected.len()];
-                volume.read_held(held, path, 0, &mut contents)?;
+                volume.read_export(held, path, 0, &mut contents)?;
                 if entry.len_bytes != expected.len() as u64 || contents != *expected {
                     let first = contents.iter().zip(expected).position(|(ours, theirs)| ours != theirs);
                     return wrong(format!(
@@ -77,7 +77,7 @@ pub(super) fn check_held(volume: &Volume, held: &Held, facts: &Facts) -> Result<
         for page_no in 0..PAGES {
             let mut page = vec![0; page_len];
             let offset = u64::from(page_no) * page_len as u64;
-            volume.read_held(held, path, offset, &mut page)?;
+            volume.read_export(held, path, offset, &mut page)?;
             let checked = facts.history().check_held(space, page_no, &page, at);
             checked.map_err(HeldError::Wrong)?;
         }

@@ -1,226 +1,25 @@
-//! Import and export: the way in and the way out.
+//! Import: the way in.
 //!
-//! *Export* closes the open table, waits until it is applied, and holds the apply thread there, so that the page
-//! store is exactly the stream up to that point while its files are copied. Plain files are held the same way.
-//! The server may go on meanwhile until the ring is full.
-//!
-//! *Import* fills the page store and plain store of a new volume directly, then feeds the source's redo from its
-//! checkpoint on through the ordinary stream. The volume gets its real name only when all of that is durable.
+//! It fills the page store and plain store of a new volume directly, then feeds the source's redo from its checkpoint on
+//! through the ordinary stream. The volume gets its real name only when all of that is durable.
 
 use super::{Identity, Volume};
 use crate::checkpoint::Checkpoint;
 use crate::error::NodeError;
 use crate::home::{DirectoryHome, Folder, Home};
-use crate::index::PageKey;
-use crate::log_buffer::Chunk;
-use crate::mark::{Point, WaitEnd};
+use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::options::NodeOptions;
-use redoubt_page::SpaceFlags;
-use redoubt_pagestore::{ObjectId, PageStore, PageStoreError};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_pagestore::{ObjectId, PageStore};
+use redoubt_redo::{Lsn, SpaceId};
 use redoubt_wire::Seq;
-use redoubt_wire::control::Attachment;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Kind of an internal, unlogged frame that makes the parser close the open table.
-pub(super) const KIND_CLOSE_TABLE: u8 = 0x7f;
 /// Redo is fed in frames of this size.
 const REDO_FRAME_BYTES: usize = 4 << 20;
-
-/// A state held for an export.
-pub struct Held {
-    /// What is in it.
-    pub attachment: Attachment,
-    /// Up to where.
-    pub point: Point,
-    names: Arc<Namespace>,
-    server_log: Option<super::server_log::ServerLog>,
-}
-
-impl Volume {
-    /// Applies everything received and holds that state.
-    ///
-    /// # Errors
-    /// [`NodeError::NotNow`] if another export runs; [`NodeError::Stopped`].
-    pub fn hold(&self) -> Result<Held, NodeError> {
-        self.check_running()?;
-        // No frame comes in between: what is received now is what is held.
-        let receive =
-            self.receive.try_lock_for(super::session::DRAIN_TIMEOUT).ok_or_else(|| self.still_full())?;
-        let point = self.buffer.received();
-        {
-            let mut wake = self.wake_lock.lock();
-            if wake.hold.is_some() {
-                return Err(NodeError::NotNow(format!("volume {} is being exported already", self.name)));
-            }
-            wake.hold = Some(point.seq);
-        }
-        let close = Chunk {
-            kind: KIND_CLOSE_TABLE,
-            logged: false,
-            start: point,
-            end: point,
-            wire: Vec::new(),
-            raw: None,
-        };
-        self.buffer.push(close);
-        self.buffer.wake_device();
-        drop(receive);
-        let held = self.held(point);
-        if held.is_err() {
-            self.release();
-        }
-        held
-    }
-
-    fn held(&self, point: Point) -> Result<Held, NodeError> {
-        if self.applied.wait_for(point.seq, None) != WaitEnd::Reached {
-            return Err(NodeError::Stopped(self.stopped().unwrap_or_default()));
-        }
-        let names = self.checkpoint.lock().names.clone();
-        let server_log = self.compose_server_log(&names, point)?;
-        let identity = self.identity.lock().clone();
-        let attachment = Attachment {
-            volume_id: identity.volume_id,
-            generation: identity.generation,
-            empty: names.log_file().is_none(),
-            end_lsn: point.lsn.0,
-            entries: self.entries(&names),
-        };
-        Ok(Held { attachment, point, names, server_log })
-    }
-
-    /// Lets the apply thread go on.
-    pub fn release(&self) {
-        self.wake_lock.lock().hold = None;
-        self.wake.notify_all();
-    }
-
-    /// Bytes of a file of the held state.
-    ///
-    /// # Errors
-    /// [`NodeError::Refused`] for a path that is not in it.
-    pub fn read_held(
-        &self,
-        held: &Held,
-        path: &str,
-        offset_bytes: u64,
-        out: &mut [u8],
-    ) -> Result<(), NodeError> {
-        out.fill(0);
-        if path == "ib_logfile0" {
-            return match &held.server_log {
-                Some(server_log) => server_log.read(offset_bytes, out, &self.directory),
-                None => Ok(()),
-            };
-        }
-        let (file, entry) = held
-            .names
-            .file_at(path)
-            .ok_or_else(|| NodeError::Refused(format!("volume {} has no file {path}", self.name)))?;
-        if !entry.tablespace {
-            return self.read_plain(file, offset_bytes, out);
-        }
-        let Some(object) = entry.object.map(ObjectId) else { return Ok(()) };
-        let offset_bytes = entry.first_byte + offset_bytes;
-        match self.store.read_raw(object, offset_bytes, out) {
-            Ok(_) => {}
-            Err(PageStoreError::NoSuchObject { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-        let known = held.names.object(object);
-        match known.and_then(|known| Some((known.space?, known.flags?))) {
-            Some((space, flags)) => self.check_pages(object, space, SpaceFlags(flags), offset_bytes, out),
-            None => Ok(()),
-        }
-    }
-
-    /// Rebuilds damaged pages among bytes of an object: nobody is handed a damaged page unnoticed.
-    fn check_pages(
-        &self,
-        object: ObjectId,
-        space: u32,
-        flags: SpaceFlags,
-        offset_bytes: u64,
-        bytes: &mut [u8],
-    ) -> Result<(), NodeError> {
-        let page_len = flags.physical_page_size_bytes();
-        let first_page = offset_bytes.div_ceil(page_len as u64);
-        let skipped = (first_page * page_len as u64 - offset_bytes) as usize;
-        let pages = bytes.get_mut(skipped..).unwrap_or_default().chunks_exact_mut(page_len);
-        for (page_no, page) in (first_page..).zip(pages) {
-            if redoubt_page::verify(page, flags).is_err() {
-                let page_no = page_no as u32;
-                let page_id = PageId::new(space, page_no);
-                page.copy_from_slice(&self.stored_pages().read(
-                    PageKey::new(object, page_no),
-                    page_id,
-                    flags,
-                )?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes of a plain file; bytes past its end are zero.
-    pub(super) fn read_plain(
-        &self,
-        file: FileId,
-        offset_bytes: u64,
-        out: &mut [u8],
-    ) -> Result<(), NodeError> {
-        let Some(handle) = self.plain.open_for_reading(file)? else { return Ok(()) };
-        // It fills `out` or comes to the end of the file.
-        let read = handle.read_at(offset_bytes, out);
-        read.map(drop).map_err(|error| NodeError::io("read", self.plain.path(file), error))
-    }
-
-    /// A plain file by its current path, with its length.
-    ///
-    /// # Errors
-    /// [`NodeError::Refused`] if there is none.
-    pub fn plain_file(&self, path: &str) -> Result<(FileId, u64), NodeError> {
-        let names = self.names.read();
-        match names.file_at(path) {
-            Some((file, entry)) if !entry.tablespace => Ok((file, self.plain.len_bytes(file))),
-            _ => Err(NodeError::Refused(format!("volume {} has no plain file {path}", self.name))),
-        }
-    }
-
-    /// Bytes of a plain file as it is now.
-    ///
-    /// # Errors
-    /// [`NodeError::Io`].
-    pub fn read_plain_file(&self, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
-        self.read_plain(file, offset_bytes, out)
-    }
-
-    /// CRC-32C of every plain file.
-    ///
-    /// # Errors
-    /// [`NodeError::Io`].
-    pub fn plain_checksums(&self) -> Result<std::collections::BTreeMap<String, u32>, NodeError> {
-        let files: Vec<_> = {
-            let names = self.names.read();
-            names
-                .files()
-                .filter(|(_, entry)| !entry.tablespace)
-                .map(|(id, entry)| (id, entry.path.clone()))
-                .collect()
-        };
-        let mut checksums = std::collections::BTreeMap::new();
-        for (file, path) in files {
-            let mut contents = vec![0; self.plain.len_bytes(file) as usize];
-            self.read_plain(file, 0, &mut contents)?;
-            checksums.insert(path, crc32c::crc32c(&contents));
-        }
-        Ok(checksums)
-    }
-}
 
 /// A volume that is being filled.
 pub struct Import {
@@ -414,8 +213,8 @@ impl Volume {
         let [first, second] = &log.checkpoints;
         let checkpoints =
             [first.first_chunk().ok_or_else(invalid)?, second.first_chunk().ok_or_else(invalid)?];
-        let connection = self.next_connection();
-        self.receive.lock().connection = connection;
+        let connection = self.session.next_connection();
+        self.receiving.set_current(connection);
         let frame = StreamFrame::LogFile {
             file_size_bytes: log.file_size_bytes,
             header,
@@ -437,10 +236,10 @@ impl Volume {
         let mut payload = Vec::new();
         frame.encode_payload(&mut payload);
         let mut wire = Vec::with_capacity(payload.len() + 8);
-        let Seq(position) = self.buffer.received().seq;
+        let Seq(position) = self.receiving.buffer.received().seq;
         redoubt_wire::frame::append_frame(&mut wire, frame.kind(), position, &payload)?;
         self.receive(connection, wire)?;
-        self.buffer.wake_device();
+        self.receiving.buffer.wake_device();
         Ok(())
     }
 }

@@ -1,0 +1,98 @@
+//! The file of what was put aside: places of any length, reused when they are given back.
+//!
+//! Invariant: a place that was handed out holds its bytes until it is given back. The file has no name, so nothing of
+//! it is left when it is closed.
+
+use crate::error::NodeError;
+use crate::home::Folder;
+use redoubt_logdev::storage::StorageFile;
+use redoubt_sync::Mutex;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where something lies in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    offset_bytes: u64,
+    len_bytes: u32,
+}
+
+#[derive(Default)]
+struct Room {
+    end_bytes: u64,
+    /// Places given back, by length.
+    free: BTreeMap<u32, Vec<u64>>,
+}
+
+/// See the module.
+pub struct Aside {
+    file: Arc<dyn StorageFile>,
+    path: PathBuf,
+    room: Mutex<Room>,
+}
+
+impl Aside {
+    /// An empty one. `name` is in the folder only for a moment.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn create(folder: &Folder, name: &str) -> Result<Self, NodeError> {
+        let path = folder.path().join(name);
+        let file = folder.open_or_create(name).and_then(|file| {
+            file.set_len(0)?;
+            folder.dir().remove(name)?;
+            Ok(file)
+        });
+        let file = file.map_err(|error| NodeError::io("create", &path, error))?;
+        Ok(Self { file, path, room: Mutex::default() })
+    }
+
+    /// Puts bytes aside.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn put(&self, bytes: &[u8]) -> Result<Place, NodeError> {
+        let len_bytes = bytes.len() as u32;
+        let offset_bytes = {
+            let mut room = self.room.lock();
+            match room.free.get_mut(&len_bytes).and_then(Vec::pop) {
+                Some(offset_bytes) => offset_bytes,
+                None => {
+                    let offset_bytes = room.end_bytes;
+                    room.end_bytes += u64::from(len_bytes);
+                    offset_bytes
+                }
+            }
+        };
+        let place = Place { offset_bytes, len_bytes };
+        match self.file.write_at(offset_bytes, bytes) {
+            Ok(()) => Ok(place),
+            Err(error) => {
+                self.give_back(place);
+                Err(NodeError::io("write", &self.path, error))
+            }
+        }
+    }
+
+    /// What was put there.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn get(&self, place: Place) -> Result<Vec<u8>, NodeError> {
+        let mut bytes = vec![0; place.len_bytes as usize];
+        let io = |error| NodeError::io("read", &self.path, error);
+        let len = self.file.read_at(place.offset_bytes, &mut bytes).map_err(io)?;
+        if len == bytes.len() { Ok(bytes) } else { Err(io(std::io::ErrorKind::UnexpectedEof.into())) }
+    }
+
+    /// Nobody needs it any more.
+    pub fn give_back(&self, place: Place) {
+        self.room.lock().free.entry(place.len_bytes).or_default().push(place.offset_bytes);
+    }
+
+    /// Length of the file in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.room.lock().end_bytes
+    }
+}

@@ -1,0 +1,91 @@
+//! Pages of a snapshot that were changed since.
+//!
+//! The apply thread asks [`PagesAside::is_needed`] before it writes a page and puts the stored one aside; the reader
+//! looks after it has read the store ([`PagesAside::get`]) and says how far it has come ([`PagesAside::passed`]).
+//!
+//! Lock: a leaf, but for the file's free places. It is held while a place is read, so that no place is given back and
+//! used again meanwhile.
+
+use super::Aside;
+use super::aside::Place;
+use crate::error::NodeError;
+use crate::index::PageKey;
+use redoubt_pagestore::ObjectId;
+use redoubt_sync::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Default)]
+struct State {
+    places: BTreeMap<PageKey, Place>,
+    /// First page of an object that the reader has not passed.
+    next_pages: FxHashMap<ObjectId, u32>,
+}
+
+/// See the module.
+pub struct PagesAside {
+    aside: Arc<Aside>,
+    state: Mutex<State>,
+}
+
+impl PagesAside {
+    /// None yet.
+    pub fn new(aside: &Arc<Aside>) -> Self {
+        Self { aside: Arc::clone(aside), state: Mutex::default() }
+    }
+
+    /// The page is neither put aside nor passed.
+    pub fn is_needed(&self, key: PageKey) -> bool {
+        let state = self.state.lock();
+        !state.places.contains_key(&key)
+            && state.next_pages.get(&key.object()).is_none_or(|next| key.page_no() >= *next)
+    }
+
+    /// Puts a page aside, unless that was done before.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn put(&self, key: PageKey, page: &[u8]) -> Result<(), NodeError> {
+        if !self.is_needed(key) {
+            return Ok(());
+        }
+        let place = self.aside.put(page)?;
+        let before = self.state.lock().places.insert(key, place);
+        if let Some(before) = before {
+            self.aside.give_back(before);
+        }
+        Ok(())
+    }
+
+    /// The page as of the snapshot, if it was put aside.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]; [`NodeError::Refused`] for a page that was passed: what is stored may be newer.
+    pub fn get(&self, key: PageKey) -> Result<Option<Vec<u8>>, NodeError> {
+        let state = self.state.lock();
+        if state.next_pages.get(&key.object()).is_some_and(|next| key.page_no() < *next) {
+            let reason = "this part of the export has been read already, and is not kept any longer";
+            return Err(NodeError::Refused(reason.to_owned()));
+        }
+        state.places.get(&key).map(|place| self.aside.get(*place)).transpose()
+    }
+
+    /// The reader has all pages of the object before `next_page`, and read them in order.
+    pub fn passed(&self, object: ObjectId, next_page: u32) {
+        let mut state = self.state.lock();
+        let next = state.next_pages.entry(object).or_default();
+        let first = std::mem::replace(next, next_page.max(*next));
+        let range = PageKey::new(object, first)..PageKey::new(object, next_page.max(first));
+        let passed: Vec<_> = state.places.range(range).map(|(key, place)| (*key, *place)).collect();
+        for (key, place) in passed {
+            state.places.remove(&key);
+            self.aside.give_back(place);
+        }
+    }
+
+    /// How many are put aside.
+    pub fn count(&self) -> usize {
+        self.state.lock().places.len()
+    }
+}

@@ -1,0 +1,268 @@
+//! What is in the page store: A, the checkpoint that says so, and the thread that moves both.
+//!
+//! A table of the log index is applied when it is closed, durable, and the changes of plain files before its end are
+//! made. Then: pages durable, plain files durable, checkpoint replaced; only then the table leaves the index, A moves,
+//! dead objects are removed and the log is given up.
+//!
+//! Invariants: `A <= P` and `A <= D`; nothing above D is ever written to pages; only the apply thread writes pages.
+//!
+//! Lock order: checkpoint and repairs are leaves.
+
+use super::context::{Context, Waiter};
+use super::export::Exports;
+use super::indexing::{Described, Indexing};
+use super::receiving::Receiving;
+use crate::apply::{Applied, apply_table};
+use crate::checkpoint::Checkpoint;
+use crate::construct::{Builder, StoredPages, VerifyCase};
+use crate::counters::add;
+use crate::error::NodeError;
+use crate::figures::Worker;
+use crate::index::{PageKey, Table, TableEnd, TableState};
+use crate::mark::{Mark, Point, WaitEnd};
+use crate::namespace::Namespace;
+use crate::page_store::Description;
+use crate::plain::PlainStore;
+use redoubt_pagestore::{ObjectId, PageStore, PageWrite};
+use redoubt_redo::Lsn;
+use redoubt_sync::{Mutex, is_planted};
+use std::sync::Arc;
+
+/// Work of the apply thread.
+enum Work {
+    /// Pages were found damaged.
+    Repairs,
+    /// Objects that were kept for an export are not needed any more.
+    Removals(Vec<ObjectId>),
+    /// A table to apply.
+    Table(Arc<Table>, TableEnd),
+}
+
+/// The other parts that applying looks at.
+#[derive(Clone, Copy)]
+pub struct Sources<'v> {
+    /// D, and the log that is given up.
+    pub receiving: &'v Receiving,
+    /// P and the tables.
+    pub indexing: &'v Indexing,
+    /// X.
+    pub plain: &'v PlainStore,
+    /// Whose states are to be kept.
+    pub exports: &'v Exports,
+    /// The stored pages, damaged ones rebuilt.
+    pub pages: StoredPages<'v>,
+    /// What the workers need to know of a page.
+    pub describe: &'v (dyn Fn(PageKey) -> Option<Described> + Sync),
+    /// Takes the comparisons.
+    pub on_verify: &'v (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync),
+}
+
+/// See the module.
+pub struct Applying {
+    context: Arc<Context>,
+    /// Where pages are.
+    pub store: Box<dyn PageStore>,
+    /// The same, for people.
+    pub description: Description,
+    checkpoint: Mutex<Checkpoint>,
+    applied: Mark,
+    /// Figures of the workers.
+    pub workers: Vec<Worker>,
+    /// Pages whose stored image was found damaged.
+    repairs: Mutex<Vec<PageKey>>,
+}
+
+impl Applying {
+    /// Goes on at `checkpoint`.
+    pub fn new(
+        context: &Arc<Context>,
+        store: Box<dyn PageStore>,
+        description: Description,
+        checkpoint: Checkpoint,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            store,
+            description,
+            applied: Mark::at(checkpoint.applied),
+            checkpoint: Mutex::new(checkpoint),
+            workers: Worker::several(context.options.apply_workers),
+            repairs: Mutex::default(),
+        }
+    }
+
+    /// A.
+    pub fn applied(&self) -> &Mark {
+        &self.applied
+    }
+
+    /// What is durable and applied.
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.checkpoint.lock().clone()
+    }
+
+    /// Removes objects that the names do not know: frames after the checkpoint made them, and will make them again.
+    ///
+    /// # Errors
+    /// [`NodeError::PageStore`].
+    pub fn remove_leftovers(&self, names: &Namespace) -> Result<(), NodeError> {
+        for object in self.store.objects()? {
+            if names.object(object).is_none() {
+                self.store.remove(object)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A stored page is damaged: the apply thread is to write it again.
+    pub fn add_repair(&self, key: PageKey) {
+        self.repairs.lock().push(key);
+        self.context.signal_work();
+    }
+
+    /// P -> A, until the volume is closed.
+    ///
+    /// # Errors
+    /// What must stop the volume.
+    pub fn run(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
+        while let Some(work) = self.context.wait_for_work(|| self.next_work(sources)) {
+            let done = match work {
+                Work::Repairs => self.repair_pages(sources),
+                Work::Removals(objects) => self.remove_objects(&objects),
+                Work::Table(table, end) => self.apply(sources, &table, &end),
+            };
+            match done {
+                // A wait for room or durability that the end of the volume cut short.
+                Err(_) if self.context.is_closed() => return Ok(()),
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What the apply thread is to do next: repairs, or the head table when it is closed.
+    fn next_work(&self, sources: &Sources<'_>) -> Option<Work> {
+        if !self.repairs.lock().is_empty() {
+            return Some(Work::Repairs);
+        }
+        let removable = sources.exports.take_removable();
+        if !removable.is_empty() {
+            return Some(Work::Removals(removable));
+        }
+        let table = sources.indexing.index.head().filter(|table| table.state() == TableState::Closed)?;
+        let end = table.end()?;
+        Some(Work::Table(table, end))
+    }
+
+    fn apply(&self, sources: &Sources<'_>, table: &Arc<Table>, end: &TableEnd) -> Result<(), NodeError> {
+        let is_durable = is_planted("applied before durable")
+            || sources.receiving.durable().wait_for(end.point.seq, None) == WaitEnd::Reached;
+        if !is_durable || sources.plain.wait_executed(end.point.seq, None) != WaitEnd::Reached {
+            return Err(self.context.stopped_error());
+        }
+        table.set_applying();
+        let applied = self.context.with_retry(Waiter::Pages, || self.apply_pages(sources, table))?;
+        if self.context.is_closed() {
+            // Stopped meanwhile, perhaps by a page that differs: its records stay in the log.
+            return Ok(());
+        }
+        if !is_planted("checkpoint before plain files") {
+            sources.plain.sync()?;
+        }
+        self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;
+        let checkpoint = self.next_checkpoint(end, sources.receiving);
+        self.context.with_retry(Waiter::Pages, || checkpoint.write(&self.context.own))?;
+        self.finish_table(sources, table, end, checkpoint)?;
+        self.count(table, end, applied);
+        Ok(())
+    }
+
+    fn apply_pages(&self, sources: &Sources<'_>, table: &Arc<Table>) -> Result<Applied, NodeError> {
+        let before_write = |batch: &[(PageKey, Vec<u8>)]| sources.exports.before_pages(sources.pages, batch);
+        apply_table(sources.pages, table, &self.workers, sources.describe, sources.on_verify, &before_write)
+    }
+
+    fn count(&self, table: &Table, end: &TableEnd, applied: Applied) {
+        let counters = &self.context.counters;
+        let start_lsn = table.start().lsn.0;
+        // The first redo of a volume does not begin at LSN 0.
+        if start_lsn > 0 {
+            add(&counters.redo_bytes_applied, end.point.lsn.0.saturating_sub(start_lsn));
+        }
+        add(&counters.page_applied_bytes, applied.bytes);
+        add(&counters.tables_applied, 1);
+        add(&counters.pages_applied, applied.pages);
+        tracing::debug!(
+            volume = self.context.name,
+            pages = applied.pages,
+            bytes = applied.bytes,
+            lsn = end.point.lsn.0,
+            "table applied"
+        );
+    }
+
+    fn next_checkpoint(&self, end: &TableEnd, receiving: &Receiving) -> Checkpoint {
+        let last = self.checkpoint();
+        let names = end.names.clone().unwrap_or(last.names);
+        let wanted = server_checkpoint(&names).unwrap_or(end.point.lsn).min(end.point.lsn);
+        let log_start = receiving.retention.position(wanted).filter(|start| start.seq <= end.point.seq);
+        Checkpoint { applied: end.point, log_start: log_start.unwrap_or(last.log_start), names }
+    }
+
+    fn finish_table(
+        &self,
+        sources: &Sources<'_>,
+        table: &Arc<Table>,
+        end: &TableEnd,
+        checkpoint: Checkpoint,
+    ) -> Result<(), NodeError> {
+        let log_start: Point = checkpoint.log_start;
+        sources.exports.applied(checkpoint.applied, &checkpoint.names);
+        *self.checkpoint.lock() = checkpoint;
+        sources.indexing.index.remove_applied(table);
+        self.applied.advance(end.point);
+        sources.receiving.buffer.set_applied(end.point.seq);
+        sources.indexing.forget_dead(&end.dead);
+        let gone: Vec<_> = end.dead.iter().copied().filter(|object| !sources.exports.keep(*object)).collect();
+        self.remove_objects(&gone)?;
+        sources.receiving.give_up_before(log_start)
+    }
+
+    fn remove_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {
+        for object in objects {
+            self.store.remove(*object)?;
+        }
+        Ok(())
+    }
+
+    /// Writes pages again that were found damaged.
+    fn repair_pages(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
+        let mut repairs = std::mem::take(&mut *self.repairs.lock());
+        repairs.sort_unstable();
+        repairs.dedup();
+        for key in repairs {
+            let Some((page_id, Some(flags))) = (sources.describe)(key) else { continue };
+            // Whole by now, if its table was applied meanwhile; otherwise rebuilt once more, as of A, where this
+            // thread stands.
+            let page = sources.pages.read(key, page_id, flags)?;
+            let write = PageWrite { object: key.object(), page_no: key.page_no(), page: &page };
+            self.context.with_retry(Waiter::Pages, || Ok(self.store.write_batch(&[write])?))?;
+            tracing::info!(volume = self.context.name, page = %page_id, "damaged page written again");
+        }
+        // Those reads have noted the damage once more.
+        self.repairs.lock().clear();
+        Ok(())
+    }
+
+    /// Ends all waits of this part.
+    pub fn close(&self) {
+        self.applied.close();
+    }
+}
+
+/// The server's own checkpoint, as of the names given.
+pub fn server_checkpoint(names: &Namespace) -> Option<Lsn> {
+    use redoubt_redo::mariadb::log_file::Checkpoint as Block;
+    let [first, second] = &names.log_file()?.checkpoints;
+    Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
+}

@@ -1,0 +1,240 @@
+//! How servers come to a volume: attaching, log and notices connections. The flows across receiving, indexing, plain
+//! files and session; the state is theirs.
+//!
+//! Attaching fences the server before it, so everything that can refuse is looked at before: a volume that has stopped,
+//! waits for room, or does not get on. What had been received is durable, parsed and executed by then, so that only
+//! what comes in meanwhile is left to wait for afterwards.
+
+use super::Volume;
+use super::notices::NoticeWriter;
+use super::receiving::Received;
+use crate::error::NodeError;
+use crate::mark::{Point, WaitEnd};
+use redoubt_sync::{Mutex, time};
+use redoubt_transport::Connection;
+use redoubt_wire::control::Attachment;
+use redoubt_wire::hello::{Hello, Status, Welcome};
+use redoubt_wire::notice::Notice;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what was received may take to become durable, parsed and executed.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Attach cuts the old server's connection off when nothing has come on it for this long. A server that is gone, or
+/// has been told that it is fenced, ends it by itself.
+const SILENCE_LIMIT: Duration = Duration::from_secs(3);
+
+/// An accepted log connection.
+pub struct Accepted {
+    /// Its number.
+    pub connection: u64,
+    /// What to answer.
+    pub welcome: Welcome,
+}
+
+impl Volume {
+    /// Checks a Hello of any role: the generation must be the newest.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub fn check_generation(&self, hello: &Hello) -> Result<(), Welcome> {
+        self.session.check_generation(hello)
+    }
+
+    /// As [`Volume::check_generation`], but also for a volume that has stopped.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub fn check_fence(&self, hello: &Hello) -> Result<(), Welcome> {
+        self.session.check_fence(hello)
+    }
+
+    /// Accepts a log connection, or says why not. A full log buffer is no reason.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub fn accept_log(&self, hello: &Hello) -> Result<Accepted, Welcome> {
+        let connection = self.session.next_connection();
+        let (received, resumes) = self.session.connect(hello, connection, || {
+            self.receiving.set_current(connection);
+            self.receiving.buffer.received()
+        })?;
+        if !resumes {
+            // Another process of the same attachment (a script that starts the server again) reads its log anew.
+            *self.server_log.lock() = None;
+        }
+        tracing::info!(
+            volume = self.context.name,
+            connection,
+            resumes,
+            lsn = received.lsn.0,
+            "server connected"
+        );
+        let welcome = Welcome {
+            status: Status::Accepted,
+            compression: hello.compression,
+            next_seq: received.seq,
+            next_lsn: received.lsn,
+            message: String::new(),
+        };
+        Ok(Accepted { connection, welcome })
+    }
+
+    /// From now on notices go to `stream`, after `welcome`, and after one that tells where D is and one that tells what
+    /// keeps it from moving, if something does. Returns what `welcome` did.
+    ///
+    /// # Errors
+    /// The refusal to send: the server has no log connection, or another writes the volume.
+    pub fn attach_notices<R>(
+        &self,
+        hello: &Hello,
+        stream: &Arc<dyn Connection>,
+        welcome: impl FnOnce() -> R,
+    ) -> Result<R, Welcome> {
+        self.check_generation(hello)?;
+        let writer = Arc::new(Mutex::new(NoticeWriter::new(stream)));
+        // Held until all that comes first is written; another thread cannot send before, and none waits for this one.
+        let mut first = writer.lock();
+        self.session.connect_notices(hello, stream, &writer)?;
+        let welcomed = welcome();
+        first.send(&Notice::Durable(self.receiving.durable().get().seq));
+        if let Some(reason) = self.context.waits_for() {
+            first.send(&Notice::Waiting { reason });
+        }
+        if self.context.tracer.one_in() != 0 {
+            first.send(&Notice::Trace { one_in: self.context.tracer.one_in() });
+        }
+        Ok(welcomed)
+    }
+
+    /// Appends a frame received on `connection`. Waits while the ring is full.
+    ///
+    /// # Errors
+    /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].
+    pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
+        self.receiving.receive(connection, wire)
+    }
+
+    /// Writes what was received to the log device (see [`super::receiving`]).
+    ///
+    /// # Errors
+    /// What stopped the volume.
+    pub fn write_received(&self) -> Result<(), NodeError> {
+        self.receiving.write_received().inspect_err(|error| self.stop(&error.to_string()))
+    }
+
+    /// A log connection ended.
+    pub fn disconnected(&self, connection: u64) {
+        self.receiving.buffer.wake_device();
+        self.session.disconnected(connection);
+    }
+
+    /// A server is connected, or an export is under way.
+    pub fn in_use(&self) -> bool {
+        self.session.is_connected() || self.exports.is_active()
+    }
+
+    /// Takes the volume over for a new server.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if what was received does not become
+    /// durable, of which the message says whether the old server was fenced; [`NodeError::Stopped`].
+    pub fn attach(&self, who: &str) -> Result<Attachment, NodeError> {
+        let name = &self.context.name;
+        // One at a time: what an earlier one still has to end must not be the server of a later one.
+        let Some(_attaching) = self.session.begin_attach(DRAIN_TIMEOUT) else {
+            let message = format!("another server has been attaching volume {name} for long; try again");
+            return Err(NodeError::NotNow(message));
+        };
+        self.check_may_attach()?;
+        let generation = self.session.next_generation(who)?;
+        self.context.notices.send(&Notice::Fenced { generation });
+        self.take_the_rest();
+        self.receiving.set_current(0);
+        self.session.end();
+        *self.server_log.lock() = None;
+        tracing::info!(volume = name, generation, who, "volume attached");
+        self.drain().map_err(|error| match error {
+            NodeError::NotNow(message) => NodeError::NotNow(format!(
+                "{message}. The server before is fenced (generation {generation}); attaching again goes on from here"
+            )),
+            other => other,
+        })?;
+        self.attachment(generation)
+    }
+
+    /// Whatever can refuse an attach, before anybody is fenced.
+    fn check_may_attach(&self) -> Result<(), NodeError> {
+        let name = &self.context.name;
+        self.context.check_running()?;
+        if let Some(reason) = self.context.blocked() {
+            return Err(NodeError::NotNow(format!(
+                "volume {name} waits: {reason}. It is not taken over before that has ended; nobody was fenced"
+            )));
+        }
+        match self.drain() {
+            Err(NodeError::NotNow(message)) => {
+                Err(NodeError::NotNow(format!("{message}; nobody was fenced")))
+            }
+            drained => drained.map(drop),
+        }
+    }
+
+    /// Takes in what the old server sent before it ended. A killed server has told its clients of commits whose
+    /// binary log it only wrote (`sync_binlog=0`), which on a local disk survive it; here they may still be on the
+    /// connection.
+    fn take_the_rest(&self) {
+        let buffer = &self.receiving.buffer;
+        let (mut received, mut since) = (buffer.received(), time::now());
+        self.session.wait_ended(time::now() + DRAIN_TIMEOUT, || {
+            // A full log buffer is not the old server's silence.
+            if buffer.received() != received || buffer.waits_for().is_some() {
+                (received, since) = (buffer.received(), time::now());
+            }
+            (time::elapsed(since) < SILENCE_LIMIT).then_some(since + SILENCE_LIMIT)
+        });
+    }
+
+    /// The log buffer stays full for so long that somebody must look.
+    pub(super) fn still_full(&self) -> NodeError {
+        let waits_for = self.receiving.buffer.waits_for().map_or("", |stage| stage.name());
+        NodeError::NotNow(format!(
+            "the log buffer of volume {} has been full for {} s and waits for {waits_for}; see `redoubt status`",
+            self.context.name,
+            DRAIN_TIMEOUT.as_secs()
+        ))
+    }
+
+    /// Waits until everything received is durable, parsed and executed.
+    pub(super) fn drain(&self) -> Result<Point, NodeError> {
+        let received = self.receiving.buffer.received();
+        let deadline = Some(time::now() + DRAIN_TIMEOUT);
+        let late = |what: &str| {
+            let seconds = DRAIN_TIMEOUT.as_secs();
+            NodeError::NotNow(format!(
+                "not everything received became {what} within {seconds} s; see `redoubt status`"
+            ))
+        };
+        let check = |end: WaitEnd, what: &str| match end {
+            WaitEnd::Reached => Ok(()),
+            WaitEnd::Closed => Err(self.context.stopped_error()),
+            WaitEnd::TimedOut => Err(late(what)),
+        };
+        check(self.receiving.durable().wait_for(received.seq, deadline), "durable")?;
+        check(self.indexing.parsed().wait_for(received.seq, deadline), "parsed")?;
+        check(self.plain.wait_executed(received.seq, deadline), "part of the plain files")?;
+        Ok(received)
+    }
+
+    fn attachment(&self, generation: u64) -> Result<Attachment, NodeError> {
+        let names = self.indexing.names.read();
+        Ok(Attachment {
+            volume_id: self.session.identity().volume_id,
+            generation,
+            empty: names.log_file().is_none(),
+            end_lsn: self.receiving.buffer.received().lsn.0,
+            entries: names.entries(|file| self.plain.len_bytes(file))?,
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! What every part of a volume is handed: its name and disk, whether it works, the way to its server, what is counted.
+//!
+//! Owns whether the volume runs, waits or has stopped, and the signal that wakes its threads. A wait names who waits:
+//! several parts may wait at once, and the server is told that the volume goes on when the last of them does.
+//!
+//! Invariants: a stopped volume never runs again; only the first reason for a stop counts.
+//!
+//! Lock order: signal, then whatever a caller of [`Context::wait_for_work`] looks at; run state and waits are leaves.
+
+use super::notices::Notices;
+use crate::counters::Counters;
+use crate::error::{Kind, NodeError};
+use crate::figures::Figures;
+use crate::home::Folder;
+use crate::options::NodeOptions;
+use crate::trace::Tracer;
+use redoubt_sync::{Condvar, Mutex};
+use redoubt_wire::notice::Notice;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long to wait before trying again when the disk is full.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Whoever signals work does it without the lock: look again soon rather than miss it.
+const LOOK_AGAIN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Which part waits for something outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waiter {
+    /// The log device.
+    Log,
+    /// The changes of plain files.
+    PlainFiles,
+    /// The page store.
+    Pages,
+    /// A server whose frames find no room in the log buffer.
+    Room,
+}
+
+/// Whether a volume works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It does.
+    Running,
+    /// Something must happen outside (room on the disk); the text says what.
+    Waiting(String),
+    /// For good, until the node is restarted.
+    Stopped(String),
+}
+
+/// See the module.
+pub struct Context {
+    /// Name of the volume.
+    pub name: String,
+    /// Its own directory.
+    pub own: Folder,
+    /// Settings of the node.
+    pub options: NodeOptions,
+    /// The way to the server.
+    pub notices: Notices,
+    /// What is counted.
+    pub counters: Counters,
+    /// Distributions of times.
+    pub figures: Figures,
+    /// Traces of commits and reads.
+    pub tracer: Tracer,
+    stopped: Mutex<Option<String>>,
+    waits: Mutex<BTreeMap<Waiter, String>>,
+    /// The node ends; whoever is connected comes back to the next one.
+    is_shutting_down: AtomicBool,
+    closed: Mutex<bool>,
+    work: Condvar,
+}
+
+impl Context {
+    /// Of a volume that runs.
+    pub fn new(name: &str, own: Folder, options: &NodeOptions) -> Self {
+        Self {
+            name: name.to_owned(),
+            own,
+            options: options.clone(),
+            notices: Notices::default(),
+            counters: Counters::default(),
+            figures: Figures::default(),
+            tracer: Tracer::default(),
+            stopped: Mutex::default(),
+            waits: Mutex::default(),
+            is_shutting_down: AtomicBool::new(false),
+            closed: Mutex::new(false),
+            work: Condvar::new(),
+        }
+    }
+
+    /// Whether it works.
+    pub fn condition(&self) -> Condition {
+        if let Some(reason) = &*self.stopped.lock() {
+            return Condition::Stopped(reason.clone());
+        }
+        match self.waits_for() {
+            Some(reason) => Condition::Waiting(reason),
+            None => Condition::Running,
+        }
+    }
+
+    /// Why the volume does not run, if so.
+    pub fn stopped(&self) -> Option<String> {
+        self.stopped.lock().clone()
+    }
+
+    /// The error of whatever a closed volume could not do.
+    pub fn stopped_error(&self) -> NodeError {
+        NodeError::Stopped(self.stopped().unwrap_or_else(|| "it is being closed".to_owned()))
+    }
+
+    /// # Errors
+    /// [`NodeError::Stopped`].
+    pub fn check_running(&self) -> Result<(), NodeError> {
+        self.stopped().map_or(Ok(()), |reason| Err(NodeError::Stopped(reason)))
+    }
+
+    /// The volume has stopped only because the node ends.
+    pub fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down.load(Ordering::Acquire)
+    }
+
+    /// Stops the volume for good and tells the server why. False: it had stopped already. The caller closes the parts.
+    pub fn stop(&self, reason: &str) -> bool {
+        {
+            let mut stopped = self.stopped.lock();
+            if stopped.is_some() {
+                return false;
+            }
+            *stopped = Some(reason.to_owned());
+        }
+        tracing::error!(volume = self.name, reason, "volume stopped");
+        self.notices.send(&Notice::Stopped { reason: reason.to_owned() });
+        true
+    }
+
+    /// The node ends. The caller closes the parts.
+    pub fn begin_shutdown(&self) {
+        let mut stopped = self.stopped.lock();
+        if stopped.is_none() {
+            self.is_shutting_down.store(true, Ordering::Release);
+            *stopped = Some("the node is shutting down".to_owned());
+        }
+    }
+
+    /// What must happen outside before the volume goes on, if something must. Unlike a lack of room in the log buffer
+    /// it does not end by itself.
+    pub fn blocked(&self) -> Option<String> {
+        let waits = self.waits.lock();
+        waits.iter().find(|(waiter, _)| **waiter != Waiter::Room).map(|(_, reason)| reason.clone())
+    }
+
+    /// What keeps the volume from going on, if something does.
+    pub fn waits_for(&self) -> Option<String> {
+        let waits = self.waits.lock();
+        (!waits.is_empty()).then(|| waits.values().cloned().collect::<Vec<_>>().join("; "))
+    }
+
+    /// Says why `waiter` does not go on for now, to operator and server.
+    pub fn begin_wait(&self, waiter: Waiter, reason: &str) {
+        {
+            let mut waits = self.waits.lock();
+            if waits.get(&waiter).is_some_and(|known| known == reason) {
+                return;
+            }
+            waits.insert(waiter, reason.to_owned());
+        }
+        tracing::warn!(volume = self.name, reason, "volume waits");
+        self.notices.send(&Notice::Waiting { reason: reason.to_owned() });
+    }
+
+    /// `waiter` goes on.
+    pub fn end_wait(&self, waiter: Waiter) {
+        {
+            let mut waits = self.waits.lock();
+            if waits.remove(&waiter).is_none() || !waits.is_empty() {
+                return;
+            }
+        }
+        tracing::info!(volume = self.name, "volume goes on");
+        self.notices.send(&Notice::Waiting { reason: String::new() });
+    }
+
+    /// Repeats `action` while it fails for lack of space.
+    ///
+    /// # Errors
+    /// What `action` fails with otherwise; its last failure when the volume is closed.
+    pub fn with_retry<T>(
+        &self,
+        waiter: Waiter,
+        mut action: impl FnMut() -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let mut waited = false;
+        loop {
+            match action() {
+                Ok(value) => {
+                    if waited {
+                        self.end_wait(waiter);
+                    }
+                    return Ok(value);
+                }
+                Err(error) if error.kind() == Kind::Retry => {
+                    waited = true;
+                    self.begin_wait(waiter, &error.to_string());
+                    if !self.pause(RETRY_INTERVAL) {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until there may be work, at most for `interval`. False: the volume is closed.
+    pub fn pause(&self, interval: Duration) -> bool {
+        let mut closed = self.closed.lock();
+        if !*closed {
+            self.work.wait_for(&mut closed, interval);
+        }
+        !*closed
+    }
+
+    /// Waits until `look` finds something to do. `None`: the volume is closed.
+    pub fn wait_for_work<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut closed = self.closed.lock();
+        loop {
+            if *closed {
+                return None;
+            }
+            if let Some(found) = look() {
+                return Some(found);
+            }
+            self.work.wait_for(&mut closed, LOOK_AGAIN_INTERVAL);
+        }
+    }
+
+    /// There may be work.
+    pub fn signal_work(&self) {
+        self.work.notify_all();
+    }
+
+    /// The volume's threads are to end.
+    pub fn is_closed(&self) -> bool {
+        *self.closed.lock()
+    }
+
+    /// Ends all waits of this part.
+    pub fn close(&self) {
+        *self.closed.lock() = true;
+        self.work.notify_all();
+    }
+}

@@ -1,0 +1,298 @@
+//! The way out: a state of the volume, read while the volume goes on.
+//!
+//! An export is the stream up to the point where it began, as a killed server leaves it: page store and plain files up
+//! to there, and `ib_logfile0` with the redo since the server's checkpoint. Nothing is held for it ([`crate::snapshot`]).
+//! The parser closes its table at that point; when the table is applied, the names are known and the export can be read.
+//! From then on, what is about to change is put aside first.
+//!
+//! Owns the one export that there may be, and the pin that keeps the log until the server's redo is laid out.
+//!
+//! Lock: a leaf.
+
+use super::Volume;
+use super::context::Context;
+use super::indexing::KIND_CLOSE_TABLE;
+use super::server_log::ServerLog;
+use crate::construct::StoredPages;
+use crate::error::NodeError;
+use crate::index::PageKey;
+use crate::log_buffer::Chunk;
+use crate::mark::{Point, WaitEnd};
+use crate::namespace::Namespace;
+use crate::plain::{Change, PlainStore};
+use crate::snapshot::Snapshot;
+use redoubt_page::SpaceFlags;
+use redoubt_pagestore::{ObjectId, PageStoreError};
+use redoubt_redo::PageId;
+use redoubt_sync::{Mutex, is_planted};
+use redoubt_wire::Seq;
+use redoubt_wire::control::Attachment;
+use std::sync::Arc;
+
+/// The export of a volume, and what former ones have left to do.
+pub struct Exports {
+    context: Arc<Context>,
+    current: Mutex<Option<Arc<Snapshot>>>,
+    /// Objects that died during an export that has ended; the apply thread removes them.
+    removable: Mutex<Vec<ObjectId>>,
+}
+
+impl Exports {
+    /// None yet.
+    pub fn new(context: &Arc<Context>) -> Self {
+        Self { context: Arc::clone(context), current: Mutex::default(), removable: Mutex::default() }
+    }
+
+    /// An export is under way.
+    pub fn is_active(&self) -> bool {
+        self.current.lock().is_some()
+    }
+
+    fn current(&self) -> Option<Arc<Snapshot>> {
+        self.current.lock().clone()
+    }
+
+    fn begin(&self, snapshot: &Arc<Snapshot>) -> Result<(), NodeError> {
+        let mut current = self.current.lock();
+        if current.is_some() {
+            let message = format!("volume {} is being exported already", self.context.name);
+            return Err(NodeError::NotNow(message));
+        }
+        *current = Some(Arc::clone(snapshot));
+        Ok(())
+    }
+
+    fn end(&self) {
+        if let Some(snapshot) = self.current.lock().take() {
+            self.removable.lock().extend(snapshot.take_dead());
+            self.context.signal_work();
+        }
+    }
+
+    /// Everything up to `applied` is applied, with these names. Called before anything after it is.
+    pub fn applied(&self, applied: Point, names: &Arc<Namespace>) {
+        if let Some(snapshot) = self.current() {
+            snapshot.applied(applied, names);
+        }
+    }
+
+    /// Where the export's state ends, as long as not everything in it is applied.
+    pub fn unapplied_point(&self) -> Option<Seq> {
+        let snapshot = self.current()?;
+        snapshot.names().is_none().then(|| snapshot.point().seq)
+    }
+
+    /// These pages are about to be written.
+    pub fn before_pages(&self, pages: StoredPages<'_>, batch: &[(PageKey, Vec<u8>)]) {
+        let Some(snapshot) = self.current().filter(|snapshot| !snapshot.has_failed()) else { return };
+        let Some(names) = snapshot.names().filter(|_| !is_planted("held state moves")) else { return };
+        for (key, _) in batch {
+            if names.object(key.object()).is_none() || !snapshot.pages.is_needed(*key) {
+                continue;
+            }
+            if let Err(error) = put_aside(&snapshot, names, pages, *key) {
+                return snapshot.fail(&error);
+            }
+        }
+    }
+
+    /// This change, at `seq` in the stream, is about to be made.
+    pub fn before_change(&self, seq: Seq, change: &Change, store: &PlainStore) {
+        let snapshot =
+            self.current().filter(|snapshot| seq >= snapshot.point().seq && !snapshot.has_failed());
+        if let Some(snapshot) = snapshot.filter(|_| !is_planted("held state moves"))
+            && let Err(error) = snapshot.plain.before(change, store)
+        {
+            snapshot.fail(&error);
+        }
+    }
+
+    /// An object has died and is about to be removed. True: the export needs it for now.
+    pub fn keep(&self, object: ObjectId) -> bool {
+        self.current().is_some_and(|snapshot| snapshot.keep(object))
+    }
+
+    /// Objects that no export needs any more.
+    pub fn take_removable(&self) -> Vec<ObjectId> {
+        std::mem::take(&mut *self.removable.lock())
+    }
+}
+
+fn put_aside(
+    snapshot: &Snapshot,
+    names: &Namespace,
+    pages: StoredPages<'_>,
+    key: PageKey,
+) -> Result<(), NodeError> {
+    let Some((space, flags)) = format_of(names, key.object()) else {
+        // Read as it is stored, because nobody knows where its pages begin; nothing was applied to it so far.
+        let reason =
+            "a tablespace whose format was unknown when the export began is being changed; export again";
+        return Err(NodeError::NotNow(reason.to_owned()));
+    };
+    let page = pages.read(key, PageId::new(space, key.page_no()), flags)?;
+    snapshot.pages.put(key, &page)
+}
+
+/// A state that is being exported.
+pub struct Export {
+    /// What is in it.
+    pub attachment: Attachment,
+    /// Up to where.
+    pub point: Point,
+    snapshot: Arc<Snapshot>,
+    names: Arc<Namespace>,
+    server_log: Option<ServerLog>,
+}
+
+impl Volume {
+    /// Begins an export of everything received so far, and waits until that is applied.
+    ///
+    /// # Errors
+    /// [`NodeError::NotNow`] if another export runs; [`NodeError::Stopped`].
+    pub fn begin_export(&self) -> Result<Export, NodeError> {
+        self.context.check_running()?;
+        let pin = {
+            let checkpoint = || self.applying.checkpoint().log_start;
+            self.receiving.retention.pin(checkpoint)
+        };
+        let snapshot = {
+            // No frame comes in between: what is received now is what is exported.
+            let appending = self.receiving.hold_still().ok_or_else(|| self.still_full())?;
+            let point = self.receiving.buffer.received();
+            let name = format!("export-{}", self.session.next_connection());
+            let snapshot = Arc::new(Snapshot::new(point, &self.context.own, &name)?);
+            self.exports.begin(&snapshot)?;
+            // Perhaps everything is applied already.
+            let checkpoint = self.applying.checkpoint();
+            snapshot.applied(checkpoint.applied, &checkpoint.names);
+            self.receiving.push_own(close_table(point));
+            drop(appending);
+            snapshot
+        };
+        let export = self.export(snapshot);
+        drop(pin);
+        export.inspect_err(|_| self.end_export())
+    }
+
+    fn export(&self, snapshot: Arc<Snapshot>) -> Result<Export, NodeError> {
+        let point = snapshot.point();
+        let is_executed = self.plain.wait_executed(point.seq, None) == WaitEnd::Reached;
+        if !is_executed || self.applying.applied().wait_for(point.seq, None) != WaitEnd::Reached {
+            return Err(self.context.stopped_error());
+        }
+        let Some(names) = snapshot.names().cloned() else {
+            let reason = format!("{} was passed without a checkpoint there", point.seq);
+            return Err(NodeError::Damaged { path: self.context.own.path().join("checkpoint"), reason });
+        };
+        let server_log = self.compose_server_log(&names, point)?;
+        let identity = self.session.identity();
+        let attachment = Attachment {
+            volume_id: identity.volume_id,
+            generation: identity.generation,
+            empty: names.log_file().is_none(),
+            end_lsn: point.lsn.0,
+            entries: names.entries(|file| snapshot.plain.len_bytes(file, &self.plain))?,
+        };
+        Ok(Export { attachment, point, snapshot, names, server_log })
+    }
+
+    /// Ends the export, if there is one.
+    pub fn end_export(&self) {
+        self.exports.end();
+    }
+
+    /// Bytes of a file of an export. Each file is read once, from its beginning to its end: what was read is not kept
+    /// as it was any longer.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] for a path that is not in it, and for a state that could not be kept.
+    pub fn read_export(
+        &self,
+        export: &Export,
+        path: &str,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        out.fill(0);
+        if path == "ib_logfile0" {
+            return match &export.server_log {
+                Some(server_log) => server_log.read(offset_bytes, out, self.context.own.path()),
+                None => Ok(()),
+            };
+        }
+        let name = &self.context.name;
+        let (file, entry) = export
+            .names
+            .file_at(path)
+            .ok_or_else(|| NodeError::Refused(format!("volume {name} has no file {path}")))?;
+        if entry.tablespace {
+            if let Some(object) = entry.object.map(ObjectId) {
+                self.read_pages(export, object, entry.first_byte + offset_bytes, out)?;
+            }
+        } else {
+            export.snapshot.plain.read(file, offset_bytes, out, &self.plain)?;
+        }
+        // Asked last: what failed to be put aside may have been changed before it was read.
+        export.snapshot.check()
+    }
+
+    /// Bytes of an object at the export's point.
+    fn read_pages(
+        &self,
+        export: &Export,
+        object: ObjectId,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        let Some((space, flags)) = format_of(&export.names, object) else {
+            return match self.applying.store.read_raw(object, offset_bytes, out) {
+                Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+        };
+        let page_len = flags.physical_page_size_bytes();
+        let mut at = 0usize;
+        while at < out.len() {
+            let position = offset_bytes.saturating_add(at as u64);
+            let page_no = u32::try_from(position / page_len as u64)
+                .map_err(|_| NodeError::Refused(format!("no tablespace has a byte {position}")))?;
+            let page = self.export_page(&export.snapshot, PageKey::new(object, page_no), space, flags)?;
+            let within = (position % page_len as u64) as usize;
+            let len = (page_len - within).min(out.len() - at);
+            out[at..at + len].copy_from_slice(&page[within..within + len]);
+            at += len;
+            if within + len == page_len {
+                export.snapshot.pages.passed(object, page_no + 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn export_page(
+        &self,
+        snapshot: &Snapshot,
+        key: PageKey,
+        space: u32,
+        flags: SpaceFlags,
+    ) -> Result<Vec<u8>, NodeError> {
+        if let Some(page) = snapshot.pages.get(key)? {
+            return Ok(page);
+        }
+        // Nobody is handed a damaged page unnoticed.
+        let page = self.stored_pages().read(key, PageId::new(space, key.page_no()), flags)?;
+        // It may have been changed before it was read; then the former one is aside by now.
+        Ok(snapshot.pages.get(key)?.unwrap_or(page))
+    }
+}
+
+/// Space and format of an object, if its format is known.
+fn format_of(names: &Namespace, object: ObjectId) -> Option<(u32, SpaceFlags)> {
+    let entry = names.object(object)?;
+    // Pages may come before redo names their space; the number is for messages only.
+    Some((entry.space.unwrap_or(u32::MAX), SpaceFlags(entry.flags?)))
+}
+
+fn close_table(point: Point) -> Chunk {
+    Chunk { kind: KIND_CLOSE_TABLE, logged: false, start: point, end: point, wire: Vec::new(), raw: None }
+}

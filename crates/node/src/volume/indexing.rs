@@ -1,0 +1,286 @@
+//! What the stream says: the log index, the names, and how far both are (P).
+//!
+//! Owns the parser's thread and the one that builds long chains early. The parser is the only writer of index and names.
+//!
+//! Invariants: names and index are those of P; an object that has died is in the names or among the dying until the
+//! point of its end is applied, so whoever looks at the names first and at the dying second finds it in one of them.
+//!
+//! Lock order: dying (the parser only), names, index locks. Everybody else lets go of the names before the dying.
+
+use super::context::Context;
+use crate::construct::{Builder, PageTarget, StoredPages, VerifyCase, compact_chain, construct};
+use crate::counters::add;
+use crate::error::NodeError;
+use crate::index::{LogIndex, PageKey, Table, TableState};
+use crate::log_buffer::{Chunk, LogBuffer, Next};
+use crate::mark::{Mark, Point};
+use crate::namespace::{Namespace, ObjectEntry};
+use crate::parser::{Outcome, Parser};
+use crate::plain::PlainStore;
+use redoubt_page::SpaceFlags;
+use redoubt_pagestore::ObjectId;
+use redoubt_redo::{Lsn, PageId};
+use redoubt_sync::{Mutex, RwLock, is_planted, thread, time};
+use redoubt_wire::Seq;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Kind of an internal, unlogged frame that makes the parser close the open table.
+pub const KIND_CLOSE_TABLE: u8 = 0x7f;
+/// How often the thread that builds long chains looks for some.
+const CHAINS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Work for the thread that builds long chains early.
+struct LongChain {
+    table: Arc<Table>,
+    key: PageKey,
+}
+
+/// What a page's tablespace is: identity of the page, and the format if it is known.
+pub type Described = (PageId, Option<SpaceFlags>);
+
+/// See the module.
+pub struct Indexing {
+    context: Arc<Context>,
+    /// Which records wait for which page.
+    pub index: LogIndex,
+    /// Names as of P.
+    pub names: RwLock<Namespace>,
+    /// Objects that died in a part of the stream that is not applied yet, with the end of the frame that ended them.
+    dying: Mutex<FxHashMap<ObjectId, (Seq, ObjectEntry)>>,
+    parsed: Mark,
+    long_chains: Mutex<Vec<LongChain>>,
+    /// The server's counters, as it sent them last.
+    server_counters: Mutex<Vec<(u8, u64)>>,
+}
+
+impl Indexing {
+    /// An empty index at `applied`, where the names were `names`.
+    pub fn new(context: &Arc<Context>, applied: Point, names: Namespace) -> Self {
+        Self {
+            context: Arc::clone(context),
+            index: LogIndex::new(applied),
+            names: RwLock::new(names),
+            dying: Mutex::default(),
+            parsed: Mark::at(applied),
+            long_chains: Mutex::default(),
+            server_counters: Mutex::default(),
+        }
+    }
+
+    /// P.
+    pub fn parsed(&self) -> &Mark {
+        &self.parsed
+    }
+
+    /// The server's counters, as it sent them last.
+    pub fn server_counters(&self) -> Vec<(u8, u64)> {
+        self.server_counters.lock().clone()
+    }
+
+    /// W -> P.
+    ///
+    /// # Errors
+    /// What must stop the volume.
+    pub fn run_parser(
+        &self,
+        buffer: &LogBuffer,
+        plain: &PlainStore,
+        pages: StoredPages<'_>,
+    ) -> Result<(), NodeError> {
+        let mut parser = Parser::new(&self.index, &self.names, plain);
+        let interval = self.context.options.apply_interval;
+        let mut table_since = time::now();
+        loop {
+            let mut close = false;
+            match buffer.take_for_parser(table_since + interval) {
+                Next::Closed => return Ok(()),
+                Next::Idle => {}
+                Next::RoomWanted => close = true,
+                Next::Chunks(chunks) => {
+                    for chunk in chunks {
+                        if self.parse_chunk(&mut parser, &chunk, buffer, pages)? {
+                            self.close_table(&mut parser);
+                            table_since = time::now();
+                        }
+                    }
+                }
+            }
+            if close || time::elapsed(table_since) >= interval {
+                self.close_table(&mut parser);
+                table_since = time::now();
+            }
+        }
+    }
+
+    /// Indexes one frame and moves P. True: the open table is to be closed.
+    fn parse_chunk(
+        &self,
+        parser: &mut Parser<'_>,
+        chunk: &Arc<Chunk>,
+        buffer: &LogBuffer,
+        pages: StoredPages<'_>,
+    ) -> Result<bool, NodeError> {
+        if chunk.kind == KIND_CLOSE_TABLE {
+            return Ok(true);
+        }
+        let outcome = match self.handle(parser, chunk) {
+            Err(_) if is_planted("unknown input skipped") => return Ok(false),
+            handled => handled?,
+        };
+        for key in &outcome.unknown_flags {
+            self.learn_flags(parser, *key, chunk.end.lsn, pages)?;
+        }
+        add(&self.context.counters.mtrs, outcome.mtrs);
+        add(&self.context.counters.runs, outcome.runs);
+        let table = self.index.open_table();
+        if !outcome.long_chains.is_empty() {
+            let long =
+                outcome.long_chains.iter().map(|key| LongChain { table: Arc::clone(&table), key: *key });
+            self.long_chains.lock().extend(long);
+            self.context.signal_work();
+        }
+        self.context.tracer.join(&outcome.trace);
+        if let Some(counters) = outcome.counters {
+            *self.server_counters.lock() = counters;
+        }
+        if chunk.logged {
+            self.parsed.advance(chunk.end);
+            buffer.set_parsed(chunk.end.seq);
+        }
+        Ok(table.stream_bytes() >= self.context.options.batch_len_bytes)
+    }
+
+    /// [`Parser::handle`], and what dies with the frame is among the dying when it is gone from the names.
+    fn handle(&self, parser: &mut Parser<'_>, chunk: &Arc<Chunk>) -> Result<Outcome, NodeError> {
+        let mut dying = (!is_planted("end of a tablespace noted late")).then(|| self.dying.lock());
+        let outcome = parser.handle(chunk)?;
+        if dying.is_none() {
+            thread::sleep(Duration::from_millis(50));
+        }
+        let died = parser.take_died().into_iter().map(|(object, entry)| (object, (chunk.end.seq, entry)));
+        dying.get_or_insert_with(|| self.dying.lock()).extend(died);
+        Ok(outcome)
+    }
+
+    /// Builds page 0 of an object whose flags could not be followed record by record.
+    fn learn_flags(
+        &self,
+        parser: &mut Parser<'_>,
+        key: PageKey,
+        lsn: Lsn,
+        pages: StoredPages<'_>,
+    ) -> Result<(), NodeError> {
+        let object = key.object();
+        let known = self.names.read().object(object).and_then(|entry| entry.flags);
+        match (self.flags_from_page0(pages, object, SpaceFlags(known.unwrap_or(0))), known) {
+            (Ok(flags), _) => parser.learn_flags(object, flags, lsn),
+            // Right after a restart the stored page of a tablespace that is dropped further on may be void. Of
+            // any other, applying page 0 says the same.
+            (Err(error), Some(_)) => {
+                tracing::warn!(volume = self.context.name, %error, "flags of a tablespace not followed");
+                Ok(())
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn flags_from_page0(
+        &self,
+        pages: StoredPages<'_>,
+        object: ObjectId,
+        assumed: SpaceFlags,
+    ) -> Result<u32, NodeError> {
+        let page_id = PageId::new(u32::MAX, 0);
+        let page = construct(pages, &self.index, PageKey::new(object, 0), page_id, assumed, None)?;
+        redoubt_page::flags_of_page0(&page).map(|flags| flags.0).map_err(|error| NodeError::Page {
+            page: page_id,
+            file: "?".to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn close_table(&self, parser: &mut Parser<'_>) {
+        let table = self.index.open_table();
+        let point = self.parsed.get();
+        if point == table.start() && table.pages() == 0 {
+            return;
+        }
+        parser.close_table(point);
+        self.context.signal_work();
+    }
+
+    /// Builds the fronts of long chains. `describe` and `limit` as for a read; `on_verify` takes the comparisons met.
+    ///
+    /// # Errors
+    /// What must stop the volume.
+    pub fn run_chains(
+        &self,
+        pages: StoredPages<'_>,
+        describe: &dyn Fn(PageKey) -> Option<Described>,
+        limit: &dyn Fn() -> Lsn,
+        on_verify: &dyn Fn(&Builder, PageKey, VerifyCase<'_>),
+    ) -> Result<(), NodeError> {
+        loop {
+            let work = std::mem::take(&mut *self.long_chains.lock());
+            for LongChain { table, key } in work {
+                let Some((page_id, Some(flags))) = describe(key) else { continue };
+                if table.state() == TableState::Applying {
+                    continue;
+                }
+                // The object may die meanwhile, and older records of it with it: then the page is no page.
+                let alive = || describe(key).is_some();
+                let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| {
+                    if alive() {
+                        on_verify(builder, key, case);
+                    }
+                };
+                let target = PageTarget { key, page_id, flags };
+                match compact_chain(pages, &self.index, &table, target, limit(), &mut on_verify) {
+                    Ok(()) => add(&self.context.counters.chains_built_early, 1),
+                    Err(error) if alive() => return Err(error),
+                    Err(_) => {}
+                }
+            }
+            if !self.context.pause(CHAINS_INTERVAL) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Identity and format of a page; `None` if its object is dead for good, which `is_over` says of the point where it
+    /// died.
+    pub fn describe(&self, key: PageKey, is_over: impl FnOnce(Seq) -> bool) -> Option<Described> {
+        let of = |entry: &ObjectEntry| {
+            let page_id = PageId::new(entry.space.unwrap_or(u32::MAX), key.page_no());
+            (page_id, entry.flags.map(SpaceFlags))
+        };
+        if let Some(entry) = self.names.read().object(key.object()) {
+            return Some(of(entry));
+        }
+        let dying = self.dying.lock();
+        let (died_at, entry) = dying.get(&key.object())?;
+        (!is_over(*died_at)).then(|| of(entry))
+    }
+
+    /// The end of these objects is applied.
+    pub fn forget_dead(&self, objects: &[ObjectId]) {
+        let mut dying = self.dying.lock();
+        for object in objects {
+            dying.remove(object);
+        }
+    }
+
+    /// Path of a file of an object, or `?`.
+    pub fn path_of_object(&self, object: ObjectId) -> String {
+        let names = self.names.read();
+        let found = names.files().find(|(_, entry)| entry.object == Some(object.0));
+        found.map_or_else(|| "?".to_owned(), |(_, entry)| entry.path.clone())
+    }
+
+    /// Ends all waits of this part.
+    pub fn close(&self) {
+        self.parsed.close();
+    }
+}

@@ -1,0 +1,436 @@
+//! What has come from the server and how it becomes durable: W and D.
+//!
+//! Owns the log buffer, the log device and which connection may append. A frame is appended to the buffer by the thread
+//! of its connection, which then also writes to the device, unless another thread is at it. A device thread writes what
+//! no connection does; where the device is pipelined another one awaits its writes.
+//!
+//! A connection that waits for room in a full buffer gives up when another takes its place: its frame was never
+//! acknowledged and is sent again. So a full buffer never keeps a server from connecting.
+//!
+//! Invariants: `D <= W`; the device holds whole frames in stream order; only the current connection appends.
+//!
+//! Lock order: appending, device turn. No lock but the device turn is held while a device syncs.
+
+use super::attach::DRAIN_TIMEOUT;
+use super::context::{Context, Waiter};
+use super::retention::Retention;
+use super::written::WrittenEnds;
+use crate::counters::add;
+use crate::error::NodeError;
+use crate::log_buffer::{Chunk, LogBuffer, Pushed, Stage};
+use crate::log_device;
+use crate::mark::{Mark, Point};
+use redoubt_logdev::LogDevice;
+use redoubt_redo::Lsn;
+use redoubt_sync::{Mutex, MutexGuard, is_planted, time};
+use redoubt_wire::control::LogDeviceStatus;
+use redoubt_wire::notice::Notice;
+use redoubt_wire::stream::{FIRST_UNLOGGED_KIND, StreamFrame, decode};
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Most bytes read from the device at once.
+const READ_LEN_BYTES: u64 = 4 << 20;
+/// A server that waits longer than this for room is told so; it must not take the node for dead. Well below the time
+/// after which the library does ([`crate::volume`] and the library agree on it by this alone).
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Appended to the stream.
+    Yes,
+    /// The connection no longer counts; close it.
+    NotCurrent,
+}
+
+/// See the module.
+pub struct Receiving {
+    context: Arc<Context>,
+    /// What is received and not yet applied.
+    pub buffer: LogBuffer,
+    /// From where on the log is kept.
+    pub retention: Arc<Retention>,
+    device: Box<dyn LogDevice>,
+    /// What the operator should know about it.
+    device_warnings: Vec<String>,
+    /// Where the log is.
+    log_place: String,
+    /// What a pipelined device is writing.
+    written_ends: WrittenEnds,
+    durable: Mark,
+    /// Held while a frame is appended.
+    appending: Mutex<()>,
+    /// The connection whose frames are appended; 0: none.
+    current: AtomicU64,
+    /// Held by whoever writes to the log device; a buffer for it.
+    device_turn: Mutex<Vec<u8>>,
+}
+
+impl Receiving {
+    /// Goes on at `applied`, with what is in `log` after it still to be read back ([`Receiving::recover`]).
+    pub fn new(context: &Arc<Context>, log: log_device::Opened, applied: Point) -> Self {
+        Self {
+            context: Arc::clone(context),
+            buffer: LogBuffer::new(context.options.ring_len_bytes, applied),
+            retention: Arc::default(),
+            device: log.device,
+            device_warnings: log.warnings,
+            log_place: log.place,
+            written_ends: WrittenEnds::default(),
+            durable: Mark::at(applied),
+            appending: Mutex::default(),
+            current: AtomicU64::new(0),
+            device_turn: Mutex::default(),
+        }
+    }
+
+    /// D.
+    pub fn durable(&self) -> &Mark {
+        &self.durable
+    }
+
+    /// Only `connection` may append from now on (0: none), and nothing of another is under way any more.
+    pub fn set_current(&self, connection: u64) {
+        self.current.store(connection, Ordering::Release);
+        // Whoever waits for room for a frame of another connection gives up.
+        self.buffer.wake_waiting();
+        drop(self.appending.lock());
+    }
+
+    /// No frame is appended until the guard is dropped. `None`: one has been waiting for room for [`DRAIN_TIMEOUT`].
+    pub fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
+        self.appending.try_lock_for(DRAIN_TIMEOUT)
+    }
+
+    /// Appends a frame received on `connection`. Waits while the ring is full.
+    ///
+    /// # Errors
+    /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].
+    pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
+        let arrived = self.context.tracer.now();
+        let _appending = self.appending.lock();
+        if !self.is_current(connection) {
+            return Ok(Received::NotCurrent);
+        }
+        let chunk = decode_chunk(wire, self.buffer.received())?;
+        let (logged, end) = (chunk.logged, chunk.end);
+        let counted = Counted::of(&chunk);
+        let redo_starts = chunk.start;
+        let pushed = self.push(connection, chunk)?;
+        if pushed == Received::Yes {
+            if logged {
+                self.context.tracer.received(arrived, end.seq);
+            }
+            counted.count(&self.context);
+            self.retention.note(redo_starts, end);
+        }
+        Ok(pushed)
+    }
+
+    fn is_current(&self, connection: u64) -> bool {
+        self.current.load(Ordering::Acquire) == connection || is_planted("any connection may append")
+    }
+
+    fn push(&self, connection: u64, mut chunk: Chunk) -> Result<Received, NodeError> {
+        let mut waited = false;
+        let pushed = loop {
+            match self.buffer.push(chunk, PATIENCE) {
+                Pushed::Yes => break Ok(Received::Yes),
+                Pushed::Closed => break Err(self.context.stopped_error()),
+                Pushed::Full(_, _) if !self.is_current(connection) => break Ok(Received::NotCurrent),
+                Pushed::Full(back, stage) => {
+                    chunk = back;
+                    waited = true;
+                    self.context.begin_wait(Waiter::Room, &full(stage));
+                }
+            }
+        };
+        if waited {
+            self.context.end_wait(Waiter::Room);
+        }
+        pushed
+    }
+
+    /// Appends a frame that is the node's own and not part of the stream.
+    pub fn push_own(&self, chunk: Chunk) {
+        let mut chunk = Some(chunk);
+        while let Some(own) = chunk.take() {
+            if let Pushed::Full(back, _) = self.buffer.push(own, PATIENCE) {
+                chunk = Some(back);
+            }
+        }
+        self.buffer.wake_device();
+    }
+
+    /// W -> D for whatever a connection does not write itself (see [`Receiving::write_received`]).
+    pub fn run_device(&self) -> Result<(), NodeError> {
+        while self.buffer.wait_for_device_work() {
+            let mut batch = self.device_turn.lock();
+            self.write_batches(&mut batch)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was received to the log device, in the thread of the connection that received it: that saves a
+    /// change of threads on the way of each commit. If another thread is at it, that one goes on, or is woken.
+    ///
+    /// # Errors
+    /// What must stop the volume.
+    pub fn write_received(&self) -> Result<(), NodeError> {
+        let Some(mut batch) = self.device_turn.try_lock() else {
+            self.buffer.wake_device();
+            return Ok(());
+        };
+        let written = std::panic::catch_unwind(AssertUnwindSafe(|| self.write_batches(&mut batch)));
+        written.unwrap_or_else(|_| {
+            Err(NodeError::Stopped("writing its log met a defect of the node".to_owned()))
+        })
+    }
+
+    /// Appends everything received to the log device and makes it durable, batch by batch. A batch is whatever
+    /// came while the one before was synced. `batch` is the buffer that whose turn it is may use.
+    fn write_batches(&self, batch: &mut Vec<u8>) -> Result<(), NodeError> {
+        loop {
+            let chunks = self.buffer.take_for_device();
+            let Some(end) = chunks.last().map(|chunk| chunk.end) else { return Ok(()) };
+            self.context.tracer.taken(end);
+            batch.clear();
+            for chunk in &chunks {
+                batch.extend_from_slice(&chunk.wire);
+            }
+            let since = time::now();
+            let appended = self.context.with_retry(Waiter::Log, || Ok(self.device.append(batch)?))?;
+            if appended != end.seq {
+                let reason = format!("log device is at {appended}, the stream at {}", end.seq);
+                return Err(NodeError::Damaged { path: self.log_path(), reason });
+            }
+            if self.device.is_pipelined() && self.device.durable_end() < end.seq {
+                self.written_ends.push(end, since);
+            } else {
+                if !is_planted("answered before durable") {
+                    self.device.wait_durable(end.seq)?;
+                }
+                self.became_durable(end, since);
+            }
+        }
+    }
+
+    /// Awaits what a pipelined device is writing.
+    pub fn run_durable(&self) -> Result<(), NodeError> {
+        while let Some(first) = self.written_ends.first() {
+            let durable = self.device.wait_durable(first.seq)?;
+            if let Some((end, since)) = self.written_ends.take_durable(durable) {
+                self.became_durable(end, since);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything before `end`, which was handed to the device at `since`, is durable: moves D and tells the server.
+    fn became_durable(&self, end: Point, since: Instant) {
+        self.context.figures.log_write.record_since(since);
+        self.context.tracer.durable(end);
+        add(&self.context.counters.log_syncs, 1);
+        self.durable.advance(end);
+        self.context.notices.send(&Notice::Durable(end.seq));
+        self.buffer.set_durable(end.seq);
+    }
+
+    /// Feeds everything in the log after `applied` back into the log buffer, and finds out where the stream ends.
+    ///
+    /// # Errors
+    /// [`NodeError::Damaged`] if the log ends before `applied` or is not whole frames; [`NodeError::LogDevice`].
+    pub fn recover(&self, log_start: Point, applied: Point) -> Result<Point, NodeError> {
+        let end = self.device.end();
+        if end < applied.seq {
+            let reason = format!(
+                "the log ends at {end}, but the checkpoint says that {} was durable; files of the log are missing",
+                applied.seq
+            );
+            return Err(NodeError::Damaged { path: self.log_path(), reason });
+        }
+        let mut recovered_bytes = 0u64;
+        let last = self.read_frames(log_start, end, |chunk| {
+            self.retention.note(chunk.start, chunk.end);
+            if chunk.start.seq >= applied.seq {
+                recovered_bytes += chunk.wire.len() as u64;
+                self.buffer.push_recovered(chunk);
+            }
+            Ok(())
+        })?;
+        self.durable.advance(last);
+        self.buffer.set_durable(last.seq);
+        tracing::info!(
+            volume = self.context.name,
+            applied_lsn = applied.lsn.0,
+            end_lsn = last.lsn.0,
+            recovered_bytes,
+            "volume recovered"
+        );
+        Ok(last)
+    }
+
+    /// Calls `each` for the frames in `[start.seq, end)` of the log. Returns the point after the last.
+    ///
+    /// # Errors
+    /// Those of `each`; [`NodeError::Damaged`], [`NodeError::LogDevice`].
+    pub fn read_frames(
+        &self,
+        start: Point,
+        end: Seq,
+        mut each: impl FnMut(Chunk) -> Result<(), NodeError>,
+    ) -> Result<Point, NodeError> {
+        let mut at = start;
+        let mut window: Vec<u8> = Vec::new();
+        let mut window_start = start.seq.0;
+        while at.seq < end {
+            let from = (at.seq.0 - window_start) as usize;
+            let rest = window.get(from..).unwrap_or(&[]);
+            let frame_len = frame_len(rest);
+            match frame_len.and_then(|len| rest.get(..len as usize)) {
+                Some(wire) => {
+                    let chunk = decode_chunk(wire.to_vec(), at)?;
+                    at = chunk.end;
+                    each(chunk)?;
+                }
+                None => {
+                    let have = rest.len() as u64;
+                    let wanted = frame_len.unwrap_or(HEADER_LEN_BYTES as u64).max(READ_LEN_BYTES);
+                    let wanted = wanted.min(end.0 - at.seq.0);
+                    if wanted <= have {
+                        let reason = format!("the last frame, at {}, is cut off", at.seq);
+                        return Err(NodeError::Damaged { path: self.log_path(), reason });
+                    }
+                    window.resize(wanted as usize, 0);
+                    self.device.read_at(at.seq, &mut window)?;
+                    window_start = at.seq.0;
+                }
+            }
+        }
+        Ok(at)
+    }
+
+    /// A checkpoint needs the log from `needed` on: gives up what nobody else needs either.
+    ///
+    /// # Errors
+    /// [`NodeError::LogDevice`].
+    pub fn give_up_before(&self, needed: Point) -> Result<(), NodeError> {
+        let from = self.retention.give_up_before(needed);
+        Ok(self.device.discard_before(from.seq)?)
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.context.own.path().join("log")
+    }
+
+    /// What the log is written to, for people.
+    pub fn device_status(&self) -> LogDeviceStatus {
+        let (info, stats) = (self.device.info(), self.device.stats());
+        LogDeviceStatus {
+            kind: info.kind.name().to_owned(),
+            detail: info.detail,
+            directory: self.log_place.clone(),
+            write_unit_bytes: info.write_unit_bytes as u64,
+            max_in_flight: info.max_in_flight as u64,
+            written_per_appended_byte: match stats.bytes_appended {
+                0 => 0.0,
+                appended => stats.bytes_written as f64 / appended as f64,
+            },
+            warnings: self.device_warnings.clone(),
+        }
+    }
+
+    /// What the device and the buffer count.
+    pub fn counters(&self) -> [(&'static str, u64); 5] {
+        let stats = self.device.stats();
+        let (full_waits, full_wait_times) = self.buffer.full_waits();
+        [
+            ("log_device_appended_bytes", stats.bytes_appended),
+            ("log_device_written_bytes", stats.bytes_written),
+            ("log_device_writes", stats.syncs),
+            ("ring_full_waits", full_waits),
+            ("ring_full_wait_micros", full_wait_times.iter().sum::<Duration>().as_micros() as u64),
+        ]
+    }
+
+    /// Ends all waits of this part.
+    pub fn close(&self) {
+        self.buffer.close();
+        self.written_ends.close();
+        self.durable.close();
+    }
+}
+
+/// What a frame adds to the counters once it is in the stream.
+struct Counted {
+    is_image: bool,
+    received_bytes: u64,
+    redo_bytes: u64,
+}
+
+impl Counted {
+    fn of(chunk: &Chunk) -> Self {
+        Self {
+            is_image: chunk.kind == redoubt_wire::stream::KIND_IMAGE,
+            received_bytes: chunk.wire.len() as u64,
+            // The first redo of a volume does not begin at LSN 0.
+            redo_bytes: if chunk.start.lsn == Lsn(0) { 0 } else { chunk.end.lsn.0 - chunk.start.lsn.0 },
+        }
+    }
+
+    fn count(&self, context: &Context) {
+        let counters = &context.counters;
+        add(&counters.frames, 1);
+        add(&counters.images, u64::from(self.is_image));
+        add(&counters.received_bytes, self.received_bytes);
+        add(&counters.redo_bytes, self.redo_bytes);
+    }
+}
+
+fn full(stage: Stage) -> String {
+    let what = match stage {
+        Stage::Device => "the log device",
+        Stage::Parser => "the parser",
+        Stage::Apply => "changes to be applied to the pages",
+    };
+    format!("the log buffer is full and waits for {what}")
+}
+
+fn frame_len(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk::<HEADER_LEN_BYTES>().map(|header| FrameHeader::decode(header).total_len_bytes())
+}
+
+/// Checks a frame that starts at `start` and turns it into a chunk.
+///
+/// # Errors
+/// [`NodeError::Wire`] for a frame that is damaged or does not belong there.
+pub fn decode_chunk(wire: Vec<u8>, start: Point) -> Result<Chunk, NodeError> {
+    let cut = WireError::Truncated { what: "frame", len_bytes: wire.len(), field: "header" };
+    let Some((header, payload)) = wire.split_first_chunk() else { return Err(cut.into()) };
+    let header = FrameHeader::decode(header);
+    header.check(start.seq.0, payload)?;
+    let raw = if header.compressed { Some(redoubt_wire::frame::decompress(payload)?) } else { None };
+    let logged = header.kind < FIRST_UNLOGGED_KIND;
+    let mut end = start;
+    if logged {
+        end.seq = Seq(start.seq.0 + wire.len() as u64);
+    }
+    match decode(header.kind, raw.as_deref().unwrap_or(payload))? {
+        StreamFrame::Redo(_) if start.lsn == Lsn(0) => {
+            return Err(NodeError::Wire(WireError::Invalid {
+                what: "redo",
+                field: "position",
+                why: "it comes before the first redo log file frame, so its LSN is not known".to_owned(),
+            }));
+        }
+        StreamFrame::Redo(bytes) => end.lsn = start.lsn.advance(bytes.len() as u64),
+        StreamFrame::LogFile { next_lsn, .. } if start.lsn == Lsn(0) => end.lsn = next_lsn,
+        _ => {}
+    }
+    Ok(Chunk { kind: header.kind, logged, start, end, wire, raw })
+}
