@@ -5,6 +5,7 @@ use super::encoder::MtrWriter;
 use super::protocol::{Stream, changed};
 use super::running::{LocalNode, Sizes, options};
 use redoubt_redo::mariadb::Checkpoint;
+use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::StreamFrame;
 use std::path::{Path, PathBuf};
@@ -148,5 +149,73 @@ fn the_node_waits_for_room_says_so_and_loses_nothing() {
         assert_eq!(client.welcome.next_seq.0, sent);
     }
     drop((client, control));
+    node.stop();
+}
+
+/// A full log buffer is the normal state of a node without room, for as long as that takes.
+#[test]
+fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
+    let disk = match SmallDisk::mount() {
+        Ok(disk) => disk,
+        Err(reason) => {
+            eprintln!("\n*** SKIPPED: a loop device with ext4 is needed, which needs root: {reason} ***\n");
+            return;
+        }
+    };
+    let sizes = Sizes { ring: 1 << 20, batch: 64 << 10, interval_ms: 50 };
+    let data = tempfile::tempdir().unwrap();
+    let mut settings = options(data.path(), sizes);
+    // The log has room enough.
+    settings.pages.pages_place = Some(disk.path());
+    let node = LocalNode::open(&settings);
+    let mut control = ControlClient::connect(node.address).unwrap();
+    control.create("v");
+    let generation = control.attach("v").generation;
+    let mut client = LogClient::connect(node.address, "v", generation, 1, 0).unwrap();
+    let mut stream = Stream::new();
+    client.send(&stream.begin(0)).unwrap();
+    assert!(client.wait_durable(stream.seq));
+
+    disk.fill();
+    let (start, first_page) = (stream.seq, 3);
+    let mut wire = Vec::new();
+    for page in first_page..first_page + PAGES {
+        let mut mtr = MtrWriter::new();
+        mtr.init((5, page));
+        wire.extend(stream.redo(&mtr));
+    }
+    while stream.seq - start < 4 << 20 {
+        wire.extend(stream.change(first_page + (stream.seq % u64::from(PAGES)) as u32, &[7; 1200]));
+    }
+    // The first connection is left in the middle of a frame that finds no room.
+    let mut writer = client.stream.try_clone().unwrap();
+    let blocked = std::thread::spawn({
+        let wire = wire.clone();
+        move || {
+            use std::io::Write;
+            let _ = writer.write_all(&wire);
+        }
+    });
+    let is_full = |reason: &str| reason.contains("log buffer is full");
+    let full = client.wait(|notice, _| matches!(notice, Notice::Waiting { reason } if is_full(reason)));
+    assert!(full.is_some(), "a server that finds no room is told so");
+    let since = Instant::now();
+    let refused = control.ask(&Request::Attach { volume: "v".to_owned(), who: "another".to_owned() }).unwrap();
+    let Reply::Failed { message, retry: true } = refused else { panic!("{refused:?}") };
+    assert!(message.contains("nobody was fenced") && message.contains("space"), "{message}");
+    assert_eq!(control.status().generation, generation);
+    let mut again = LogClient::connect(node.address, "v", generation, 1, start).unwrap();
+    assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());
+    blocked.join().unwrap();
+    drop(client);
+    let next = again.welcome.next_seq.0;
+    assert!(next > start && next < stream.seq, "{next}");
+
+    std::fs::remove_file(disk.filler()).unwrap();
+    again.send(&wire[(next - start) as usize..]).unwrap();
+    assert!(again.wait_durable(stream.seq));
+    let mut pages = PageClient::connect(node.address, "v", generation).unwrap();
+    assert_eq!(changed(&mut pages, stream.seq, first_page, 1200), vec![7; 1200]);
+    drop((pages, again, control));
     node.stop();
 }

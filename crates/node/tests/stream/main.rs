@@ -8,6 +8,7 @@ mod compressed;
 mod disk_full;
 #[path = "../../../redo/tests/support/encoder.rs"]
 mod encoder;
+mod export;
 mod hostile;
 mod log_place;
 mod protocol;

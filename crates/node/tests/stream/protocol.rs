@@ -6,7 +6,6 @@ use super::running::{LocalNode, SMALL, options};
 use redoubt_page::{SpaceFlags, digest, finalize, layout};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::LogHeader;
-use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::hello::{Role, Status};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::page::{PageReply, PageRequest};
@@ -389,45 +388,4 @@ fn a_differing_page_stops_the_volume_with_a_report_and_its_redo_stays() {
     let status = fixture.control().status();
     assert_eq!(status.state, "ready");
     assert!(status.a_lsn < lsn.0, "the records of the differing page were given up");
-}
-
-#[test]
-fn an_export_holds_plain_files_too() {
-    let fixture = Fixture::new();
-    let mut stream = Stream::new();
-    let mut client = fixture.log(1, 0);
-    client.send(&stream.begin(1)).unwrap();
-    for path in [&b"a.frm"[..], b"b.frm"] {
-        client
-            .send(&stream.frame(&StreamFrame::Create { path, kind: FileKind::Plain, mode: 0o660 }))
-            .unwrap();
-        client.send(&stream.frame(&StreamFrame::Write { path, offset_bytes: 0, data: b"old" })).unwrap();
-    }
-    assert!(client.wait_durable(stream.seq));
-    let mut export = fixture.control();
-    let begin = Request::ExportBegin { volume: "v".to_owned() };
-    let reply = export.ask(&begin).unwrap();
-    assert!(matches!(reply, Reply::Attached(_)), "{reply:?}");
-    let refused =
-        fixture.control().ask(&Request::VolumeDelete { volume: "v".to_owned(), force: false }).unwrap();
-    assert!(matches!(&refused, Reply::Failed { message, .. } if message.contains("in use")), "{refused:?}");
-    client
-        .send(&stream.frame(&StreamFrame::Write { path: b"a.frm", offset_bytes: 0, data: b"new!" }))
-        .unwrap();
-    client.send(&stream.frame(&StreamFrame::Unlink { path: b"b.frm" })).unwrap();
-    assert!(client.wait_durable(stream.seq));
-    // The parser is past them as well, so nothing but the hold keeps them from being made.
-    PageClient::connect(fixture.address(), "v", fixture.generation).unwrap().open(stream.seq, "x").unwrap();
-    for _ in 0..100 {
-        for path in ["a.frm", "b.frm"] {
-            let request = Request::ExportFile { volume: "v".to_owned(), path: path.to_owned() };
-            assert_eq!(export.file(&request).unwrap(), b"old", "{path}");
-        }
-    }
-    drop(export);
-    let fetch = Request::Fetch { volume: "v".to_owned(), path: "a.frm".to_owned() };
-    let deadline = std::time::Instant::now() + super::client::PATIENCE;
-    while fixture.control().file(&fetch).unwrap() != b"new!" {
-        assert!(std::time::Instant::now() < deadline, "the hold did not end with its connection");
-    }
 }
