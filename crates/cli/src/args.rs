@@ -174,6 +174,10 @@ pub struct NodeArguments {
     /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_ring)]
     pub ring: u64,
+    /// What all volumes together may keep in memory: received redo that is not applied yet, and the index of it
+    /// (64MiB or more) [default: a quarter of this host's memory, at least 1GiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub memory: Option<u64>,
     /// Bytes of redo applied together (1MiB or more) [default: a quarter of --ring].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub batch: Option<u64>,
@@ -559,6 +563,11 @@ pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
 fn parse_ring(text: &str) -> std::result::Result<u64, String> {
     parse_size(text)
         .and_then(|size| if size >= 16 << 20 { Ok(size) } else { Err("16MiB is the least".to_owned()) })
+}
+
+fn parse_memory(text: &str) -> std::result::Result<u64, String> {
+    parse_size(text)
+        .and_then(|size| if size >= 64 << 20 { Ok(size) } else { Err("64MiB is the least".to_owned()) })
 }
 
 fn parse_journal(text: &str) -> std::result::Result<u64, String> {

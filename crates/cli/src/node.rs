@@ -3,6 +3,7 @@
 use crate::args::{LogArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
 use redoubt_logdev::DeviceKind;
+use redoubt_node::memory::MemoryBudget;
 use redoubt_node::{LogOptions, Node, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
 use redoubt_statuspage::{PageSettings, StatusPage};
@@ -61,6 +62,9 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     options.tls = arguments.tls.server()?;
     options.allow_plain_text = arguments.allow_plain_text;
     options.ring_len_bytes = arguments.ring;
+    if let Some(limit_bytes) = arguments.memory {
+        options.memory = Arc::new(MemoryBudget::new(limit_bytes));
+    }
     options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 4);
     options.apply_interval = Duration::from_secs(arguments.apply_interval);
     options.pages = page_options(&arguments.pages)?;

@@ -41,6 +41,8 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
         println!("  status page     http://{address}/");
     }
     println!("  up              {} s", node.uptime_seconds);
+    let (used, limit) = (bytes(node.memory_used_bytes), bytes(node.memory_limit_bytes));
+    println!("  memory          {used} of {limit} for redo that is not applied yet (--memory)");
     for volume in &node.volumes {
         println!();
         print_volume(volume);

@@ -261,6 +261,8 @@ mod tests {
             listen: "x".to_owned(),
             data_directory: String::new(),
             uptime_seconds: 9,
+            memory_used_bytes: 3 << 20,
+            memory_limit_bytes: 1 << 30,
             status_page: None,
             volumes: vec![volume],
         }

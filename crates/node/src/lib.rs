@@ -25,6 +25,7 @@ pub mod index;
 pub mod log_buffer;
 pub mod log_device;
 pub mod mark;
+pub mod memory;
 pub mod namespace;
 pub mod options;
 pub mod page_store;

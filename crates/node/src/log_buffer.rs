@@ -5,13 +5,15 @@
 //! index refers into them until they are applied, so the ring is full when `W - A` reaches its length, and then
 //! the receiver waits. That wait is the back-pressure; [`LogBuffer::waits_for`] names the stage that causes it.
 //!
-//! Memory is bounded as well: decompressed payloads and unlogged frames do not count in `W - A`, so the ring is also
-//! full when the frames after A hold [`MEMORY_FACTOR`] times its length. A frame longer than the ring gets in when
-//! all before it is applied; the parser is told to close its table then, so that it is.
+//! Memory is bounded as well: decompressed payloads, unlogged frames and the index of what is not applied do not count
+//! in `W - A`, so the ring is also full when frames and index take [`MEMORY_FACTOR`] times its length, or when the node
+//! has no room left ([`crate::memory`]). A frame longer than that gets in when all before it is applied; the parser is
+//! told to close its table then, so that it is.
 //!
 //! Lock order: the state mutex is a leaf.
 
 use crate::mark::Point;
+use crate::memory::VolumeMemory;
 use redoubt_sync::{Condvar, Mutex};
 
 use redoubt_sync::time;
@@ -81,6 +83,7 @@ struct State {
 /// See the module.
 pub struct LogBuffer {
     len_bytes: u64,
+    memory: Arc<VolumeMemory>,
     state: Mutex<State>,
     for_writer: Condvar,
     for_parser: Condvar,
@@ -135,12 +138,16 @@ impl Stage {
 }
 
 const BATCH_LEN_BYTES: usize = 4 << 20;
+/// How often whoever waits for room looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl LogBuffer {
-    /// An empty ring of `len_bytes` that starts at `start`; everything before it is applied.
-    pub fn new(len_bytes: u64, start: Point) -> Self {
+    /// An empty ring of `len_bytes` that starts at `start`; everything before it is applied. `memory` counts what
+    /// it keeps, and what the index does.
+    pub fn new(len_bytes: u64, start: Point, memory: &Arc<VolumeMemory>) -> Self {
         Self {
             len_bytes,
+            memory: Arc::clone(memory),
             state: Mutex::new(State {
                 chunks: VecDeque::new(),
                 first: 0,
@@ -196,7 +203,9 @@ impl LogBuffer {
             self.for_parser.notify_one();
             // Nobody else may be about to write what came before.
             self.for_writer.notify_one();
-            self.for_room.wait_until(&mut state, since + patience);
+            // Room in the node's memory may come from another volume, which signals nobody here.
+            let look_at = (time::now() + LOOK_INTERVAL).min(since + patience);
+            self.for_room.wait_until(&mut state, look_at);
             if let Some((stage, since)) = state.waiting.take() {
                 state.full_wait_times[stage as usize] += time::elapsed(since);
             }
@@ -209,7 +218,7 @@ impl LogBuffer {
         if state.closed {
             return Pushed::Closed;
         }
-        hold(&mut state, &chunk);
+        self.hold(&mut state, &chunk);
         state.received = chunk.end;
         state.chunks.push_back(Arc::new(chunk));
         self.for_parser.notify_one();
@@ -233,14 +242,18 @@ impl LogBuffer {
         let used_bytes = state.received.seq.0 - state.applied.0;
         let added_bytes = chunk.end.seq.0 - chunk.start.seq.0;
         (chunk.logged && used_bytes + added_bytes > self.len_bytes)
-            || (!chunk.wire.is_empty()
-                && state.held_bytes + chunk.memory_bytes() > MEMORY_FACTOR * self.len_bytes)
+            || (!chunk.wire.is_empty() && !self.has_memory_for(chunk))
+    }
+
+    fn has_memory_for(&self, chunk: &Chunk) -> bool {
+        let bytes = chunk.memory_bytes();
+        self.memory.used_bytes() + bytes <= MEMORY_FACTOR * self.len_bytes && self.memory.fits(bytes)
     }
 
     /// Appends a frame read back from the log device: already durable, never waits.
     pub fn push_recovered(&self, chunk: Chunk) {
         let mut state = self.state.lock();
-        hold(&mut state, &chunk);
+        self.hold(&mut state, &chunk);
         state.received = chunk.end;
         state.durable = chunk.end.seq;
         state.chunks.push_back(Arc::new(chunk));
@@ -276,7 +289,7 @@ impl LogBuffer {
                 taken.push(chunk);
             }
         }
-        if drop_consumed(&mut state) {
+        if self.drop_consumed(&mut state) {
             self.for_room.notify_all();
         }
         taken
@@ -293,7 +306,7 @@ impl LogBuffer {
             if from < state.chunks.len() {
                 let taken: Vec<_> = state.chunks.iter().skip(from).take(64).cloned().collect();
                 state.next_to_parse += taken.len() as u64;
-                if drop_consumed(&mut state) {
+                if self.drop_consumed(&mut state) {
                     self.for_room.notify_all();
                 }
                 return Next::Chunks(taken);
@@ -328,6 +341,7 @@ impl LogBuffer {
         {
             state.held.pop_front();
             state.held_bytes -= bytes;
+            self.memory.remove(bytes);
         }
         drop(state);
         self.for_room.notify_all();
@@ -360,7 +374,8 @@ impl LogBuffer {
         let state = self.state.lock();
         let used_bytes = state.received.seq.0 - state.applied.0;
         if used_bytes < self.len_bytes / 100 * 95
-            && state.held_bytes / MEMORY_FACTOR < self.len_bytes / 100 * 95
+            && self.memory.used_bytes() / MEMORY_FACTOR < self.len_bytes / 100 * 95
+            && self.memory.fits(self.len_bytes / 100)
         {
             return None;
         }
@@ -386,37 +401,38 @@ impl LogBuffer {
         self.for_parser.notify_all();
         self.for_room.notify_all();
     }
+
+    /// Counts the memory of a frame until the point after it is applied.
+    fn hold(&self, state: &mut State, chunk: &Chunk) {
+        let bytes = chunk.memory_bytes();
+        state.held_bytes += bytes;
+        self.memory.add(bytes);
+        match state.held.back_mut() {
+            Some((end, group)) if *end == chunk.end.seq || *group < GROUP_BYTES => {
+                *end = chunk.end.seq;
+                *group += bytes;
+            }
+            _ => state.held.push_back((chunk.end.seq, bytes)),
+        }
+    }
+
+    /// Drops what both readers have passed. True: nothing but that was in the ring, and none of it counts any more.
+    fn drop_consumed(&self, state: &mut State) -> bool {
+        let consumed = state.next_to_write.min(state.next_to_parse);
+        while state.first < consumed && state.chunks.pop_front().is_some() {
+            state.first += 1;
+        }
+        let empty = state.chunks.is_empty() && state.received.seq == state.applied;
+        if empty {
+            state.held.clear();
+            self.memory.remove(std::mem::take(&mut state.held_bytes));
+        }
+        empty
+    }
 }
 
 /// Frames of a group of [`State::held`], in bytes.
 const GROUP_BYTES: u64 = 16 << 10;
-
-/// Counts the memory of a frame until the point after it is applied.
-fn hold(state: &mut State, chunk: &Chunk) {
-    let bytes = chunk.memory_bytes();
-    state.held_bytes += bytes;
-    match state.held.back_mut() {
-        Some((end, group)) if *end == chunk.end.seq || *group < GROUP_BYTES => {
-            *end = chunk.end.seq;
-            *group += bytes;
-        }
-        _ => state.held.push_back((chunk.end.seq, bytes)),
-    }
-}
-
-/// Drops what both readers have passed. True: nothing but that was in the ring, and none of it counts any more.
-fn drop_consumed(state: &mut State) -> bool {
-    let consumed = state.next_to_write.min(state.next_to_parse);
-    while state.first < consumed && state.chunks.pop_front().is_some() {
-        state.first += 1;
-    }
-    let empty = state.chunks.is_empty() && state.received.seq == state.applied;
-    if empty {
-        state.held.clear();
-        state.held_bytes = 0;
-    }
-    empty
-}
 
 #[cfg(test)]
 #[path = "log_buffer_tests.rs"]

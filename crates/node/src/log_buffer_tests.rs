@@ -1,4 +1,5 @@
 use super::*;
+use crate::memory::MemoryBudget;
 use redoubt_redo::Lsn;
 
 const LONG: Duration = Duration::from_secs(600);
@@ -17,7 +18,7 @@ fn chunk(start: u64, len: usize, logged: bool) -> Chunk {
 
 #[test]
 fn both_readers_see_every_frame_in_order_and_the_writer_only_logged_ones() {
-    let buffer = LogBuffer::new(1000, Point::default());
+    let buffer = LogBuffer::new(1000, Point::default(), &Arc::new(VolumeMemory::unbounded()));
     assert!(matches!(buffer.push(chunk(0, 10, true), LONG), Pushed::Yes));
     assert!(matches!(buffer.push(chunk(10, 5, false), LONG), Pushed::Yes));
     assert!(matches!(buffer.push(chunk(10, 20, true), LONG), Pushed::Yes));
@@ -30,7 +31,7 @@ fn both_readers_see_every_frame_in_order_and_the_writer_only_logged_ones() {
 
 #[test]
 fn a_full_ring_holds_the_receiver_until_something_is_applied() {
-    let buffer = Arc::new(LogBuffer::new(100, Point::default()));
+    let buffer = Arc::new(LogBuffer::new(100, Point::default(), &Arc::new(VolumeMemory::unbounded())));
     assert!(matches!(buffer.push(chunk(0, 100, true), LONG), Pushed::Yes));
     assert_eq!(buffer.waits_for(), Some(Stage::Device));
     buffer.set_durable(Seq(100));
@@ -51,7 +52,7 @@ fn a_full_ring_holds_the_receiver_until_something_is_applied() {
 
 #[test]
 fn closing_lets_everyone_go() {
-    let buffer = LogBuffer::new(10, Point::default());
+    let buffer = LogBuffer::new(10, Point::default(), &Arc::new(VolumeMemory::unbounded()));
     assert!(matches!(buffer.push(chunk(0, 10, true), LONG), Pushed::Yes));
     buffer.close();
     assert!(matches!(buffer.push(chunk(10, 10, true), LONG), Pushed::Closed));
@@ -65,7 +66,7 @@ fn unlogged(at: u64, memory: usize) -> Chunk {
 
 #[test]
 fn a_frame_longer_than_the_ring_asks_the_parser_to_close_its_table() {
-    let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
+    let buffer = Arc::new(LogBuffer::new(1000, Point::default(), &Arc::new(VolumeMemory::unbounded())));
     assert!(matches!(buffer.push(chunk(0, 100, true), LONG), Pushed::Yes));
     let Next::Chunks(_) = buffer.take_for_parser(Instant::now()) else { panic!("a frame was expected") };
     let receiver = {
@@ -81,7 +82,7 @@ fn a_frame_longer_than_the_ring_asks_the_parser_to_close_its_table() {
 
 #[test]
 fn decompressed_payloads_fill_the_ring() {
-    let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
+    let buffer = Arc::new(LogBuffer::new(1000, Point::default(), &Arc::new(VolumeMemory::unbounded())));
     for number in 0..3 {
         let packed = Chunk { raw: Some(vec![0; 1000]), ..chunk(number * 10, 10, true) };
         assert!(matches!(buffer.push(packed, LONG), Pushed::Yes));
@@ -105,7 +106,7 @@ fn decompressed_payloads_fill_the_ring() {
 
 #[test]
 fn unlogged_frames_wait_for_readers_that_lag() {
-    let buffer = Arc::new(LogBuffer::new(1000, Point::default()));
+    let buffer = Arc::new(LogBuffer::new(1000, Point::default(), &Arc::new(VolumeMemory::unbounded())));
     let sender = {
         let buffer = Arc::clone(&buffer);
         std::thread::spawn(move || {
@@ -140,7 +141,7 @@ fn unlogged_frames_wait_for_readers_that_lag() {
 
 #[test]
 fn whoever_waits_for_room_gets_the_frame_back_when_woken_or_out_of_patience() {
-    let buffer = Arc::new(LogBuffer::new(100, Point::default()));
+    let buffer = Arc::new(LogBuffer::new(100, Point::default(), &Arc::new(VolumeMemory::unbounded())));
     assert!(matches!(buffer.push(chunk(0, 100, true), LONG), Pushed::Yes));
     buffer.set_durable(Seq(100));
     buffer.set_parsed(Seq(100));
@@ -163,4 +164,31 @@ fn whoever_waits_for_room_gets_the_frame_back_when_woken_or_out_of_patience() {
     assert_eq!(buffer.received().seq, Seq(100), "nothing was appended");
     buffer.set_applied(Seq(100));
     assert!(matches!(buffer.push(back, LONG), Pushed::Yes));
+}
+
+#[test]
+fn volumes_share_the_memory_of_their_node_and_none_starves() {
+    let budget = Arc::new(MemoryBudget::new(4000));
+    let volume = || Arc::new(VolumeMemory::new(&budget));
+    let (first_memory, second_memory) = (volume(), volume());
+    let first = LogBuffer::new(100_000, Point::default(), &first_memory);
+    let second = LogBuffer::new(100_000, Point::default(), &second_memory);
+    let soon = Duration::from_millis(1);
+    for number in 0..3 {
+        assert!(matches!(first.push(chunk(number * 1000, 1000, true), soon), Pushed::Yes));
+    }
+    assert!(matches!(first.push(chunk(3000, 1000, true), soon), Pushed::Full(_, _)));
+    // Nothing of the second is unapplied: it gets one frame in, and no more.
+    assert!(matches!(second.push(chunk(0, 1000, true), soon), Pushed::Yes));
+    assert!(matches!(second.push(chunk(1000, 1000, true), soon), Pushed::Full(_, _)));
+    // The index counts as the frames do.
+    first.set_applied(Seq(3000));
+    first_memory.add(3000);
+    assert!(matches!(second.push(chunk(1000, 1000, true), soon), Pushed::Full(_, _)));
+    first_memory.remove(3000);
+    assert!(matches!(second.push(chunk(1000, 1000, true), soon), Pushed::Yes));
+    let kept_bytes = second_memory.used_bytes();
+    assert!(kept_bytes > 2000 && budget.used_bytes() == kept_bytes, "{kept_bytes}, {}", budget.used_bytes());
+    drop((second, second_memory));
+    assert_eq!(budget.used_bytes(), 0, "a volume that is closed keeps nothing");
 }

@@ -1,6 +1,7 @@
 //! Settings of a node. Each says what it does, its default and its smallest value.
 
 use crate::log_device::LogOptions;
+use crate::memory::MemoryBudget;
 use crate::page_store::PageOptions;
 use crate::place::RawDevices;
 use crate::server::ConnectionLimits;
@@ -20,6 +21,9 @@ pub struct NodeOptions {
     /// Length of a volume's log buffer: received bytes that are not yet applied. More means fewer page writes on
     /// the node (a page changed a thousand times is written once) and more memory. Default 256 MiB, at least 16 MiB.
     pub ring_len_bytes: u64,
+    /// What all volumes together may keep in memory: frames that are not applied yet, and the index of them. Default a
+    /// quarter of the host's memory, at least 1 GiB. Shared by the copies of these options.
+    pub memory: Arc<MemoryBudget>,
     /// Stream bytes per table of the log index, applied together. Default a quarter of the ring, at least 1 MiB.
     pub batch_len_bytes: u64,
     /// A table is applied after this time even if it is not full. A longer time
@@ -50,6 +54,7 @@ impl NodeOptions {
             data_directory,
             listen,
             ring_len_bytes: 256 << 20,
+            memory: Arc::default(),
             batch_len_bytes: 64 << 20,
             apply_interval: Duration::from_secs(60),
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),

@@ -421,6 +421,11 @@ pub fn render(node: &NodeStatus, at_unix_ms: u64) -> String {
     sample(&mut out, "redoubt_node_info", &[version], 1.0);
     head(&mut out, "redoubt_node_uptime_seconds", Kind::Gauge, "Seconds since the node started.");
     sample(&mut out, "redoubt_node_uptime_seconds", &[], node.uptime_seconds as f64);
+    let memory = "What the volumes keep in memory: redo that is not applied yet, and the index of it.";
+    head(&mut out, "redoubt_node_memory_used_bytes", Kind::Gauge, memory);
+    sample(&mut out, "redoubt_node_memory_used_bytes", &[], node.memory_used_bytes as f64);
+    head(&mut out, "redoubt_node_memory_limit_bytes", Kind::Gauge, "What they may keep together.");
+    sample(&mut out, "redoubt_node_memory_limit_bytes", &[], node.memory_limit_bytes as f64);
     let looked_at = "redoubt_node_sampled_timestamp_seconds";
     head(
         &mut out,

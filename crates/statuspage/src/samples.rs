@@ -222,6 +222,8 @@ mod tests {
             listen: String::new(),
             data_directory: String::new(),
             uptime_seconds: 0,
+            memory_used_bytes: 3 << 20,
+            memory_limit_bytes: 1 << 30,
             status_page: None,
             volumes: vec![volume],
         }

@@ -32,6 +32,8 @@ fn status() -> NodeStatus {
         listen: "127.0.0.1:7070".to_owned(),
         data_directory: HOSTILE.to_owned(),
         uptime_seconds: 1,
+        memory_used_bytes: 3 << 20,
+        memory_limit_bytes: 1 << 30,
         status_page: None,
         volumes: vec![volume(HOSTILE), volume("other")],
     }

@@ -213,6 +213,12 @@ pub struct NodeStatus {
     pub data_directory: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
+    /// What its volumes keep in memory: received redo that is not applied, and the index of it.
+    #[serde(default)]
+    pub memory_used_bytes: u64,
+    /// What they may keep together.
+    #[serde(default)]
+    pub memory_limit_bytes: u64,
     /// Address of its status page, if it serves one.
     #[serde(default)]
     pub status_page: Option<String>,

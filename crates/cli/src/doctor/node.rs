@@ -121,6 +121,8 @@ mod tests {
             listen: "127.0.0.1:7070".to_owned(),
             data_directory: "/data".to_owned(),
             uptime_seconds: 1,
+            memory_used_bytes: 3 << 20,
+            memory_limit_bytes: 1 << 30,
             status_page: None,
             volumes: Vec::new(),
         }

@@ -16,6 +16,7 @@ pub mod table;
 pub use table::{Body, CHAIN_CLASSES, Entry, Table, TableEnd, TableState};
 
 use crate::mark::Point;
+use crate::memory::VolumeMemory;
 use redoubt_pagestore::ObjectId;
 use redoubt_sync::Mutex;
 use rustc_hash::FxHashMap;
@@ -60,12 +61,19 @@ pub struct LogIndex {
     level0: Vec<Shard>,
     queue: Mutex<VecDeque<Arc<Table>>>,
     next_table: AtomicU64,
+    memory: Arc<VolumeMemory>,
 }
 
 impl LogIndex {
     /// An index with one open, empty table that starts at `start`.
     pub fn new(start: Point) -> Self {
+        Self::counted(start, &Arc::new(VolumeMemory::unbounded()))
+    }
+
+    /// The same, and `memory` counts what it takes.
+    pub fn counted(start: Point, memory: &Arc<VolumeMemory>) -> Self {
         let index = Self {
+            memory: Arc::clone(memory),
             level0: (0..SHARDS).map(|_| Mutex::default()).collect(),
             queue: Mutex::default(),
             next_table: AtomicU64::new(1),
@@ -76,7 +84,7 @@ impl LogIndex {
 
     fn push_table(&self, start: Point) -> Arc<Table> {
         let id = self.next_table.fetch_add(1, Ordering::Relaxed);
-        let table = Arc::new(Table::new(id, start));
+        let table = Arc::new(Table::new(id, start, &self.memory));
         self.queue.lock().push_back(Arc::clone(&table));
         table
     }

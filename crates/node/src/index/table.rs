@@ -6,6 +6,7 @@
 use super::PageKey;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
+use crate::memory::VolumeMemory;
 use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::Lsn;
@@ -98,13 +99,28 @@ pub struct Table {
     pages: AtomicU64,
     runs: AtomicU64,
     chain_classes: [AtomicU64; CHAIN_CLASSES],
+    /// What chains and pages take; the chunks are counted by the log buffer.
+    memory: Arc<VolumeMemory>,
+    memory_bytes: AtomicU64,
     end: Mutex<Option<TableEnd>>,
 }
 
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.memory.remove(*self.memory_bytes.get_mut());
+    }
+}
+
+/// What a page with entries takes beside them, in both levels: map entries with their free room, the list of tables,
+/// and what the allocator adds.
+const PAGE_MEMORY_BYTES: u64 = 224;
+
 impl Table {
     /// An open, empty table.
-    pub fn new(id: u64, start: Point) -> Self {
+    pub fn new(id: u64, start: Point, memory: &Arc<VolumeMemory>) -> Self {
         Self {
+            memory: Arc::clone(memory),
+            memory_bytes: AtomicU64::new(0),
             id,
             start,
             state: AtomicU8::new(0),
@@ -174,8 +190,14 @@ impl Table {
         self.runs.fetch_add(1, Ordering::Relaxed);
         let mut bucket = self.bucket(key).lock();
         let chain = bucket.entry(key).or_default();
+        let capacity = chain.capacity();
         chain.push(entry);
+        let grown = chain.capacity() - capacity;
         let len = chain.len();
+        if grown > 0 {
+            let of_page = if len == 1 { PAGE_MEMORY_BYTES } else { 0 };
+            self.count_memory((grown * size_of::<Entry>()) as u64 + of_page);
+        }
         if len.is_power_of_two() {
             self.count_chain(len - 1, len);
         }
@@ -183,6 +205,11 @@ impl Table {
             self.pages.fetch_add(1, Ordering::Relaxed);
         }
         (len, len == 1)
+    }
+
+    fn count_memory(&self, bytes: u64) {
+        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.add(bytes);
     }
 
     /// Marks the table complete.
@@ -209,6 +236,9 @@ impl Table {
         {
             self.runs.fetch_sub(count.saturating_sub(1) as u64, Ordering::Relaxed);
             let len = chain.len();
+            if let Body::Built(page) = &built.body {
+                self.count_memory(page.len() as u64);
+            }
             chain.splice(..count, [built]);
             self.count_chain(len, chain.len());
         }

@@ -173,6 +173,8 @@ impl Node {
             listen: self.address.to_string(),
             data_directory: self.options.data_directory.display().to_string(),
             uptime_seconds: time::elapsed(self.since).as_secs(),
+            memory_used_bytes: self.options.memory.used_bytes(),
+            memory_limit_bytes: self.options.memory.limit_bytes(),
             status_page: self.options.status_page.map(|address| address.to_string()),
             volumes: volumes
                 .iter()

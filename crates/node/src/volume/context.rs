@@ -12,11 +12,13 @@ use crate::counters::Counters;
 use crate::error::{Kind, NodeError};
 use crate::figures::Figures;
 use crate::home::Folder;
+use crate::memory::VolumeMemory;
 use crate::options::NodeOptions;
 use crate::trace::Tracer;
 use redoubt_sync::{Condvar, Mutex};
 use redoubt_wire::notice::Notice;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -65,6 +67,8 @@ pub struct Context {
     pub figures: Figures,
     /// Traces of commits and reads.
     pub tracer: Tracer,
+    /// What the volume keeps in memory.
+    pub memory: Arc<VolumeMemory>,
     stopped: Mutex<Option<String>>,
     waits: Mutex<BTreeMap<Waiter, String>>,
     /// The node ends; whoever is connected comes back to the next one.
@@ -84,6 +88,7 @@ impl Context {
             counters: Counters::default(),
             figures: Figures::default(),
             tracer: Tracer::default(),
+            memory: Arc::new(VolumeMemory::new(&options.memory)),
             stopped: Mutex::default(),
             waits: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),

@@ -60,7 +60,7 @@ impl Indexing {
     pub fn new(context: &Arc<Context>, applied: Point, names: Namespace) -> Self {
         Self {
             context: Arc::clone(context),
-            index: LogIndex::new(applied),
+            index: LogIndex::counted(applied, &context.memory),
             names: RwLock::new(names),
             dying: Mutex::default(),
             parsed: Mark::at(applied),

@@ -76,7 +76,7 @@ impl Receiving {
     pub fn new(context: &Arc<Context>, log: log_device::Opened, applied: Point) -> Self {
         Self {
             context: Arc::clone(context),
-            buffer: LogBuffer::new(context.options.ring_len_bytes, applied),
+            buffer: LogBuffer::new(context.options.ring_len_bytes, applied, &context.memory),
             retention: Arc::default(),
             device: log.device,
             device_warnings: log.warnings,

@@ -66,7 +66,9 @@ fn an_export_is_the_moment_it_began_and_holds_nothing() {
             client.send(&stream.change(page_no, &[0xee; 500])).unwrap();
         }
     }
-    client.send(&stream.frame(&StreamFrame::Write { path: b"a.frm", offset_bytes: 0, data: b"new!" })).unwrap();
+    client
+        .send(&stream.frame(&StreamFrame::Write { path: b"a.frm", offset_bytes: 0, data: b"new!" }))
+        .unwrap();
     client.send(&stream.frame(&StreamFrame::Unlink { path: b"b.frm" })).unwrap();
     client.send(&stream.frame(&StreamFrame::Unlink { path: b"d/t.ibd" })).unwrap();
     assert!(client.wait_durable(stream.seq));
@@ -95,7 +97,9 @@ fn an_export_is_the_moment_it_began_and_holds_nothing() {
     };
     let during = pages().count();
     drop(export);
-    wait_until("the dropped tablespace goes away with the export", || pages().count() < during || during == 0);
+    wait_until("the dropped tablespace goes away with the export", || {
+        pages().count() < during || during == 0
+    });
 }
 
 #[test]
@@ -103,7 +107,9 @@ fn a_server_takes_over_while_an_export_is_under_way() {
     let fixture = Fixture::new();
     let (mut client, mut stream) = filled(&fixture);
     let mut export = begin_export(&fixture);
-    client.send(&stream.frame(&StreamFrame::Write { path: b"a.frm", offset_bytes: 0, data: b"new!" })).unwrap();
+    client
+        .send(&stream.frame(&StreamFrame::Write { path: b"a.frm", offset_bytes: 0, data: b"new!" }))
+        .unwrap();
     client.send(&stream.change(3, b"later")).unwrap();
     assert!(client.wait_durable(stream.seq));
     drop(client);

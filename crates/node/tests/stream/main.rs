@@ -11,6 +11,7 @@ mod encoder;
 mod export;
 mod hostile;
 mod log_place;
+mod memory;
 mod protocol;
 mod replay;
 mod rescue;

@@ -1,5 +1,6 @@
 //! Nodes under test: in this process, or as a process of its own that can be killed.
 
+use redoubt_node::memory::MemoryBudget;
 use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -80,10 +81,11 @@ const DIRECTORY: &str = "REDOUBT_TEST_NODE";
 #[ignore = "the node that the other tests start and kill"]
 fn node_process() {
     let Ok(arguments) = std::env::var(DIRECTORY) else { return };
-    let fields: Vec<&str> = arguments.splitn(4, ' ').collect();
+    let fields: Vec<&str> = arguments.splitn(5, ' ').collect();
     let number = |index: usize| fields[index].parse().unwrap();
     let sizes = Sizes { ring: number(0), batch: number(1), interval_ms: number(2) };
-    let node = Node::open(options(Path::new(fields[3]), sizes)).unwrap();
+    let memory = Arc::new(MemoryBudget::new(number(3)));
+    let node = Node::open(NodeOptions { memory, ..options(Path::new(fields[4]), sizes) }).unwrap();
     println!("listens on {}", node.address());
     node.serve();
 }
@@ -96,11 +98,21 @@ pub struct NodeProcess {
 
 impl NodeProcess {
     pub fn start(directory: &Path, sizes: Sizes) -> Self {
+        Self::start_with_memory(directory, sizes, u64::MAX)
+    }
+
+    pub fn start_with_memory(directory: &Path, sizes: Sizes, memory_bytes: u64) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["running::node_process", "--exact", "--ignored", "--nocapture"])
             .env(
                 DIRECTORY,
-                format!("{} {} {} {}", sizes.ring, sizes.batch, sizes.interval_ms, directory.display()),
+                format!(
+                    "{} {} {} {memory_bytes} {}",
+                    sizes.ring,
+                    sizes.batch,
+                    sizes.interval_ms,
+                    directory.display()
+                ),
             )
             .stdout(Stdio::piped())
             .spawn()
@@ -114,6 +126,11 @@ impl NodeProcess {
         };
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, address }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// kill -9.

@@ -40,6 +40,8 @@ fn node(volumes: Vec<VolumeStatus>) -> NodeStatus {
         listen: "127.0.0.1:7070".to_owned(),
         data_directory: "/data".to_owned(),
         uptime_seconds: 17,
+        memory_used_bytes: 3 << 20,
+        memory_limit_bytes: 1 << 30,
         status_page: None,
         volumes,
     }
@@ -51,6 +53,8 @@ fn a_strict_reader_takes_it_and_finds_what_was_put_in() {
     let found = strict::parse(&text).unwrap();
     let one = ("volume", "one");
     assert_eq!(found.sum("redoubt_node_uptime_seconds", &[]), 17.0);
+    assert_eq!(found.sum("redoubt_node_memory_used_bytes", &[]), f64::from(3 << 20));
+    assert_eq!(found.sum("redoubt_node_memory_limit_bytes", &[]), f64::from(1 << 30));
     assert_eq!(found.sum("redoubt_node_sampled_timestamp_seconds", &[]), 1_700_000_000.5);
     assert_eq!(found.sum("redoubt_volume_lsn", &[one, ("position", "received")]), 100.0);
     assert_eq!(found.sum("redoubt_volume_state", &[one]), 1.0);
