@@ -368,7 +368,10 @@ fn checksum(file: &mut File) -> std::io::Result<u32> {
 }
 
 /// Owner of the files, if this process may and must give them away.
-fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
+///
+/// # Errors
+/// [`CliError::Usage`] for a user that is not there.
+pub fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
     // SAFETY: geteuid has no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return Ok(None);
