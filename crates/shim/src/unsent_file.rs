@@ -1,10 +1,12 @@
 //! The mapped file of what the node does not have yet: opening it, and sending what an earlier process left in it.
 //!
-//! `redoubt run` makes the file, sends what it holds and reserves its room before it attaches the volume. So an earlier process
-//! is one of the same attachment: the command started it, it ended, and a script started the next one.
+//! `redoubt run` makes the file, sends what it holds and reserves its room before it attaches the volume. So an
+//! earlier process is one of the same attachment: the command started it, it ended, and a script started the next
+//! one.
 //!
-//! Invariants: at most one process has the file. Its lock is that of the process: a forked child does not hold it, and the kernel
-//! gives it back however the process ends. Nothing of a session is sent before everything of the one before is durable.
+//! Invariants: at most one process has the file. Its lock is that of the process: a forked child does not hold it,
+//! and the kernel gives it back however the process ends. Nothing of a session is sent before everything of the one
+//! before is durable.
 
 use crate::link::{LinkError, Peer};
 use crate::message;
@@ -103,8 +105,8 @@ impl OpenedFile {
         let Some(kept) = kept else { return Ok(()) };
         if kept.generation != peer.generation {
             return Err(unusable(format!(
-                "it holds {} bytes of generation {}, and this is generation {}; start the server with `redoubt run`, which \
-                 sends them",
+                "it holds {} bytes of generation {}, and this is generation {}; start the server with `redoubt \
+                 run`, which sends them",
                 kept.unconfirmed_bytes(),
                 kept.generation,
                 peer.generation

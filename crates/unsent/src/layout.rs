@@ -14,12 +14,12 @@
 //! | 128 | position up to which the node said that it is durable |
 //! | 512.. | area of frames |
 //!
-//! A frame is what goes to the node, header included, so it has its length, and a checksum that contains its position. It
-//! begins at a word. The next one follows at the next word, or, if there are eight bytes of 0xff, or the area ends, at
-//! the beginning of the area.
+//! A frame is what goes to the node, header included, so it has its length, and a checksum that contains its
+//! position. It begins at a word. The next one follows at the next word, or, if there are eight bytes of 0xff, or
+//! the area ends, at the beginning of the area.
 //!
-//! Invariant: whatever the last store before a kill was, the frames from `oldest` to `end` are there, each once. After a loss
-//! of power any word and any frame may be old; then checksums tell up to where the frames are sound.
+//! Invariant: whatever the last store before a kill was, the frames from `oldest` to `end` are there, each once.
+//! After a loss of power any word and any frame may be old; then checksums tell up to where the frames are sound.
 
 use redoubt_logdev::Seq;
 use redoubt_logdev::format_version::unknown_version;
@@ -28,8 +28,8 @@ use std::ops::Range;
 
 /// Name of the file in the data directory.
 pub const FILE_NAME: &str = ".redoubt-unsent";
-/// Room for what is not durable: the library lets a server go on until the node lacks 64 MiB. As much again as two of the
-/// longest frames, so that there is always room for one at one of the ends.
+/// Room for what is not durable: the library lets a server go on until the node lacks 64 MiB. As much again as two
+/// of the longest frames, so that there is always room for one at one of the ends.
 const AREA_LEN_BYTES: u64 = (64 << 20) + 2 * (LONGEST_FRAME_BYTES + 16);
 const LONGEST_FRAME_BYTES: u64 = 1 << 24;
 /// Length of the file.

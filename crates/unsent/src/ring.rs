@@ -2,12 +2,12 @@
 //!
 //! Invariants:
 //! * Frames are contiguous: each starts where the one before ends; `end` is after the last one.
-//! * A word that a reader of the file would follow is stored only after what it leads to, and room is used again only after
-//!   `oldest` has left it. So a kill between any two stores leaves what [`crate::layout`] promises.
+//! * A word that a reader of the file would follow is stored only after what it leads to, and room is used again
+//!   only after `oldest` has left it. So a kill between any two stores leaves what [`crate::layout`] promises.
 //! * No call here waits, and none enters the kernel but by a page fault.
 //!
-//! Frames begin again at the front as soon as there is room after [`NEAR_BYTES`], so that few pages are in use while the node
-//! keeps up: they stay in the processor's cache, and the kernel has little to write to the disk.
+//! Frames begin again at the front as soon as there is room after [`NEAR_BYTES`], so that few pages are in use
+//! while the node keeps up: they stay in the processor's cache, and the kernel has little to write to the disk.
 
 use crate::layout::{
     AREA_WORD, DURABLE_WORD, END_WORD, GENERATION_WORD, HEAD_WORDS, HOLDS_WORD, OLDEST_WORD,

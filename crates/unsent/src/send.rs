@@ -1,8 +1,9 @@
 //! Sending what a server has left, as the session that wrote it.
 //!
-//! The node takes a connection of that session as one of the server itself that comes back: it says where its stream stands, and gets
-//! the frames from there on. So a frame that it has already is not sent again, and nothing is sent out of order. The node
-//! refuses the session when a newer generation has the volume: then these frames can never be taken.
+//! The node takes a connection of that session as one of the server itself that comes back: it says where its
+//! stream stands, and gets the frames from there on. So a frame that it has already is not sent again, and nothing
+//! is sent out of order. The node refuses the session when a newer generation has the volume: then these frames can
+//! never be taken.
 
 use crate::layout::Kept;
 use redoubt_logdev::Seq;
@@ -19,7 +20,8 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// A node that says nothing for so long, not even that it waits, is given up.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Why it was not sent, or not all of it. Nothing is lost by that: it can be tried again, but for [`SendError::Fenced`].
+/// Why it was not sent, or not all of it. Nothing is lost by that: it can be tried again, but for
+/// [`SendError::Fenced`].
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The network failed.
@@ -51,8 +53,8 @@ impl From<TransportError> for SendError {
     }
 }
 
-/// Sends the frames of `kept`, which lie in `file`, and waits until the node says that they are durable. Returns how many bytes
-/// the node did not have.
+/// Sends the frames of `kept`, which lie in `file`, and waits until the node says that they are durable. Returns
+/// how many bytes the node did not have.
 ///
 /// # Errors
 /// [`SendError`].

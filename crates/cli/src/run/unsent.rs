@@ -1,8 +1,8 @@
 //! What the last server on this host left for the node: sent before the volume is attached.
 //!
-//! Attaching takes a new generation, and the node takes nothing of an older one. So it comes first, and as long as it cannot be
-//! done nothing is attached and nothing thrown away. Only when another host has attached the volume meanwhile is it too
-//! late; then the operator is told, and the file is kept under another name.
+//! Attaching takes a new generation, and the node takes nothing of an older one. So it comes first, and as long as
+//! it cannot be done nothing is attached and nothing thrown away. Only when another host has attached the volume
+//! meanwhile is it too late; then the operator is told, and the file is kept under another name.
 //!
 //! The file is made here too, with all its room, so that a full disk is an error before anything is attached.
 
@@ -65,8 +65,8 @@ impl Unsent {
         }
         if let Some(left) = &unsent.left {
             eprintln!(
-                "redoubt: the last server here left {} that the storage node has not confirmed, in {}; the node gets it \
-                 before the volume is attached",
+                "redoubt: the last server here left {} that the storage node has not confirmed, in {}; the node \
+                 gets it before the volume is attached",
                 show::bytes(left.kept.unconfirmed_bytes()),
                 unsent.path.display()
             );
@@ -77,8 +77,8 @@ impl Unsent {
 
     fn unusable(&self, error: &BadFile) -> CliError {
         CliError::Usage(format!(
-            "{}: {error}. It may hold commits that were answered and that the node does not have; to start without them, move it \
-             out of the data directory",
+            "{}: {error}. It may hold commits that were answered and that the node does not have; to start without \
+             them, move it out of the data directory",
             self.path.display()
         ))
     }
@@ -116,9 +116,9 @@ impl Unsent {
                 Err(SendError::Later(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 Err(error) => {
                     return Err(CliError::Usage(format!(
-                        "what the last server left in {} cannot be sent to the storage node at {}: {error}. Nothing is lost \
-                         and nothing was attached: try again when the node is well. To start without it, move the file out of \
-                         the data directory; commits that were answered may be in it",
+                        "what the last server left in {} cannot be sent to the storage node at {}: {error}. Nothing \
+                         is lost and nothing was attached: try again when the node is well. To start without it, \
+                         move the file out of the data directory; commits that were answered may be in it",
                         self.path.display(),
                         connector.address
                     )));
@@ -150,9 +150,9 @@ impl Unsent {
         std::fs::rename(&self.path, &target).map_err(|error| CliError::io("move", &self.path, error))?;
         self.file = None;
         eprintln!(
-            "redoubt: warning: up to {} that the last server here wrote may be lost: {why}. Commits that waited for the node \
-             (innodb_flush_log_at_trx_commit=1 without a binary log, or with sync_binlog=1) are not among them; others that \
-             were answered may be. Kept as {}; remove it when you have seen this",
+            "redoubt: warning: up to {} that the last server here wrote may be lost: {why}. Commits that waited for \
+             the node (innodb_flush_log_at_trx_commit=1 without a binary log, or with sync_binlog=1) are not among \
+             them; others that were answered may be. Kept as {}; remove it when you have seen this",
             show::bytes(lost_bytes),
             target.display()
         );
