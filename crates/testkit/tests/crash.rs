@@ -11,7 +11,7 @@ use redoubt_testkit::check::check_all;
 use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig, execute};
+use redoubt_testkit::server::{Server, ServerConfig};
 
 const VOLUME: &str = "ledger";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -125,53 +125,4 @@ fn a_second_server_fences_the_first() {
     let mut conn = second.connect().unwrap();
     ledger::verify(&mut conn, &Entries::read(&file).unwrap()).unwrap().require_sound().unwrap();
     check_all(&mut conn).unwrap();
-}
-
-/// A server that answers commits before they are durable, as it does by default with a binary log.
-fn setup_that_answers_early() -> Setup {
-    let node = Node::create(&find_redoubt().unwrap(), &[]).unwrap();
-    node.create_volume(VOLUME).unwrap();
-    let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
-    for option in ["--log-bin", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"] {
-        config = config.server_arg(option);
-    }
-    let server =
-        Server::create(config).unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
-    Setup { node, server }
-}
-
-fn insert(server: &Server, ids: std::ops::Range<u32>) {
-    let mut conn = server.connect().unwrap();
-    for id in ids {
-        execute(&mut conn, &format!("INSERT INTO test.answered VALUES ({id}, 'answered')")).unwrap();
-    }
-}
-
-fn count(server: &Server) -> u32 {
-    let found = server.query("SELECT COUNT(*) FROM test.answered WHERE a = 'answered'").unwrap();
-    found[0][0].parse().unwrap()
-}
-
-/// On a local disk they are in the page cache, which a killed process does not take with it.
-#[test]
-fn what_was_answered_while_the_node_was_away_survives_a_kill_of_the_server() {
-    let mut setup = setup_that_answers_early();
-    let table = "CREATE TABLE test.answered (id INT PRIMARY KEY, a CHAR(8)) ENGINE=InnoDB";
-    setup.server.query("CREATE DATABASE IF NOT EXISTS test").unwrap();
-    setup.server.query(table).unwrap();
-    insert(&setup.server, 0..10);
-    for (round, stops_first) in [(1, false), (2, true)] {
-        if stops_first {
-            setup.node.stop().unwrap();
-        } else {
-            setup.node.kill9().unwrap();
-        }
-        insert(&setup.server, round * 100..round * 100 + 100);
-        setup.server.kill9().unwrap();
-        setup.node.start().unwrap();
-        setup.server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", setup.node.log_tail(20)));
-        assert_eq!(count(&setup.server), 10 + round * 100, "answered commits are lost");
-    }
-    check_all(&mut setup.server.connect().unwrap()).unwrap();
-    setup.server.shutdown().unwrap();
 }
