@@ -125,14 +125,17 @@ impl DataDirectory {
         )))
     }
 
-    /// Remembers the generation that [`Self::check_not_taken`] compares with.
+    /// Remembers the generation that [`Self::check_not_taken`] compares with. [`Self::check_volume`] comes first.
     ///
     /// # Errors
     /// [`CliError::Io`].
     pub fn note_attached(&mut self, generation: u64) -> Result<()> {
         match self.marker.take() {
             Some(marker) => self.write_marker(Marker { generation: Some(generation), ..marker }),
-            None => Ok(()),
+            None => Err(CliError::Usage(format!(
+                "{} has no marker although it was looked at; try again",
+                self.path.display()
+            ))),
         }
     }
 

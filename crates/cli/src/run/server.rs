@@ -16,6 +16,22 @@ const ENCRYPTION_PLUGINS: [&str; 4] =
     ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"];
 const SUPPORTED: &str = "10.11.";
 
+/// What is judged below. A server that does not say them all cannot be judged.
+const JUDGED: [&str; 12] = [
+    "innodb-page-size",
+    "innodb-data-file-path",
+    "innodb-encrypt-log",
+    "innodb-encrypt-tables",
+    "innodb-log-group-home-dir",
+    "innodb-data-home-dir",
+    "innodb-undo-directory",
+    "aria-log-dir-path",
+    "innodb-read-only",
+    "innodb-force-recovery",
+    "log-bin",
+    "log-bin-index",
+];
+
 /// See the module.
 pub struct Server {
     /// Program to execute.
@@ -208,7 +224,21 @@ pub(crate) fn effective_settings(
                 .join("; ")
         )));
     }
+    check_complete(&settings, binary)?;
     Ok(settings)
+}
+
+/// A setting that is not said is not taken for one that is fine.
+fn check_complete(settings: &HashMap<String, String>, binary: &Path) -> Result<()> {
+    match JUDGED.iter().find(|name| !settings.contains_key(**name)) {
+        None => Ok(()),
+        Some(name) => Err(CliError::Usage(format!(
+            "{} does not say its setting {}, on which it depends whether a node can follow it; give a MariaDB \
+             {SUPPORTED}x server",
+            binary.display(),
+            name.replace('-', "_")
+        ))),
+    }
 }
 
 /// Options of mariadb-install-db that the server does not know.
@@ -434,6 +464,15 @@ mod tests {
             )
             .unwrap();
         }
+    }
+
+    #[test]
+    fn a_setting_that_the_server_does_not_say_is_not_taken_for_fine() {
+        let mut said = settings(&JUDGED.map(|name| (name, "0")));
+        check_complete(&said, Path::new("mariadbd")).unwrap();
+        said.remove("innodb-encrypt-log");
+        let error = check_complete(&said, Path::new("mariadbd")).unwrap_err().to_string();
+        assert!(error.contains("innodb_encrypt_log"), "{error}");
     }
 
     #[test]
