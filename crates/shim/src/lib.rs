@@ -7,7 +7,8 @@
 //! * [`files`] and [`io`]: what a call means, by [`classify`] and the kind of file ([`target`]).
 //! * [`redo_log`] (over [`log_memory`]), [`tablespace`], [`plain`], [`mapping`]: one module per kind of file.
 //! * [`dirty`], [`need`], [`names`], [`fds`]: what must be remembered about pages, files and descriptors.
-//! * [`stream`] and [`pool`]: the two kinds of connections, over [`link`].
+//! * [`stream`] and [`pool`]: the two kinds of connections, over [`link`]. What the stream has not got rid of is in
+//!   [`unsent_file`].
 //! * [`local_log`]: a mode of its own, without a storage node; it shares the hooks and [`real`] only.
 //! * [`real`]: the C library.
 //!
@@ -44,4 +45,5 @@ pub mod stream;
 pub mod tablespace;
 pub mod target;
 pub mod trace;
+pub mod unsent_file;
 pub mod verify;

@@ -30,8 +30,8 @@ pub enum LinkError {
     /// One side does not accept the other. May be put right while the server runs: certificates are read again.
     #[error("no trust between this server and the node: {0}")]
     Trust(String),
-    /// The node asks to try again.
-    #[error("the node says: {0}")]
+    /// Not now.
+    #[error("{0}")]
     Later(String),
     /// The node will never accept this connection.
     #[error("{0}")]
@@ -116,7 +116,7 @@ fn greet(
     let welcome = Welcome::decode(&body)?;
     match welcome.status {
         Status::Accepted => Ok(welcome),
-        Status::TryLater => Err(LinkError::Later(welcome.message)),
+        Status::TryLater => Err(LinkError::Later(format!("the node says: {}", welcome.message))),
         Status::Fenced => Err(LinkError::Final(format!(
             "this server is fenced: another server took the volume over ({}); it must not be used any more",
             welcome.message

@@ -313,17 +313,30 @@ pub fn lock_exclusively(fd: RawFd) -> Result<(), Errno> {
     check_int(unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) }).map(|_| ())
 }
 
-/// Maps the first bytes of a file, shared, for good. The file must be at least that long.
-pub fn map_words<const N: usize>(fd: RawFd) -> Result<&'static [AtomicU64; N], Errno> {
+/// Locks a file for this process, not for its children, until it ends or closes the file.
+///
+/// # Errors
+/// `EAGAIN` or `EACCES` if another process has it.
+pub fn lock_for_process(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: all zero bytes are a valid flock: the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: `lock` is valid for the call.
+    check_int(unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) }).map(|_| ())
+}
+
+/// Maps the first `count` words of a file, shared, for good. The file must be at least that long.
+pub fn map_words(fd: RawFd, count: usize) -> Result<&'static [AtomicU64], Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let address = unsafe { mmap64(std::ptr::null_mut(), N * 8, protection, libc::MAP_SHARED, fd, 0) };
+    let address = unsafe { mmap64(std::ptr::null_mut(), count * 8, protection, libc::MAP_SHARED, fd, 0) };
     if address == libc::MAP_FAILED {
         return Err(Errno::last());
     }
     // SAFETY: the mapping has that length and the alignment of a page, is never unmapped, and other processes
     // are meant to look at it: all access is atomic.
-    Ok(unsafe { &*address.cast() })
+    Ok(unsafe { std::slice::from_raw_parts(address.cast(), count) })
 }
 
 /// The path behind a symbolic link such as `/proc/self/fd/7`.

@@ -169,7 +169,12 @@ impl Runtime {
             compression: config.compress,
         };
         let stream = Stream::new(
-            StreamConfig { peer, timeout: config.timeout, system_files: config.system_files.clone() },
+            StreamConfig {
+                peer,
+                timeout: config.timeout,
+                system_files: config.system_files.clone(),
+                datadir: config.datadir.clone(),
+            },
             Arc::clone(&counters),
             images_wanted_sender,
         );

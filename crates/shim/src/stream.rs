@@ -2,7 +2,8 @@
 //! on which the node answers.
 //!
 //! A frame is given its position, kept in the queue and sent in the caller's thread; it stays in the queue
-//! until the node says it is durable. One background thread owns the connection: it connects, sends again what
+//! until the node says it is durable. The queue is in a mapped file, so that a killed process does not take it with it.
+//! One background thread owns the connection: it connects, sends again what
 //! a lost connection may have swallowed, and reads notices. The two connections live and die together.
 //!
 //! Invariants:
@@ -25,6 +26,7 @@ use crate::link::{LinkError, Peer};
 use crate::message;
 use crate::real::Errno;
 use crate::trace::Trace;
+use crate::unsent_file::OpenedFile;
 use queue::FrameQueue;
 use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;
@@ -38,7 +40,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most bytes kept that are not durable yet; a caller that would exceed it waits.
+/// Most room for what is not durable yet; a caller that would exceed it waits.
 const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
 /// A node that stores nothing for so long, owes word of it and does not say that it waits, is connected to again. Bytes that
 /// were changed on the way (the length of a frame) can make both sides wait for each other; a new connection is cheap.
@@ -72,6 +74,8 @@ pub struct StreamConfig {
     pub timeout: Duration,
     /// First frame of the session.
     pub system_files: Vec<SystemFile>,
+    /// Where the file of what the node does not have is.
+    pub datadir: Vec<u8>,
 }
 
 /// The two connections to the node.
@@ -89,12 +93,15 @@ impl Link {
 }
 
 struct State {
-    queue: FrameQueue,
+    /// From the first connection on.
+    queue: Option<FrameQueue>,
     link: Option<Arc<Link>>,
     /// Of the log connection, if it is compressed. Its history is what that connection had: it ends with it.
     compressor: Option<Compressor>,
     unlogged: Vec<u8>,
     scratch: Vec<u8>,
+    /// The frame that is being sent.
+    frame: Vec<u8>,
 }
 
 /// How the session began.
@@ -119,6 +126,8 @@ pub struct Stream {
     /// The node said that it waits (for room on its disk, say): it does not hang.
     node_waits: AtomicBool,
     start: OnceLock<SessionStart>,
+    /// Opened before the first connection.
+    unsent: OnceLock<OpenedFile>,
     death: OnceLock<String>,
     wake_lock: Mutex<()>,
     wake: Condvar,
@@ -139,17 +148,19 @@ impl Stream {
             config,
             counters,
             state: Mutex::new(State {
-                queue: FrameQueue::default(),
+                queue: None,
                 link: None,
                 compressor: None,
                 unlogged: Vec::new(),
                 scratch: Vec::new(),
+                frame: Vec::new(),
             }),
             end: AtomicU64::new(0),
             waiters: CommitWaiters::default(),
             current: Mutex::default(),
             node_waits: AtomicBool::new(false),
             start: OnceLock::new(),
+            unsent: OnceLock::new(),
             death: OnceLock::new(),
             wake_lock: Mutex::new(()),
             wake: Condvar::new(),
@@ -282,11 +293,12 @@ impl Stream {
             if self.death.get().is_some() {
                 return Err(Errno::EIO);
             }
-            state.queue.trim(Seq(self.waiters.durable()));
-            if state.queue.len_bytes() < UNACKNOWLEDGED_LIMIT_BYTES {
+            let Some(queue) = &mut state.queue else { return Err(not_begun()) };
+            queue.trim(Seq(self.waiters.durable()));
+            if queue.used_bytes() < UNACKNOWLEDGED_LIMIT_BYTES {
                 break;
             }
-            let half_way = Seq(state.queue.oldest().0 + UNACKNOWLEDGED_LIMIT_BYTES / 4);
+            let half_way = Seq(queue.oldest().0 + UNACKNOWLEDGED_LIMIT_BYTES / 4).min(queue.end());
             drop(state);
             self.wait_durable(half_way)?;
             state = self.lock_state();
@@ -302,15 +314,19 @@ impl Stream {
         frame: &StreamFrame<'_>,
         began: Option<Instant>,
     ) -> Result<Seq, Errno> {
-        let pushed = state.queue.push(frame.kind(), |out| frame.encode_payload(out));
-        let bytes = pushed.map_err(|error| {
+        let mut bytes = std::mem::take(&mut state.frame);
+        let Some(queue) = &mut state.queue else { return Err(not_begun()) };
+        queue.push(frame.kind(), &mut bytes, |out| frame.encode_payload(out)).map_err(|error| {
             message::error(&format!("a change cannot be sent to the storage node: {error}"));
             Errno::EIO
         })?;
-        let end = state.queue.end();
+        let end = queue.end();
         self.end.store(end.0, Ordering::Release);
         self.trace.sending(began, end);
         self.send(state, &bytes);
+        bytes.clear();
+        bytes.shrink_to(SCRATCH_LIMIT_BYTES);
+        state.frame = bytes;
         Ok(end)
     }
 
@@ -363,9 +379,9 @@ impl Stream {
         if state.link.is_none() || self.death.get().is_some() {
             return;
         }
+        let Some(position) = state.queue.as_ref().map(|queue| queue.end().0) else { return };
         let mut payload = Vec::new();
         frame.encode_payload(&mut payload);
-        let position = state.queue.end().0;
         if append_frame(&mut state.unlogged, frame.kind(), position, &payload).is_ok()
             && state.unlogged.len() >= UNLOGGED_LIMIT_BYTES
         {
@@ -427,6 +443,12 @@ impl Stream {
         self.counters.add(Counter::DurabilityWaitMicros, began.elapsed().as_micros() as u64);
         Ok(())
     }
+}
+
+#[cold]
+fn not_begun() -> Errno {
+    message::error("a change comes before the first connection to the storage node; it cannot be sent");
+    Errno::EIO
 }
 
 #[cfg(test)]

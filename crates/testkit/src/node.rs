@@ -226,6 +226,16 @@ impl Node {
         self.take_process()?.kill()
     }
 
+    /// Stops the node (SIGSTOP), so that it does nothing until it is killed.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it does not run.
+    pub fn halt(&mut self) -> Result<()> {
+        let listen = self.listen;
+        let process = self.process.as_mut();
+        process.ok_or_else(|| Error::State(format!("no node runs at {listen}")))?.halt()
+    }
+
     /// Asks the node to stop (SIGTERM) and waits for its end.
     ///
     /// # Errors

@@ -80,6 +80,15 @@ impl Process {
         self.wait(timeout)
     }
 
+    /// Stops the process (SIGSTOP): it does nothing, and its kernel goes on taking bytes for it, until it is
+    /// killed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] from the operating system.
+    pub fn halt(&mut self) -> Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
     fn signal(&mut self, signal: libc::c_int) -> Result<()> {
         let id = libc::pid_t::try_from(self.child.id())
             .map_err(|_| Error::State(format!("{} has an impossible process id", self.name)))?;
@@ -98,6 +107,21 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Kills a process (SIGKILL) that is no child of this one.
+///
+/// # Errors
+/// [`Error::Io`] when there is none of this id.
+pub fn kill9(id: i32) -> Result<()> {
+    if id <= 0 {
+        return Err(Error::State(format!("{id} is the id of no process")));
+    }
+    // SAFETY: kill(2) takes two integers and touches no memory of ours.
+    if unsafe { libc::kill(id, libc::SIGKILL) } != 0 {
+        return Err(Error::io(format!("kill process {id}"))(std::io::Error::last_os_error()));
+    }
+    Ok(())
 }
 
 /// Looks again and again until `look` answers `Some`, or returns its error.

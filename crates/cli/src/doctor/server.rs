@@ -4,7 +4,7 @@ use super::report::Check;
 use crate::error::CliError;
 use crate::run::server::{
     check_plugins, check_program, effective_settings, find_program, is_on, is_server_name,
-    option_file_arguments, outside_binary_log, refused_settings,
+    option_file_arguments, refused_settings,
 };
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
     if checks.len() == 1 {
         checks.push(Check::ok(SETTINGS, aio(&settings)));
     }
-    checks.extend(durability(&settings, &place));
+    checks.extend(durability(&settings));
     (checks, Some(Server { binary, settings }))
 }
 
@@ -97,7 +97,7 @@ fn aio(settings: &HashMap<String, String>) -> String {
     format!("none that a node cannot follow; {aio}")
 }
 
-fn durability(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> {
+fn durability(settings: &HashMap<String, String>) -> Vec<Check> {
     const NAME: &str = "durability";
     let mut checks = Vec::new();
     let flush = settings.get("innodb-flush-log-at-trx-commit").map_or("1", String::as_str);
@@ -113,17 +113,11 @@ fn durability(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> 
             "set it to 1, unless the last second of commits may be lost",
         ));
     }
-    if let Some(path) = outside_binary_log(settings, datadir) {
-        checks.push(Check::warning(
-            "binary_log",
-            format!("log_bin={path} is outside the data directory"),
-            "give a name without a directory: the binary log would stay on this host only",
-        ));
-    } else if is_binary_log_on(settings) && settings.get("sync-binlog").is_some_and(|value| value == "0") {
+    if is_binary_log_on(settings) && settings.get("sync-binlog").is_some_and(|value| value == "0") {
         checks.push(Check::note(
             "binary_log",
             "on, with sync_binlog=0",
-            "set sync_binlog=1: if server and node are lost together for a moment, answered transactions may be rolled back",
+            "set sync_binlog=1: if this host and the node are lost at the same time, answered transactions may be rolled back",
         ));
     }
     checks
@@ -149,11 +143,12 @@ mod tests {
             &settings(&[
                 ("innodb-encrypt-log", "ON"),
                 ("innodb-undo-directory", "/elsewhere"),
+                ("log-bin", "/elsewhere/bin"),
                 ("socket", "x"),
             ]),
             datadir,
         );
-        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found.len(), 3, "{found:?}");
         assert!(found.iter().all(|check| check.level == Level::Problem));
         assert!(found[0].change.as_deref().is_some_and(|change| change.contains("innodb_encrypt_log=OFF")));
         assert!(found[1].found.contains("/elsewhere"));
@@ -163,12 +158,11 @@ mod tests {
     #[test]
     fn weak_durability_is_pointed_out() {
         let checks = |pairs: &[(&str, &str)]| {
-            let checks = durability(&settings(pairs), Path::new("/data"));
+            let checks = durability(&settings(pairs));
             checks.iter().map(|check| check.level).collect::<Vec<_>>()
         };
         assert_eq!(checks(&[]), [Level::Ok]);
         assert_eq!(checks(&[("innodb-flush-log-at-trx-commit", "2")]), [Level::Warning]);
-        assert_eq!(checks(&[("log-bin", "/elsewhere/bin")]), [Level::Ok, Level::Warning]);
         assert_eq!(checks(&[("log-bin", "bin"), ("sync-binlog", "0")]), [Level::Ok, Level::Note]);
         assert_eq!(checks(&[("log-bin", "(No default value)"), ("sync-binlog", "0")]), [Level::Ok]);
     }

@@ -125,14 +125,17 @@ impl DataDirectory {
         )))
     }
 
-    /// Remembers the generation that [`Self::check_not_taken`] compares with.
+    /// Remembers the generation that [`Self::check_not_taken`] compares with. [`Self::check_volume`] comes first.
     ///
     /// # Errors
     /// [`CliError::Io`].
     pub fn note_attached(&mut self, generation: u64) -> Result<()> {
         match self.marker.take() {
             Some(marker) => self.write_marker(Marker { generation: Some(generation), ..marker }),
-            None => Ok(()),
+            None => Err(CliError::Usage(format!(
+                "{} has no marker although it was looked at; try again",
+                self.path.display()
+            ))),
         }
     }
 
@@ -368,7 +371,10 @@ fn checksum(file: &mut File) -> std::io::Result<u32> {
 }
 
 /// Owner of the files, if this process may and must give them away.
-fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
+///
+/// # Errors
+/// [`CliError::Usage`] for a user that is not there.
+pub fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
     // SAFETY: geteuid has no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return Ok(None);

@@ -9,6 +9,7 @@ pub mod datadir;
 pub mod local_log;
 pub mod preload;
 pub mod server;
+pub mod unsent;
 
 use crate::args::RunArguments;
 use crate::client::Client;
@@ -19,6 +20,7 @@ use server::Server;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use unsent::Unsent;
 
 /// Starts a server; returns only on failure.
 ///
@@ -44,6 +46,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         None => None,
     };
     let mut directory = DataDirectory::open(&path, volume_name)?;
+    let mut unsent = Unsent::open(&path)?;
     let mut client = Client::connect(&connector)?;
     let volume = crate::status::fetch_volume(&connector, volume_name)?;
     if volume.state == "unusable" {
@@ -56,6 +59,9 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     if arguments.no_takeover {
         directory.check_not_taken(&volume)?;
     }
+    // In the generation of the server that wrote it, which attaching ends.
+    unsent.send(&connector, &volume)?;
+    unsent.prepare(&volume.volume_id, datadir::owner_for(&server)?)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
     let attachment = match client.call(&Request::Attach { volume: volume_name.clone(), who })? {
         Reply::Attached(attachment) => attachment,

@@ -16,6 +16,22 @@ const ENCRYPTION_PLUGINS: [&str; 4] =
     ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"];
 const SUPPORTED: &str = "10.11.";
 
+/// What is judged below. A server that does not say them all cannot be judged.
+const JUDGED: [&str; 12] = [
+    "innodb-page-size",
+    "innodb-data-file-path",
+    "innodb-encrypt-log",
+    "innodb-encrypt-tables",
+    "innodb-log-group-home-dir",
+    "innodb-data-home-dir",
+    "innodb-undo-directory",
+    "aria-log-dir-path",
+    "innodb-read-only",
+    "innodb-force-recovery",
+    "log-bin",
+    "log-bin-index",
+];
+
 /// See the module.
 pub struct Server {
     /// Program to execute.
@@ -208,7 +224,21 @@ pub(crate) fn effective_settings(
                 .join("; ")
         )));
     }
+    check_complete(&settings, binary)?;
     Ok(settings)
+}
+
+/// A setting that is not said is not taken for one that is fine.
+fn check_complete(settings: &HashMap<String, String>, binary: &Path) -> Result<()> {
+    match JUDGED.iter().find(|name| !settings.contains_key(**name)) {
+        None => Ok(()),
+        Some(name) => Err(CliError::Usage(format!(
+            "{} does not say its setting {}, on which it depends whether a node can follow it; give a MariaDB \
+             {SUPPORTED}x server",
+            binary.display(),
+            name.replace('-', "_")
+        ))),
+    }
 }
 
 /// Options of mariadb-install-db that the server does not know.
@@ -245,11 +275,6 @@ fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<
     if let Some(refused) = refused_settings(settings, datadir).into_iter().next() {
         return Err(CliError::Usage(refused));
     }
-    if let Some(log_bin) = outside_binary_log(settings, datadir) {
-        eprintln!(
-            "redoubt: warning: log_bin={log_bin} is outside the data directory; the binary log stays on this host only"
-        );
-    }
     Ok(())
 }
 
@@ -276,27 +301,48 @@ pub(crate) fn refused_settings(settings: &HashMap<String, String>, datadir: &Pat
             ));
         }
     }
-    for option in ["innodb-read-only", "innodb-force-recovery"] {
-        if is_on(get(option)) || get(option).parse::<u32>().is_ok_and(|value| value >= 3) {
+    // The log of relayed events is none of these: a replica fetches it again.
+    for option in ["log-bin", "log-bin-index"] {
+        if !is_file_inside(get(option), datadir) {
             refused.push(format!(
-                "{}={} is not supported: the server would not write redo. Remove the option, or repair an exported copy",
+                "{}={} is outside the data directory, so the node does not get it; but with a binary log a commit is \
+                 answered when it is in there, and recovery takes it from there: after a takeover by another host, \
+                 answered commits would be rolled back. Give a name inside the data directory, or turn the binary \
+                 log off with skip_log_bin",
                 option.replace('-', "_"),
                 get(option)
             ));
         }
     }
+    if is_on(get("innodb-read-only")) {
+        refused.push(
+            "innodb_read_only=ON is not supported: the server would not write redo. Remove the option"
+                .to_owned(),
+        );
+    }
+    refused.extend(refused_recovery(get("innodb-force-recovery")));
     refused
 }
 
-/// A binary log that does not go to the node.
-pub(crate) fn outside_binary_log<'a>(
-    settings: &'a HashMap<String, String>,
-    datadir: &Path,
-) -> Option<&'a str> {
-    settings
-        .get("log-bin")
-        .map(String::as_str)
-        .filter(|log_bin| log_bin.starts_with('/') && !is_inside(log_bin, datadir))
+/// Why a level of forced recovery is refused. With 1 (go on after a damaged page), 2 (no background threads) and 3 (no
+/// rollback at the start) a server reads and writes redo and pages as ever.
+fn refused_recovery(level: &str) -> Option<String> {
+    let why = match level {
+        "" | "0" | "1" | "2" | "3" => return None,
+        "4" => {
+            "the server does not merge buffered changes into secondary indexes, which can make them wrong for good"
+        }
+        "5" => {
+            "the server does not look at its undo logs: it takes transactions that were not committed for committed, \
+             and writes nothing"
+        }
+        "6" => "the server leaves out its redo, which the node has in its pages already, and writes nothing",
+        _ => "this level is not known",
+    };
+    Some(format!(
+        "innodb_force_recovery={level} is not supported: {why}. Use 3 at most, or `redoubt volume export` and a stock \
+         server on the exported copy"
+    ))
 }
 
 /// The server does not show which plugins it loads among its settings, so the options themselves are looked at.
@@ -342,6 +388,15 @@ fn is_inside(value: &str, datadir: &Path) -> bool {
     !value.split('/').any(|part| part == "..")
 }
 
+/// A file setting that is empty or off, relative without `..`, or in a directory inside the data directory.
+fn is_file_inside(value: &str, datadir: &Path) -> bool {
+    if is_inside(value, datadir) {
+        return true;
+    }
+    let directory = Path::new(value).parent().map(Path::canonicalize);
+    directory.is_some_and(|found| found.is_ok_and(|directory| directory.starts_with(datadir)))
+}
+
 /// Names in the data directory that are this host's own business.
 fn local_files(settings: &HashMap<String, String>, datadir: &Path) -> Vec<String> {
     let mut names = Vec::new();
@@ -375,6 +430,11 @@ mod tests {
             ("innodb-encrypt-tables", "FORCE"),
             ("innodb-undo-directory", "/elsewhere"),
             ("innodb-log-group-home-dir", "../log"),
+            ("log-bin", "/elsewhere/bin"),
+            ("log-bin", "../bin"),
+            ("log-bin-index", "/elsewhere/bin.index"),
+            ("innodb-force-recovery", "4"),
+            ("innodb-read-only", "TRUE"),
         ] {
             let error = check_settings(&settings(&[(name, value)]), datadir).unwrap_err().to_string();
             let named = name.replace('-', "_");
@@ -390,8 +450,29 @@ mod tests {
             ("innodb-encrypt-log", "FALSE"),
             ("innodb-undo-directory", "/data/undo"),
             ("innodb-data-home-dir", ""),
+            ("log-bin", "/data/log/bin"),
+            ("log-bin-index", "bin.index"),
+            ("innodb-force-recovery", "0"),
+            ("innodb-read-only", "FALSE"),
         ];
         check_settings(&settings(&fine), datadir).unwrap();
+        for level in 1..=3 {
+            let level = level.to_string();
+            check_settings(
+                &settings(&[("log-bin", "(No default value)"), ("innodb-force-recovery", &level)]),
+                datadir,
+            )
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_setting_that_the_server_does_not_say_is_not_taken_for_fine() {
+        let mut said = settings(&JUDGED.map(|name| (name, "0")));
+        check_complete(&said, Path::new("mariadbd")).unwrap();
+        said.remove("innodb-encrypt-log");
+        let error = check_complete(&said, Path::new("mariadbd")).unwrap_err().to_string();
+        assert!(error.contains("innodb_encrypt_log"), "{error}");
     }
 
     #[test]

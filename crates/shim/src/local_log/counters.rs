@@ -16,7 +16,7 @@ const WORDS: usize = FILE_LEN_BYTES / 8;
 
 /// See the module.
 pub struct Counters {
-    words: &'static [AtomicU64; WORDS],
+    words: &'static [AtomicU64],
 }
 
 impl Counters {
@@ -27,7 +27,7 @@ impl Counters {
                 "{} cannot be used ({errno}): `redoubt status --local-log` will not show this server",
                 show(&path)
             ));
-            Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]))
+            Vec::leak((0..WORDS).map(|_| AtomicU64::new(0)).collect())
         });
         let counters = Self { words };
         for word in words {
@@ -71,7 +71,7 @@ impl Counters {
 }
 
 /// Opens, locks and maps the file. It stays open and mapped: the lock says that this server runs.
-fn map(datadir: &[u8]) -> Result<&'static [AtomicU64; WORDS], (Vec<u8>, Errno)> {
+fn map(datadir: &[u8]) -> Result<&'static [AtomicU64], (Vec<u8>, Errno)> {
     let mut path = datadir.to_vec();
     path.push(b'/');
     path.extend_from_slice(FILE_NAME.as_bytes());
@@ -81,7 +81,7 @@ fn map(datadir: &[u8]) -> Result<&'static [AtomicU64; WORDS], (Vec<u8>, Errno)> 
         let fd = real::open_file(&name, flags, 0o640)?;
         real::lock_exclusively(fd)
             .and_then(|()| real::set_len(fd, FILE_LEN_BYTES as u64))
-            .and_then(|()| real::map_words(fd))
+            .and_then(|()| real::map_words(fd, WORDS))
             .inspect_err(|_| {
                 let _ = real::close_file(fd);
             })

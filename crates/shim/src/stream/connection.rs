@@ -4,6 +4,7 @@ use super::{ImageWanted, Link, SessionStart, State, Stream};
 use crate::link::{self, LinkError, read_frame};
 use crate::message;
 use crate::real;
+use crate::unsent_file::{self, OpenedFile};
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
 use redoubt_wire::compression::Compressor;
@@ -85,7 +86,10 @@ impl Stream {
     /// Connects, and goes on where the node stands.
     fn connect_once(&self) -> Result<Arc<Link>, LinkError> {
         let is_first = self.session_start().is_none();
-        let resume = if is_first { Seq(0) } else { self.lock_state().queue.oldest() };
+        if is_first {
+            self.prepare_unsent()?.send_left(self.peer())?;
+        }
+        let resume = self.lock_state().queue.as_ref().map_or(Seq(0), super::FrameQueue::oldest);
         let (log, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
         let (notices, _) = link::connect(self.peer(), Role::Notices, Seq(0), &self.counters)?;
         let link = Arc::new(Link { log, notices });
@@ -95,6 +99,15 @@ impl Stream {
             link.shutdown();
         }
         resumed.map(|()| link)
+    }
+
+    /// The file of what the node does not have, opened if it is not yet.
+    fn prepare_unsent(&self) -> Result<&OpenedFile, LinkError> {
+        if let Some(opened) = self.unsent.get() {
+            return Ok(opened);
+        }
+        let opened = unsent_file::open(&self.config.datadir)?;
+        Ok(self.unsent.get_or_init(|| opened))
     }
 
     /// Sends again what the node does not have, and lets new frames through.
@@ -111,11 +124,15 @@ impl Stream {
         };
         state.unlogged.clear();
         // What is durable need not be known here to be sent again: the node says where it stands.
-        let again =
-            state.queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
-        let State { compressor, scratch, .. } = &mut *state;
-        for frame in again {
-            self.write(link, compressor, scratch, &frame)?;
+        let State { queue: Some(queue), compressor, scratch, frame, .. } = &mut *state else {
+            return Err(LinkError::Final("the connection comes before the session".to_owned()));
+        };
+        let first = queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
+        for number in first.. {
+            if !queue.copy(number, frame) {
+                break;
+            }
+            self.write(link, compressor, scratch, frame)?;
         }
         state.link = Some(Arc::clone(link));
         drop(state);
@@ -125,7 +142,9 @@ impl Stream {
 
     /// First connection: the stream starts where the node stands.
     fn begin(&self, state: &mut State, welcome: &Welcome) -> Result<(), LinkError> {
-        state.queue = super::FrameQueue::new(welcome.next_seq);
+        let file = self.prepare_unsent()?.file;
+        let ring = file.begin(self.peer().generation, self.peer().session, welcome.next_seq);
+        state.queue = Some(super::FrameQueue::new(ring));
         self.end.store(welcome.next_seq.0, Ordering::Release);
         self.waiters.advance(welcome.next_seq.0);
         let start = SessionStart { seq: welcome.next_seq, next_lsn: welcome.next_lsn };
@@ -217,6 +236,9 @@ impl Stream {
             return;
         }
         self.trace.durable(seq);
+        if let Some(opened) = self.unsent.get() {
+            opened.file.note_durable(seq);
+        }
         self.waiters.advance(seq.0);
     }
 }

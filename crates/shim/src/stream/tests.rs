@@ -9,11 +9,14 @@ use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{self, Receiver};
 
 struct Node {
     listener: TcpListener,
     compression: bool,
+    /// Of the server.
+    datadir: tempfile::TempDir,
 }
 
 /// An accepted log connection with its notices connection, or one of another role.
@@ -32,7 +35,9 @@ impl Node {
     }
 
     fn with_compression(compression: bool) -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), compression }
+        let datadir = tempfile::tempdir().unwrap();
+        crate::unsent_file::tests::make(datadir.path());
+        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), compression, datadir }
     }
 
     fn accept(&self, status: Status, next_seq: u64) -> Session {
@@ -76,7 +81,8 @@ impl Node {
             compression: self.compression,
         };
         let (sender, receiver) = mpsc::channel();
-        let config = StreamConfig { peer, timeout, system_files: Vec::new() };
+        let datadir = self.datadir.path().as_os_str().as_bytes().to_vec();
+        let config = StreamConfig { peer, timeout, system_files: Vec::new(), datadir };
         let stream = Stream::new(config, Arc::default(), sender);
         let runner = Arc::clone(&stream);
         std::thread::spawn(move || runner.run());

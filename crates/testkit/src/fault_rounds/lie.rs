@@ -2,7 +2,8 @@
 //!
 //! A `fsync` that is swallowed shows only when power is lost, which no killed process loses. A swallowed *write* does: the
 //! bytes are nowhere. The node's injector reports writes of the log as done without doing them, then node and server are
-//! killed at once, so that nobody is left who could send again or object. The ledger must notice.
+//! killed at once and the server's directory goes too (what the node has not confirmed is in there), so that nobody is
+//! left who could send again or object. The ledger must notice.
 
 use super::*;
 
@@ -20,6 +21,7 @@ pub fn run(seed: u64) -> Result<Option<(ledger::Report, Counts)>> {
     run.wait_for_more(50, PATIENCE)?;
     setup.server.kill9()?;
     setup.node.kill9()?;
+    setup.server.empty_data_directory()?;
     setup.calm()?;
     setup.node.start()?;
     if let Err(error) = setup.server.start() {

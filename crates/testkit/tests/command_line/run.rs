@@ -3,10 +3,11 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use redoubt_testkit::check::check_all;
 use redoubt_testkit::launcher::{Launcher, Verify};
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig};
+use redoubt_testkit::server::{Server, ServerConfig, execute};
 
 use super::{FAILED, node, redoubt, refused, text};
 
@@ -80,7 +81,7 @@ fn settings_a_node_cannot_follow_are_refused() {
     let (datadir, elsewhere) = (setup.path("data"), setup.path("elsewhere"));
     std::fs::create_dir(&elsewhere).unwrap();
     let outside = elsewhere.display();
-    let cases: [(&str, &[&str]); 10] = [
+    let cases: [(&str, &[&str]); 15] = [
         ("--innodb-encrypt-log=1", &["innodb_encrypt_log", "OFF"]),
         ("--innodb-encrypt-tables=ON", &["innodb_encrypt_tables", "OFF"]),
         ("--innodb-encrypt-tables=FORCE", &["innodb_encrypt_tables", "OFF"]),
@@ -90,7 +91,18 @@ fn settings_a_node_cannot_follow_are_refused() {
         (&format!("--innodb-data-home-dir={outside}"), &["innodb_data_home_dir", text(&elsewhere)]),
         ("--innodb-data-file-path=/dev/sdb:3Gnewraw", &["raw partitions"]),
         ("--innodb-data-file-path=../ibdata1:12M:autoextend", &["outside the data directory"]),
-        ("--innodb-force-recovery=4", &["innodb_force_recovery"]),
+        ("--innodb-force-recovery=4", &["innodb_force_recovery=4", "secondary indexes", "export"]),
+        ("--innodb-force-recovery=5", &["innodb_force_recovery=5", "undo logs", "export"]),
+        ("--innodb-force-recovery=6", &["innodb_force_recovery=6", "redo", "export"]),
+        (
+            &format!("--log-bin={outside}/bin"),
+            &["log_bin=", text(&elsewhere), "answered commits", "skip_log_bin"],
+        ),
+        ("--log-bin=../bin", &["log_bin=../bin", "answered commits", "inside the data directory"]),
+        (
+            &format!("--log-bin-index={outside}/bin.index"),
+            &["log_bin_index=", text(&elsewhere), "skip_log_bin"],
+        ),
     ];
     for (option, parts) in cases {
         setup.refused(&datadir, &[], &["mariadbd", "--no-defaults", option], parts);
@@ -100,6 +112,49 @@ fn settings_a_node_cannot_follow_are_refused() {
     std::fs::write(&file, "[mariadbd]\ninnodb_encrypt_log=ON\n").unwrap();
     let option = format!("--defaults-file={}", file.display());
     setup.refused(&datadir, &[], &["mariadbd", &option], &["innodb_encrypt_log"]);
+}
+
+/// Going on after a damaged page, no background threads, no rollback at the start: all of it goes through redo as ever.
+#[test]
+fn a_server_works_with_the_levels_of_forced_recovery_that_write_redo() {
+    let setup = Setup::new();
+    let mut server = Server::create(ServerConfig::new(setup.node.launcher("v", Verify::All))).unwrap();
+    let run = |server: &Server, statement: &str| server.query(statement).unwrap();
+    run(&server, "CREATE DATABASE forced");
+    run(&server, "CREATE TABLE forced.t (id INT PRIMARY KEY, a TEXT, KEY (a(20))) ENGINE=InnoDB");
+    for level in 1..=3 {
+        // A transaction that recovery finds open; 3 leaves it open.
+        let mut open = server.connect().unwrap();
+        execute(&mut open, "BEGIN").unwrap();
+        execute(&mut open, &format!("INSERT INTO forced.t VALUES (-{level}, 'open')")).unwrap();
+        // Makes durable what came before.
+        run(&server, &format!("CREATE TABLE forced.after{level} (id INT PRIMARY KEY) ENGINE=InnoDB"));
+        server.kill9().unwrap();
+        server
+            .start_with(&[&format!("--innodb-force-recovery={level}")])
+            .unwrap_or_else(|error| panic!("level {level}: {error}"));
+        let values: Vec<_> =
+            (0..2000).map(|id| format!("({}, REPEAT('x', 500))", level * 10_000 + id)).collect();
+        run(&server, &format!("INSERT INTO forced.t VALUES {}", values.join(",")));
+        run(&server, &format!("DELETE FROM forced.t WHERE id % 3 = 0 AND id > {}", level * 10_000));
+        server.kill9().unwrap();
+        server.empty_data_directory().unwrap();
+        server.start().unwrap_or_else(|error| panic!("after level {level}: {error}"));
+        let rows = run(&server, "SELECT SUM(id > 0), SUM(id < 0) FROM forced.t");
+        let expected: i32 = (1..=level).map(|level| 2000 - multiples_of_3_after(level * 10_000)).sum();
+        assert_eq!(rows, [[expected.to_string(), "0".to_owned()]], "level {level}");
+    }
+    check_all(&mut server.connect().unwrap()).unwrap();
+    server.shutdown().unwrap();
+    let status = setup.node.status("v").unwrap();
+    let counters = &status["volumes"][0]["counters"];
+    assert_eq!(counters["page_mismatches"].as_u64(), Some(0), "{status}");
+    assert!(counters["pages_verified"].as_u64() > Some(0), "{status}");
+}
+
+/// Among the 2000 ids from `first` on, those that a level's test deletes.
+fn multiples_of_3_after(first: i32) -> i32 {
+    (first + 1..first + 2000).filter(|id| id % 3 == 0).count() as i32
 }
 
 #[test]

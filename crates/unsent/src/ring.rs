@@ -1,0 +1,227 @@
+//! The writer's side: frames that are not durable yet, in mapped words.
+//!
+//! Invariants:
+//! * Frames are contiguous: each starts where the one before ends; `end` is after the last one.
+//! * A word that a reader of the file would follow is stored only after what it leads to, and room is used again
+//!   only after `oldest` has left it. So a kill between any two stores leaves what [`crate::layout`] promises.
+//! * No call here waits, and none enters the kernel but by a page fault.
+//!
+//! Frames begin again at the front as soon as there is room after [`NEAR_BYTES`], so that few pages are in use
+//! while the node keeps up: they stay in the processor's cache, and the kernel has little to write to the disk.
+
+use crate::layout::{
+    AREA_WORD, DURABLE_WORD, END_WORD, GENERATION_WORD, HEAD_WORDS, HOLDS_WORD, OLDEST_WORD,
+    SESSION_CRC_WORD, SESSION_WORD, START_WORD, WORD_LEN_BYTES, WRAP, pack_oldest, session_crc,
+};
+use redoubt_logdev::Seq;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// See the module.
+const NEAR_BYTES: usize = 1 << 20;
+
+/// The area has no room for a frame in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a frame of {len_bytes} bytes has no room among {used_bytes} bytes that are not durable")]
+pub struct Full {
+    /// Length of the frame.
+    pub len_bytes: usize,
+    /// Room in use.
+    pub used_bytes: u64,
+}
+
+/// The words of a file whose head was checked, mapped for good.
+#[derive(Clone, Copy, Debug)]
+pub struct UnsentFile {
+    words: &'static [AtomicU64],
+}
+
+impl UnsentFile {
+    /// `words`: head and area.
+    pub const fn new(words: &'static [AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    /// After everything that was stored before.
+    fn store(&self, at: usize, value: u64) {
+        self.put(at, value, Ordering::Release);
+    }
+
+    fn put(&self, at: usize, value: u64, order: Ordering) {
+        #[cfg(test)]
+        tests::note(at, value);
+        if let Some(word) = self.words.get(at) {
+            word.store(value, order);
+        }
+    }
+
+    /// The node said so.
+    pub fn note_durable(&self, durable: Seq) {
+        self.store(DURABLE_WORD, durable.0);
+    }
+
+    /// Everything kept was sent and is durable.
+    pub fn note_nothing_kept(&self) {
+        self.store(HOLDS_WORD, 0);
+    }
+
+    /// Begins a session. Nothing may be kept that is still to be sent.
+    pub fn begin(self, generation: u64, session: u64, start: Seq) -> Ring {
+        self.note_nothing_kept();
+        let crc = session_crc([generation, session, start.0]);
+        for (at, value) in [
+            (GENERATION_WORD, generation),
+            (SESSION_WORD, session),
+            (START_WORD, start.0),
+            (SESSION_CRC_WORD, crc),
+            (END_WORD, start.0),
+            (OLDEST_WORD, pack_oldest(0, start.0)),
+            (DURABLE_WORD, start.0),
+        ] {
+            self.store(at, value);
+        }
+        self.store(HOLDS_WORD, 1);
+        let area_len_bytes = self.words.get(AREA_WORD).map_or(0, |word| word.load(Ordering::Relaxed));
+        let mapped = self.words.len().saturating_sub(HEAD_WORDS);
+        let area_words = mapped.min(area_len_bytes as usize / WORD_LEN_BYTES);
+        Ring { file: self, area_words, frames: VecDeque::new(), end: start.0, at_word: 0, used_words: 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    position: u64,
+    at_word: usize,
+    len_bytes: usize,
+    /// Room until the next frame: what was left free at the end of the area counts.
+    room_words: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ring {
+    file: UnsentFile,
+    area_words: usize,
+    frames: VecDeque<Place>,
+    end: u64,
+    /// Where the next frame goes, if it fits there.
+    at_word: usize,
+    used_words: usize,
+}
+
+impl Ring {
+    /// Position of the next frame.
+    pub const fn end(&self) -> Seq {
+        Seq(self.end)
+    }
+
+    /// Oldest position that is kept.
+    pub fn oldest(&self) -> Seq {
+        Seq(self.frames.front().map_or(self.end, |place| place.position))
+    }
+
+    /// Room in use.
+    pub const fn used_bytes(&self) -> u64 {
+        (self.used_words * WORD_LEN_BYTES) as u64
+    }
+
+    /// Positions of the frames kept, in order.
+    pub fn positions(&self) -> impl DoubleEndedIterator<Item = Seq> + ExactSizeIterator {
+        self.frames.iter().map(|place| Seq(place.position))
+    }
+
+    /// Keeps a frame, which is at the position [`Ring::end`].
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn push(&mut self, frame: &[u8]) -> Result<(), Full> {
+        let room_words = frame.len().div_ceil(WORD_LEN_BYTES);
+        let full = Full { len_bytes: frame.len(), used_bytes: self.used_bytes() };
+        let at_word = self.place(room_words).ok_or(full)?;
+        let mut bytes = frame.chunks_exact(WORD_LEN_BYTES);
+        let mut to = HEAD_WORDS + at_word;
+        for chunk in &mut bytes {
+            if let Ok(chunk) = chunk.try_into() {
+                self.file.put(to, u64::from_le_bytes(chunk), Ordering::Relaxed);
+            }
+            to += 1;
+        }
+        let rest = bytes.remainder();
+        if !rest.is_empty() {
+            let mut last = [0; WORD_LEN_BYTES];
+            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            self.file.store(to, u64::from_le_bytes(last));
+        }
+        self.frames.push_back(Place { position: self.end, at_word, len_bytes: frame.len(), room_words });
+        self.at_word = at_word + room_words;
+        self.used_words += room_words;
+        self.end += frame.len() as u64;
+        self.file.store(END_WORD, self.end);
+        Ok(())
+    }
+
+    /// Where a frame of this length goes. What a reader needs to follow is stored.
+    fn place(&mut self, room_words: usize) -> Option<usize> {
+        let Some(oldest) = self.frames.front().map(|place| place.at_word) else {
+            if room_words > self.area_words {
+                return None;
+            }
+            // Still nothing is kept for a reader: both words say the same position.
+            self.file.store(OLDEST_WORD, pack_oldest(0, self.end));
+            self.used_words = 0;
+            return Some(0);
+        };
+        let is_wrapped = self.at_word <= oldest;
+        if is_wrapped {
+            return (self.at_word + room_words <= oldest).then_some(self.at_word);
+        }
+        let fits_here = self.at_word + room_words <= self.area_words;
+        let fits_in_front = room_words <= oldest;
+        let is_far = self.at_word >= NEAR_BYTES / WORD_LEN_BYTES;
+        if fits_in_front && (is_far || !fits_here) {
+            let left_words = self.area_words - self.at_word;
+            if left_words > 0 {
+                self.file.store(HEAD_WORDS + self.at_word, WRAP);
+            }
+            if let Some(last) = self.frames.back_mut() {
+                last.room_words += left_words;
+                self.used_words += left_words;
+            }
+            return Some(0);
+        }
+        fits_here.then_some(self.at_word)
+    }
+
+    /// Forgets frames that end at or before `durable`.
+    pub fn trim(&mut self, durable: Seq) {
+        let before = self.frames.len();
+        while let Some(place) = self.frames.front() {
+            if place.position + place.len_bytes as u64 > durable.0 {
+                break;
+            }
+            self.used_words -= place.room_words;
+            self.frames.pop_front();
+        }
+        if self.frames.len() != before {
+            let at_word = self.frames.front().map_or(0, |place| place.at_word);
+            self.file.store(OLDEST_WORD, pack_oldest(at_word, self.oldest().0));
+        }
+    }
+
+    /// Puts the frame with this number, counted from the oldest, into `out`; false: there is none.
+    pub fn copy(&self, number: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let Some(place) = self.frames.get(number) else { return false };
+        let from = HEAD_WORDS + place.at_word;
+        let words = self.file.words.get(from..from + place.len_bytes.div_ceil(WORD_LEN_BYTES));
+        for word in words.unwrap_or(&[]) {
+            out.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        out.truncate(place.len_bytes);
+        out.len() == place.len_bytes
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+//! Sending what a server has left, as the session that wrote it.
+//!
+//! The node takes a connection of that session as one of the server itself that comes back: it says where its
+//! stream stands, and gets the frames from there on. So a frame that it has already is not sent again, and nothing
+//! is sent out of order. The node refuses the session when a newer generation has the volume: then these frames can
+//! never be taken.
+
+use crate::layout::Kept;
+use redoubt_logdev::Seq;
+use redoubt_transport::{Connection, Connector, TransportError};
+use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::notice::Notice;
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+/// A node that says nothing for so long, not even that it waits, is given up.
+const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Why it was not sent, or not all of it. Nothing is lost by that: it can be tried again, but for
+/// [`SendError::Fenced`].
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The network failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The node sent bytes that must not be used.
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    /// One side does not accept the other.
+    #[error("no trust between this host and the node: {0}")]
+    Trust(String),
+    /// The node asks to try again.
+    #[error("the node says: {0}")]
+    Later(String),
+    /// Another server has attached the volume since.
+    #[error("{0}")]
+    Fenced(String),
+    /// The node does not take it.
+    #[error("the node refuses it: {0}")]
+    Refused(String),
+}
+
+impl From<TransportError> for SendError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Io(error) => Self::Io(error),
+            TransportError::Trust(why) | TransportError::Credentials(why) => Self::Trust(why),
+        }
+    }
+}
+
+/// Sends the frames of `kept`, which lie in `file`, and waits until the node says that they are durable. Returns
+/// how many bytes the node did not have.
+///
+/// # Errors
+/// [`SendError`].
+pub fn send(connector: &Connector, volume: &str, kept: &Kept, file: &[u8]) -> Result<u64, SendError> {
+    let (log, welcome) = greet(connector, volume, kept, Role::Log)?;
+    let log = Ending(log);
+    let notices = Ending(greet(connector, volume, kept, Role::Notices)?.0);
+    let from = welcome.next_seq;
+    let first = kept.frames.partition_point(|(position, _)| *position < from);
+    let missing = kept.frames.get(first..).unwrap_or(&[]);
+    if missing.first().is_some_and(|(position, _)| *position != from) {
+        let why = format!("it expects position {}, which is inside a frame: it stored a part of one", from.0);
+        return Err(SendError::Refused(why));
+    }
+    for (_, range) in missing {
+        let frame = file.get(range.clone()).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        log.0.write_all(frame)?;
+    }
+    wait_durable(&*notices.0, kept.sound_end)?;
+    Ok(kept.sound_end.0.saturating_sub(from.0))
+}
+
+/// Ends its connection when it is dropped.
+struct Ending(Arc<dyn Connection>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.shutdown();
+    }
+}
+
+fn greet(
+    connector: &Connector,
+    volume: &str,
+    kept: &Kept,
+    role: Role,
+) -> Result<(Arc<dyn Connection>, Welcome), SendError> {
+    let connection = connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
+    let hello = Hello {
+        role,
+        compression: false,
+        generation: kept.generation,
+        session: kept.session,
+        resume: if role == Role::Log { kept.oldest } else { Seq(0) },
+        volume: volume.to_owned(),
+    };
+    // What comes first over TLS may be the node's word that it does not let this host in.
+    let welcome = exchange(&*connection, &hello).map_err(|error| match error {
+        SendError::Io(error) => TransportError::from_io(error).into(),
+        other => other,
+    })?;
+    connection.set_deadline(None)?;
+    match welcome.status {
+        Status::Accepted => Ok((connection, welcome)),
+        Status::TryLater => Err(SendError::Later(welcome.message)),
+        Status::Fenced => Err(SendError::Fenced(welcome.message)),
+        Status::Refused => Err(SendError::Refused(welcome.message)),
+    }
+}
+
+fn exchange(mut connection: &dyn Connection, hello: &Hello) -> Result<Welcome, SendError> {
+    connection.write_all(&hello.encode())?;
+    let mut len = [0; 4];
+    connection.read_exact(&mut len)?;
+    let mut body = vec![0; decode_len(len)?];
+    connection.read_exact(&mut body)?;
+    Ok(Welcome::decode(&body)?)
+}
+
+fn wait_durable(mut connection: &dyn Connection, end: Seq) -> Result<(), SendError> {
+    connection.set_read_timeout(Some(SILENCE_LIMIT))?;
+    let (mut position, mut payload) = (0, Vec::new());
+    loop {
+        let mut head = [0; HEADER_LEN_BYTES];
+        connection.read_exact(&mut head)?;
+        let header = FrameHeader::decode(&head);
+        payload.clear();
+        // Grows with what arrives, so that a wrong length cannot make this allocate much.
+        let mut rest = connection.take(u64::from(header.len_bytes));
+        if rest.read_to_end(&mut payload)? as u64 != u64::from(header.len_bytes) {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        header.check(position, &payload)?;
+        position += 1;
+        match Notice::decode(header.kind, &payload)? {
+            Notice::Durable(seq) if seq >= end => return Ok(()),
+            Notice::Durable(_) | Notice::Trace { .. } => {}
+            // The pages that it asks for went with the server's process; it goes on by itself.
+            Notice::NeedImage { .. } => {}
+            Notice::Waiting { reason } => {
+                let limit = if reason.is_empty() { Some(SILENCE_LIMIT) } else { None };
+                connection.set_read_timeout(limit)?;
+            }
+            Notice::Fenced { generation } => {
+                return Err(SendError::Fenced(format!("generation {generation} was given out meanwhile")));
+            }
+            Notice::Stopped { reason } => return Err(SendError::Refused(format!("it stopped: {reason}"))),
+        }
+    }
+}
