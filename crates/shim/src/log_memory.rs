@@ -16,7 +16,11 @@
 //! old content is known exactly; a mini-transaction equal to it is not believed, and nothing is called durable
 //! until a later write has shown what it is ([`LogMemory::is_doubtful`]).
 //!
-//! Invariant: bytes handed out once are never different in a later write. It is checked.
+//! A resize of the log has two buffers of its own. When it is done the server frees those it had, so every address is
+//! forgotten then ([`LogMemory::exchanged`]): the memory may be anybody's.
+//!
+//! Invariants: bytes handed out once are never different in a later write, which is checked; nothing is written to memory
+//! that is not a buffer of the log any more.
 
 use std::borrow::Cow;
 
@@ -41,6 +45,8 @@ struct Buffer {
 #[derive(Default)]
 pub struct LogMemory {
     buffers: Vec<Buffer>,
+    /// Those of the log that a resize prepares.
+    prepared: Vec<Buffer>,
     /// Last write, if it was one full block: its buffer may have been swapped.
     full_block: Option<(usize, Block)>,
     /// Start and end address of the last write.
@@ -121,7 +127,7 @@ impl LogMemory {
             // The other buffer is still being filled, so the full one is at rest.
             Kind::Live => self.fill(full),
             // Buffers were swapped again: the full one is in use, with this old content.
-            Kind::AtRest => self.set_old(full, Some(content)),
+            Kind::AtRest => set_old(&mut self.buffers, full, Some(content)),
             Kind::Continued => {}
         }
     }
@@ -154,11 +160,26 @@ impl LogMemory {
     /// buffers when the resize is done; their content is not followed, only remembered.
     pub fn note_prepared(&mut self, bytes: &[u8]) {
         let address = bytes.as_ptr() as usize;
-        if bytes.len() > BLOCK_BYTES {
-            self.fill(address);
+        let old = if bytes.len() > BLOCK_BYTES {
+            // SAFETY: the first block of a buffer at rest, as in `fill`: this write is still under way.
+            unsafe { fill_block(address) };
+            None
         } else {
-            self.set_old(address, Some(Box::from(bytes)));
-        }
+            Some(Box::from(bytes))
+        };
+        set_old(&mut self.prepared, address, old);
+    }
+
+    /// A log is prepared, or given up: there are no buffers of it yet, or none any more.
+    pub fn forget_prepared(&mut self) {
+        self.prepared.clear();
+    }
+
+    /// The prepared log became the log: the server frees the buffers it had, and goes on with the prepared one's.
+    pub fn exchanged(&mut self) {
+        self.buffers = std::mem::take(&mut self.prepared);
+        self.full_block = None;
+        self.last = (0, 0);
     }
 
     /// Something in the last write was not believed, and may yet be the server's redo.
@@ -166,19 +187,20 @@ impl LogMemory {
         self.doubtful
     }
 
-    fn set_old(&mut self, address: usize, old: Option<Block>) {
-        match self.buffers.iter_mut().find(|buffer| buffer.address == address) {
-            Some(buffer) => buffer.old = old,
-            None => self.buffers.push(Buffer { address, old }),
-        }
-    }
-
     fn fill(&mut self, address: usize) {
         // SAFETY: `address` is where a buffer of the server starts that a log write of at least one block came
         // from; it is the server's own heap memory, writable, and at rest as the module explains: the write that
         // just ended (or the one now under way from the other buffer) is made by the only thread that can swap.
+        // The server frees a buffer only when it exchanges the log, and no address outlives that (`exchanged`).
         unsafe { fill_block(address) };
-        self.set_old(address, None);
+        set_old(&mut self.buffers, address, None);
+    }
+}
+
+fn set_old(buffers: &mut Vec<Buffer>, address: usize, old: Option<Block>) {
+    match buffers.iter_mut().find(|buffer| buffer.address == address) {
+        Some(buffer) => buffer.old = old,
+        None => buffers.push(Buffer { address, old }),
     }
 }
 

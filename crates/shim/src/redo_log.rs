@@ -164,6 +164,7 @@ impl RedoLog {
         {
             return Arc::clone(&prepared.file);
         }
+        state.records.memory.forget_prepared();
         let file = Arc::<LogFile>::default();
         state.prepared = Some(Prepared {
             file: Arc::clone(&file),
@@ -176,7 +177,9 @@ impl RedoLog {
 
     /// `ib_logfile101` was unlinked: a resize was given up.
     pub fn prepared_unlinked(&self) {
-        self.lock().prepared = None;
+        let mut state = self.lock();
+        state.prepared = None;
+        state.records.memory.forget_prepared();
     }
 
     /// The server wrote to a log file.
@@ -251,6 +254,8 @@ impl RedoLog {
                 return Err(broken(runtime, "the redo log was exchanged before it was read"));
             };
             observer.switch_geometry(geometry).map_err(|error| broken(runtime, &error.to_string()))?;
+            // A log that was written to directly (at a start) is the same log, and has the same buffers.
+            state.records.memory.exchanged();
         }
         state.front = prepared.front;
         state.main = Some(prepared.file);
@@ -432,20 +437,4 @@ fn pieces<'a>(bytes: &'a [u8], ends: &[usize], limit: usize) -> Vec<&'a [u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_end_where_mini_transactions_end() {
-        let bytes: Vec<u8> = (0..100).collect();
-        let ends = [10, 35, 40, 80, 100];
-        let split = pieces(&bytes, &ends, 40);
-        assert_eq!(split.concat(), bytes);
-        let mut at = 0;
-        for piece in &split {
-            at += piece.len();
-            assert!(ends.contains(&at) && piece.len() <= 40, "{at}");
-        }
-        assert!(pieces(&[], &[], 40).is_empty());
-    }
-}
+mod tests;

@@ -154,7 +154,7 @@ fn is_server() -> bool {
 }
 
 impl Runtime {
-    fn new(config: Config, tls: Option<Arc<ClientTls>>, page_cache: Option<PageCache>) -> Self {
+    pub(crate) fn new(config: Config, tls: Option<Arc<ClientTls>>, page_cache: Option<PageCache>) -> Self {
         let counters = Arc::new(Counters::default());
         let (images_wanted_sender, images_wanted) = mpsc::channel();
         let peer = Peer {
