@@ -78,13 +78,38 @@ pub fn open(
 }
 
 fn track(runtime: &Runtime, fd: RawFd, target: Target, flags: i32) -> Result<RawFd, Errno> {
-    if runtime.fds.insert(fd, Arc::new(OpenFile::new(target, flags))) {
+    if track_opened(runtime, fd, target, flags) {
         return Ok(fd);
     }
+    let _ = real::close_file(fd);
+    Err(Errno(libc::EMFILE))
+}
+
+/// False: the number is too large.
+fn track_opened(runtime: &Runtime, fd: RawFd, target: Target, flags: i32) -> bool {
+    let is_tracked = runtime.fds.insert(fd, Arc::new(OpenFile::new(target, flags)));
+    if !is_tracked {
+        too_large(fd);
+    }
+    is_tracked
+}
+
+fn too_large(fd: RawFd) {
     message::error(&format!(
         "descriptor {fd} is too large to be followed; lower open_files_limit below 1048576"
     ));
-    let _ = real::close_file(fd);
+}
+
+/// `to` is a second descriptor for the file behind `from`.
+///
+/// # Errors
+/// `EMFILE` if its number is too large; the caller closes it.
+pub fn duplicated(runtime: &Runtime, from: RawFd, to: RawFd) -> Result<(), Errno> {
+    let Some(open) = runtime.fds.get(from) else { return Ok(()) };
+    if runtime.fds.insert(to, open) {
+        return Ok(());
+    }
+    too_large(to);
     Err(Errno(libc::EMFILE))
 }
 
@@ -137,11 +162,12 @@ fn open_log(
     }
 }
 
-/// After a descriptor was opened in a way that is not hooked inside the C library (mkstemp).
+/// After a descriptor was opened in a way that is not hooked inside the C library (mkstemp and its family). On an error
+/// the caller closes it.
 ///
 /// # Errors
 /// `EIO` when the stream is dead.
-pub fn opened_by_library(runtime: &'static Runtime, fd: RawFd) -> Result<(), Errno> {
+pub fn opened_by_library(runtime: &'static Runtime, fd: RawFd, flags: i32) -> Result<(), Errno> {
     let path = real::link_target(&real::c_path(format!("/proc/self/fd/{fd}").as_bytes())?)?;
     let Place::Inside(path) = resolve(runtime, libc::AT_FDCWD, &path)? else { return Ok(()) };
     if runtime.classify(&path) != Class::Plain {
@@ -151,8 +177,8 @@ pub fn opened_by_library(runtime: &'static Runtime, fd: RawFd) -> Result<(), Err
     let hold = runtime.names.change();
     runtime.names.forget(&path);
     plain::send_whole(runtime, &hold, &path)?;
-    track(runtime, fd, Target::Plain(runtime.names.plain(&path, runtime.stream.end())), libc::O_RDWR)
-        .map(|_| ())
+    let target = Target::Plain(runtime.names.plain(&path, runtime.stream.end()));
+    if track_opened(runtime, fd, target, flags) { Ok(()) } else { Err(Errno(libc::EMFILE)) }
 }
 
 /// After close: a plain file that nobody has open is forgotten.
@@ -287,16 +313,17 @@ fn forget_missing(runtime: &Runtime, path: &[u8], errno: Errno) -> Result<(), Er
     Ok(())
 }
 
-/// mkdir.
+/// mkdir and mkdirat.
 ///
 /// # Errors
 /// That of the local call, or `EIO`.
 pub fn make_directory(
     runtime: &'static Runtime,
+    dir: RawFd,
     path: &[u8],
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Place::Inside(path) = resolve(runtime, libc::AT_FDCWD, path)? else { return Ok(PassThrough) };
+    let Place::Inside(path) = resolve(runtime, dir, path)? else { return Ok(PassThrough) };
     if path.is_empty() || is_local_directory(&runtime.rules, &path) {
         return Ok(PassThrough);
     }
@@ -329,12 +356,12 @@ pub fn remove_directory(
     Ok(Done(()))
 }
 
-/// symlink and link: nothing inside the data directory may be one.
+/// symlink, link and those that name a directory: nothing inside the data directory may be one.
 ///
 /// # Errors
 /// `EPERM` inside the data directory.
-pub fn refuse_link(runtime: &Runtime, path: &[u8]) -> Result<(), Errno> {
-    let Place::Inside(path) = resolve(runtime, libc::AT_FDCWD, path)? else { return Ok(()) };
+pub fn refuse_link(runtime: &Runtime, dir: RawFd, path: &[u8]) -> Result<(), Errno> {
+    let Place::Inside(path) = resolve(runtime, dir, path)? else { return Ok(()) };
     if runtime.classify(&path) == Class::Local {
         return Ok(());
     }

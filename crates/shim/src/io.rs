@@ -88,6 +88,18 @@ pub fn sync(runtime: &Runtime, open: &OpenFile) -> Result<(), Errno> {
     }
 }
 
+/// fcntl with `F_SETFL`: whether writes go to the end of the file must stay as it was when it was opened.
+///
+/// # Errors
+/// `EOPNOTSUPP` for another `O_APPEND`.
+pub fn set_flags(open: &OpenFile, flags: i32) -> Result<(), Errno> {
+    if (flags ^ open.flags) & libc::O_APPEND == 0 {
+        return Ok(());
+    }
+    message::error("changing O_APPEND of an open file of the data directory is not supported");
+    Err(Errno(libc::EOPNOTSUPP))
+}
+
 /// ftruncate.
 ///
 /// # Errors

@@ -108,14 +108,22 @@ real! {
     unlinkat c"unlinkat" (dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     remove c"remove" (path: *const c_char) -> c_int;
     mkdir c"mkdir" (path: *const c_char, mode: mode_t) -> c_int;
+    mkdirat c"mkdirat" (dir: c_int, path: *const c_char, mode: mode_t) -> c_int;
     rmdir c"rmdir" (path: *const c_char) -> c_int;
     symlink c"symlink" (target: *const c_char, path: *const c_char) -> c_int;
+    symlinkat c"symlinkat" (target: *const c_char, dir: c_int, path: *const c_char) -> c_int;
     link c"link" (from: *const c_char, to: *const c_char) -> c_int;
+    linkat c"linkat"
+        (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int;
+    fcntl c"fcntl" (fd: c_int, command: c_int, argument: usize) -> c_int;
     dup c"dup" (fd: c_int) -> c_int;
     dup2 c"dup2" (from: c_int, to: c_int) -> c_int;
     dup3 c"dup3" (from: c_int, to: c_int, flags: c_int) -> c_int;
     mmap64 c"mmap64"
         (address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t)
+        -> *mut c_void;
+    mremap c"mremap"
+        (address: *mut c_void, old_len: size_t, new_len: size_t, flags: c_int, new_address: *mut c_void)
         -> *mut c_void;
     munmap c"munmap" (address: *mut c_void, len: size_t) -> c_int;
     msync c"msync" (address: *mut c_void, len: size_t, flags: c_int) -> c_int;
@@ -124,7 +132,9 @@ real! {
     fdopen c"fdopen" (fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fclose c"fclose" (file: *mut libc::FILE) -> c_int;
     fflush c"fflush" (file: *mut libc::FILE) -> c_int;
-    mkstemp64 c"mkstemp64" (template: *mut c_char) -> c_int;
+    mkostemps64 c"mkostemps64" (template: *mut c_char, suffix_len: c_int, flags: c_int) -> c_int;
+    splice c"splice"
+        (from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;
     copy_file_range c"copy_file_range"
         (from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;
     sendfile64 c"sendfile64" (to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t;

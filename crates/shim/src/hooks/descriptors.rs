@@ -1,6 +1,6 @@
-//! close, dup, sync, length.
+//! close, dup and fcntl, sync, length.
 
-use super::{checked, status};
+use super::{checked, descriptor, status};
 use crate::real::{self, Errno};
 use crate::runtime::{active, tracked};
 use crate::{files, io, local_log};
@@ -22,12 +22,19 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     result
 }
 
-/// A second descriptor for the same file.
-fn duplicated(from: c_int, to: c_int) {
-    if let Some((runtime, open)) = tracked(from) {
-        let _ = runtime.fds.insert(to, open);
+/// `copy` is the result of a call that makes a second descriptor for the same file.
+fn duplicated(from: c_int, copy: c_int) -> c_int {
+    if copy < 0 {
+        return copy;
     }
-    local_log::duplicated(from, to);
+    if let Some(runtime) = active()
+        && let Err(errno) = files::duplicated(runtime, from, copy)
+    {
+        let _ = real::close_file(copy);
+        return descriptor(Err(errno));
+    }
+    local_log::duplicated(from, copy);
+    copy
 }
 
 /// # Safety
@@ -35,12 +42,35 @@ fn duplicated(from: c_int, to: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: no pointers.
-    let copy = unsafe { real::dup(fd) };
-    if copy >= 0 {
-        duplicated(fd, copy);
-    }
-    copy
+    duplicated(fd, unsafe { real::dup(fd) })
 }
+
+macro_rules! fcntl_hooks {
+    ($($name:ident),*) => {$(
+        /// The argument that is variadic in C is passed like a named one on the supported platforms.
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
+            if command == libc::F_SETFL
+                && let Some((_, open)) = tracked(fd)
+                // An int in the lower half.
+                && let Err(errno) = io::set_flags(&open, argument as c_int)
+            {
+                return status(Err(errno));
+            }
+            // SAFETY: the caller's arguments, unchanged.
+            let result = unsafe { real::fcntl(fd, command, argument) };
+            match command {
+                libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
+                _ => result,
+            }
+        }
+    )*};
+}
+
+fcntl_hooks!(fcntl, fcntl64);
 
 /// The number `to` is about to be replaced.
 fn replaced(from: c_int, to: c_int) {
@@ -62,10 +92,7 @@ pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     replaced(from, to);
     // SAFETY: no pointers.
     let copy = unsafe { real::dup2(from, to) };
-    if copy >= 0 && from != to {
-        duplicated(from, copy);
-    }
-    copy
+    if from == to { copy } else { duplicated(from, copy) }
 }
 
 /// # Safety
@@ -74,11 +101,7 @@ pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     replaced(from, to);
     // SAFETY: no pointers.
-    let copy = unsafe { real::dup3(from, to, flags) };
-    if copy >= 0 {
-        duplicated(from, copy);
-    }
-    copy
+    duplicated(from, unsafe { real::dup3(from, to, flags) })
 }
 
 /// A sync of a file that no storage node has.

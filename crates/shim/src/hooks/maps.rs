@@ -1,4 +1,4 @@
-//! mmap, munmap, msync.
+//! mmap, munmap, mremap, msync.
 
 use super::status;
 use crate::local_log;
@@ -121,4 +121,27 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::munmap(address, len) }
+}
+
+/// The argument that is variadic in C is passed like a named one on the supported platforms.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    address: *mut c_void,
+    old_len: size_t,
+    new_len: size_t,
+    flags: c_int,
+    new_address: *mut c_void,
+) -> *mut c_void {
+    if let Some(runtime) = active()
+        && !runtime.mappings.inside(address as usize, old_len.max(1)).is_empty()
+    {
+        message::error("mremap of a mapped file of the data directory is not supported");
+        Errno(libc::EOPNOTSUPP).set();
+        return libc::MAP_FAILED;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::mremap(address, old_len, new_len, flags, new_address) }
 }

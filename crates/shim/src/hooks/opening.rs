@@ -1,9 +1,9 @@
-//! open, openat, creat, mkstemp.
+//! open, openat, creat, and mkstemp with its family.
 
 use super::{bytes, descriptor};
 use crate::files::{self, Decision};
 use crate::local_log;
-use crate::real::{self, Errno};
+use crate::real;
 use crate::runtime;
 use libc::{c_char, c_int, mode_t};
 
@@ -109,24 +109,40 @@ macro_rules! creat_hooks {
 
 creat_hooks!(creat, creat64);
 
+/// # Safety
+/// As mkostemps, of which the others of its family are cases.
+unsafe fn make_temporary(template: *mut c_char, suffix_len: c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller keeps the C function's contract.
+    let fd = unsafe { real::mkostemps64(template, suffix_len, flags) };
+    if fd >= 0
+        && let Some(runtime) = runtime::active()
+        && let Err(errno) = files::opened_by_library(runtime, fd, libc::O_RDWR | flags)
+    {
+        let _ = real::close_file(fd);
+        return descriptor(Err(errno));
+    }
+    fd
+}
+
 macro_rules! mkstemp_hooks {
-    ($($name:ident),*) => {$(
+    ($($name:ident ($($argument:ident),*) $suffix_len:expr, $flags:expr;)*) => {$(
         /// # Safety
         /// As the C function.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(template: *mut c_char) -> c_int {
+        pub unsafe extern "C" fn $name(template: *mut c_char, $($argument: c_int),*) -> c_int {
             // SAFETY: the caller keeps the C function's contract.
-            let fd = unsafe { real::mkstemp64(template) };
-            if fd >= 0
-                && let Some(runtime) = runtime::active()
-                && let Err(errno) = files::opened_by_library(runtime, fd)
-            {
-                let _ = real::close_file(fd);
-                return descriptor(Err::<c_int, Errno>(errno));
-            }
-            fd
+            unsafe { make_temporary(template, $suffix_len, $flags) }
         }
     )*};
 }
 
-mkstemp_hooks!(mkstemp, mkstemp64);
+mkstemp_hooks! {
+    mkstemp() 0, 0;
+    mkstemp64() 0, 0;
+    mkostemp(flags) 0, flags;
+    mkostemp64(flags) 0, flags;
+    mkstemps(suffix_len) suffix_len, 0;
+    mkstemps64(suffix_len) suffix_len, 0;
+    mkostemps(suffix_len, flags) suffix_len, flags;
+    mkostemps64(suffix_len, flags) suffix_len, flags;
+}

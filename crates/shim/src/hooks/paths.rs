@@ -122,7 +122,18 @@ pub unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
     let local = || unsafe { real::mkdir(path, mode) };
     let Some(runtime) = active() else { return local() };
     // SAFETY: the caller passes a NUL-terminated path.
-    decided(files::make_directory(runtime, unsafe { bytes(path) }, || checked(local())), local)
+    decided(files::make_directory(runtime, AT_FDCWD, unsafe { bytes(path) }, || checked(local())), local)
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    let local = || unsafe { real::mkdirat(dir, path, mode) };
+    let Some(runtime) = active() else { return local() };
+    // SAFETY: the caller passes a NUL-terminated path.
+    decided(files::make_directory(runtime, dir, unsafe { bytes(path) }, || checked(local())), local)
 }
 
 /// # Safety
@@ -137,33 +148,69 @@ pub unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
 }
 
 /// # Safety
+/// `path` is NUL-terminated.
+unsafe fn refuse_link(dir: c_int, path: *const c_char) -> Result<(), Errno> {
+    let Some(runtime) = active() else { return Ok(()) };
+    // SAFETY: the caller's contract.
+    files::refuse_link(runtime, dir, unsafe { bytes(path) })
+}
+
+/// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
-    if let Some(runtime) = active()
-        // SAFETY: the caller passes a NUL-terminated path.
-        && let Err(errno) = files::refuse_link(runtime, unsafe { bytes(path) })
-    {
-        return status(Err(errno));
+    // SAFETY: the caller's arguments: NUL-terminated paths, unchanged.
+    unsafe {
+        match refuse_link(AT_FDCWD, path) {
+            Ok(()) => real::symlink(target, path),
+            Err(errno) => status(Err(errno)),
+        }
     }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::symlink(target, path) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn symlinkat(target: *const c_char, dir: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments: NUL-terminated paths, unchanged.
+    unsafe {
+        match refuse_link(dir, path) {
+            Ok(()) => real::symlinkat(target, dir, path),
+            Err(errno) => status(Err(errno)),
+        }
+    }
 }
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
-    if let Some(runtime) = active() {
-        for path in [from, to] {
-            // SAFETY: the caller passes NUL-terminated paths.
-            if let Err(errno) = files::refuse_link(runtime, unsafe { bytes(path) }) {
-                return status(Err(errno));
-            }
+    // SAFETY: the caller's arguments: NUL-terminated paths, unchanged.
+    unsafe {
+        match refuse_link(AT_FDCWD, from).and_then(|()| refuse_link(AT_FDCWD, to)) {
+            Ok(()) => real::link(from, to),
+            Err(errno) => status(Err(errno)),
         }
     }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::link(from, to) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn linkat(
+    from_dir: c_int,
+    from: *const c_char,
+    to_dir: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments: NUL-terminated paths, unchanged.
+    unsafe {
+        match refuse_link(from_dir, from).and_then(|()| refuse_link(to_dir, to)) {
+            Ok(()) => real::linkat(from_dir, from, to_dir, to, flags),
+            Err(errno) => status(Err(errno)),
+        }
+    }
 }
 
 macro_rules! truncate_hooks {

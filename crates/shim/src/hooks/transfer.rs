@@ -407,3 +407,21 @@ macro_rules! sendfile_hooks {
 }
 
 sendfile_hooks!(sendfile, sendfile64);
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_at: *mut off64_t,
+    to: c_int,
+    to_at: *mut off64_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if tracked(from).is_some() || followed(to).is_some() {
+        return length(refused("splice"));
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::splice(from, from_at, to, to_at, len, flags) }
+}
