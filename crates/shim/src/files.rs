@@ -181,14 +181,17 @@ pub fn opened_by_library(runtime: &'static Runtime, fd: RawFd, flags: i32) -> Re
     if track_opened(runtime, fd, target, flags) { Ok(()) } else { Err(Errno(libc::EMFILE)) }
 }
 
-/// After close: a plain file that nobody has open is forgotten.
+/// After close: a plain file that nobody has open is forgotten, and an import may be done.
 pub fn closed(runtime: &Runtime, open: Arc<OpenFile>) {
-    if let Ok(open) = Arc::try_unwrap(open)
-        && let Target::Plain(file) = &open.target
-    {
-        let file = Arc::clone(file);
-        drop(open);
-        runtime.names.closed_plain(file);
+    let Ok(open) = Arc::try_unwrap(open) else { return };
+    match &open.target {
+        Target::Plain(file) => {
+            let file = Arc::clone(file);
+            drop(open);
+            runtime.names.closed_plain(file);
+        }
+        Target::Tablespace(file) => file.closed(runtime),
+        Target::Log(_) | Target::Directory => {}
     }
 }
 

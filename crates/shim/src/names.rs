@@ -77,6 +77,11 @@ impl Names {
         locked(&self.tablespaces).get(path).cloned()
     }
 
+    /// All known tablespace files.
+    pub fn tablespaces(&self) -> Vec<Arc<Tablespace>> {
+        locked(&self.tablespaces).values().cloned().collect()
+    }
+
     /// The plain file at `path`, made known if it is not; `end` is the end of the stream.
     pub fn plain(&self, path: &[u8], end: Seq) -> Arc<PlainFile> {
         let mut map = locked(&self.plain);

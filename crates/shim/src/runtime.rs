@@ -261,6 +261,9 @@ impl Runtime {
     /// At a regular exit of the server: everything it wrote becomes durable, the counters are complete.
     pub fn finish(&self) {
         if self.started.get().is_some() && self.stream.session_start().is_some() {
+            for tablespace in self.names.tablespaces() {
+                let _ = tablespace.finish_adoption(self);
+            }
             // First, because counters are sent only while there is a connection.
             let _ = self.stream.wait_durable(self.stream.end());
             self.report();

@@ -27,6 +27,7 @@ use crate::paths::absolute;
 use crate::read_ahead::Detector;
 use crate::real::{self, Errno};
 use crate::runtime::Runtime;
+use adopt::{AdoptionState, PIECE_BYTES};
 use cached::Cached;
 use classify_page::{PageFacts, facts};
 use export::LocalContent;
@@ -39,8 +40,6 @@ use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-pub use adopt::adopt;
 
 /// What is known about a tablespace file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,6 +73,8 @@ pub struct Tablespace {
     unsynced: AtomicU64,
     /// What the local file holds.
     local_content: LocalContent,
+    /// The node does not have all of it yet.
+    adoption: AdoptionState,
     /// Who reads it in sequence.
     readers: Mutex<Detector>,
 }
@@ -94,6 +95,7 @@ impl Tablespace {
             length: Mutex::default(),
             unsynced: AtomicU64::new(0),
             local_content: LocalContent::default(),
+            adoption: AdoptionState::default(),
             readers: Mutex::default(),
         }
     }
@@ -162,11 +164,16 @@ impl Tablespace {
         if wanted == 0 {
             return Ok(0);
         }
+        let out = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
+        if self.adoption.is_on()
+            && let Some(len) = self.read_adopted(runtime, out, offset_bytes)?
+        {
+            return Ok(len);
+        }
         if self.lock_info().file.is_none() && !self.look_up(runtime, &runtime.names.hold(), false)? {
             message::error("a tablespace file is read that the storage node does not have");
             return Err(Errno::EIO);
         }
-        let out = buffer.get_mut(..wanted).unwrap_or_default();
         let cached = self.look_into_cache(runtime, offset_bytes, out, file_len)?;
         if matches!(cached, Cached::Hit) {
             return Ok(wanted);
@@ -174,7 +181,7 @@ impl Tablespace {
         let need = self.need_of(runtime, offset_bytes, wanted);
         let Some(file) = self.lock_info().file else { return Err(Errno::EIO) };
         let mut at = offset_bytes;
-        for piece in buffer.get_mut(..wanted).unwrap_or_default().chunks_mut(MAX_READ_LEN_BYTES as usize) {
+        for piece in out.chunks_mut(MAX_READ_LEN_BYTES as usize) {
             let len_bytes = piece.len() as u32;
             let request = PageRequest::Read { need, file, offset_bytes: at, len_bytes };
             let is_complete = runtime.pool.request(&request, |reply| match reply {
@@ -194,7 +201,7 @@ impl Tablespace {
             runtime.counters.add(Counter::PageReads, 1);
             runtime.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
         }
-        cached.keep(runtime, buffer.get(..wanted).unwrap_or_default());
+        cached.keep(runtime, out);
         Ok(wanted)
     }
 
@@ -219,6 +226,17 @@ impl Tablespace {
     /// # Errors
     /// `EIO` when they can neither be dropped nor sent.
     pub fn write(&self, runtime: &Runtime, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        if !self.adoption.is_on() {
+            return self.write_held(runtime, fd, bytes, offset_bytes);
+        }
+        for (piece, at) in bytes.chunks(PIECE_BYTES).zip((offset_bytes..).step_by(PIECE_BYTES)) {
+            self.write_held(runtime, fd, piece, at)?;
+            self.keep_window(runtime)?;
+        }
+        Ok(())
+    }
+
+    fn write_held(&self, runtime: &Runtime, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
         let hold = runtime.names.hold();
         self.look_up(runtime, &hold, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_flags(bytes, offset_bytes);
@@ -245,10 +263,12 @@ impl Tablespace {
         }
         let first = (offset_bytes / page_size as u64) as u32;
         self.local_content.written(fd, bytes, offset_bytes);
+        let mut adoption = self.adoption.lock();
         for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
             self.write_page(runtime, &hold, page_no, page, page_size)?;
         }
-        Ok(())
+        let Some(adoption) = adoption.as_mut().and_then(|guard| guard.as_mut()) else { return Ok(()) };
+        adoption.written(bytes, offset_bytes)
     }
 
     /// Flags from page 0, when it is written before the node knows them.
@@ -448,6 +468,7 @@ impl Tablespace {
     /// # Errors
     /// `EIO` when the stream is dead.
     pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
+        self.finish_adoption(runtime)?;
         runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
     }
 
@@ -475,12 +496,16 @@ pub fn open_existing(
     let fd = real::open_file(&local, flags & !libc::O_DIRECT, 0)?;
     let tablespace = runtime.names.tablespace(path, || Tablespace::new(runtime, path));
     let outcome = match tablespace.look_up(runtime, &hold, false) {
-        Ok(true) => Ok(Some(tablespace)),
+        Ok(true) => match tablespace.is_copied_again(fd) {
+            Ok(false) => Ok(Some(tablespace)),
+            Ok(true) => adopt::begin(runtime, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+            Err(errno) => Err(errno),
+        },
         Ok(false) if flags & libc::O_ACCMODE == libc::O_RDONLY => {
             runtime.names.forget(path);
             Ok(None)
         }
-        Ok(false) => adopt(runtime, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+        Ok(false) => adopt::begin(runtime, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
         Err(errno) => Err(errno),
     };
     match outcome {
@@ -516,7 +541,7 @@ pub fn create(
             tablespace.sent(runtime.stream.append(&frame)?);
             tablespace.cut_cache(runtime, 0);
         } else if !tablespace.look_up(runtime, &hold, false)? {
-            adopt(runtime, &hold, fd, path, &tablespace)?;
+            adopt::begin(runtime, &hold, fd, path, &tablespace)?;
         }
         Ok(tablespace)
     });

@@ -1,23 +1,127 @@
 //! A tablespace file that appeared locally without the node: copied in for IMPORT TABLESPACE.
 //!
-//! When the server opens it for writing, all of it is sent, page by page, and the local file becomes a stub.
+//! An import reads all of it, in requests of many pages, changes every page that is not empty (tablespace id, LSN 0,
+//! checksum) and writes it back. So the file is not sent when it is opened: the node gets its name, its length and its
+//! first page, and the local file is read and written as on a disk until the node has every page. A page goes to the node
+//!
+//! * when the server writes it, as every page that no redo explains;
+//! * before it is read alone. Redo can only be about a page that the buffer pool has, which reads pages one by one or
+//!   creates them anew: so what redo changes is in the stream before that redo, whoever opened the file for what;
+//! * at the latest when a descriptor is closed after something was written, at a sync, at an export, and when the server ends.
+//!
+//! Then all of it is durable at the node, and the local file becomes a stub.
+//!
+//! Invariants: a page that is not marked as sent is in the local file, and empty on the node; a page is read, sent and
+//! marked under `adoption`. No lock is held for longer than [`PIECE_BYTES`] take (or the server's read of the local
+//! file), and little more than [`WINDOW_BYTES`] are on their way, so others wait for no more than that. Lock order: names, `adoption`, `info`,
+//! the stream.
 
-use super::Tablespace;
+use super::{Tablespace, export::write_full};
 use crate::message::{self, show};
 use crate::names::NameHold;
 use crate::real::{self, Errno};
 use crate::runtime::Runtime;
 use redoubt_page::flags_of_page0;
-use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
-use std::os::fd::RawFd;
+use redoubt_wire::Seq;
+use redoubt_wire::stream::{FileKind, StreamFrame};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEADER_BYTES: usize = 4096;
+/// What is written, or looked through for pages that must still be sent, under one hold of the locks: whole pages of every
+/// size.
+pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// A commit of another session waits until what was sent before it is durable.
+const WINDOW_BYTES: u64 = 512 << 10;
 
-/// Sends the whole local file behind `fd` and makes it a stub.
+/// A file that the node has in part.
+#[derive(Debug)]
+pub struct Adoption {
+    /// The local file, by a descriptor of its own.
+    file: OwnedFd,
+    page_size: usize,
+    /// By page number; none beyond the end.
+    sent: Vec<bool>,
+    /// The server has written to it.
+    is_written: bool,
+}
+
+/// Whether a file is being adopted, and how far.
+#[derive(Debug, Default)]
+pub struct AdoptionState {
+    /// Without the lock: false for nearly every file, always.
+    is_on: AtomicBool,
+    adoption: Mutex<Option<Adoption>>,
+}
+
+impl AdoptionState {
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// The adoption, if there is one.
+    pub(super) fn lock(&self) -> Option<MutexGuard<'_, Option<Adoption>>> {
+        self.is_on().then(|| self.adoption.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, adoption: Adoption) {
+        *self.adoption.lock().unwrap_or_else(PoisonError::into_inner) = Some(adoption);
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    fn end(&self, guard: &mut Option<Adoption>) {
+        *guard = None;
+        self.is_on.store(false, Ordering::Release);
+    }
+}
+
+impl Adoption {
+    /// The server wrote this, and it was sent.
+    pub(super) fn written(&mut self, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        write_full(self.file.as_raw_fd(), bytes, offset_bytes)?;
+        self.is_written = true;
+        let first = offset_bytes as usize / self.page_size;
+        let end = first + bytes.len().div_ceil(self.page_size);
+        if self.sent.len() < end {
+            self.sent.resize(end, false);
+        }
+        for sent in self.sent.iter_mut().take(end).skip(first) {
+            *sent = true;
+        }
+        Ok(())
+    }
+
+    /// Sends the pages that these bytes are of, as far as the node does not have them.
+    fn send(
+        &mut self,
+        tablespace: &Tablespace,
+        runtime: &Runtime,
+        hold: &NameHold<'_>,
+        bytes: std::ops::Range<u64>,
+    ) -> Result<(), Errno> {
+        let size = self.page_size as u64;
+        let mut page = vec![0; self.page_size];
+        for number in bytes.start / size..bytes.end.div_ceil(size) {
+            // What lies beyond the end of the file when it was copied in has been written by the server, or is empty.
+            let Some(sent) = self.sent.get_mut(number as usize).filter(|sent| !**sent) else { continue };
+            page.fill(0);
+            read_full(self.file.as_raw_fd(), &mut page, number * size)?;
+            if page.iter().any(|byte| *byte != 0) {
+                let page_no = u32::try_from(number).map_err(|_| Errno(libc::EFBIG))?;
+                tablespace.send_image(runtime, hold, page_no, &page, self.page_size)?;
+            }
+            *sent = true;
+        }
+        Ok(())
+    }
+}
+
+/// Tells the node about the local file behind `fd`. Its pages follow.
 ///
 /// # Errors
 /// `EIO` when it is not a tablespace file that can be sent.
-pub fn adopt(
+pub fn begin(
     runtime: &Runtime,
     hold: &NameHold<'_>,
     fd: RawFd,
@@ -27,7 +131,8 @@ pub fn adopt(
     let status = real::status(fd)?;
     let mut header = vec![0; HEADER_BYTES];
     let header_len = read_full(fd, &mut header, 0)?;
-    let flags = flags_of_page0(header.get(..header_len).unwrap_or_default()).map_err(|error| {
+    header.truncate(header_len);
+    let flags = flags_of_page0(&header).map_err(|error| {
         message::error(&format!("{} was copied in, but cannot be used: {error}", show(path)));
         Errno::EIO
     })?;
@@ -37,35 +142,111 @@ pub fn adopt(
         return Err(Errno::EIO);
     }
     let page_size = flags.physical_page_size_bytes();
+    if page_size == 0 {
+        message::error(&format!("{} was copied in, but its flags name no page size", show(path)));
+        return Err(Errno::EIO);
+    }
     message::note(&format!(
         "{} is not known to the storage node ({} bytes, copied in from outside); sending it",
         show(path),
         status.len_bytes
     ));
+    let page_count =
+        usize::try_from(status.len_bytes.div_ceil(page_size as u64)).map_err(|_| Errno(libc::EFBIG))?;
+    let mut adoption =
+        Adoption { file: real::reopen(fd)?, page_size, sent: vec![false; page_count], is_written: false };
     runtime.stream.append(&StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode })?;
-    let mut end = runtime.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?;
-    let mut page = vec![0; page_size];
-    for page_no in 0..status.len_bytes.div_ceil(page_size as u64) {
-        page.fill(0);
-        read_full(fd, &mut page, page_no * page_size as u64)?;
-        if page.iter().all(|byte| *byte == 0) {
-            continue;
-        }
-        let page_no = u32::try_from(page_no).map_err(|_| Errno(libc::EFBIG))?;
-        end = runtime.stream.append(&StreamFrame::Image { path, page_no, page: &page })?;
-        runtime.need.raise(tablespace.number, page_no, end);
-        runtime.counters.add(Counter::ImageBytes, page_size as u64);
-    }
-    tablespace.sent(end);
-    // Only now may the local content go: until it is durable it is the only copy.
-    runtime.stream.wait_durable(end)?;
-    real::set_len(fd, 0)?;
-    real::set_len(fd, status.len_bytes)?;
+    tablespace.sent(runtime.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
+    tablespace.cut_cache(runtime, 0);
+    tablespace.lock_info().flags = Some(flags);
+    adoption.send(tablespace, runtime, hold, 0..1)?;
     if !tablespace.look_up(runtime, hold, false)? {
         message::error(&format!("{} was sent, but the storage node does not have it", show(path)));
         return Err(Errno::EIO);
     }
+    tablespace.adoption.set(adoption);
     Ok(())
+}
+
+impl Tablespace {
+    /// Reads from the local file, if it is being adopted.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub(super) fn read_adopted(
+        &self,
+        runtime: &Runtime,
+        out: &mut [u8],
+        offset_bytes: u64,
+    ) -> Result<Option<usize>, Errno> {
+        let hold = runtime.names.hold();
+        let Some(mut guard) = self.adoption.lock() else { return Ok(None) };
+        let Some(adoption) = guard.as_mut() else { return Ok(None) };
+        if out.len() <= runtime.config.page_size_bytes as usize {
+            adoption.send(self, runtime, &hold, offset_bytes..offset_bytes + out.len() as u64)?;
+        }
+        read_full(adoption.file.as_raw_fd(), out, offset_bytes).map(Some)
+    }
+
+    /// Waits until others need not wait for long when they wait for what was sent so far.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub(super) fn keep_window(&self, runtime: &Runtime) -> Result<(), Errno> {
+        let end = self.unsynced.load(Ordering::Acquire);
+        runtime.stream.wait_durable(Seq(end.saturating_sub(WINDOW_BYTES)))
+    }
+
+    /// If the file is being adopted: the node gets all of it, durably, and the local file becomes a stub.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead; that of reading the local file.
+    pub fn finish_adoption(&self, runtime: &Runtime) -> Result<(), Errno> {
+        let mut at = 0;
+        loop {
+            let hold = runtime.names.hold();
+            let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
+            let Some(adoption) = guard.as_mut() else { return Ok(()) };
+            if at >= adoption.sent.len() as u64 * adoption.page_size as u64 {
+                break;
+            }
+            adoption.send(self, runtime, &hold, at..at + PIECE_BYTES as u64)?;
+            drop(guard);
+            drop(hold);
+            at += PIECE_BYTES as u64;
+            self.keep_window(runtime)?;
+        }
+        // Only then may the local content go: until it is durable it is the only copy.
+        runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))?;
+        let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
+        let Some(adoption) = guard.as_ref() else { return Ok(()) };
+        let fd = adoption.file.as_raw_fd();
+        // The length stays, also for a moment: reads go by it.
+        if let Err(errno) = real::punch_hole(fd, real::status(fd)?.len_bytes) {
+            message::note(&format!("the local copy of an imported tablespace keeps its room: {errno}"));
+        }
+        self.adoption.end(&mut guard);
+        Ok(())
+    }
+
+    /// A descriptor of the file was closed. After an import has written to it there is nothing left to wait for; one
+    /// that only looked at it will be followed by one that writes.
+    pub fn closed(&self, runtime: &Runtime) {
+        let is_written = self
+            .adoption
+            .lock()
+            .is_some_and(|guard| guard.as_ref().is_some_and(|adoption| adoption.is_written));
+        if is_written && let Err(errno) = self.finish_adoption(runtime) {
+            message::error(&format!("an imported tablespace cannot be sent to the storage node: {errno}"));
+        }
+    }
+
+    /// `fd` is another local file than the one that is being adopted: it was copied again.
+    pub(super) fn is_copied_again(&self, fd: RawFd) -> Result<bool, Errno> {
+        let Some(guard) = self.adoption.lock() else { return Ok(false) };
+        let Some(adoption) = guard.as_ref() else { return Ok(false) };
+        Ok(real::identity(fd)? != real::identity(adoption.file.as_raw_fd())?)
+    }
 }
 
 /// Reads until the buffer is full or the file ends.

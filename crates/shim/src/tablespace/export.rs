@@ -86,6 +86,8 @@ fn open_locally(runtime: &Runtime, path: &[u8]) -> Result<OwnedFd, Errno> {
 
 impl Tablespace {
     fn fill_locally(&self, runtime: &Runtime, path: &[u8]) -> Result<(), Errno> {
+        // What is filled below is emptied first.
+        self.finish_adoption(runtime)?;
         // The node hides what is not durable.
         runtime.stream.wait_durable(runtime.stream.end())?;
         let file = open_locally(runtime, path)?;
@@ -111,7 +113,7 @@ impl Tablespace {
     }
 }
 
-fn write_full(fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+pub(super) fn write_full(fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
     let mut done = 0;
     while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
         match real::write_at(fd, rest, offset_bytes + done as u64) {
