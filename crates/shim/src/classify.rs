@@ -73,7 +73,7 @@ pub fn file_name(path: &[u8]) -> &[u8] {
 pub fn parent(path: &[u8]) -> &[u8] {
     match path.iter().rposition(is_slash) {
         Some(0) | None => b"/",
-        Some(at) => path.get(..at).unwrap_or(path),
+        Some(at) => path.split_at(at).0,
     }
 }
 

@@ -41,21 +41,17 @@ pub struct Counters {
 impl Counters {
     /// Adds to a counter.
     pub fn add(&self, counter: Counter, amount: u64) {
-        if let Some(value) = self.values.get(counter as usize) {
-            value.fetch_add(amount, Ordering::Relaxed);
-        }
+        self.values[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Sets a counter that is counted elsewhere to its value there.
     pub fn raise_to(&self, counter: Counter, value: u64) {
-        if let Some(counter) = self.values.get(counter as usize) {
-            counter.fetch_max(value, Ordering::Relaxed);
-        }
+        self.values[counter as usize].fetch_max(value, Ordering::Relaxed);
     }
 
     /// Current value.
     pub fn get(&self, counter: Counter) -> u64 {
-        self.values.get(counter as usize).map_or(0, |value| value.load(Ordering::Relaxed))
+        self.values[counter as usize].load(Ordering::Relaxed)
     }
 
     /// All counters as (id, value).

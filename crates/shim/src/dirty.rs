@@ -18,20 +18,20 @@ const FREED: Lsn = Lsn(u64::MAX);
 
 /// Page to LSN, in shards.
 pub struct DirtyPages {
-    shards: Vec<Mutex<FxHashMap<PageId, Lsn>>>,
+    shards: [Mutex<FxHashMap<PageId, Lsn>>; SHARDS],
 }
 
 impl Default for DirtyPages {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 }
 
 impl DirtyPages {
-    fn shard(&self, page: PageId) -> Option<MutexGuard<'_, FxHashMap<PageId, Lsn>>> {
+    fn shard(&self, page: PageId) -> MutexGuard<'_, FxHashMap<PageId, Lsn>> {
         let mixed = page.page_no.0.wrapping_mul(0x9e37_79b9) ^ page.space.0.wrapping_mul(0x85eb_ca6b);
-        let shard = self.shards.get((mixed >> 26) as usize)?;
-        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+        // The upper six bits.
+        self.shards[(mixed >> 26) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in a mini-transaction.
@@ -46,14 +46,13 @@ impl DirtyPages {
                 self.forget(run.page.space, 0);
                 continue;
             }
-            let Some(mut shard) = self.shard(run.page) else { continue };
-            shard.insert(run.page, if run.ends_with_free { FREED } else { mtr.end_lsn });
+            self.shard(run.page).insert(run.page, if run.ends_with_free { FREED } else { mtr.end_lsn });
         }
     }
 
     /// Whether this version of the page is the newest in the stream. If so, the entry is removed.
     pub fn take_if_explained(&self, page: PageId, lsn: Lsn) -> bool {
-        let Some(mut shard) = self.shard(page) else { return false };
+        let mut shard = self.shard(page);
         if lsn != FREED && shard.get(&page) == Some(&lsn) {
             shard.remove(&page);
             return true;
@@ -63,7 +62,7 @@ impl DirtyPages {
 
     /// Whether there is redo of the page that is newer than its last write, or the page is free.
     pub fn contains(&self, page: PageId) -> bool {
-        self.shard(page).is_some_and(|shard| shard.contains_key(&page))
+        self.shard(page).contains_key(&page)
     }
 
     /// Forgets the pages of a tablespace from `first_page_no` on.

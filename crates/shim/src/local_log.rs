@@ -69,7 +69,7 @@ pub fn activate(lookup: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<(), ConfigEr
         Some(b"pretend") => true,
         _ => return Err(wrong(LOCAL_LOG_VARIABLE, "is neither map-sync nor pretend")),
     };
-    let datadir = lookup(DATADIR_VARIABLE).unwrap_or_default();
+    let datadir = lookup(DATADIR_VARIABLE).ok_or_else(|| wrong(DATADIR_VARIABLE, "is not set"))?;
     if !datadir.starts_with(b"/") {
         return Err(wrong(DATADIR_VARIABLE, "is not an absolute path"));
     }

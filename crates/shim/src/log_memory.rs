@@ -93,6 +93,9 @@ impl LogMemory {
                 bytes.len()
             ));
         }
+        if known_bytes > bytes.len() {
+            return Err(format!("{known_bytes} bytes of a write of {} bytes are known already", bytes.len()));
+        }
         let continued = offset_bytes == DATA_OFFSET && address == self.last.1 && address != self.last.0;
         let kind = match (continued, bytes.len()) {
             (true, _) => Kind::Continued,
@@ -141,10 +144,16 @@ impl LogMemory {
     }
 
     /// The write was observed; its first `final_bytes` are final.
-    pub fn end(&mut self, write: &Write<'_>, offset_bytes: u64, final_bytes: usize) {
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub fn end(&mut self, write: &Write<'_>, offset_bytes: u64, final_bytes: usize) -> Result<(), String> {
         let len = write.bytes.len();
-        let last_block = final_bytes.min(len) / BLOCK_BYTES * BLOCK_BYTES;
-        self.sent = write.bytes.get(last_block..final_bytes).unwrap_or_default().to_vec();
+        let last_block = final_bytes / BLOCK_BYTES * BLOCK_BYTES;
+        let Some(sent) = write.bytes.get(last_block..final_bytes) else {
+            return Err(format!("{final_bytes} bytes of a write of {len} bytes are final"));
+        };
+        self.sent = sent.to_vec();
         self.sent_offset = offset_bytes + last_block as u64;
         self.last = (write.address, write.address + len);
         match write.kind {
@@ -154,6 +163,7 @@ impl LogMemory {
             Kind::AtRest => self.fill(write.address),
             Kind::Live | Kind::Continued => {}
         }
+        Ok(())
     }
 
     /// A write to the log file that a resize prepares. It comes from buffers of its own, which become the log
@@ -216,7 +226,9 @@ unsafe fn fill_block(address: usize) {
 /// True: cut.
 fn cut_old(bytes: &mut [u8], old: &[u8], known_bytes: usize) -> bool {
     let mut at = known_bytes;
-    while let Ok(MtrStep::Mtr { total_len_bytes, .. }) = next_mtr(bytes.get(at..).unwrap_or_default()) {
+    while let Some(rest) = bytes.get(at..)
+        && let Ok(MtrStep::Mtr { total_len_bytes, .. }) = next_mtr(rest)
+    {
         if bytes.get(at..at + total_len_bytes) == old.get(at..at + total_len_bytes) {
             if let Some(tail) = bytes.get_mut(at..) {
                 tail.fill(0);

@@ -30,14 +30,12 @@ impl NeedTable {
 
     /// The server let go of this page when the stream ended at `seq`.
     pub fn raise(&self, file: u64, page_no: u32, seq: Seq) {
-        if let Some(slot) = self.slots.get(slot_of(file, page_no)) {
-            slot.fetch_max(seq.0, Ordering::AcqRel);
-        }
+        self.slots[slot_of(file, page_no)].fetch_max(seq.0, Ordering::AcqRel);
     }
 
     /// What a read of this page needs.
     pub fn get(&self, file: u64, page_no: u32) -> Seq {
-        let slot = self.slots.get(slot_of(file, page_no)).map_or(0, |slot| slot.load(Ordering::Acquire));
+        let slot = self.slots[slot_of(file, page_no)].load(Ordering::Acquire);
         Seq(slot.max(self.floor.load(Ordering::Acquire)))
     }
 }

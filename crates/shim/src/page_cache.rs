@@ -90,16 +90,15 @@ impl PageCache {
         self.keeps_all
     }
 
-    fn shard(&self, key: CacheKey) -> Option<MutexGuard<'_, Shard>> {
+    fn shard(&self, key: CacheKey) -> MutexGuard<'_, Shard> {
         // Neighbours are in different shards.
         let mixed = u64::from(key.page_no).wrapping_add(key.file.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let shard = self.shards.get(mixed as usize % SHARDS)?;
-        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shards[mixed as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fills `out`, if the page is here with this length.
     pub fn get(&self, key: CacheKey, out: &mut [u8]) -> bool {
-        let Some(mut shard) = self.shard(key) else { return false };
+        let mut shard = self.shard(key);
         let Some((slot, was_ahead)) = shard.index.find(key, out.len() as u32) else { return false };
         let is_read = shard.store.read(slot, self.slot_len_bytes, out);
         if !is_read || !self.keeps_all {
@@ -111,12 +110,12 @@ impl PageCache {
 
     /// Whether the page is here.
     pub fn contains(&self, key: CacheKey) -> bool {
-        self.shard(key).is_some_and(|shard| shard.index.contains(key))
+        self.shard(key).index.contains(key)
     }
 
     /// The server wrote the page.
     pub fn put(&self, key: CacheKey, bytes: &[u8]) {
-        let Some(mut shard) = self.shard(key) else { return };
+        let mut shard = self.shard(key);
         shard.index.note_change();
         if self.keeps_all {
             self.place(&mut shard, key, bytes, false);
@@ -126,13 +125,13 @@ impl PageCache {
     }
 
     /// To be taken before a page is asked for.
-    pub fn ticket(&self, key: CacheKey) -> Option<Ticket> {
-        self.shard(key).map(|shard| Ticket(shard.index.changes()))
+    pub fn ticket(&self, key: CacheKey) -> Ticket {
+        Ticket(self.shard(key).index.changes())
     }
 
     /// The node answered with this page. It is kept unless the server changed something meanwhile.
     pub fn put_answer(&self, key: CacheKey, bytes: &[u8], asked: Ticket) {
-        let Some(mut shard) = self.shard(key) else { return };
+        let mut shard = self.shard(key);
         if self.keeps_all && Ticket(shard.index.changes()) == asked {
             self.place(&mut shard, key, bytes, false);
         }
@@ -140,7 +139,7 @@ impl PageCache {
 
     /// The same for a page that the server has not asked for yet.
     pub fn put_ahead(&self, key: CacheKey, bytes: &[u8], asked: Ticket) {
-        let Some(mut shard) = self.shard(key) else { return };
+        let mut shard = self.shard(key);
         if Ticket(shard.index.changes()) == asked {
             self.place(&mut shard, key, bytes, true);
         }
@@ -160,7 +159,7 @@ impl PageCache {
 
     /// The page is no longer what is here.
     pub fn remove(&self, key: CacheKey) {
-        let Some(mut shard) = self.shard(key) else { return };
+        let mut shard = self.shard(key);
         shard.index.note_change();
         shard.index.remove(key);
     }

@@ -89,7 +89,7 @@ impl PlainFile {
             Some(at) => at,
             None => real::seek(fd, 0, libc::SEEK_CUR)?.saturating_sub(written as u64),
         };
-        for (start, changed) in changed_parts(&before, bytes.get(..written).unwrap_or_default()) {
+        for (start, changed) in changed_parts(&before, bytes.get(..written).ok_or(Errno::EIO)?) {
             self.send(runtime, &hold, changed, offset_bytes + start as u64)?;
         }
         if open.is_synchronous() {
@@ -160,9 +160,7 @@ fn changed_parts<'a>(old: &[u8], new: &'a [u8]) -> Vec<(usize, &'a [u8])> {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     let common = old.len().min(new.len());
     let mut at = 0;
-    for (old, new) in
-        old.chunks(COMPARED_BYTES).zip(new.get(..common).unwrap_or_default().chunks(COMPARED_BYTES))
-    {
+    for (old, new) in old.chunks(COMPARED_BYTES).zip(new.split_at(common).0.chunks(COMPARED_BYTES)) {
         if old.get(..new.len()) != Some(new) {
             join(&mut ranges, at, at + new.len());
         }
@@ -249,7 +247,7 @@ fn send_open_file(runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, path: &[u8]
         if len == 0 {
             return Ok(());
         }
-        file.send(runtime, hold, buffer.get(..len).unwrap_or_default(), at)?;
+        file.send(runtime, hold, buffer.get(..len).ok_or(Errno::EIO)?, at)?;
         at += len as u64;
     }
 }

@@ -181,9 +181,7 @@ fn fetch(runtime: &Runtime, cache: &PageCache, job: &Job) {
             job.pages.clone().zip(bytes.chunks_exact(page_len_bytes)).zip(tickets)
         {
             let id = page_id(job.space, job.info, page_no);
-            if let Some(ticket) = ticket
-                && !runtime.dirty.contains(id)
-            {
+            if !runtime.dirty.contains(id) {
                 cache.put_ahead(job.key(page_no), page, ticket);
             }
         }

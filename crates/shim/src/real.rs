@@ -242,14 +242,14 @@ pub struct Status {
 }
 
 impl Status {
-    fn from_raw(raw: &libc::stat64) -> Self {
+    fn from_raw(raw: &libc::stat64) -> Result<Self, Errno> {
         let kind = raw.st_mode & libc::S_IFMT;
-        Self {
-            len_bytes: u64::try_from(raw.st_size).unwrap_or(0),
+        Ok(Self {
+            len_bytes: u64::try_from(raw.st_size).map_err(|_| Errno(libc::EOVERFLOW))?,
             mode: raw.st_mode & 0o7777,
             is_directory: kind == libc::S_IFDIR,
             is_regular: kind == libc::S_IFREG,
-        }
+        })
     }
 }
 
@@ -259,7 +259,7 @@ pub fn status(fd: RawFd) -> Result<Status, Errno> {
     let mut raw: libc::stat64 = unsafe { std::mem::zeroed() };
     // SAFETY: `raw` is valid for writing.
     check_int(unsafe { libc::fstat64(fd, &raw mut raw) })?;
-    Ok(Status::from_raw(&raw))
+    Status::from_raw(&raw)
 }
 
 /// State of a path; a symbolic link is not followed.
@@ -268,7 +268,7 @@ pub fn status_of(path: &CStr) -> Result<Status, Errno> {
     let mut raw: libc::stat64 = unsafe { std::mem::zeroed() };
     // SAFETY: `path` is NUL-terminated and `raw` is valid for writing.
     check_int(unsafe { libc::lstat64(path.as_ptr(), &raw mut raw) })?;
-    Ok(Status::from_raw(&raw))
+    Status::from_raw(&raw)
 }
 
 /// Device and inode number of an open file: two descriptors with the same are the same file.

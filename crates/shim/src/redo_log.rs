@@ -294,7 +294,7 @@ impl RedoLog {
         let file_len = real::status(fd)?.len_bytes;
         let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
         let mut at = offset_bytes;
-        for piece in buffer.get_mut(..wanted).unwrap_or_default().chunks_mut(MAX_READ_LEN_BYTES as usize) {
+        for piece in buffer.get_mut(..wanted).ok_or(Errno::EIO)?.chunks_mut(MAX_READ_LEN_BYTES as usize) {
             let request = PageRequest::ReadLog { offset_bytes: at, len_bytes: piece.len() as u32 };
             let is_complete = runtime.pool.request(&request, |reply| match reply {
                 // Zeros at the end are left out.
@@ -404,8 +404,7 @@ fn follow(runtime: &Runtime, records: &mut Records, bytes: &[u8], offset_bytes: 
         runtime.stream.append(&StreamFrame::Redo(piece))?;
     }
     let final_bytes = end_in_write(observer, offset_bytes, bytes.len());
-    records.memory.end(&write, offset_bytes, final_bytes);
-    Ok(())
+    records.memory.end(&write, offset_bytes, final_bytes).map_err(|why| broken(runtime, &why))
 }
 
 /// How many bytes of a write lie before the end of the redo handed out so far.

@@ -136,7 +136,7 @@ fn page_cache(config: &Config) -> Result<Option<PageCache>, String> {
     let directory = config.page_cache_directory.as_deref();
     let made = PageCache::new(len_bytes, config.page_size_bytes, directory);
     made.map(Some).map_err(|errno| {
-        let directory = directory.map(message::show).unwrap_or_default();
+        let directory = directory.map_or_else(|| "memory".to_owned(), message::show);
         format!("a page cache of {len_bytes} bytes cannot be made in {directory} ({errno}); see --page-cache-directory")
     })
 }

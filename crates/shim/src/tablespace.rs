@@ -292,7 +292,10 @@ impl Tablespace {
         page_size: usize,
     ) -> Result<(), Errno> {
         let info = *self.lock_info();
-        let facts = facts(page, info, page_no);
+        let Some(facts) = facts(page, info, page_no) else {
+            message::error(&format!("a write of {} bytes as page {page_no} has no page header", page.len()));
+            return Err(Errno::EIO);
+        };
         if facts.is_encrypted {
             message::error(
                 "an encrypted page was written: encrypted tablespaces are not supported; \

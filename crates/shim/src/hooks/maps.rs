@@ -59,6 +59,14 @@ unsafe fn map(
         Errno(libc::EOPNOTSUPP).set();
         return libc::MAP_FAILED;
     }
+    let offset_bytes = match u64::try_from(offset) {
+        Ok(offset_bytes) => offset_bytes,
+        Err(_) if found.is_none() => 0,
+        Err(_) => {
+            Errno(libc::EINVAL).set();
+            return libc::MAP_FAILED;
+        }
+    };
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::mmap64(address, len, protection, flags, fd, offset) };
     let is_shared = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
@@ -71,7 +79,7 @@ unsafe fn map(
         runtime.mappings.add(Mapping {
             address: result as usize,
             len_bytes: len,
-            offset_bytes: u64::try_from(offset).unwrap_or(0),
+            offset_bytes,
             file: Arc::clone(file),
         });
     }

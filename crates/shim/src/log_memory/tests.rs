@@ -121,7 +121,7 @@ impl Shim {
         let Observed::Redo(redo) = observed else { panic!("redo expected") };
         self.sent.extend_from_slice(redo.bytes);
         let known = self.known(offset, len);
-        self.memory.end(&write, offset, known);
+        self.memory.end(&write, offset, known).unwrap();
     }
 }
 

@@ -44,16 +44,16 @@ fn what_was_put_comes_back_until_it_is_taken_out() {
 fn an_answer_that_the_server_overtook_is_not_kept() {
     for cache in caches(64 << 20) {
         let mut out = page(0);
-        let asked = cache.ticket(key(1)).unwrap();
+        let asked = cache.ticket(key(1));
         cache.put(key(1), &page(2));
         cache.put_answer(key(1), &page(1), asked);
         assert!(cache.get(key(1), &mut out) && out == page(2));
         // Also if what overtook it is out again.
-        let asked = cache.ticket(key(1)).unwrap();
+        let asked = cache.ticket(key(1));
         cache.remove(key(1));
         cache.put_answer(key(1), &page(1), asked);
         assert!(!cache.get(key(1), &mut out));
-        let asked = cache.ticket(key(1)).unwrap();
+        let asked = cache.ticket(key(1));
         cache.put_answer(key(1), &page(1), asked);
         assert!(cache.get(key(1), &mut out) && out == page(1));
     }
@@ -86,14 +86,14 @@ fn a_directory_that_cannot_be_used_is_an_error() {
 fn a_cache_for_read_ahead_keeps_a_page_until_its_first_read() {
     let cache = PageCache::for_read_ahead(64 << 20, PAGE as u32).unwrap();
     let mut out = page(0);
-    let asked = cache.ticket(key(1)).unwrap();
+    let asked = cache.ticket(key(1));
     cache.put_answer(key(1), &page(1), asked);
     assert!(!cache.contains(key(1)), "the server has it already");
     cache.put_ahead(key(1), &page(1), asked);
     assert!(cache.contains(key(1)) && cache.get(key(1), &mut out) && out == page(1));
     assert!(!cache.get(key(1), &mut out), "once");
-    cache.put_ahead(key(2), &page(2), cache.ticket(key(2)).unwrap());
-    let asked = cache.ticket(key(2)).unwrap();
+    cache.put_ahead(key(2), &page(2), cache.ticket(key(2)));
+    let asked = cache.ticket(key(2));
     cache.put(key(2), &page(3));
     assert!(!cache.contains(key(2)), "what the server wrote since is newer");
     cache.put_ahead(key(2), &page(2), asked);
@@ -105,7 +105,7 @@ fn a_cache_for_read_ahead_keeps_a_page_until_its_first_read() {
 fn pages_read_ahead_into_the_whole_cache_stay_and_count_once() {
     for cache in caches(64 << 20) {
         let mut out = page(0);
-        cache.put_ahead(key(1), &page(1), cache.ticket(key(1)).unwrap());
+        cache.put_ahead(key(1), &page(1), cache.ticket(key(1)));
         cache.put(key(2), &page(2));
         for page_no in [1, 2, 1, 2] {
             assert!(cache.get(key(page_no), &mut out) && out == page(page_no as u8));

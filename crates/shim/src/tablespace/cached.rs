@@ -68,7 +68,7 @@ impl Tablespace {
             return Ok(Cached::Hit);
         }
         runtime.counters.add(Counter::CacheMisses, u64::from(cache.keeps_all()));
-        Ok(cache.ticket(key).map_or(Cached::No, |asked| Cached::Miss(key, asked)))
+        Ok(Cached::Miss(key, cache.ticket(key)))
     }
 
     /// Asks for the pages behind this one, if the file is being read in sequence.
@@ -153,7 +153,10 @@ impl Tablespace {
         if runtime.dirty.contains(id) {
             return Ok(false);
         }
-        let path = self.name.path(&runtime.names.hold()).map(|path| show(&path)).unwrap_or_default();
+        let path = self
+            .name
+            .path(&runtime.names.hold())
+            .map_or_else(|| "a deleted file".to_owned(), |path| show(&path));
         message::error(&format!(
             "page {page_no} of {path} in the page cache differs from the storage node's: LSN and digest {ours:?} here, \
              {theirs:?} there; please report this, and start the server without --page-cache"

@@ -21,21 +21,21 @@ pub struct PageFacts {
     pub is_encrypted: bool,
 }
 
-/// Facts about the image `page` written as page `page_no` of a file.
-pub fn facts(page: &[u8], info: Info, page_no: u32) -> PageFacts {
+/// Facts about the image `page` written as page `page_no` of a file; `None`: it is too short for a page header.
+pub fn facts(page: &[u8], info: Info, page_no: u32) -> Option<PageFacts> {
     let is_full_crc32 = info.flags.is_some_and(|flags| flags.is_full_crc32());
-    let kind = page_type(page).unwrap_or(0);
+    let kind = page_type(page)?;
     let is_compressed = if is_full_crc32 {
         kind & TYPE_FULL_CRC32_COMPRESSED != 0
     } else {
         matches!(kind, TYPE_PAGE_COMPRESSED | TYPE_PAGE_COMPRESSED_ENCRYPTED)
     };
-    PageFacts {
+    Some(PageFacts {
         id: identity(page, info, page_no, is_compressed),
-        lsn: page_lsn(page).unwrap_or_default(),
+        lsn: page_lsn(page)?,
         is_zero: page.iter().all(|byte| *byte == 0),
         is_encrypted: is_encrypted(page, info, kind, is_compressed),
-    }
+    })
 }
 
 /// A page-compressed image has no tablespace id; the file's is used.
@@ -79,6 +79,11 @@ mod tests {
         put(&mut page, 24, &kind.to_be_bytes());
         put(&mut page, 34, &space.to_be_bytes());
         page
+    }
+
+    /// Of a whole page.
+    fn facts(page: &[u8], info: Info, page_no: u32) -> PageFacts {
+        super::facts(page, info, page_no).unwrap()
     }
 
     fn info(space: Option<u32>, flags: SpaceFlags) -> Info {
@@ -126,5 +131,10 @@ mod tests {
         let mut image = page(7, 3, 1000, 17855);
         put(&mut image, 26, &1u32.to_be_bytes());
         assert!(facts(&image, info(Some(7), SpaceFlags(0x21)), 3).is_encrypted);
+    }
+
+    #[test]
+    fn bytes_without_room_for_a_header_are_no_page() {
+        assert_eq!(super::facts(&[0; 20], info(Some(7), PLAIN), 3), None);
     }
 }

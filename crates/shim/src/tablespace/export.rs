@@ -103,7 +103,7 @@ impl Tablespace {
             if len == 0 {
                 break;
             }
-            let bytes = buffer.get(..len).unwrap_or_default();
+            let bytes = buffer.get(..len).ok_or(Errno::EIO)?;
             if !is_empty || bytes.iter().any(|byte| *byte != 0) {
                 write_full(fd, bytes, at)?;
             }
