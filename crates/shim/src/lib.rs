@@ -17,31 +17,14 @@
 //! The library is inactive (every hook passes straight through) in every process but `mariadbd` and `mysqld`
 //! with `REDOUBT_NODE` or `REDOUBT_LOCAL_LOG` set, and in their forked children. See [`runtime`].
 
-pub mod classify;
-pub mod config;
-pub mod counters;
-pub mod dirty;
-pub mod fds;
-pub mod files;
-pub mod hooks;
-pub mod io;
-pub mod link;
-pub mod local_log;
-pub mod log_memory;
-pub mod mapping;
-pub mod message;
-pub mod names;
-pub mod need;
-pub mod page_cache;
-pub mod paths;
-pub mod plain;
-pub mod pool;
-pub mod read_ahead;
-pub mod real;
-pub mod redo_log;
-pub mod runtime;
-pub mod stream;
-pub mod tablespace;
-pub mod target;
-pub mod trace;
-pub mod verify;
+pub mod base;
+pub mod calls;
+pub mod connections;
+pub mod content;
+pub mod kinds;
+
+pub use base::{classify, config, counters, fds, message, paths, real};
+pub use calls::{files, hooks, io, library as runtime, target};
+pub use connections::{link, pool, stream, trace};
+pub use content::{dirty, names, need, page_cache, read_ahead, verify};
+pub use kinds::{local_log, log_memory, mapping, plain, redo_log, tablespace};
