@@ -6,5 +6,6 @@ pub mod config;
 pub mod counters;
 pub mod fds;
 pub mod message;
+pub mod open_flags;
 pub mod paths;
 pub mod real;

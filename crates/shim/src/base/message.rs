@@ -3,7 +3,7 @@
 //! Invariant: nothing here blocks on a lock of this crate or allocates a file; a repeated message is written
 //! at most ten times per second, so that a failing disk or node cannot fill the error log.
 
-use crate::real;
+use crate::base::real;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 

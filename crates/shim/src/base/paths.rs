@@ -1,9 +1,8 @@
 //! From the path a call names to a path relative to the data directory.
 
-use crate::classify::{normalise, parent, relative};
-use crate::message::{self, show};
-use crate::real::{self, Errno, c_path};
-use crate::runtime::Runtime;
+use crate::base::classify::{normalise, parent, relative};
+use crate::base::message::{self, show};
+use crate::base::real::{self, Errno, c_path};
 use std::os::fd::RawFd;
 
 /// Where a path leads.
@@ -19,7 +18,7 @@ pub enum Place {
 ///
 /// # Errors
 /// When the current directory or `dir` has no name any more; `EILSEQ` for a path inside that is not UTF-8.
-pub fn resolve(runtime: &Runtime, dir: RawFd, path: &[u8]) -> Result<Place, Errno> {
+pub fn resolve(datadir: &[u8], dir: RawFd, path: &[u8]) -> Result<Place, Errno> {
     let base = if path.starts_with(b"/") {
         Vec::new()
     } else if dir == libc::AT_FDCWD {
@@ -28,13 +27,12 @@ pub fn resolve(runtime: &Runtime, dir: RawFd, path: &[u8]) -> Result<Place, Errn
         real::link_target(&c_path(format!("/proc/self/fd/{dir}").as_bytes())?)?
     };
     let absolute = normalise(&base, path);
-    let datadir = &runtime.config.datadir;
     if let Some(path) = relative(datadir, &absolute) {
         return inside(path);
     }
     // The data directory may have been named through a symbolic link.
     if let Ok(directory) = real::canonical(&c_path(parent(&absolute))?) {
-        let canonical = normalise(&directory, crate::classify::file_name(&absolute));
+        let canonical = normalise(&directory, crate::base::classify::file_name(&absolute));
         if let Some(path) = relative(datadir, &canonical) {
             return inside(path);
         }
@@ -55,6 +53,6 @@ fn inside(path: &[u8]) -> Result<Place, Errno> {
 ///
 /// # Errors
 /// `EINVAL` for a path with a NUL byte.
-pub fn absolute(runtime: &Runtime, path: &[u8]) -> Result<std::ffi::CString, Errno> {
-    c_path(&[&runtime.config.datadir, &b"/"[..], path].concat())
+pub fn absolute(datadir: &[u8], path: &[u8]) -> Result<std::ffi::CString, Errno> {
+    c_path(&[datadir, b"/", path].concat())
 }

@@ -51,7 +51,8 @@ fn next(slot: &AtomicPtr<c_void>, symbol: &CStr) -> *mut c_void {
 
 #[cold]
 fn missing(symbol: &CStr) -> ! {
-    crate::message::raw(&format!("the C library has no function {symbol:?}; this system is not supported"));
+    let text = format!("[redoubt] the C library has no function {symbol:?}; this system is not supported\n");
+    let _ = write_bytes(2, text.as_bytes());
     // SAFETY: abort has no requirement.
     unsafe { libc::abort() }
 }

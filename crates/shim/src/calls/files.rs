@@ -3,15 +3,14 @@
 //! Each classifies its path first. What is outside the data directory or local passes through; a name change
 //! inside is done locally and then sent, under the lock that keeps names and frames in step.
 
-use crate::classify::{Class, is_local_directory, refusal_outside};
-use crate::message::{self, show};
-use crate::paths::{Place, absolute, resolve};
-use crate::plain;
-use crate::real::{self, Errno};
-use crate::runtime::Runtime;
-use crate::tablespace;
-use crate::target::{OpenFile, Target};
-use redoubt_wire::Seq;
+use super::library::Library;
+use crate::base::classify::{Class, is_local_directory, refusal_outside};
+use crate::base::message::{self, show};
+use crate::base::paths::{Place, absolute, resolve};
+use crate::base::real::{self, Errno};
+use crate::calls::target::{OpenFile, Target};
+use crate::kinds::plain;
+use crate::kinds::tablespace;
 use redoubt_wire::stream::StreamFrame;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -31,16 +30,16 @@ use Decision::{Done, PassThrough};
 /// # Errors
 /// That of the local call; `EACCES` for an InnoDB file outside the data directory; `EIO` without a node.
 pub fn open(
-    runtime: &'static Runtime,
+    library: &'static Library,
     dir: RawFd,
     path: &[u8],
     flags: i32,
     mode: libc::mode_t,
 ) -> Result<Decision<RawFd>, Errno> {
-    let path = match resolve(runtime, dir, path)? {
+    let path = match resolve(&library.content.datadir, dir, path)? {
         Place::Inside(path) => path,
         Place::Outside(path) => {
-            if let Some(reason) = refusal_outside(&runtime.rules, &path) {
+            if let Some(reason) = refusal_outside(&library.rules, &path) {
                 message::error(&format!("{}: {reason}", show(&path)));
                 return Err(Errno(libc::EACCES));
             }
@@ -50,35 +49,36 @@ pub fn open(
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return Ok(PassThrough);
     }
-    let class = if path.is_empty() { Class::Plain } else { runtime.classify(&path) };
+    let class = if path.is_empty() { Class::Plain } else { library.classify(&path) };
     let (fd, target) = match class {
         Class::Local => return Ok(PassThrough),
-        Class::Plain => match open_plain(runtime, &path, flags, mode)? {
+        Class::Plain => match open_plain(library, &path, flags, mode)? {
             Some(opened) => opened,
             None => return Ok(PassThrough),
         },
         Class::Tablespace => {
-            runtime.start()?;
+            library.start()?;
             if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
-                let (fd, file) = tablespace::create(runtime, &path, flags, mode)?;
+                let (fd, file) =
+                    tablespace::create(&library.content, &library.tablespaces, &path, flags, mode)?;
                 (fd, Target::Tablespace(file))
             } else {
-                match tablespace::open_existing(runtime, &path, flags)? {
+                match tablespace::open_existing(&library.content, &library.tablespaces, &path, flags)? {
                     (fd, Some(file)) => (fd, Target::Tablespace(file)),
                     (fd, None) => return Ok(Done(fd)),
                 }
             }
         }
         Class::RedoLog | Class::RedoLogResize => {
-            runtime.start()?;
-            open_log(runtime, &path, class, flags, mode)?
+            library.start()?;
+            open_log(library, &path, class, flags, mode)?
         }
     };
-    track(runtime, fd, target, flags).map(Done)
+    track(library, fd, target, flags).map(Done)
 }
 
-fn track(runtime: &Runtime, fd: RawFd, target: Target, flags: i32) -> Result<RawFd, Errno> {
-    if track_opened(runtime, fd, target, flags) {
+fn track(library: &Library, fd: RawFd, target: Target, flags: i32) -> Result<RawFd, Errno> {
+    if track_opened(library, fd, target, flags) {
         return Ok(fd);
     }
     let _ = real::close_file(fd);
@@ -86,8 +86,8 @@ fn track(runtime: &Runtime, fd: RawFd, target: Target, flags: i32) -> Result<Raw
 }
 
 /// False: the number is too large.
-fn track_opened(runtime: &Runtime, fd: RawFd, target: Target, flags: i32) -> bool {
-    let is_tracked = runtime.fds.insert(fd, Arc::new(OpenFile::new(target, flags)));
+fn track_opened(library: &Library, fd: RawFd, target: Target, flags: i32) -> bool {
+    let is_tracked = library.fds.insert(fd, Arc::new(OpenFile::new(target, flags)));
     if !is_tracked {
         too_large(fd);
     }
@@ -104,9 +104,9 @@ fn too_large(fd: RawFd) {
 ///
 /// # Errors
 /// `EMFILE` if its number is too large; the caller closes it.
-pub fn duplicated(runtime: &Runtime, from: RawFd, to: RawFd) -> Result<(), Errno> {
-    let Some(open) = runtime.fds.get(from) else { return Ok(()) };
-    if runtime.fds.insert(to, open) {
+pub fn duplicated(library: &Library, from: RawFd, to: RawFd) -> Result<(), Errno> {
+    let Some(open) = library.fds.get(from) else { return Ok(()) };
+    if library.fds.insert(to, open) {
         return Ok(());
     }
     too_large(to);
@@ -115,18 +115,18 @@ pub fn duplicated(runtime: &Runtime, from: RawFd, to: RawFd) -> Result<(), Errno
 
 /// A directory, or a plain file opened for writing. `None`: nothing to follow.
 fn open_plain(
-    runtime: &'static Runtime,
+    library: &'static Library,
     path: &[u8],
     flags: i32,
     mode: libc::mode_t,
 ) -> Result<Option<(RawFd, Target)>, Errno> {
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
     if writes && !path.is_empty() {
-        runtime.start()?;
-        let (fd, file) = plain::open(runtime, path, flags, mode)?;
+        library.start()?;
+        let (fd, file) = plain::open(&library.content, &library.plain, path, flags, mode)?;
         return Ok(Some((fd, Target::Plain(file))));
     }
-    let local = absolute(runtime, path)?;
+    let local = absolute(&library.content.datadir, path)?;
     if !real::status_of(&local).is_ok_and(|status| status.is_directory) {
         return Ok(None);
     }
@@ -134,13 +134,13 @@ fn open_plain(
 }
 
 fn open_log(
-    runtime: &Runtime,
+    library: &Library,
     path: &[u8],
     class: Class,
     flags: i32,
     mode: libc::mode_t,
 ) -> Result<(RawFd, Target), Errno> {
-    let local = absolute(runtime, path)?;
+    let local = absolute(&library.content.datadir, path)?;
     let existed = real::status_of(&local).is_ok();
     if class == Class::RedoLog && !existed && flags & libc::O_CREAT != 0 {
         message::error(
@@ -150,8 +150,8 @@ fn open_log(
     }
     let fd = real::open_file(&local, flags & !libc::O_DIRECT, mode)?;
     let file = match class {
-        Class::RedoLog => runtime.log.open_main(runtime),
-        _ => Ok(runtime.log.open_prepared(!existed)),
+        Class::RedoLog => library.log.open_main(&library.content),
+        _ => Ok(library.log.open_prepared(!existed)),
     };
     match file {
         Ok(file) => Ok((fd, Target::Log(file))),
@@ -167,41 +167,44 @@ fn open_log(
 ///
 /// # Errors
 /// `EIO` when the stream is dead.
-pub fn opened_by_library(runtime: &'static Runtime, fd: RawFd, flags: i32) -> Result<(), Errno> {
+pub fn opened_by_library(library: &'static Library, fd: RawFd, flags: i32) -> Result<(), Errno> {
     let path = real::link_target(&real::c_path(format!("/proc/self/fd/{fd}").as_bytes())?)?;
-    let Place::Inside(path) = resolve(runtime, libc::AT_FDCWD, &path)? else { return Ok(()) };
-    if runtime.classify(&path) != Class::Plain {
+    let Place::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, &path)? else {
+        return Ok(());
+    };
+    if library.classify(&path) != Class::Plain {
         return Ok(());
     }
-    runtime.start()?;
-    let hold = runtime.names.change();
-    runtime.names.forget(&path);
-    plain::send_whole(runtime, &hold, &path)?;
-    let target = Target::Plain(runtime.names.plain(&path, runtime.stream.end()));
-    if track_opened(runtime, fd, target, flags) { Ok(()) } else { Err(Errno(libc::EMFILE)) }
+    library.start()?;
+    let hold = library.content.names.change();
+    library.forget(&path);
+    plain::send_whole(&library.content, &library.plain, &hold, &path)?;
+    let target = Target::Plain(plain::known(&library.content, &library.plain, &path));
+    if track_opened(library, fd, target, flags) { Ok(()) } else { Err(Errno(libc::EMFILE)) }
 }
 
 /// After close: a plain file that nobody has open is forgotten, and an import may be done.
-pub fn closed(runtime: &Runtime, open: Arc<OpenFile>) {
+pub fn closed(library: &Library, open: Arc<OpenFile>) {
     let Ok(open) = Arc::try_unwrap(open) else { return };
     match &open.target {
         Target::Plain(file) => {
             let file = Arc::clone(file);
             drop(open);
-            runtime.names.closed_plain(file);
+            library.plain.closed(file);
         }
-        Target::Tablespace(file) => file.closed(runtime),
+        Target::Tablespace(file) => file.closed(&library.content),
         Target::Log(_) | Target::Directory => {}
     }
 }
 
 /// Two paths, if at least one is inside the data directory.
 fn resolve_pair(
-    runtime: &Runtime,
+    library: &Library,
     from: (RawFd, &[u8]),
     to: (RawFd, &[u8]),
 ) -> Result<Option<(Place, Place)>, Errno> {
-    let (from, to) = (resolve(runtime, from.0, from.1)?, resolve(runtime, to.0, to.1)?);
+    let (from, to) =
+        (resolve(&library.content.datadir, from.0, from.1)?, resolve(&library.content.datadir, to.0, to.1)?);
     match (&from, &to) {
         (Place::Outside(_), Place::Outside(_)) => Ok(None),
         _ => Ok(Some((from, to))),
@@ -213,44 +216,44 @@ fn resolve_pair(
 /// # Errors
 /// That of the local call; `EPERM` for a rename that cannot be followed; `EIO`.
 pub fn rename(
-    runtime: &'static Runtime,
+    library: &'static Library,
     from: (RawFd, &[u8]),
     to: (RawFd, &[u8]),
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Some((from, to)) = resolve_pair(runtime, from, to)? else { return Ok(PassThrough) };
+    let Some((from, to)) = resolve_pair(library, from, to)? else { return Ok(PassThrough) };
     let class_of = |place: &Place| match place {
-        Place::Inside(path) => (runtime.classify(path), path.clone()),
+        Place::Inside(path) => (library.classify(path), path.clone()),
         Place::Outside(path) => (Class::Local, path.clone()),
     };
     let ((from_class, from), (to_class, to)) = (class_of(&from), class_of(&to));
     if (from_class, to_class) == (Class::Local, Class::Local) {
         return Ok(PassThrough);
     }
-    runtime.start()?;
-    let hold = runtime.names.change();
-    let stream = &runtime.stream;
+    library.start()?;
+    let hold = library.content.names.change();
+    let stream = &library.content.stream;
     if from == to {
         return local().map(Done);
     }
     match (from_class, to_class) {
         (Class::Tablespace, Class::Tablespace) | (Class::Plain, Class::Plain) => {
             local()?;
-            runtime.names.renamed(&from, &to);
+            library.renamed(&from, &to);
             stream.append(&StreamFrame::Rename { from: &from, to: &to })?;
         }
         (Class::RedoLogResize, Class::RedoLog) => {
             local()?;
-            runtime.log.prepared_renamed(runtime)?;
+            library.log.prepared_renamed(&library.content)?;
         }
         (Class::Local, Class::Plain) => {
             local()?;
-            runtime.names.forget(&to);
-            plain::send_whole(runtime, &hold, &to)?;
+            library.forget(&to);
+            plain::send_whole(&library.content, &library.plain, &hold, &to)?;
         }
         (Class::Plain, Class::Local) => {
             local()?;
-            runtime.names.forget(&from);
+            library.forget(&from);
             stream.append(&StreamFrame::Unlink { path: &from })?;
         }
         // Put there from outside: the node gets it when the server opens it for writing.
@@ -272,13 +275,13 @@ pub fn rename(
 /// # Errors
 /// That of the local call; `EPERM` for the redo log; `EIO`.
 pub fn unlink(
-    runtime: &'static Runtime,
+    library: &'static Library,
     dir: RawFd,
     path: &[u8],
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Place::Inside(path) = resolve(runtime, dir, path)? else { return Ok(PassThrough) };
-    match runtime.classify(&path) {
+    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(PassThrough) };
+    match library.classify(&path) {
         Class::Local => return Ok(PassThrough),
         Class::RedoLog => {
             message::error("the server tries to delete ib_logfile0; refused");
@@ -286,20 +289,20 @@ pub fn unlink(
         }
         Class::RedoLogResize => {
             local()?;
-            runtime.log.prepared_unlinked();
+            library.log.prepared_unlinked();
         }
         Class::Tablespace | Class::Plain => {
             // Many servers try to delete files that are not there; that needs no node.
-            if let Err(errno) = real::status_of(&absolute(runtime, &path)?) {
-                forget_missing(runtime, &path, errno)?;
+            if let Err(errno) = real::status_of(&absolute(&library.content.datadir, &path)?) {
+                forget_missing(library, &path, errno)?;
                 return Err(errno);
             }
-            runtime.start()?;
-            let _hold = runtime.names.change();
+            library.start()?;
+            let _hold = library.content.names.change();
             local()?;
-            runtime.names.forget(&path);
-            runtime.stream.append(&StreamFrame::Unlink { path: &path })?;
-            tablespace::export::metadata_removed(runtime, &path);
+            library.forget(&path);
+            library.content.stream.append(&StreamFrame::Unlink { path: &path })?;
+            tablespace::export::metadata_removed(&library.tablespaces, &path);
         }
     }
     Ok(Done(()))
@@ -307,11 +310,11 @@ pub fn unlink(
 
 /// The server deletes a tablespace file that somebody else deleted. To the node it is still there, and would be taken
 /// for the next one of this name.
-fn forget_missing(runtime: &Runtime, path: &[u8], errno: Errno) -> Result<(), Errno> {
-    if errno == Errno(libc::ENOENT) && runtime.names.known_tablespace(path).is_some() {
-        let _hold = runtime.names.change();
-        runtime.names.forget(path);
-        runtime.stream.append(&StreamFrame::Unlink { path })?;
+fn forget_missing(library: &Library, path: &[u8], errno: Errno) -> Result<(), Errno> {
+    if errno == Errno(libc::ENOENT) && library.tablespaces.files.known(path).is_some() {
+        let _hold = library.content.names.change();
+        library.forget(path);
+        library.content.stream.append(&StreamFrame::Unlink { path })?;
     }
     Ok(())
 }
@@ -321,20 +324,20 @@ fn forget_missing(runtime: &Runtime, path: &[u8], errno: Errno) -> Result<(), Er
 /// # Errors
 /// That of the local call, or `EIO`.
 pub fn make_directory(
-    runtime: &'static Runtime,
+    library: &'static Library,
     dir: RawFd,
     path: &[u8],
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Place::Inside(path) = resolve(runtime, dir, path)? else { return Ok(PassThrough) };
-    if path.is_empty() || is_local_directory(&runtime.rules, &path) {
+    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(PassThrough) };
+    if path.is_empty() || is_local_directory(&library.rules, &path) {
         return Ok(PassThrough);
     }
-    runtime.start()?;
-    let _hold = runtime.names.change();
+    library.start()?;
+    let _hold = library.content.names.change();
     local()?;
-    let mode = real::status_of(&absolute(runtime, &path)?)?.mode;
-    runtime.stream.append(&StreamFrame::Mkdir { path: &path, mode })?;
+    let mode = real::status_of(&absolute(&library.content.datadir, &path)?)?.mode;
+    library.content.stream.append(&StreamFrame::Mkdir { path: &path, mode })?;
     Ok(Done(()))
 }
 
@@ -343,19 +346,19 @@ pub fn make_directory(
 /// # Errors
 /// That of the local call, or `EIO`.
 pub fn remove_directory(
-    runtime: &'static Runtime,
+    library: &'static Library,
     dir: RawFd,
     path: &[u8],
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Place::Inside(path) = resolve(runtime, dir, path)? else { return Ok(PassThrough) };
-    if path.is_empty() || is_local_directory(&runtime.rules, &path) {
+    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(PassThrough) };
+    if path.is_empty() || is_local_directory(&library.rules, &path) {
         return Ok(PassThrough);
     }
-    runtime.start()?;
-    let _hold = runtime.names.change();
+    library.start()?;
+    let _hold = library.content.names.change();
     local()?;
-    runtime.stream.append(&StreamFrame::Rmdir { path: &path })?;
+    library.content.stream.append(&StreamFrame::Rmdir { path: &path })?;
     Ok(Done(()))
 }
 
@@ -363,9 +366,9 @@ pub fn remove_directory(
 ///
 /// # Errors
 /// `EPERM` inside the data directory.
-pub fn refuse_link(runtime: &Runtime, dir: RawFd, path: &[u8]) -> Result<(), Errno> {
-    let Place::Inside(path) = resolve(runtime, dir, path)? else { return Ok(()) };
-    if runtime.classify(&path) == Class::Local {
+pub fn refuse_link(library: &Library, dir: RawFd, path: &[u8]) -> Result<(), Errno> {
+    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(()) };
+    if library.classify(&path) == Class::Local {
         return Ok(());
     }
     message::error(&format!(
@@ -380,12 +383,14 @@ pub fn refuse_link(runtime: &Runtime, dir: RawFd, path: &[u8]) -> Result<(), Err
 ///
 /// # Errors
 /// `EIO` without a node; `EPERM` for an InnoDB file.
-pub fn stdio_target(runtime: &'static Runtime, path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
-    let Place::Inside(path) = resolve(runtime, libc::AT_FDCWD, path)? else { return Ok(None) };
-    match runtime.classify(&path) {
+pub fn stdio_target(library: &'static Library, path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let Place::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, path)? else {
+        return Ok(None);
+    };
+    match library.classify(&path) {
         Class::Local => Ok(None),
         Class::Plain => {
-            runtime.start()?;
+            library.start()?;
             Ok(Some(path))
         }
         _ => {
@@ -399,23 +404,11 @@ pub fn stdio_target(runtime: &'static Runtime, path: &[u8]) -> Result<Option<Vec
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a replicated file.
-pub fn refuse_path(runtime: &Runtime, path: &[u8], call: &str) -> Result<(), Errno> {
-    let Place::Inside(path) = resolve(runtime, libc::AT_FDCWD, path)? else { return Ok(()) };
-    if runtime.classify(&path) == Class::Local {
+pub fn refuse_path(library: &Library, path: &[u8], call: &str) -> Result<(), Errno> {
+    let Place::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, path)? else { return Ok(()) };
+    if library.classify(&path) == Class::Local {
         return Ok(());
     }
     message::error(&format!("{call} on {} is not supported", show(&path)));
     Err(Errno(libc::EOPNOTSUPP))
-}
-
-/// Waits until everything sent so far is durable (fsync of a directory).
-///
-/// # Errors
-/// `EIO` when the stream is dead.
-pub fn sync_all(runtime: &Runtime) -> Result<(), Errno> {
-    if runtime.stream.session_start().is_none() {
-        return Ok(());
-    }
-    let end: Seq = runtime.stream.end();
-    runtime.stream.wait_durable(end)
 }

@@ -15,7 +15,7 @@ mod paths;
 mod stdio;
 mod transfer;
 
-use crate::real::Errno;
+use crate::base::real::Errno;
 use libc::{c_char, c_int, ssize_t};
 use std::ffi::CStr;
 

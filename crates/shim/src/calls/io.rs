@@ -1,9 +1,10 @@
 //! Calls on a tracked descriptor, by kind of file.
 
-use crate::message;
-use crate::real::{self, Errno};
-use crate::runtime::Runtime;
-use crate::target::{OpenFile, Target};
+use super::library::Library;
+use crate::base::message;
+use crate::base::open_flags::OpenFlags;
+use crate::base::real::{self, Errno};
+use crate::calls::target::{OpenFile, Target};
 use std::os::fd::RawFd;
 
 /// Where a read or write goes, and how the position moves after it.
@@ -29,7 +30,7 @@ pub const fn reads_locally(open: &OpenFile) -> bool {
 /// # Errors
 /// `EIO` when the node cannot answer.
 pub fn read(
-    runtime: &Runtime,
+    library: &Library,
     open: &OpenFile,
     fd: RawFd,
     buffer: &mut [u8],
@@ -37,8 +38,8 @@ pub fn read(
 ) -> Result<usize, Errno> {
     let from = position(fd, at)?;
     let len = match &open.target {
-        Target::Log(_) => runtime.log.read(runtime, fd, buffer, from)?,
-        Target::Tablespace(file) => file.read(runtime, fd, buffer, from)?,
+        Target::Log(_) => library.log.read(&library.content, fd, buffer, from)?,
+        Target::Tablespace(file) => file.read(&library.content, fd, buffer, from)?,
         Target::Plain(_) | Target::Directory => real::read_at(fd, buffer, from)?,
     };
     advance(fd, at, from, len)?;
@@ -50,27 +51,28 @@ pub fn read(
 /// # Errors
 /// That of the local call, or `EIO`.
 pub fn write(
-    runtime: &Runtime,
+    library: &Library,
     open: &OpenFile,
     fd: RawFd,
     bytes: &[u8],
     at: Option<u64>,
 ) -> Result<usize, Errno> {
-    if open.flags & libc::O_ACCMODE == libc::O_RDONLY {
+    if open.flags.is_read_only() {
         return Err(Errno(libc::EBADF));
     }
     if let Target::Plain(file) = &open.target {
-        return file.write(runtime, open, fd, bytes, at);
+        let is_mapped = !library.mappings.is_empty();
+        return file.write(&library.content, open.flags, is_mapped, fd, bytes, at);
     }
     let from = position(fd, at)?;
     match &open.target {
-        Target::Log(file) => runtime.log.write(runtime, file, fd, bytes, from)?,
-        Target::Tablespace(file) => file.write(runtime, fd, bytes, from)?,
+        Target::Log(file) => library.log.write(&library.content, file, fd, bytes, from)?,
+        Target::Tablespace(file) => file.write(&library.content, fd, bytes, from)?,
         Target::Plain(_) | Target::Directory => return Err(Errno(libc::EBADF)),
     }
     advance(fd, at, from, bytes.len())?;
-    if open.is_synchronous() {
-        sync(runtime, open)?;
+    if open.flags.is_synchronous() {
+        sync(library, open)?;
     }
     Ok(bytes.len())
 }
@@ -79,12 +81,12 @@ pub fn write(
 ///
 /// # Errors
 /// `EIO` when the stream is dead.
-pub fn sync(runtime: &Runtime, open: &OpenFile) -> Result<(), Errno> {
+pub fn sync(library: &Library, open: &OpenFile) -> Result<(), Errno> {
     match &open.target {
-        Target::Log(_) => runtime.log.sync(runtime),
-        Target::Directory => crate::files::sync_all(runtime),
-        Target::Tablespace(file) => file.sync(runtime),
-        Target::Plain(file) => file.sync(runtime),
+        Target::Log(_) => library.log.sync(&library.content),
+        Target::Directory => library.content.sync_all(),
+        Target::Tablespace(file) => file.sync(&library.content),
+        Target::Plain(file) => file.sync(&library.content),
     }
 }
 
@@ -93,7 +95,7 @@ pub fn sync(runtime: &Runtime, open: &OpenFile) -> Result<(), Errno> {
 /// # Errors
 /// `EOPNOTSUPP` for another `O_APPEND`.
 pub fn set_flags(open: &OpenFile, flags: i32) -> Result<(), Errno> {
-    if (flags ^ open.flags) & libc::O_APPEND == 0 {
+    if OpenFlags(flags).appends() == open.flags.appends() {
         return Ok(());
     }
     message::error("changing O_APPEND of an open file of the data directory is not supported");
@@ -104,12 +106,12 @@ pub fn set_flags(open: &OpenFile, flags: i32) -> Result<(), Errno> {
 ///
 /// # Errors
 /// That of the local call, or `EIO`.
-pub fn set_len(runtime: &Runtime, open: &OpenFile, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+pub fn set_len(library: &Library, open: &OpenFile, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
     match &open.target {
         // The node learns the size of the log with its header.
         Target::Log(_) => real::set_len(fd, len_bytes),
-        Target::Tablespace(file) => file.set_len(runtime, fd, len_bytes),
-        Target::Plain(file) => file.set_len(runtime, fd, len_bytes),
+        Target::Tablespace(file) => file.set_len(&library.content, fd, len_bytes),
+        Target::Plain(file) => file.set_len(&library.content, fd, len_bytes),
         Target::Directory => Err(Errno(libc::EINVAL)),
     }
 }
@@ -119,7 +121,7 @@ pub fn set_len(runtime: &Runtime, open: &OpenFile, fd: RawFd, len_bytes: u64) ->
 /// # Errors
 /// That of the local call; `EOPNOTSUPP` for a mode that cannot be followed; `EIO`.
 pub fn allocate(
-    runtime: &Runtime,
+    library: &Library,
     open: &OpenFile,
     fd: RawFd,
     mode: i32,
@@ -139,9 +141,9 @@ pub fn allocate(
             }
             return Ok(());
         }
-        Target::Tablespace(file) => return file.allocate(runtime, fd, end_bytes),
+        Target::Tablespace(file) => return file.allocate(&library.content, fd, end_bytes),
         Target::Plain(_) if keeps_size && !is_punch => return local(),
-        Target::Plain(file) if mode == 0 => return file.change_len(runtime, fd, local),
+        Target::Plain(file) if mode == 0 => return file.change_len(&library.content, fd, local),
         Target::Plain(_) | Target::Directory => {}
     }
     message::error(&format!("fallocate with mode {mode:#x} on a replicated file is not supported"));

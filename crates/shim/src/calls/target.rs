@@ -1,8 +1,9 @@
 //! What a tracked descriptor refers to.
 
-use crate::plain::PlainFile;
-use crate::redo_log::LogFile;
-use crate::tablespace::Tablespace;
+use crate::base::open_flags::OpenFlags;
+use crate::kinds::plain::PlainFile;
+use crate::kinds::redo_log::LogFile;
+use crate::kinds::tablespace::Tablespace;
 use std::sync::Arc;
 
 /// The file behind a descriptor.
@@ -22,7 +23,7 @@ pub struct OpenFile {
     /// The file.
     pub target: Target,
     /// Flags of the open call.
-    pub flags: i32,
+    pub flags: OpenFlags,
 }
 
 impl OpenFile {
@@ -31,18 +32,7 @@ impl OpenFile {
         if let Target::Log(log) = &target {
             log.opened();
         }
-        Self { target, flags }
-    }
-
-    /// Each write must be durable when the call returns.
-    pub const fn is_synchronous(&self) -> bool {
-        // O_SYNC contains O_DSYNC.
-        self.flags & libc::O_DSYNC != 0
-    }
-
-    /// Writes go to the end of the file.
-    pub const fn appends(&self) -> bool {
-        self.flags & libc::O_APPEND != 0
+        Self { target, flags: OpenFlags(flags) }
     }
 }
 

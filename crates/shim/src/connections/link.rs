@@ -3,7 +3,7 @@
 //! Owns no state shared between threads. Uses socket calls only (`send`, `recv`), which this library does not
 //! hook; with TLS, also clock and random numbers.
 
-use crate::counters::Counters;
+use crate::base::counters::Counters;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, append_frame, decompress};
 use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};

@@ -6,11 +6,11 @@
 //! Invariant: a request either returns the node's answer or `EIO`; it never waits longer than the configured
 //! time-out for a node that is gone, and not at all once the stream is dead.
 
-use crate::counters::Counters;
-use crate::link::{self, LinkError, read_frame, write_frame};
-use crate::message;
-use crate::real::Errno;
-use crate::stream::Stream;
+use crate::base::counters::Counters;
+use crate::base::message;
+use crate::base::real::Errno;
+use crate::connections::link::{self, LinkError, read_frame, write_frame};
+use crate::connections::stream::Stream;
 use redoubt_transport::Reader;
 use redoubt_wire::Seq;
 use redoubt_wire::hello::Role;

@@ -20,11 +20,11 @@
 mod connection;
 mod queue;
 
-use crate::counters::Counters;
-use crate::link::{LinkError, Peer};
-use crate::message;
-use crate::real::Errno;
-use crate::trace::Trace;
+use crate::base::counters::Counters;
+use crate::base::message;
+use crate::base::real::Errno;
+use crate::connections::link::{LinkError, Peer};
+use crate::connections::trace::Trace;
 use queue::FrameQueue;
 use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;

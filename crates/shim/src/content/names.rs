@@ -7,9 +7,6 @@
 //! Lock order: names, then a file's own lock, then the redo log, then the stream. [`NameHold`] is passed down
 //! so that no thread takes the shared lock twice (which could wait for a writer in between for ever).
 
-use crate::plain::PlainFile;
-use crate::tablespace::Tablespace;
-use redoubt_wire::Seq;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -42,18 +39,10 @@ enum Guard<'a> {
     Exclusive(RwLockWriteGuard<'a, ()>),
 }
 
-type Map<T> = Mutex<HashMap<Vec<u8>, Arc<T>>>;
-
-/// All known files by path.
+/// The lock.
 #[derive(Default)]
 pub struct Names {
     lock: RwLock<()>,
-    tablespaces: Map<Tablespace>,
-    plain: Map<PlainFile>,
-}
-
-fn locked<T>(map: &Map<T>) -> MutexGuard<'_, HashMap<Vec<u8>, Arc<T>>> {
-    map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Names {
@@ -66,41 +55,53 @@ impl Names {
     pub fn change(&self) -> NameHold<'_> {
         NameHold(Guard::Exclusive(self.lock.write().unwrap_or_else(PoisonError::into_inner)))
     }
+}
 
-    /// The tablespace file at `path`, made known if it is not.
-    pub fn tablespace(&self, path: &[u8], make: impl FnOnce() -> Tablespace) -> Arc<Tablespace> {
-        Arc::clone(locked(&self.tablespaces).entry(path.to_vec()).or_insert_with(|| Arc::new(make())))
+/// A file that has a name.
+pub trait Named {
+    /// Its name.
+    fn name(&self) -> &Name;
+}
+
+/// The known files of a kind by path.
+pub struct FilesByPath<T>(Mutex<HashMap<Vec<u8>, Arc<T>>>);
+
+impl<T> Default for FilesByPath<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Named> FilesByPath<T> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Arc<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tablespace file at `path`, if it is known.
-    pub fn known_tablespace(&self, path: &[u8]) -> Option<Arc<Tablespace>> {
-        locked(&self.tablespaces).get(path).cloned()
+    /// The file at `path`, made known if it is not.
+    pub fn at(&self, path: &[u8], make: impl FnOnce() -> T) -> Arc<T> {
+        Arc::clone(self.lock().entry(path.to_vec()).or_insert_with(|| Arc::new(make())))
     }
 
-    /// All known tablespace files.
-    pub fn tablespaces(&self) -> Vec<Arc<Tablespace>> {
-        locked(&self.tablespaces).values().cloned().collect()
+    /// The file at `path`, if it is known.
+    pub fn known(&self, path: &[u8]) -> Option<Arc<T>> {
+        self.lock().get(path).cloned()
     }
 
-    /// The plain file at `path`, made known if it is not; `end` is the end of the stream.
-    pub fn plain(&self, path: &[u8], end: Seq) -> Arc<PlainFile> {
-        let mut map = locked(&self.plain);
-        Arc::clone(map.entry(path.to_vec()).or_insert_with(|| Arc::new(PlainFile::new(path, end))))
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.lock().values().cloned().collect()
     }
 
     /// Nothing is at `path` any more.
     pub fn forget(&self, path: &[u8]) {
-        if let Some(file) = locked(&self.tablespaces).remove(path) {
-            file.name.set(None);
-        }
-        if let Some(file) = locked(&self.plain).remove(path) {
-            file.name.set(None);
+        if let Some(file) = self.lock().remove(path) {
+            file.name().set(None);
         }
     }
 
-    /// Forgets a plain file that nobody has open any more. `open` is the caller's last reference to it.
-    pub fn closed_plain(&self, open: Arc<PlainFile>) {
-        let mut map = locked(&self.plain);
+    /// Forgets a file that nobody has open any more. `open` is the caller's last reference to it.
+    pub fn closed(&self, open: Arc<T>) {
+        let mut map = self.lock();
         let found = map.iter().find(|(_, file)| Arc::ptr_eq(file, &open)).map(|(path, _)| path.clone());
         if let Some(path) = found
             && Arc::strong_count(&open) == 2
@@ -112,19 +113,11 @@ impl Names {
     /// A file or directory got a new name. What was at `to` is gone.
     pub fn renamed(&self, from: &[u8], to: &[u8]) {
         self.forget(to);
-        let mut tablespaces = locked(&self.tablespaces);
-        for (old, new) in moves(tablespaces.keys(), from, to) {
-            if let Some(file) = tablespaces.remove(&old) {
-                file.name.set(Some(&new));
-                tablespaces.insert(new, file);
-            }
-        }
-        drop(tablespaces);
-        let mut plain = locked(&self.plain);
-        for (old, new) in moves(plain.keys(), from, to) {
-            if let Some(file) = plain.remove(&old) {
-                file.name.set(Some(&new));
-                plain.insert(new, file);
+        let mut map = self.lock();
+        for (old, new) in moves(map.keys(), from, to) {
+            if let Some(file) = map.remove(&old) {
+                file.name().set(Some(&new));
+                map.insert(new, file);
             }
         }
     }
@@ -144,34 +137,48 @@ fn moves<'a>(paths: impl Iterator<Item = &'a Vec<u8>>, from: &[u8], to: &[u8]) -
 mod tests {
     use super::*;
 
+    struct File {
+        name: Name,
+    }
+
+    impl Named for File {
+        fn name(&self) -> &Name {
+            &self.name
+        }
+    }
+
+    fn at(files: &FilesByPath<File>, path: &[u8]) -> Arc<File> {
+        files.at(path, || File { name: Name::new(path) })
+    }
+
     #[test]
     fn files_keep_their_identity_when_renamed() {
-        let names = Names::default();
-        let file = names.plain(b"db/a.frm", Seq(0));
-        let sibling = names.plain(b"db/a.frmx", Seq(0));
-        names.renamed(b"db/a.frm", b"db/b.frm");
-        assert!(Arc::ptr_eq(&file, &names.plain(b"db/b.frm", Seq(0))));
+        let (names, files) = (Names::default(), FilesByPath::default());
+        let file = at(&files, b"db/a.frm");
+        let sibling = at(&files, b"db/a.frmx");
+        files.renamed(b"db/a.frm", b"db/b.frm");
+        assert!(Arc::ptr_eq(&file, &at(&files, b"db/b.frm")));
         assert_eq!(file.name.path(&names.hold()).as_deref(), Some(&b"db/b.frm"[..]));
-        assert!(Arc::ptr_eq(&sibling, &names.plain(b"db/a.frmx", Seq(0))));
+        assert!(Arc::ptr_eq(&sibling, &at(&files, b"db/a.frmx")));
     }
 
     #[test]
     fn directories_take_their_files_along() {
-        let names = Names::default();
-        let file = names.plain(b"db/a.frm", Seq(0));
-        names.renamed(b"db", b"other");
+        let (names, files) = (Names::default(), FilesByPath::default());
+        let file = at(&files, b"db/a.frm");
+        files.renamed(b"db", b"other");
         assert_eq!(file.name.path(&names.hold()).as_deref(), Some(&b"other/a.frm"[..]));
     }
 
     #[test]
     fn unlinked_and_replaced_files_have_no_name() {
-        let names = Names::default();
-        let old = names.plain(b"b", Seq(0));
-        let new = names.plain(b"a", Seq(0));
-        names.renamed(b"a", b"b");
+        let (names, files) = (Names::default(), FilesByPath::default());
+        let old = at(&files, b"b");
+        let new = at(&files, b"a");
+        files.renamed(b"a", b"b");
         assert_eq!(old.name.path(&names.hold()), None);
         assert_eq!(new.name.path(&names.hold()).as_deref(), Some(&b"b"[..]));
-        names.forget(b"b");
+        files.forget(b"b");
         assert_eq!(new.name.path(&names.hold()), None);
     }
 }

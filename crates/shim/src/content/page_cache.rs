@@ -4,8 +4,8 @@
 //! * An entry is what the server itself wrote last to that place, or, where it wrote nothing since, what the node answered
 //!   to its own read. A write that redo does not explain, a shorter file and anything unclear take the entry out.
 //! * A page read ahead of the server goes in only if the server has changed nothing in its shard since it was asked for. So a
-//!   page is put or taken out *after* [`crate::need`] says that later reads must see what the server wrote.
-//! * A page with redo in the stream that is newer than its last write is never taken from here ([`crate::dirty`]).
+//!   page is put or taken out *after* [`super::need`] says that later reads must see what the server wrote.
+//! * A page with redo in the stream that is newer than its last write is never taken from here ([`crate::content::dirty`]).
 //! * It starts empty with every process, and ends with it: nothing of it outlives a generation. Its file has no name.
 //!
 //! Where nothing but pages read ahead is kept ([`PageCache::for_read_ahead`]), a page leaves with its first read.
@@ -15,7 +15,7 @@
 
 mod index;
 
-use crate::real::{self, Errno};
+use crate::base::real::{self, Errno};
 pub use index::CacheKey;
 use index::Index;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Asks the node for pages before the server does, where a file is read in sequence: a scan then waits for the network
 //! once for many pages instead of once for each.
 //!
-//! Pages come into the page cache ([`crate::page_cache`]), whose rules say when one may be used; without a page cache there is a small
+//! Pages come into the page cache ([`crate::content::page_cache`]), whose rules say when one may be used; without a page cache there is a small
 //! one for them alone. A page that is on its way is waited for instead of being asked for twice.
 //!
 //! Invariants: nothing here makes a read fail, or wait longer than [`PATIENCE`] more than it would have; what is asked for lies in
@@ -9,11 +9,13 @@
 
 mod detector;
 
-use crate::page_cache::{CacheKey, PageCache};
-use crate::runtime::Runtime;
-use crate::tablespace::{Info, page_id};
+use super::dirty::DirtyPages;
+use super::need::NeedTable;
+use super::page_cache::{CacheKey, PageCache};
+use crate::base::counters::Counters;
+use crate::connections::pool::PagePool;
 pub use detector::Detector;
-use redoubt_redo::SpaceId;
+use redoubt_redo::PageId;
 use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
 use redoubt_wire::stream::Counter;
 use std::collections::VecDeque;
@@ -38,10 +40,8 @@ pub struct Job {
     pub number: u64,
     /// The node's number of it.
     pub file: FileId,
-    /// Its tablespace.
-    pub space: SpaceId,
-    /// What is known about the file.
-    pub info: Info,
+    /// Its first page.
+    pub first: PageId,
     /// Page numbers inside the file.
     pub pages: Range<u32>,
     /// Of a page.
@@ -56,12 +56,31 @@ impl Job {
     const fn key(&self, page_no: u32) -> CacheKey {
         CacheKey { file: self.number, page_no }
     }
+
+    const fn id(&self, page_no: u32) -> PageId {
+        PageId::new(self.first.space.0, self.first.page_no.0.wrapping_add(page_no))
+    }
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
     running: Vec<Job>,
+}
+
+/// Where pages come from, and where they go.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    /// The node.
+    pub pool: &'a PagePool,
+    /// What is counted.
+    pub counters: &'a Counters,
+    /// How new they must be.
+    pub need: &'a NeedTable,
+    /// Which of them are not the newest.
+    pub dirty: &'a DirtyPages,
+    /// Where they go.
+    pub cache: &'a PageCache,
 }
 
 /// See the module.
@@ -137,7 +156,7 @@ impl ReadAhead {
     }
 
     /// Body of each of the [`THREADS`].
-    pub fn run(&self, runtime: &Runtime, cache: &PageCache) {
+    pub fn run(&self, sources: &Sources<'_>) {
         let mut state = self.lock();
         loop {
             let Some(job) = state.waiting.pop_front() else {
@@ -146,7 +165,7 @@ impl ReadAhead {
             };
             state.running.push(job.clone());
             drop(state);
-            fetch(runtime, cache, &job);
+            fetch(sources, &job);
             state = self.lock();
             state.running.retain(|other| other.number != job.number || other.pages != job.pages);
             self.job_count.fetch_sub(1, Ordering::AcqRel);
@@ -156,10 +175,11 @@ impl ReadAhead {
 }
 
 /// Asks for the pages and puts them into the cache. Failures are left to whoever reads these pages.
-fn fetch(runtime: &Runtime, cache: &PageCache, job: &Job) {
+fn fetch(sources: &Sources<'_>, job: &Job) {
+    let Sources { pool, counters, need, dirty, cache } = *sources;
     // Before the request, so that whatever the server changes from now on is noticed.
     let tickets: Vec<_> = job.pages.clone().map(|page_no| cache.ticket(job.key(page_no))).collect();
-    let Some(need) = job.pages.clone().map(|page_no| runtime.need.get(job.number, page_no)).max() else {
+    let Some(need) = job.pages.clone().map(|page_no| need.get(job.number, page_no)).max() else {
         return;
     };
     let page_len_bytes = job.page_len_bytes;
@@ -169,19 +189,18 @@ fn fetch(runtime: &Runtime, cache: &PageCache, job: &Job) {
         offset_bytes: u64::from(job.pages.start) * page_len_bytes as u64,
         len_bytes: (job.pages.len() * page_len_bytes) as u32,
     };
-    runtime.pool.try_once(&request, |reply| {
+    pool.try_once(&request, |reply| {
         let PageReply::Bytes(bytes) = reply else { return };
         if bytes.len() != job.pages.len() * page_len_bytes {
             return;
         }
-        runtime.counters.add(Counter::PageReads, 1);
-        runtime.counters.add(Counter::PageBytesRead, bytes.len() as u64);
-        runtime.counters.add(Counter::ReadAheadPages, job.pages.len() as u64);
+        counters.add(Counter::PageReads, 1);
+        counters.add(Counter::PageBytesRead, bytes.len() as u64);
+        counters.add(Counter::ReadAheadPages, job.pages.len() as u64);
         for ((page_no, page), ticket) in
             job.pages.clone().zip(bytes.chunks_exact(page_len_bytes)).zip(tickets)
         {
-            let id = page_id(job.space, job.info, page_no);
-            if !runtime.dirty.contains(id) {
+            if !dirty.contains(job.id(page_no)) {
                 cache.put_ahead(job.key(page_no), page, ticket);
             }
         }

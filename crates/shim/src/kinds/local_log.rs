@@ -18,10 +18,10 @@
 pub mod counters;
 pub mod redo_file;
 
-use crate::config::{ConfigError, DATADIR_VARIABLE, LOCAL_LOG_VARIABLE};
-use crate::fds::FdTable;
-use crate::message;
-use crate::real::{self, Errno};
+use crate::base::config::{ConfigError, DATADIR_VARIABLE, LOCAL_LOG_VARIABLE};
+use crate::base::fds::FdTable;
+use crate::base::message;
+use crate::base::real::{self, Errno};
 use counters::Counters;
 use redo_file::RedoFile;
 use std::collections::HashMap;
@@ -98,7 +98,7 @@ pub fn forked() {
 /// A file whose writes are taken over: MariaDB's `ib_logfile0` and `ib_logfile101`, MySQL's `#ib_redoN` and its
 /// spares.
 pub fn is_redo_file(path: &[u8]) -> bool {
-    let name = crate::classify::file_name(path);
+    let name = crate::base::classify::file_name(path);
     let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     if let Some(number) = name.strip_prefix(b"ib_logfile") {
         return is_number(number);

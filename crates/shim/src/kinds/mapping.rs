@@ -2,9 +2,9 @@
 //!
 //! Changes through a mapping are seen when the server says they must be durable (`msync`) or ends it.
 
-use crate::plain::PlainFile;
-use crate::real::Errno;
-use crate::runtime::Runtime;
+use crate::base::real::Errno;
+use crate::content::Content;
+use crate::kinds::plain::PlainFile;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -91,7 +91,7 @@ impl Mappings {
 ///
 /// # Errors
 /// `EIO` when the stream is dead.
-pub fn send(runtime: &Runtime, range: &Range, bytes: &[u8], wait: bool) -> Result<(), Errno> {
-    range.file.mapped_bytes(runtime, bytes, range.offset_bytes)?;
-    if wait { range.file.sync(runtime) } else { Ok(()) }
+pub fn send(content: &Content, range: &Range, bytes: &[u8], wait: bool) -> Result<(), Errno> {
+    range.file.mapped_bytes(content, bytes, range.offset_bytes)?;
+    if wait { range.file.sync(content) } else { Ok(()) }
 }

@@ -4,12 +4,12 @@
 //! the order of its local changes. The local file is a cache: what counts as durable is the node's copy, so
 //! fsync waits for the node and not for the local disk.
 
-use crate::message;
-use crate::names::{Name, NameHold};
-use crate::paths::absolute;
-use crate::real::{self, Errno};
-use crate::runtime::Runtime;
-use crate::target::OpenFile;
+use crate::base::message;
+use crate::base::open_flags::OpenFlags;
+use crate::base::paths::absolute;
+use crate::base::real::{self, Errno};
+use crate::content::Content;
+use crate::content::names::{FilesByPath, Name, NameHold, Named};
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
 use std::os::fd::RawFd;
@@ -32,6 +32,15 @@ pub struct PlainFile {
     unsynced: AtomicU64,
 }
 
+/// All known plain files.
+pub type PlainFiles = FilesByPath<PlainFile>;
+
+impl Named for PlainFile {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
 impl PlainFile {
     /// The file at `path`. `before`: the end of the stream; what was written to the file through an earlier
     /// descriptor is waited for by a sync too.
@@ -46,7 +55,7 @@ impl PlainFile {
     /// Sends bytes that are in the local file already.
     fn send(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         hold: &NameHold<'_>,
         bytes: &[u8],
         offset_bytes: u64,
@@ -54,29 +63,30 @@ impl PlainFile {
         let Some(path) = self.name.path(hold) else { return Ok(()) };
         let mut at = offset_bytes;
         for data in bytes.chunks(PIECE_BYTES) {
-            self.sent(runtime.stream.append(&StreamFrame::Write { path: &path, offset_bytes: at, data })?);
+            self.sent(content.stream.append(&StreamFrame::Write { path: &path, offset_bytes: at, data })?);
             at += data.len() as u64;
         }
-        runtime.counters.add(Counter::PlainBytes, bytes.len() as u64);
+        content.counters.add(Counter::PlainBytes, bytes.len() as u64);
         Ok(())
     }
 
-    /// Writes at `at`, or at the file position.
+    /// Writes at `at`, or at the file position. `is_mapped`: some file may have changed through a mapping.
     ///
     /// # Errors
     /// That of the local call, or `EIO`.
     pub fn write(
         &self,
-        runtime: &Runtime,
-        open: &OpenFile,
+        content: &Content,
+        flags: OpenFlags,
+        is_mapped: bool,
         fd: RawFd,
         bytes: &[u8],
         at: Option<u64>,
     ) -> Result<usize, Errno> {
-        let hold = runtime.names.hold();
+        let hold = content.names.hold();
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match at {
-            Some(at) if !open.appends() && runtime.mappings.is_empty() => old_bytes(fd, bytes.len(), at),
+            Some(at) if !flags.appends() && !is_mapped => old_bytes(fd, bytes.len(), at),
             _ => Vec::new(),
         };
         let written = match at {
@@ -85,15 +95,15 @@ impl PlainFile {
         };
         let offset_bytes = match at {
             // Linux appends even then.
-            Some(_) if open.appends() => real::status(fd)?.len_bytes.saturating_sub(written as u64),
+            Some(_) if flags.appends() => real::status(fd)?.len_bytes.saturating_sub(written as u64),
             Some(at) => at,
             None => real::seek(fd, 0, libc::SEEK_CUR)?.saturating_sub(written as u64),
         };
         for (start, changed) in changed_parts(&before, bytes.get(..written).ok_or(Errno::EIO)?) {
-            self.send(runtime, &hold, changed, offset_bytes + start as u64)?;
+            self.send(content, &hold, changed, offset_bytes + start as u64)?;
         }
-        if open.is_synchronous() {
-            self.sync(runtime)?;
+        if flags.is_synchronous() {
+            self.sync(content)?;
         }
         Ok(written)
     }
@@ -102,8 +112,8 @@ impl PlainFile {
     ///
     /// # Errors
     /// That of the local call, or `EIO`.
-    pub fn set_len(&self, runtime: &Runtime, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
-        self.change_len(runtime, fd, || real::set_len(fd, len_bytes))
+    pub fn set_len(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.change_len(content, fd, || real::set_len(fd, len_bytes))
     }
 
     /// A local call that may change the length.
@@ -112,16 +122,16 @@ impl PlainFile {
     /// That of the local call, or `EIO`.
     pub fn change_len(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         fd: RawFd,
         local: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let hold = runtime.names.hold();
+        let hold = content.names.hold();
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         local()?;
         let Some(path) = self.name.path(&hold) else { return Ok(()) };
         let len_bytes = real::status(fd)?.len_bytes;
-        self.sent(runtime.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
+        self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
         Ok(())
     }
 
@@ -129,18 +139,18 @@ impl PlainFile {
     ///
     /// # Errors
     /// `EIO` when the stream is dead.
-    pub fn mapped_bytes(&self, runtime: &Runtime, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
-        let hold = runtime.names.hold();
+    pub fn mapped_bytes(&self, content: &Content, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        let hold = content.names.hold();
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        self.send(runtime, &hold, bytes, offset_bytes)
+        self.send(content, &hold, bytes, offset_bytes)
     }
 
     /// fsync and fdatasync.
     ///
     /// # Errors
     /// `EIO` when the stream is dead.
-    pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
-        runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
+    pub fn sync(&self, content: &Content) -> Result<(), Errno> {
+        content.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
     }
 }
 
@@ -179,29 +189,35 @@ fn join(ranges: &mut Vec<(usize, usize)>, start: usize, end: usize) {
     }
 }
 
+/// The plain file at `path`, made known if it is not.
+pub fn known(content: &Content, files: &PlainFiles, path: &[u8]) -> Arc<PlainFile> {
+    files.at(path, || PlainFile::new(path, content.stream.end()))
+}
+
 /// Opens a plain file for writing.
 ///
 /// # Errors
 /// That of the local call, or `EIO`.
 pub fn open(
-    runtime: &Runtime,
+    content: &Content,
+    files: &PlainFiles,
     path: &[u8],
     flags: i32,
     mode: libc::mode_t,
 ) -> Result<(RawFd, Arc<PlainFile>), Errno> {
-    let local = absolute(runtime, path)?;
+    let local = absolute(&content.datadir, path)?;
     let may_create = flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
-    let _hold = if may_create { runtime.names.change() } else { runtime.names.hold() };
+    let _hold = if may_create { content.names.change() } else { content.names.hold() };
     let existed = real::status_of(&local).is_ok();
     let fd = real::open_file(&local, flags, mode)?;
     let is_new = !existed || flags & libc::O_TRUNC != 0;
     if !existed {
-        runtime.names.forget(path);
+        files.forget(path);
     }
-    let file = runtime.names.plain(path, runtime.stream.end());
+    let file = known(content, files, path);
     if may_create && is_new {
         let sent = real::status(fd).and_then(|status| {
-            runtime.stream.append(&StreamFrame::Create { path, kind: FileKind::Plain, mode: status.mode })
+            content.stream.append(&StreamFrame::Create { path, kind: FileKind::Plain, mode: status.mode })
         });
         match sent {
             Ok(end) => file.sent(end),
@@ -219,23 +235,34 @@ pub fn open(
 ///
 /// # Errors
 /// That of the local calls, or `EIO`.
-pub fn send_whole(runtime: &Runtime, hold: &NameHold<'_>, path: &[u8]) -> Result<(), Errno> {
-    let local = absolute(runtime, path)?;
+pub fn send_whole(
+    content: &Content,
+    files: &PlainFiles,
+    hold: &NameHold<'_>,
+    path: &[u8],
+) -> Result<(), Errno> {
+    let local = absolute(&content.datadir, path)?;
     let fd = real::open_file(&local, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-    let result = send_open_file(runtime, hold, fd, path);
+    let result = send_open_file(content, files, hold, fd, path);
     let _ = real::close_file(fd);
     result
 }
 
-fn send_open_file(runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, path: &[u8]) -> Result<(), Errno> {
+fn send_open_file(
+    content: &Content,
+    files: &PlainFiles,
+    hold: &NameHold<'_>,
+    fd: RawFd,
+    path: &[u8],
+) -> Result<(), Errno> {
     let status = real::status(fd)?;
     if !status.is_regular {
         message::error(&format!("{} is not a regular file and cannot be replicated", message::show(path)));
         return Err(Errno(libc::EPERM));
     }
-    let file = runtime.names.plain(path, runtime.stream.end());
+    let file = known(content, files, path);
     let _order = file.order.lock().unwrap_or_else(PoisonError::into_inner);
-    file.sent(runtime.stream.append(&StreamFrame::Create {
+    file.sent(content.stream.append(&StreamFrame::Create {
         path,
         kind: FileKind::Plain,
         mode: status.mode,
@@ -247,7 +274,7 @@ fn send_open_file(runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, path: &[u8]
         if len == 0 {
             return Ok(());
         }
-        file.send(runtime, hold, buffer.get(..len).ok_or(Errno::EIO)?, at)?;
+        file.send(content, hold, buffer.get(..len).ok_or(Errno::EIO)?, at)?;
         at += len as u64;
     }
 }

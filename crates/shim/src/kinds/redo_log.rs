@@ -11,12 +11,12 @@
 //! Invariant: every redo byte the server wrote is in the stream, or the stream is dead. The lock is held from
 //! observing a write until its frames are in the stream, so redo frames are in LSN order.
 
-use crate::log_memory::LogMemory;
-use crate::message;
-use crate::paths::absolute;
-use crate::real::{self, Errno};
-use crate::runtime::Runtime;
-use crate::stream::FRAME_LIMIT_BYTES;
+use crate::base::message;
+use crate::base::paths::absolute;
+use crate::base::real::{self, Errno};
+use crate::connections::stream::FRAME_LIMIT_BYTES;
+use crate::content::Content;
+use crate::kinds::log_memory::LogMemory;
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, DATA_OFFSET};
 use redoubt_redo::mariadb::mtr::{MTR_TRAILER_BYTES, Mtr};
@@ -116,8 +116,8 @@ pub struct RedoLog {
     written: Condvar,
 }
 
-fn broken(runtime: &Runtime, why: &str) -> Errno {
-    runtime.stream.die(&format!("the redo log cannot be followed: {why}"));
+fn broken(content: &Content, why: &str) -> Errno {
+    content.stream.die(&format!("the redo log cannot be followed: {why}"));
     Errno::EIO
 }
 
@@ -130,10 +130,10 @@ impl RedoLog {
     ///
     /// # Errors
     /// `EIO` when the node cannot say or its log cannot be used.
-    pub fn open_main(&self, runtime: &Runtime) -> Result<Arc<LogFile>, Errno> {
+    pub fn open_main(&self, content: &Content) -> Result<Arc<LogFile>, Errno> {
         let mut state = self.lock();
         if state.records.observer.is_none() {
-            let (header, file_size_bytes, next_lsn) = runtime
+            let (header, file_size_bytes, next_lsn) = content
                 .pool
                 .request(&PageRequest::LogState, |reply| match reply {
                     PageReply::LogState { file_size_bytes, header, next_lsn } => {
@@ -143,11 +143,11 @@ impl RedoLog {
                 })?
                 .ok_or(Errno::EIO)?;
             if file_size_bytes == 0 {
-                return Err(broken(runtime, "the local file exists, but the volume has no redo log"));
+                return Err(broken(content, "the local file exists, but the volume has no redo log"));
             }
             let parsed = LogHeader::parse(&header)
                 .and_then(|parsed| LogGeometry::new(parsed.first_lsn, file_size_bytes))
-                .map_err(|error| broken(runtime, &error.to_string()))?;
+                .map_err(|error| broken(content, &error.to_string()))?;
             if let Some(header) = header.first_chunk() {
                 state.front.header = *header;
             }
@@ -188,13 +188,13 @@ impl RedoLog {
     /// `EIO`; the stream is dead then.
     pub fn write(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         file: &Arc<LogFile>,
         fd: RawFd,
         bytes: &[u8],
         offset_bytes: u64,
     ) -> Result<(), Errno> {
-        runtime.counters.add(Counter::LogWrittenBytes, bytes.len() as u64);
+        content.counters.add(Counter::LogWrittenBytes, bytes.len() as u64);
         let mut guard = self.lock();
         let state = &mut *guard;
         let main_is_open = state.main.as_ref().is_some_and(|main| main.is_open());
@@ -210,27 +210,27 @@ impl RedoLog {
             }
             if offset_bytes == 0 {
                 prepared.is_written = true;
-                return begin_prepared(runtime, prepared, &mut state.records.observer, fd);
+                return begin_prepared(content, prepared, &mut state.records.observer, fd);
             }
             if let Some(slot) = slot {
                 let announced = prepared.is_announced;
-                return if announced { send_checkpoint(runtime, &prepared.front, slot) } else { Ok(()) };
+                return if announced { send_checkpoint(content, &prepared.front, slot) } else { Ok(()) };
             }
             self.written.notify_all();
-            return follow(runtime, &mut state.records, bytes, offset_bytes);
+            return follow(content, &mut state.records, bytes, offset_bytes);
         }
         if !state.main.as_ref().is_some_and(|main| Arc::ptr_eq(main, file)) {
-            return Err(broken(runtime, "a write to a log file that was replaced"));
+            return Err(broken(content, "a write to a log file that was replaced"));
         }
         match state.front.write(bytes, offset_bytes) {
-            Some(slot) => send_checkpoint(runtime, &state.front, slot),
+            Some(slot) => send_checkpoint(content, &state.front, slot),
             None if offset_bytes < DATA_OFFSET => {
-                check_header(&state.front.header).map_err(|why| broken(runtime, &why))?;
-                announce(runtime, &state.front, state.records.observer.as_ref(), real::status(fd)?.len_bytes)
+                check_header(&state.front.header).map_err(|why| broken(content, &why))?;
+                announce(content, &state.front, state.records.observer.as_ref(), real::status(fd)?.len_bytes)
             }
             None => {
                 self.written.notify_all();
-                follow(runtime, &mut state.records, bytes, offset_bytes)
+                follow(content, &mut state.records, bytes, offset_bytes)
             }
         }
     }
@@ -239,34 +239,34 @@ impl RedoLog {
     ///
     /// # Errors
     /// `EIO`; the stream is dead then.
-    pub fn prepared_renamed(&self, runtime: &Runtime) -> Result<(), Errno> {
+    pub fn prepared_renamed(&self, content: &Content) -> Result<(), Errno> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let Some(prepared) = state.prepared.take() else {
-            return Err(broken(runtime, "ib_logfile101 became ib_logfile0 without having been written"));
+            return Err(broken(content, "ib_logfile101 became ib_logfile0 without having been written"));
         };
-        let file_size_bytes = real::status_of(&absolute(runtime, b"ib_logfile0")?)?.len_bytes;
+        let file_size_bytes = real::status_of(&absolute(&content.datadir, b"ib_logfile0")?)?.len_bytes;
         if !prepared.is_written {
             let geometry = LogHeader::parse(&prepared.front.header)
                 .and_then(|header| LogGeometry::new(header.first_lsn, file_size_bytes))
-                .map_err(|error| broken(runtime, &error.to_string()))?;
+                .map_err(|error| broken(content, &error.to_string()))?;
             let Some(observer) = &mut state.records.observer else {
-                return Err(broken(runtime, "the redo log was exchanged before it was read"));
+                return Err(broken(content, "the redo log was exchanged before it was read"));
             };
-            observer.switch_geometry(geometry).map_err(|error| broken(runtime, &error.to_string()))?;
+            observer.switch_geometry(geometry).map_err(|error| broken(content, &error.to_string()))?;
             // A log that was written to directly (at a start) is the same log, and has the same buffers.
             state.records.memory.exchanged();
         }
         state.front = prepared.front;
         state.main = Some(prepared.file);
-        announce(runtime, &state.front, state.records.observer.as_ref(), file_size_bytes)
+        announce(content, &state.front, state.records.observer.as_ref(), file_size_bytes)
     }
 
     /// Waits until everything the server wrote to its log is durable.
     ///
     /// # Errors
     /// `EIO`; the stream is dead then.
-    pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
+    pub fn sync(&self, content: &Content) -> Result<(), Errno> {
         let state = self.lock();
         let doubtful = |state: &mut State| state.records.memory.is_doubtful();
         let (state, timeout) = self
@@ -275,9 +275,9 @@ impl RedoLog {
             .unwrap_or_else(PoisonError::into_inner);
         drop(state);
         if timeout.timed_out() {
-            return Err(broken(runtime, "it is not known where the server's redo ends"));
+            return Err(broken(content, "it is not known where the server's redo ends"));
         }
-        crate::files::sync_all(runtime)
+        content.sync_all()
     }
 
     /// Bytes of the log as the server expects them at start.
@@ -286,7 +286,7 @@ impl RedoLog {
     /// `EIO` when the node cannot answer.
     pub fn read(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         fd: RawFd,
         buffer: &mut [u8],
         offset_bytes: u64,
@@ -296,7 +296,7 @@ impl RedoLog {
         let mut at = offset_bytes;
         for piece in buffer.get_mut(..wanted).ok_or(Errno::EIO)?.chunks_mut(MAX_READ_LEN_BYTES as usize) {
             let request = PageRequest::ReadLog { offset_bytes: at, len_bytes: piece.len() as u32 };
-            let is_complete = runtime.pool.request(&request, |reply| match reply {
+            let is_complete = content.pool.request(&request, |reply| match reply {
                 // Zeros at the end are left out.
                 PageReply::Bytes(bytes) if bytes.len() <= piece.len() => {
                     let (used, rest) = piece.split_at_mut(bytes.len());
@@ -324,22 +324,22 @@ fn check_header(header: &[u8]) -> Result<LogHeader, String> {
 
 /// The prepared log got its header while there is no other log: it is the log from here on.
 fn begin_prepared(
-    runtime: &Runtime,
+    content: &Content,
     prepared: &mut Prepared,
     observer: &mut Option<LogObserver>,
     fd: RawFd,
 ) -> Result<(), Errno> {
-    let header = check_header(&prepared.front.header).map_err(|why| broken(runtime, &why))?;
+    let header = check_header(&prepared.front.header).map_err(|why| broken(content, &why))?;
     let file_size_bytes = real::status(fd)?.len_bytes;
     let geometry = LogGeometry::new(header.first_lsn, file_size_bytes)
-        .map_err(|error| broken(runtime, &error.to_string()))?;
+        .map_err(|error| broken(content, &error.to_string()))?;
     let expected_lsn = match observer {
         Some(observer) => observer.next_lsn(),
-        None => runtime.stream.session_start().map_or(Lsn(0), |start| start.next_lsn),
+        None => content.stream.session_start().map_or(Lsn(0), |start| start.next_lsn),
     };
     if expected_lsn != Lsn(0) && expected_lsn != header.first_lsn {
         return Err(broken(
-            runtime,
+            content,
             &format!(
                 "the new log file starts at LSN {}, the volume's redo ends at {expected_lsn}",
                 header.first_lsn
@@ -348,19 +348,19 @@ fn begin_prepared(
     }
     match observer {
         Some(observer) => {
-            observer.switch_geometry(geometry).map_err(|error| broken(runtime, &error.to_string()))
+            observer.switch_geometry(geometry).map_err(|error| broken(content, &error.to_string()))
         }
         None => {
             *observer = Some(LogObserver::new(geometry, header.first_lsn));
             prepared.is_announced = true;
-            announce(runtime, &prepared.front, observer.as_ref(), file_size_bytes)
+            announce(content, &prepared.front, observer.as_ref(), file_size_bytes)
         }
     }
 }
 
 /// Sends the size and first bytes of the log file.
 fn announce(
-    runtime: &Runtime,
+    content: &Content,
     front: &Front,
     observer: Option<&LogObserver>,
     file_size_bytes: u64,
@@ -373,38 +373,38 @@ fn announce(
         checkpoints: [first, second],
         next_lsn,
     };
-    runtime.stream.append(&frame).map(|_| ())
+    content.stream.append(&frame).map(|_| ())
 }
 
-fn send_checkpoint(runtime: &Runtime, front: &Front, slot: u8) -> Result<(), Errno> {
+fn send_checkpoint(content: &Content, front: &Front, slot: u8) -> Result<(), Errno> {
     let Some(block) = front.checkpoints.get(usize::from(slot)) else { return Ok(()) };
-    runtime.stream.append(&StreamFrame::Checkpoint { slot, block }).map(|_| ())
+    content.stream.append(&StreamFrame::Checkpoint { slot, block }).map(|_| ())
 }
 
 /// Sends what is new in a write of records.
-fn follow(runtime: &Runtime, records: &mut Records, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+fn follow(content: &Content, records: &mut Records, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
     let Some(observer) = &mut records.observer else {
-        return Err(broken(runtime, "records were written before the header"));
+        return Err(broken(content, "records were written before the header"));
     };
     let known_bytes = end_in_write(observer, offset_bytes, bytes.len());
     let write =
-        records.memory.begin(bytes, offset_bytes, known_bytes).map_err(|why| broken(runtime, &why))?;
+        records.memory.begin(bytes, offset_bytes, known_bytes).map_err(|why| broken(content, &why))?;
     let mut ends = Vec::new();
     let observed = observer
         .on_write(offset_bytes, &write.bytes, &mut |mtr: &Mtr<'_, '_>| {
-            runtime.dirty.observe(mtr);
+            content.dirty.observe(mtr);
             ends.push(mtr.offset_in_bytes + mtr.records.len() + MTR_TRAILER_BYTES);
         })
-        .map_err(|error| broken(runtime, &error.to_string()))?;
+        .map_err(|error| broken(content, &error.to_string()))?;
     let Observed::Redo(redo) = observed else {
-        return Err(broken(runtime, "a write of records was not recognised"));
+        return Err(broken(content, "a write of records was not recognised"));
     };
-    runtime.counters.add(Counter::RedoBytes, redo.bytes.len() as u64);
+    content.counters.add(Counter::RedoBytes, redo.bytes.len() as u64);
     for piece in pieces(redo.bytes, &ends, FRAME_LIMIT_BYTES) {
-        runtime.stream.append(&StreamFrame::Redo(piece))?;
+        content.stream.append(&StreamFrame::Redo(piece))?;
     }
     let final_bytes = end_in_write(observer, offset_bytes, bytes.len());
-    records.memory.end(&write, offset_bytes, final_bytes).map_err(|why| broken(runtime, &why))
+    records.memory.end(&write, offset_bytes, final_bytes).map_err(|why| broken(content, &why))
 }
 
 /// How many bytes of a write lie before the end of the redo handed out so far.

@@ -21,12 +21,13 @@ mod cached;
 mod classify_page;
 pub mod export;
 
-use crate::message::{self, show};
-use crate::names::{Name, NameHold};
-use crate::paths::absolute;
-use crate::read_ahead::Detector;
-use crate::real::{self, Errno};
-use crate::runtime::Runtime;
+use crate::base::message::{self, show};
+use crate::base::paths::absolute;
+use crate::base::real::{self, Errno};
+use crate::content::Content;
+use crate::content::names::{FilesByPath, Name, NameHold, Named};
+use crate::content::read_ahead::Detector;
+use crate::content::verify::DroppedPage;
 use adopt::{AdoptionState, PIECE_BYTES};
 use cached::Cached;
 use classify_page::{PageFacts, facts};
@@ -52,6 +53,30 @@ pub struct Info {
     pub flags: Option<SpaceFlags>,
     /// Page number of the file's first page inside the tablespace.
     pub first_page_no: u32,
+}
+
+/// All known files of InnoDB pages.
+pub struct Tablespaces {
+    /// By path.
+    pub files: FilesByPath<Tablespace>,
+    system_files: Vec<Vec<u8>>,
+}
+
+impl Tablespaces {
+    /// None yet. `system_files`: relative paths of the system tablespace's files.
+    pub fn new(system_files: Vec<Vec<u8>>) -> Self {
+        Self { files: FilesByPath::default(), system_files }
+    }
+
+    fn at(&self, path: &[u8]) -> Arc<Tablespace> {
+        self.files.at(path, || Tablespace::new(&self.system_files, path))
+    }
+}
+
+impl Named for Tablespace {
+    fn name(&self) -> &Name {
+        &self.name
+    }
 }
 
 /// A file of InnoDB pages.
@@ -81,14 +106,14 @@ pub struct Tablespace {
 
 impl Tablespace {
     /// The file at `path`.
-    pub fn new(runtime: &Runtime, path: &[u8]) -> Self {
+    fn new(system_files: &[Vec<u8>], path: &[u8]) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let is_system = runtime.rules.system_files.iter().any(|file| file == path);
-        let is_undo = crate::classify::is_undo(path);
+        let is_system = system_files.iter().any(|file| file == path);
+        let is_undo = crate::base::classify::is_undo(path);
         Self {
             name: Name::new(path),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            is_first_system_file: runtime.rules.system_files.first().is_some_and(|file| file == path),
+            is_first_system_file: system_files.first().is_some_and(|file| file == path),
             has_server_page_size: is_system || is_undo,
             info: Mutex::new(Info { space: is_system.then_some(SpaceId(0)), ..Info::default() }),
             doublewrite: Mutex::default(),
@@ -113,7 +138,7 @@ impl Tablespace {
     ///
     /// # Errors
     /// `EIO` when the node cannot answer.
-    pub fn look_up(&self, runtime: &Runtime, hold: &NameHold<'_>, need_flags: bool) -> Result<bool, Errno> {
+    pub fn look_up(&self, content: &Content, hold: &NameHold<'_>, need_flags: bool) -> Result<bool, Errno> {
         let mut info = self.lock_info();
         // Without the flags the node does not know the page size, which a later file's first page number is of.
         let need_flags = need_flags || info.first_page_no > 0;
@@ -122,8 +147,8 @@ impl Tablespace {
         }
         // An unlinked file keeps the number it has; without one there is nothing to read.
         let Some(path) = self.name.path(hold) else { return Ok(info.file.is_some()) };
-        let request = PageRequest::Open { need: runtime.stream.end(), path: &path };
-        runtime.pool.request(&request, |reply| match reply {
+        let request = PageRequest::Open { need: content.stream.end(), path: &path };
+        content.pool.request(&request, |reply| match reply {
             PageReply::Opened { file, space, space_flags, first_page_no, .. } => {
                 info.file = Some(file);
                 info.first_page_no = first_page_no;
@@ -140,9 +165,9 @@ impl Tablespace {
     }
 
     /// Size of a page in the file, in bytes; `None` as long as nobody knows.
-    fn page_size(&self, runtime: &Runtime) -> Option<usize> {
+    fn page_size(&self, content: &Content) -> Option<usize> {
         if self.has_server_page_size {
-            return Some(runtime.config.page_size_bytes as usize);
+            return Some(content.page_size_bytes as usize);
         }
         let size = self.lock_info().flags?.physical_page_size_bytes();
         (size > 0).then_some(size)
@@ -154,7 +179,7 @@ impl Tablespace {
     /// `EIO` when the node cannot answer.
     pub fn read(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         fd: RawFd,
         buffer: &mut [u8],
         offset_bytes: u64,
@@ -166,25 +191,25 @@ impl Tablespace {
         }
         let out = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
         if self.adoption.is_on()
-            && let Some(len) = self.read_adopted(runtime, out, offset_bytes)?
+            && let Some(len) = self.read_adopted(content, out, offset_bytes)?
         {
             return Ok(len);
         }
-        if self.lock_info().file.is_none() && !self.look_up(runtime, &runtime.names.hold(), false)? {
+        if self.lock_info().file.is_none() && !self.look_up(content, &content.names.hold(), false)? {
             message::error("a tablespace file is read that the storage node does not have");
             return Err(Errno::EIO);
         }
-        let cached = self.look_into_cache(runtime, offset_bytes, out, file_len)?;
+        let cached = self.look_into_cache(content, offset_bytes, out, file_len)?;
         if matches!(cached, Cached::Hit) {
             return Ok(wanted);
         }
-        let need = self.need_of(runtime, offset_bytes, wanted);
+        let need = self.need_of(content, offset_bytes, wanted);
         let Some(file) = self.lock_info().file else { return Err(Errno::EIO) };
         let mut at = offset_bytes;
         for piece in out.chunks_mut(MAX_READ_LEN_BYTES as usize) {
             let len_bytes = piece.len() as u32;
             let request = PageRequest::Read { need, file, offset_bytes: at, len_bytes };
-            let is_complete = runtime.pool.request(&request, |reply| match reply {
+            let is_complete = content.pool.request(&request, |reply| match reply {
                 PageReply::Bytes(bytes) if bytes.len() == piece.len() => {
                     piece.copy_from_slice(bytes);
                     true
@@ -198,25 +223,25 @@ impl Tablespace {
                 return Err(Errno::EIO);
             }
             at += u64::from(len_bytes);
-            runtime.counters.add(Counter::PageReads, 1);
-            runtime.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
+            content.counters.add(Counter::PageReads, 1);
+            content.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
         }
-        cached.keep(runtime, out);
+        cached.keep(content, out);
         Ok(wanted)
     }
 
     /// How new the bytes must be. One page: as new as when the server wrote it last. Anything else, and page 0
     /// (read when a file is opened, also while the page is in the buffer pool): everything so far.
-    fn need_of(&self, runtime: &Runtime, offset_bytes: u64, len_bytes: usize) -> Seq {
-        match self.single_page(runtime, offset_bytes, len_bytes) {
-            Some(page_no) => runtime.need.get(self.number, page_no),
-            None => runtime.stream.end(),
+    fn need_of(&self, content: &Content, offset_bytes: u64, len_bytes: usize) -> Seq {
+        match self.single_page(content, offset_bytes, len_bytes) {
+            Some(page_no) => content.need.get(self.number, page_no),
+            None => content.stream.end(),
         }
     }
 
     /// The page that these bytes are, if they are exactly one, and not page 0.
-    fn single_page(&self, runtime: &Runtime, offset_bytes: u64, len_bytes: usize) -> Option<u32> {
-        let size = self.page_size(runtime)? as u64;
+    fn single_page(&self, content: &Content, offset_bytes: u64, len_bytes: usize) -> Option<u32> {
+        let size = self.page_size(content)? as u64;
         let is_one = size == len_bytes as u64 && offset_bytes > 0 && offset_bytes.is_multiple_of(size);
         if is_one { u32::try_from(offset_bytes / size).ok() } else { None }
     }
@@ -225,22 +250,22 @@ impl Tablespace {
     ///
     /// # Errors
     /// `EIO` when they can neither be dropped nor sent.
-    pub fn write(&self, runtime: &Runtime, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+    pub fn write(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
         if !self.adoption.is_on() {
-            return self.write_held(runtime, fd, bytes, offset_bytes);
+            return self.write_held(content, fd, bytes, offset_bytes);
         }
         for (piece, at) in bytes.chunks(PIECE_BYTES).zip((offset_bytes..).step_by(PIECE_BYTES)) {
-            self.write_held(runtime, fd, piece, at)?;
-            self.keep_window(runtime)?;
+            self.write_held(content, fd, piece, at)?;
+            self.keep_window(content)?;
         }
         Ok(())
     }
 
-    fn write_held(&self, runtime: &Runtime, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
-        let hold = runtime.names.hold();
-        self.look_up(runtime, &hold, !self.has_server_page_size && offset_bytes > 0)?;
+    fn write_held(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        let hold = content.names.hold();
+        self.look_up(content, &hold, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_flags(bytes, offset_bytes);
-        let Some(page_size) = self.page_size(runtime) else {
+        let Some(page_size) = self.page_size(content) else {
             if self.name.path(&hold).is_none() {
                 // Written late to a file that is deleted, and was never written before: it has no reader any more.
                 return Ok(());
@@ -259,13 +284,13 @@ impl Tablespace {
         // First of all: the node may be asked about these pages.
         let end = offset_bytes + bytes.len() as u64;
         if real::status(fd)?.len_bytes < end {
-            self.grow(runtime, &hold, fd, end)?;
+            self.grow(content, &hold, fd, end)?;
         }
         let first = (offset_bytes / page_size as u64) as u32;
         self.local_content.written(fd, bytes, offset_bytes);
         let mut adoption = self.adoption.lock();
         for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
-            self.write_page(runtime, &hold, page_no, page, page_size)?;
+            self.write_page(content, &hold, page_no, page, page_size)?;
         }
         let Some(adoption) = adoption.as_mut().and_then(|guard| guard.as_mut()) else { return Ok(()) };
         adoption.written(bytes, offset_bytes)
@@ -285,7 +310,7 @@ impl Tablespace {
 
     fn write_page(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         hold: &NameHold<'_>,
         page_no: u32,
         page: &[u8],
@@ -303,40 +328,40 @@ impl Tablespace {
             );
             return Err(Errno::EIO);
         }
-        let counters = &runtime.counters;
+        let counters = &content.counters;
         if let Some(id) = facts.id
-            && runtime.dirty.take_if_explained(id, facts.lsn)
+            && content.dirty.take_if_explained(id, facts.lsn)
         {
-            runtime.need.raise(self.number, page_no, runtime.stream.end());
+            content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
-            self.put_into_cache(runtime, page_no, page, page_size);
-            self.bind(runtime, hold, id.space)?;
-            self.verify(runtime, hold, page_no, page, facts.lsn);
+            self.put_into_cache(content, page_no, page, page_size);
+            self.bind(content, hold, id.space)?;
+            self.verify(content, hold, page_no, page, facts.lsn);
             return Ok(());
         }
-        self.take_out_of_cache(runtime, page_no);
+        self.take_out_of_cache(content, page_no);
         if facts.is_zero {
             counters.add(Counter::ScrubPagesDropped, 1);
             return Ok(());
         }
-        if self.is_doublewrite(runtime, info, page_no)? {
+        if self.is_doublewrite(content, info, page_no)? {
             counters.add(Counter::DoublewriteBytesDropped, page.len() as u64);
             return Ok(());
         }
-        if self.is_explained_by_node(runtime, info, page_no, page_size, facts)? {
-            runtime.need.raise(self.number, page_no, runtime.stream.end());
+        if self.is_explained_by_node(content, info, page_no, page_size, facts)? {
+            content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
             return Ok(());
         }
-        self.send_image(runtime, hold, page_no, page, page_size)
+        self.send_image(content, hold, page_no, page, page_size)
     }
 
     /// Sends a page as it is. A page-compressed page may be written without its unused rest.
     fn send_image(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         hold: &NameHold<'_>,
         page_no: u32,
         page: &[u8],
@@ -350,44 +375,44 @@ impl Tablespace {
         } else {
             page
         };
-        let end = runtime.stream.append(&StreamFrame::Image { path: &path, page_no, page })?;
-        runtime.need.raise(self.number, page_no, end);
+        let end = content.stream.append(&StreamFrame::Image { path: &path, page_no, page })?;
+        content.need.raise(self.number, page_no, end);
         // Again: it may have been read ahead since, and before the image was in the stream.
-        self.take_out_of_cache(runtime, page_no);
-        runtime.counters.add(Counter::ImageBytes, page.len() as u64);
+        self.take_out_of_cache(content, page_no);
+        content.counters.add(Counter::ImageBytes, page.len() as u64);
         self.sent(end);
         Ok(())
     }
 
     /// Tells the node once which tablespace this file holds, where no file record does.
-    fn bind(&self, runtime: &Runtime, hold: &NameHold<'_>, space: SpaceId) -> Result<(), Errno> {
+    fn bind(&self, content: &Content, hold: &NameHold<'_>, space: SpaceId) -> Result<(), Errno> {
         let mut info = self.lock_info();
         if info.space.is_some() {
             return Ok(());
         }
         let Some(path) = self.name.path(hold) else { return Ok(()) };
-        let end = runtime.stream.append(&StreamFrame::BindSpace { path: &path, space })?;
+        let end = content.stream.append(&StreamFrame::BindSpace { path: &path, space })?;
         info.space = Some(space);
         drop(info);
         self.sent(end);
         Ok(())
     }
 
-    fn is_doublewrite(&self, runtime: &Runtime, info: Info, page_no: u32) -> Result<bool, Errno> {
+    fn is_doublewrite(&self, content: &Content, info: Info, page_no: u32) -> Result<bool, Errno> {
         if !self.is_first_system_file {
             return Ok(false);
         }
         let mut area = self.doublewrite.lock().unwrap_or_else(PoisonError::into_inner);
         if area.is_none() {
             let (Some(file), Some(flags)) = (info.file, info.flags) else { return Ok(false) };
-            let len_bytes = runtime.config.page_size_bytes;
+            let len_bytes = content.page_size_bytes;
             let request = PageRequest::Read {
-                need: runtime.stream.end(),
+                need: content.stream.end(),
                 file,
                 offset_bytes: u64::from(TRX_SYS_PAGE_NO) * u64::from(len_bytes),
                 len_bytes,
             };
-            let found = runtime.pool.request(&request, |reply| match reply {
+            let found = content.pool.request(&request, |reply| match reply {
                 PageReply::Bytes(page) => locate(page, flags),
                 _ => Ok(None),
             })?;
@@ -404,46 +429,46 @@ impl Tablespace {
     /// as images, and the server redoes the rest itself. So the node's version explains all older ones.
     fn is_explained_by_node(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         info: Info,
         page_no: u32,
         page_size: usize,
         facts: PageFacts,
     ) -> Result<bool, Errno> {
-        let start_lsn = runtime.stream.session_start().map_or(Lsn(0), |start| start.next_lsn);
+        let start_lsn = content.stream.session_start().map_or(Lsn(0), |start| start.next_lsn);
         if facts.id.is_none() || facts.lsn == Lsn(0) || facts.lsn > start_lsn {
             return Ok(false);
         }
         let Some(file) = info.file else { return Ok(false) };
-        let need = runtime.stream.end();
+        let need = content.stream.end();
         let offset_bytes = u64::from(page_no) * page_size as u64;
         let request = PageRequest::Read { need, file, offset_bytes, len_bytes: page_size as u32 };
-        runtime.pool.request(&request, |reply| match reply {
+        content.pool.request(&request, |reply| match reply {
             PageReply::Bytes(page) => layout::page_lsn(page).is_some_and(|newest| newest >= facts.lsn),
             _ => false,
         })
     }
 
     /// Makes the file longer, here and on the node.
-    fn grow(&self, runtime: &Runtime, hold: &NameHold<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+    fn grow(&self, content: &Content, hold: &NameHold<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
         if real::status(fd)?.len_bytes >= len_bytes {
             return Ok(());
         }
-        self.set_len_locked(runtime, hold, fd, len_bytes)
+        self.set_len_locked(content, hold, fd, len_bytes)
     }
 
     fn set_len_locked(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         hold: &NameHold<'_>,
         fd: RawFd,
         len_bytes: u64,
     ) -> Result<(), Errno> {
         real::set_len(fd, len_bytes)?;
-        self.cut_cache(runtime, len_bytes);
+        self.cut_cache(content, len_bytes);
         if let Some(path) = self.name.path(hold) {
-            self.sent(runtime.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
+            self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
         }
         Ok(())
     }
@@ -452,34 +477,35 @@ impl Tablespace {
     ///
     /// # Errors
     /// That of the local call, or `EIO`.
-    pub fn set_len(&self, runtime: &Runtime, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
-        let hold = runtime.names.hold();
+    pub fn set_len(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        let hold = content.names.hold();
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set_len_locked(runtime, &hold, fd, len_bytes)
+        self.set_len_locked(content, &hold, fd, len_bytes)
     }
 
     /// fallocate without a mode: the file has at least this length.
     ///
     /// # Errors
     /// That of the local call, or `EIO`.
-    pub fn allocate(&self, runtime: &Runtime, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
-        self.grow(runtime, &runtime.names.hold(), fd, len_bytes)
+    pub fn allocate(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.grow(content, &content.names.hold(), fd, len_bytes)
     }
 
     /// fdatasync: redo is waited for on the log file, so only other frames of this file count.
     ///
     /// # Errors
     /// `EIO` when the stream is dead.
-    pub fn sync(&self, runtime: &Runtime) -> Result<(), Errno> {
-        self.finish_adoption(runtime)?;
-        runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
+    pub fn sync(&self, content: &Content) -> Result<(), Errno> {
+        self.finish_adoption(content)?;
+        content.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
     }
 
     /// Sends the digest of a dropped page, for the pages that are chosen.
-    fn verify(&self, runtime: &Runtime, hold: &NameHold<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
+    fn verify(&self, content: &Content, hold: &NameHold<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
         let Some(flags) = self.lock_info().flags else { return };
         if let Some(path) = self.name.path(hold) {
-            crate::verify::send(runtime, &path, page_no, page, lsn, flags);
+            let dropped = DroppedPage { path: &path, page_no, page, lsn, flags };
+            content.dropped_images.send(&content.stream, &content.counters, &dropped);
         }
     }
 }
@@ -490,25 +516,26 @@ impl Tablespace {
 /// # Errors
 /// That of the local call, or `EIO`.
 pub fn open_existing(
-    runtime: &Runtime,
+    content: &Content,
+    tablespaces: &Tablespaces,
     path: &[u8],
     flags: i32,
 ) -> Result<(RawFd, Option<Arc<Tablespace>>), Errno> {
-    let hold = runtime.names.hold();
-    let local = absolute(runtime, path)?;
+    let hold = content.names.hold();
+    let local = absolute(&content.datadir, path)?;
     let fd = real::open_file(&local, flags & !libc::O_DIRECT, 0)?;
-    let tablespace = runtime.names.tablespace(path, || Tablespace::new(runtime, path));
-    let outcome = match tablespace.look_up(runtime, &hold, false) {
+    let tablespace = tablespaces.at(path);
+    let outcome = match tablespace.look_up(content, &hold, false) {
         Ok(true) => match tablespace.is_copied_again(fd) {
             Ok(false) => Ok(Some(tablespace)),
-            Ok(true) => adopt::begin(runtime, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+            Ok(true) => adopt::begin(content, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
             Err(errno) => Err(errno),
         },
         Ok(false) if flags & libc::O_ACCMODE == libc::O_RDONLY => {
-            runtime.names.forget(path);
+            tablespaces.files.forget(path);
             Ok(None)
         }
-        Ok(false) => adopt::begin(runtime, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+        Ok(false) => adopt::begin(content, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
         Err(errno) => Err(errno),
     };
     match outcome {
@@ -525,26 +552,27 @@ pub fn open_existing(
 /// # Errors
 /// That of the local call, or `EIO`.
 pub fn create(
-    runtime: &Runtime,
+    content: &Content,
+    tablespaces: &Tablespaces,
     path: &[u8],
     flags: i32,
     mode: libc::mode_t,
 ) -> Result<(RawFd, Arc<Tablespace>), Errno> {
-    let hold = runtime.names.change();
-    let local = absolute(runtime, path)?;
+    let hold = content.names.change();
+    let local = absolute(&content.datadir, path)?;
     let existed = real::status_of(&local).is_ok();
     let fd = real::open_file(&local, flags & !libc::O_DIRECT, mode)?;
     let sent = real::status(fd).and_then(|status| {
         if !existed {
-            runtime.names.forget(path);
+            tablespaces.files.forget(path);
         }
-        let tablespace = runtime.names.tablespace(path, || Tablespace::new(runtime, path));
+        let tablespace = tablespaces.at(path);
         if !existed || flags & libc::O_TRUNC != 0 {
             let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
-            tablespace.sent(runtime.stream.append(&frame)?);
-            tablespace.cut_cache(runtime, 0);
-        } else if !tablespace.look_up(runtime, &hold, false)? {
-            adopt::begin(runtime, &hold, fd, path, &tablespace)?;
+            tablespace.sent(content.stream.append(&frame)?);
+            tablespace.cut_cache(content, 0);
+        } else if !tablespace.look_up(content, &hold, false)? {
+            adopt::begin(content, &hold, fd, path, &tablespace)?;
         }
         Ok(tablespace)
     });

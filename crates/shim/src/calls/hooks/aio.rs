@@ -3,10 +3,10 @@
 //! The server tries io_uring, then libaio, then goes on without; both libraries enter the kernel directly, so
 //! they can only be stopped where they are set up. These functions return the negative error number.
 
-use crate::local_log;
-use crate::message;
-use crate::real;
-use crate::runtime::active;
+use crate::base::message;
+use crate::base::real;
+use crate::calls::process::active;
+use crate::kinds::local_log;
 use libc::{c_int, c_long, c_uint, c_void};
 
 /// # Safety

@@ -1,22 +1,23 @@
 //! close, dup and fcntl, sync, length.
 
 use super::{checked, descriptor, status};
-use crate::real::{self, Errno};
-use crate::runtime::{active, tracked};
-use crate::{files, io, local_log};
+use crate::base::real::{self, Errno};
+use crate::calls::process::{active, tracked};
+use crate::calls::{files, io};
+use crate::kinds::local_log;
 use libc::{c_int, c_uint, off64_t};
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    let open = active().and_then(|runtime| Some((runtime, runtime.fds.remove(fd)?)));
+    let open = active().and_then(|library| Some((library, library.fds.remove(fd)?)));
     local_log::closing(fd);
     // SAFETY: the caller's argument. The entry is gone already: the number may be used again at once.
     let result = unsafe { real::close(fd) };
-    if let Some((runtime, open)) = open {
+    if let Some((library, open)) = open {
         let errno = Errno::last();
-        files::closed(runtime, open);
+        files::closed(library, open);
         errno.set();
     }
     result
@@ -27,8 +28,8 @@ fn duplicated(from: c_int, copy: c_int) -> c_int {
     if copy < 0 {
         return copy;
     }
-    if let Some(runtime) = active()
-        && let Err(errno) = files::duplicated(runtime, from, copy)
+    if let Some(library) = active()
+        && let Err(errno) = files::duplicated(library, from, copy)
     {
         let _ = real::close_file(copy);
         return descriptor(Err(errno));
@@ -75,10 +76,10 @@ fcntl_hooks!(fcntl, fcntl64);
 /// The number `to` is about to be replaced.
 fn replaced(from: c_int, to: c_int) {
     if from != to
-        && let Some(runtime) = active()
-        && let Some(open) = runtime.fds.remove(to)
+        && let Some(library) = active()
+        && let Some(open) = library.fds.remove(to)
     {
-        files::closed(runtime, open);
+        files::closed(library, open);
     }
     if from != to {
         local_log::closing(to);
@@ -125,7 +126,7 @@ fn resize_locally(fd: c_int, local: impl FnOnce() -> c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     match tracked(fd) {
-        Some((runtime, open)) => status(io::sync(runtime, &open)),
+        Some((library, open)) => status(io::sync(library, &open)),
         // SAFETY: no pointers.
         None => sync_locally(fd, || unsafe { real::fsync(fd) }),
     }
@@ -136,7 +137,7 @@ pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     match tracked(fd) {
-        Some((runtime, open)) => status(io::sync(runtime, &open)),
+        Some((library, open)) => status(io::sync(library, &open)),
         // SAFETY: no pointers.
         None => sync_locally(fd, || unsafe { real::fdatasync(fd) }),
     }
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off64_t, len: off64_t, flags: c_uint) -> c_int {
     match tracked(fd) {
-        Some((runtime, open)) => status(io::sync(runtime, &open)),
+        Some((library, open)) => status(io::sync(library, &open)),
         // SAFETY: no pointers.
         None => sync_locally(fd, || unsafe { real::sync_file_range(fd, offset, len, flags) }),
     }
@@ -164,8 +165,8 @@ macro_rules! ftruncate_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: c_int, len: off64_t) -> c_int {
             match tracked(fd) {
-                Some((runtime, open)) => {
-                    status(unsigned(len).and_then(|len| io::set_len(runtime, &open, fd, len)))
+                Some((library, open)) => {
+                    status(unsigned(len).and_then(|len| io::set_len(library, &open, fd, len)))
                 }
                 // SAFETY: no pointers.
                 None => resize_locally(fd, || unsafe { real::ftruncate64(fd, len) }),
@@ -187,12 +188,12 @@ macro_rules! fallocate_hooks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int {
-            let Some((runtime, open)) = tracked(fd) else {
+            let Some((library, open)) = tracked(fd) else {
                 // SAFETY: no pointers.
                 return resize_locally(fd, || unsafe { real::fallocate64(fd, mode, offset, len) });
             };
             status(end_of(offset, len).and_then(|end| {
-                io::allocate(runtime, &open, fd, mode, end, || {
+                io::allocate(library, &open, fd, mode, end, || {
                     // SAFETY: no pointers.
                     checked(unsafe { real::fallocate64(fd, mode, offset, len) })
                 })
@@ -213,14 +214,14 @@ macro_rules! posix_fallocate_hooks {
         pub unsafe extern "C" fn $name(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
             // SAFETY: no pointers.
             let local = || unsafe { real::posix_fallocate64(fd, offset, len) };
-            let Some((runtime, open)) = tracked(fd) else {
+            let Some((library, open)) = tracked(fd) else {
                 return match local_log::tracked(fd) {
                     Some(open) => open.change_size(|| Ok(local())).unwrap_or_else(|errno| errno.0),
                     None => local(),
                 };
             };
             let result = end_of(offset, len).and_then(|end| {
-                io::allocate(runtime, &open, fd, 0, end, || match local() {
+                io::allocate(library, &open, fd, 0, end, || match local() {
                     0 => Ok(()),
                     errno => Err(Errno(errno)),
                 })

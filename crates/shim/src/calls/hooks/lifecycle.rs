@@ -1,10 +1,11 @@
 //! Load, fork, exit.
 
-use crate::{local_log, runtime};
+use crate::calls::process;
+use crate::kinds::local_log;
 
 extern "C" fn load() {
-    runtime::activate();
-    if runtime::active().is_none() && local_log::active().is_none() {
+    process::activate();
+    if process::active().is_none() && local_log::active().is_none() {
         return;
     }
     remove_from_preload();
@@ -30,13 +31,13 @@ fn remove_from_preload() {
 }
 
 extern "C" fn in_child() {
-    runtime::deactivate();
+    process::deactivate();
     local_log::forked();
 }
 
 extern "C" fn unload() {
-    if let Some(runtime) = runtime::active() {
-        runtime.finish();
+    if let Some(library) = process::active() {
+        library.finish();
     }
 }
 

@@ -1,12 +1,13 @@
 //! mmap, munmap, mremap, msync.
 
 use super::status;
-use crate::local_log;
-use crate::mapping::{self, Mapping};
-use crate::message;
-use crate::real::{self, Errno};
-use crate::runtime::{Runtime, active, tracked};
-use crate::target::Target;
+use crate::base::message;
+use crate::base::real::{self, Errno};
+use crate::calls::library::Library;
+use crate::calls::process::{active, tracked};
+use crate::calls::target::Target;
+use crate::kinds::local_log;
+use crate::kinds::mapping::{self, Mapping};
 use libc::{c_int, c_void, off64_t, size_t};
 use std::sync::Arc;
 
@@ -73,10 +74,10 @@ unsafe fn map(
     if result != libc::MAP_FAILED
         && is_shared
         && protection & libc::PROT_WRITE != 0
-        && let Some((runtime, open)) = &found
+        && let Some((library, open)) = &found
         && let Target::Plain(file) = &open.target
     {
-        runtime.mappings.add(Mapping {
+        library.mappings.add(Mapping {
             address: result as usize,
             len_bytes: len,
             offset_bytes,
@@ -90,13 +91,13 @@ unsafe fn map(
 ///
 /// # Safety
 /// The range is mapped as remembered.
-unsafe fn send(runtime: &Runtime, address: usize, len: size_t, wait: bool) -> Result<(), Errno> {
-    for range in runtime.mappings.inside(address, len) {
+unsafe fn send(library: &Library, address: usize, len: size_t, wait: bool) -> Result<(), Errno> {
+    for range in library.mappings.inside(address, len) {
         // SAFETY: the range lies inside a mapping that the server has not ended yet; other threads may write
         // to it at the same time, as they may while the kernel writes it back.
         let bytes = unsafe { std::slice::from_raw_parts(range.address as *const u8, range.len_bytes) };
         let copy = bytes.to_vec();
-        mapping::send(runtime, &range, &copy, wait)?;
+        mapping::send(&library.content, &range, &copy, wait)?;
     }
     Ok(())
 }
@@ -108,10 +109,10 @@ pub unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) 
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::msync(address, len, flags) };
     if result == 0
-        && let Some(runtime) = active()
+        && let Some(library) = active()
     {
         // SAFETY: msync succeeded, so the range is mapped.
-        return status(unsafe { send(runtime, address as usize, len, flags & libc::MS_SYNC != 0) });
+        return status(unsafe { send(library, address as usize, len, flags & libc::MS_SYNC != 0) });
     }
     result
 }
@@ -120,12 +121,12 @@ pub unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) 
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
-    if let Some(runtime) = active() {
+    if let Some(library) = active() {
         // SAFETY: the mapping still exists.
-        if let Err(errno) = unsafe { send(runtime, address as usize, len, false) } {
+        if let Err(errno) = unsafe { send(library, address as usize, len, false) } {
             return status(Err(errno));
         }
-        runtime.mappings.remove(address as usize, len);
+        library.mappings.remove(address as usize, len);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::munmap(address, len) }
@@ -143,8 +144,8 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new_address: *mut c_void,
 ) -> *mut c_void {
-    if let Some(runtime) = active()
-        && !runtime.mappings.inside(address as usize, old_len.max(1)).is_empty()
+    if let Some(library) = active()
+        && !library.mappings.inside(address as usize, old_len.max(1)).is_empty()
     {
         message::error("mremap of a mapped file of the data directory is not supported");
         Errno(libc::EOPNOTSUPP).set();

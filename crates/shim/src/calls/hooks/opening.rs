@@ -1,20 +1,20 @@
 //! open, openat, creat, and mkstemp with its family.
 
 use super::{bytes, descriptor};
-use crate::files::{self, Decision};
-use crate::local_log;
-use crate::real;
-use crate::runtime;
+use crate::base::real;
+use crate::calls::files::{self, Decision};
+use crate::calls::process;
+use crate::kinds::local_log;
 use libc::{c_char, c_int, mode_t};
 
 /// # Safety
 /// As openat.
 unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    if let Some(runtime) = runtime::active()
+    if let Some(library) = process::active()
         && !path.is_null()
     {
         // SAFETY: the caller passes a NUL-terminated path.
-        match files::open(runtime, dir, unsafe { bytes(path) }, flags, mode) {
+        match files::open(library, dir, unsafe { bytes(path) }, flags, mode) {
             Ok(Decision::PassThrough) => {}
             Ok(Decision::Done(fd)) => return fd,
             Err(errno) => return descriptor(Err(errno)),
@@ -115,8 +115,8 @@ unsafe fn make_temporary(template: *mut c_char, suffix_len: c_int, flags: c_int)
     // SAFETY: the caller keeps the C function's contract.
     let fd = unsafe { real::mkostemps64(template, suffix_len, flags) };
     if fd >= 0
-        && let Some(runtime) = runtime::active()
-        && let Err(errno) = files::opened_by_library(runtime, fd, libc::O_RDWR | flags)
+        && let Some(library) = process::active()
+        && let Err(errno) = files::opened_by_library(library, fd, libc::O_RDWR | flags)
     {
         let _ = real::close_file(fd);
         return descriptor(Err(errno));

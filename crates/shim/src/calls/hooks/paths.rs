@@ -1,9 +1,9 @@
 //! rename, unlink, directories, links, truncate.
 
 use super::{bytes, checked, status};
-use crate::files::{self, Decision};
-use crate::real::{self, Errno};
-use crate::runtime::active;
+use crate::base::real::{self, Errno};
+use crate::calls::files::{self, Decision};
+use crate::calls::process::active;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, off64_t};
 
 /// Return value of a call that was looked at, or the real call.
@@ -21,10 +21,10 @@ fn decided(decision: Result<Decision<()>, Errno>, local: impl FnOnce() -> c_int)
 pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let local = || unsafe { real::rename(from, to) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes NUL-terminated paths.
     let (from_path, to_path) = unsafe { (bytes(from), bytes(to)) };
-    decided(files::rename(runtime, (AT_FDCWD, from_path), (AT_FDCWD, to_path), || checked(local())), local)
+    decided(files::rename(library, (AT_FDCWD, from_path), (AT_FDCWD, to_path), || checked(local())), local)
 }
 
 /// # Safety
@@ -38,10 +38,10 @@ pub unsafe extern "C" fn renameat(
 ) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let local = || unsafe { real::renameat(from_dir, from, to_dir, to) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes NUL-terminated paths.
     let (from_path, to_path) = unsafe { (bytes(from), bytes(to)) };
-    decided(files::rename(runtime, (from_dir, from_path), (to_dir, to_path), || checked(local())), local)
+    decided(files::rename(library, (from_dir, from_path), (to_dir, to_path), || checked(local())), local)
 }
 
 /// # Safety
@@ -56,17 +56,17 @@ pub unsafe extern "C" fn renameat2(
 ) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let local = || unsafe { real::renameat2(from_dir, from, to_dir, to, flags) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes NUL-terminated paths.
     let (from_path, to_path) = unsafe { (bytes(from), bytes(to)) };
     if flags & libc::RENAME_EXCHANGE != 0 {
         for (path, name) in [(from_path, "renameat2"), (to_path, "renameat2")] {
-            if let Err(errno) = files::refuse_path(runtime, path, name) {
+            if let Err(errno) = files::refuse_path(library, path, name) {
                 return status(Err(errno));
             }
         }
     }
-    decided(files::rename(runtime, (from_dir, from_path), (to_dir, to_path), || checked(local())), local)
+    decided(files::rename(library, (from_dir, from_path), (to_dir, to_path), || checked(local())), local)
 }
 
 /// # Safety
@@ -75,9 +75,9 @@ pub unsafe extern "C" fn renameat2(
 pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     // SAFETY: the caller's argument, unchanged.
     let local = || unsafe { real::unlink(path) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes a NUL-terminated path.
-    decided(files::unlink(runtime, AT_FDCWD, unsafe { bytes(path) }, || checked(local())), local)
+    decided(files::unlink(library, AT_FDCWD, unsafe { bytes(path) }, || checked(local())), local)
 }
 
 /// # Safety
@@ -86,13 +86,13 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 pub unsafe extern "C" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let local = || unsafe { real::unlinkat(dir, path, flags) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes a NUL-terminated path.
     let name = unsafe { bytes(path) };
     let decision = if flags & libc::AT_REMOVEDIR != 0 {
-        files::remove_directory(runtime, dir, name, || checked(local()))
+        files::remove_directory(library, dir, name, || checked(local()))
     } else {
-        files::unlink(runtime, dir, name, || checked(local()))
+        files::unlink(library, dir, name, || checked(local()))
     };
     decided(decision, local)
 }
@@ -120,9 +120,9 @@ pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
 pub unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let local = || unsafe { real::mkdir(path, mode) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes a NUL-terminated path.
-    decided(files::make_directory(runtime, AT_FDCWD, unsafe { bytes(path) }, || checked(local())), local)
+    decided(files::make_directory(library, AT_FDCWD, unsafe { bytes(path) }, || checked(local())), local)
 }
 
 /// # Safety
@@ -131,9 +131,9 @@ pub unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
 pub unsafe extern "C" fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let local = || unsafe { real::mkdirat(dir, path, mode) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes a NUL-terminated path.
-    decided(files::make_directory(runtime, dir, unsafe { bytes(path) }, || checked(local())), local)
+    decided(files::make_directory(library, dir, unsafe { bytes(path) }, || checked(local())), local)
 }
 
 /// # Safety
@@ -142,17 +142,17 @@ pub unsafe extern "C" fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) 
 pub unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
     // SAFETY: the caller's argument, unchanged.
     let local = || unsafe { real::rmdir(path) };
-    let Some(runtime) = active() else { return local() };
+    let Some(library) = active() else { return local() };
     // SAFETY: the caller passes a NUL-terminated path.
-    decided(files::remove_directory(runtime, AT_FDCWD, unsafe { bytes(path) }, || checked(local())), local)
+    decided(files::remove_directory(library, AT_FDCWD, unsafe { bytes(path) }, || checked(local())), local)
 }
 
 /// # Safety
 /// `path` is NUL-terminated.
 unsafe fn refuse_link(dir: c_int, path: *const c_char) -> Result<(), Errno> {
-    let Some(runtime) = active() else { return Ok(()) };
+    let Some(library) = active() else { return Ok(()) };
     // SAFETY: the caller's contract.
-    files::refuse_link(runtime, dir, unsafe { bytes(path) })
+    files::refuse_link(library, dir, unsafe { bytes(path) })
 }
 
 /// # Safety
@@ -219,9 +219,9 @@ macro_rules! truncate_hooks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, len: off64_t) -> c_int {
-            if let Some(runtime) = active()
+            if let Some(library) = active()
                 // SAFETY: the caller passes a NUL-terminated path.
-                && let Err(errno) = files::refuse_path(runtime, unsafe { bytes(path) }, "truncate")
+                && let Err(errno) = files::refuse_path(library, unsafe { bytes(path) }, "truncate")
             {
                 return status(Err(errno));
             }

@@ -1,12 +1,13 @@
 //! read, write and their relatives.
 
 use super::length;
-use crate::io;
-use crate::local_log::{self, OpenRedo};
-use crate::message;
-use crate::real::{self, Errno};
-use crate::runtime::{Runtime, tracked};
-use crate::target::OpenFile;
+use crate::base::message;
+use crate::base::real::{self, Errno};
+use crate::calls::io;
+use crate::calls::library::Library;
+use crate::calls::process::tracked;
+use crate::calls::target::OpenFile;
+use crate::kinds::local_log::{self, OpenRedo};
 use libc::{c_int, c_uint, c_void, off64_t, size_t, ssize_t};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ fn position(offset: off64_t) -> Result<u64, Errno> {
 /// # Safety
 /// `buffer` is valid for writing `len` bytes.
 unsafe fn read_tracked(
-    runtime: &Runtime,
+    library: &Library,
     open: &OpenFile,
     fd: c_int,
     buffer: *mut c_void,
@@ -29,18 +30,18 @@ unsafe fn read_tracked(
     }
     // SAFETY: not null, valid for `len` bytes by the caller's contract, and only written to by this call.
     let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
-    length(at.map(position).transpose().and_then(|at| io::read(runtime, open, fd, buffer, at)))
+    length(at.map(position).transpose().and_then(|at| io::read(library, open, fd, buffer, at)))
 }
 
 /// What is written to by the library instead of the kernel.
 enum Followed {
-    Node(&'static Runtime, Arc<OpenFile>),
+    Node(&'static Library, Arc<OpenFile>),
     Redo(Arc<OpenRedo>),
 }
 
 fn followed(fd: c_int) -> Option<Followed> {
     match tracked(fd) {
-        Some((runtime, open)) => Some(Followed::Node(runtime, open)),
+        Some((library, open)) => Some(Followed::Node(library, open)),
         None => local_log::tracked(fd).map(Followed::Redo),
     }
 }
@@ -48,7 +49,7 @@ fn followed(fd: c_int) -> Option<Followed> {
 impl Followed {
     fn write(&self, fd: c_int, bytes: &[u8], at: Option<u64>) -> Result<usize, Errno> {
         match self {
-            Self::Node(runtime, open) => io::write(runtime, open, fd, bytes, at),
+            Self::Node(library, open) => io::write(library, open, fd, bytes, at),
             Self::Redo(open) => open.write(fd, bytes, at),
         }
     }
@@ -81,8 +82,8 @@ unsafe fn write_followed(
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     match tracked(fd) {
         // SAFETY: the caller's buffer.
-        Some((runtime, open)) if !io::reads_locally(&open) => unsafe {
-            read_tracked(runtime, &open, fd, buffer, len, None)
+        Some((library, open)) if !io::reads_locally(&open) => unsafe {
+            read_tracked(library, &open, fd, buffer, len, None)
         },
         // SAFETY: the caller's arguments, unchanged.
         _ => unsafe { real::read(fd, buffer, len) },
@@ -126,8 +127,8 @@ macro_rules! pread_hooks {
         pub unsafe extern "C" fn $name(fd: c_int, buffer: *mut c_void, len: size_t, offset: off64_t) -> ssize_t {
             match tracked(fd) {
                 // SAFETY: the caller's buffer.
-                Some((runtime, open)) if !io::reads_locally(&open) => unsafe {
-                    read_tracked(runtime, &open, fd, buffer, len, Some(offset))
+                Some((library, open)) if !io::reads_locally(&open) => unsafe {
+                    read_tracked(library, &open, fd, buffer, len, Some(offset))
                 },
                 // SAFETY: the caller's arguments, unchanged.
                 _ => unsafe { real::pread64(fd, buffer, len, offset) },
@@ -192,7 +193,7 @@ unsafe fn parts<'a>(parts: *const libc::iovec, count: c_int) -> Result<&'a [libc
 /// # Safety
 /// Each part is valid for writing.
 unsafe fn read_parts(
-    runtime: &Runtime,
+    library: &Library,
     open: &OpenFile,
     fd: c_int,
     list: &[libc::iovec],
@@ -202,7 +203,7 @@ unsafe fn read_parts(
     for part in list {
         let at = offset.map(|offset| offset + done as off64_t);
         // SAFETY: the part is valid for writing by the caller's contract.
-        let len = unsafe { read_tracked(runtime, open, fd, part.iov_base, part.iov_len, at) };
+        let len = unsafe { read_tracked(library, open, fd, part.iov_base, part.iov_len, at) };
         if len < 0 {
             return if done > 0 { done } else { len };
         }
@@ -236,9 +237,9 @@ unsafe fn write_parts(file: &Followed, fd: c_int, list: &[libc::iovec], offset: 
 pub unsafe extern "C" fn readv(fd: c_int, list: *const libc::iovec, count: c_int) -> ssize_t {
     match tracked(fd) {
         // SAFETY: the caller's list.
-        Some((runtime, open)) if !io::reads_locally(&open) => match unsafe { parts(list, count) } {
+        Some((library, open)) if !io::reads_locally(&open) => match unsafe { parts(list, count) } {
             // SAFETY: the caller's buffers.
-            Ok(list) => unsafe { read_parts(runtime, &open, fd, list, None) },
+            Ok(list) => unsafe { read_parts(library, &open, fd, list, None) },
             Err(errno) => length(Err(errno)),
         },
         // SAFETY: the caller's arguments, unchanged.
@@ -275,9 +276,9 @@ macro_rules! vector_hooks {
         ) -> ssize_t {
             match tracked(fd) {
                 // SAFETY: the caller's list.
-                Some((runtime, open)) if !io::reads_locally(&open) => match unsafe { parts(list, count) } {
+                Some((library, open)) if !io::reads_locally(&open) => match unsafe { parts(list, count) } {
                     // SAFETY: the caller's buffers.
-                    Ok(list) => unsafe { read_parts(runtime, &open, fd, list, Some(offset)) },
+                    Ok(list) => unsafe { read_parts(library, &open, fd, list, Some(offset)) },
                     Err(errno) => length(Err(errno)),
                 },
                 // SAFETY: the caller's arguments, unchanged.
@@ -329,9 +330,9 @@ macro_rules! vector2_hooks {
         ) -> ssize_t {
             match tracked(fd) {
                 // SAFETY: the caller's list.
-                Some((runtime, open)) if !io::reads_locally(&open) => match unsafe { parts(list, count) } {
+                Some((library, open)) if !io::reads_locally(&open) => match unsafe { parts(list, count) } {
                     // SAFETY: the caller's buffers.
-                    Ok(list) => unsafe { read_parts(runtime, &open, fd, list, optional(offset)) },
+                    Ok(list) => unsafe { read_parts(library, &open, fd, list, optional(offset)) },
                     Err(errno) => length(Err(errno)),
                 },
                 // SAFETY: the caller's arguments, unchanged.

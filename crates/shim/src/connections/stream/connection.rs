@@ -1,9 +1,9 @@
 //! The thread that owns the log connection and the notices connection.
 
 use super::{ImageWanted, Link, SessionStart, State, Stream};
-use crate::link::{self, LinkError, read_frame};
-use crate::message;
-use crate::real;
+use crate::base::message;
+use crate::base::real;
+use crate::connections::link::{self, LinkError, read_frame};
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
 use redoubt_wire::compression::Compressor;

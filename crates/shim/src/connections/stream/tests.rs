@@ -381,7 +381,7 @@ fn page_request_without_an_answer_is_sent_again() {
     let (stream, _images) = node.stream(Duration::from_secs(4));
     let _log = node.accept(Status::Accepted, 0);
     stream.wait_connected().unwrap();
-    let pool = crate::pool::PagePool::new(Arc::clone(&stream), Arc::default());
+    let pool = crate::connections::pool::PagePool::new(Arc::clone(&stream), Arc::default());
     let request = std::thread::spawn(move || {
         let read = redoubt_wire::page::PageRequest::ReadLog { offset_bytes: 0, len_bytes: 3 };
         pool.request(&read, |reply| matches!(reply, redoubt_wire::page::PageReply::Bytes(b"abc")))

@@ -3,8 +3,8 @@
 //! Layout and meaning: [`redoubt_wire::local_log`]. The file stays locked for as long as this process lives. If it
 //! cannot be made, counting goes on in memory of this process alone: no commit depends on it.
 
-use crate::message::{self, show};
-use crate::real::{self, Errno};
+use crate::base::message::{self, show};
+use crate::base::real::{self, Errno};
 use redoubt_wire::local_log::{
     Counter, FILE_LEN_BYTES, FILE_NAME, HEADER_WORDS, MAGIC, PERSISTENCE_WORD, PROCESS_WORD, Persistence,
     START_WORD,

@@ -11,8 +11,8 @@
 //!   again: what it wrote before may be lost, and must not be answered as durable later.
 
 use super::counters::Counters;
-use crate::message::{self, show};
-use crate::real::{self, Errno};
+use crate::base::message::{self, show};
+use crate::base::real::{self, Errno};
 use redoubt_logdev::pmem::{Mapping, Persistence, PmemError};
 use redoubt_wire::local_log::{Counter, Persistence as Shown};
 use std::os::fd::RawFd;

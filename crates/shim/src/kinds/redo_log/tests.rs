@@ -1,6 +1,8 @@
 use super::*;
-use crate::config::Config;
-use crate::log_memory::BLOCK_BYTES;
+use crate::base::config::Config;
+use crate::base::counters::Counters;
+use crate::connections::{new_session, stream::Stream};
+use crate::kinds::log_memory::BLOCK_BYTES;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -65,7 +67,8 @@ fn redo(geometry: LogGeometry, mut lsn: u64, len_bytes: usize) -> Vec<u8> {
 /// A data directory, and a library whose node has not answered yet: what it sends stays in its queue.
 struct Host {
     directory: tempfile::TempDir,
-    runtime: Runtime,
+    content: Content,
+    log: RedoLog,
 }
 
 impl Host {
@@ -83,8 +86,12 @@ impl Host {
             };
             Some(value.as_bytes().to_vec())
         };
-        let runtime = Runtime::new(Config::from_variables(&lookup).unwrap(), None, None);
-        Self { directory, runtime }
+        let config = Config::from_variables(&lookup).unwrap();
+        let counters = Arc::<Counters>::default();
+        let (images_wanted, _) = std::sync::mpsc::channel();
+        let stream = Stream::new(new_session(&config, None), Arc::clone(&counters), images_wanted);
+        let content = Content::new(&config, stream, counters).unwrap();
+        Self { directory, content, log: RedoLog::default() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -100,7 +107,7 @@ impl Host {
     /// The server makes `ib_logfile101`, of this length, with a header.
     fn prepare(&self, len_bytes: u64, first_lsn: Lsn) -> (std::fs::File, Arc<LogFile>) {
         let local = Self::create(&self.path("ib_logfile101"), len_bytes);
-        let file = self.runtime.log.open_prepared(true);
+        let file = self.log.open_prepared(true);
         file.opened();
         let header = LogHeader { first_lsn, creator: b"test".to_vec() }.build();
         self.write((&local, &file), &header, 0);
@@ -108,13 +115,13 @@ impl Host {
     }
 
     fn write(&self, (local, file): (&std::fs::File, &Arc<LogFile>), bytes: &[u8], at: u64) {
-        self.runtime.log.write(&self.runtime, file, local.as_raw_fd(), bytes, at).unwrap();
+        self.log.write(&self.content, file, local.as_raw_fd(), bytes, at).unwrap();
     }
 
     /// It becomes `ib_logfile0`.
     fn rename(&self) {
         std::fs::rename(self.path("ib_logfile101"), self.path("ib_logfile0")).unwrap();
-        self.runtime.log.prepared_renamed(&self.runtime).unwrap();
+        self.log.prepared_renamed(&self.content).unwrap();
     }
 }
 

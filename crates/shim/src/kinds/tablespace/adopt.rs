@@ -17,10 +17,10 @@
 //! the stream.
 
 use super::{Tablespace, export::write_full};
-use crate::message::{self, show};
-use crate::names::NameHold;
-use crate::real::{self, Errno};
-use crate::runtime::Runtime;
+use crate::base::message::{self, show};
+use crate::base::real::{self, Errno};
+use crate::content::Content;
+use crate::content::names::NameHold;
 use redoubt_page::flags_of_page0;
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{FileKind, StreamFrame};
@@ -96,7 +96,7 @@ impl Adoption {
     fn send(
         &mut self,
         tablespace: &Tablespace,
-        runtime: &Runtime,
+        content: &Content,
         hold: &NameHold<'_>,
         bytes: std::ops::Range<u64>,
     ) -> Result<(), Errno> {
@@ -109,7 +109,7 @@ impl Adoption {
             read_full(self.file.as_raw_fd(), &mut page, number * size)?;
             if page.iter().any(|byte| *byte != 0) {
                 let page_no = u32::try_from(number).map_err(|_| Errno(libc::EFBIG))?;
-                tablespace.send_image(runtime, hold, page_no, &page, self.page_size)?;
+                tablespace.send_image(content, hold, page_no, &page, self.page_size)?;
             }
             *sent = true;
         }
@@ -122,7 +122,7 @@ impl Adoption {
 /// # Errors
 /// `EIO` when it is not a tablespace file that can be sent.
 pub fn begin(
-    runtime: &Runtime,
+    content: &Content,
     hold: &NameHold<'_>,
     fd: RawFd,
     path: &[u8],
@@ -155,12 +155,12 @@ pub fn begin(
         usize::try_from(status.len_bytes.div_ceil(page_size as u64)).map_err(|_| Errno(libc::EFBIG))?;
     let mut adoption =
         Adoption { file: real::reopen(fd)?, page_size, sent: vec![false; page_count], is_written: false };
-    runtime.stream.append(&StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode })?;
-    tablespace.sent(runtime.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
-    tablespace.cut_cache(runtime, 0);
+    content.stream.append(&StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode })?;
+    tablespace.sent(content.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
+    tablespace.cut_cache(content, 0);
     tablespace.lock_info().flags = Some(flags);
-    adoption.send(tablespace, runtime, hold, 0..1)?;
-    if !tablespace.look_up(runtime, hold, false)? {
+    adoption.send(tablespace, content, hold, 0..1)?;
+    if !tablespace.look_up(content, hold, false)? {
         message::error(&format!("{} was sent, but the storage node does not have it", show(path)));
         return Err(Errno::EIO);
     }
@@ -175,15 +175,15 @@ impl Tablespace {
     /// That of the local call, or `EIO`.
     pub(super) fn read_adopted(
         &self,
-        runtime: &Runtime,
+        content: &Content,
         out: &mut [u8],
         offset_bytes: u64,
     ) -> Result<Option<usize>, Errno> {
-        let hold = runtime.names.hold();
+        let hold = content.names.hold();
         let Some(mut guard) = self.adoption.lock() else { return Ok(None) };
         let Some(adoption) = guard.as_mut() else { return Ok(None) };
-        if out.len() <= runtime.config.page_size_bytes as usize {
-            adoption.send(self, runtime, &hold, offset_bytes..offset_bytes + out.len() as u64)?;
+        if out.len() <= content.page_size_bytes as usize {
+            adoption.send(self, content, &hold, offset_bytes..offset_bytes + out.len() as u64)?;
         }
         read_full(adoption.file.as_raw_fd(), out, offset_bytes).map(Some)
     }
@@ -192,32 +192,32 @@ impl Tablespace {
     ///
     /// # Errors
     /// `EIO` when the stream is dead.
-    pub(super) fn keep_window(&self, runtime: &Runtime) -> Result<(), Errno> {
+    pub(super) fn keep_window(&self, content: &Content) -> Result<(), Errno> {
         let end = self.unsynced.load(Ordering::Acquire);
-        runtime.stream.wait_durable(Seq(end.saturating_sub(WINDOW_BYTES)))
+        content.stream.wait_durable(Seq(end.saturating_sub(WINDOW_BYTES)))
     }
 
     /// If the file is being adopted: the node gets all of it, durably, and the local file becomes a stub.
     ///
     /// # Errors
     /// `EIO` when the stream is dead; that of reading the local file.
-    pub fn finish_adoption(&self, runtime: &Runtime) -> Result<(), Errno> {
+    pub fn finish_adoption(&self, content: &Content) -> Result<(), Errno> {
         let mut at = 0;
         loop {
-            let hold = runtime.names.hold();
+            let hold = content.names.hold();
             let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
             let Some(adoption) = guard.as_mut() else { return Ok(()) };
             if at >= adoption.sent.len() as u64 * adoption.page_size as u64 {
                 break;
             }
-            adoption.send(self, runtime, &hold, at..at + PIECE_BYTES as u64)?;
+            adoption.send(self, content, &hold, at..at + PIECE_BYTES as u64)?;
             drop(guard);
             drop(hold);
             at += PIECE_BYTES as u64;
-            self.keep_window(runtime)?;
+            self.keep_window(content)?;
         }
         // Only then may the local content go: until it is durable it is the only copy.
-        runtime.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))?;
+        content.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))?;
         let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
         let Some(adoption) = guard.as_ref() else { return Ok(()) };
         let fd = adoption.file.as_raw_fd();
@@ -231,12 +231,12 @@ impl Tablespace {
 
     /// A descriptor of the file was closed. After an import has written to it there is nothing left to wait for; one
     /// that only looked at it will be followed by one that writes.
-    pub fn closed(&self, runtime: &Runtime) {
+    pub fn closed(&self, content: &Content) {
         let is_written = self
             .adoption
             .lock()
             .is_some_and(|guard| guard.as_ref().is_some_and(|adoption| adoption.is_written));
-        if is_written && let Err(errno) = self.finish_adoption(runtime) {
+        if is_written && let Err(errno) = self.finish_adoption(content) {
             message::error(&format!("an imported tablespace cannot be sent to the storage node: {errno}"));
         }
     }

@@ -6,11 +6,11 @@
 //! and writes of the server go to the node as always, so what is in the file never matters to it; a server that dies in
 //! between leaves a file that the next start makes a stub again.
 
-use super::Tablespace;
-use crate::message::{self, show};
-use crate::paths::absolute;
-use crate::real::{self, Errno};
-use crate::runtime::Runtime;
+use super::{Tablespace, Tablespaces};
+use crate::base::message::{self, show};
+use crate::base::paths::absolute;
+use crate::base::real::{self, Errno};
+use crate::content::Content;
 use redoubt_wire::page::MAX_READ_LEN_BYTES;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 ///
 /// # Errors
 /// `EIO` when the node cannot answer; that of writing the local file.
-pub fn metadata_written(runtime: &Runtime, path: &[u8]) -> Result<(), Errno> {
-    let Some((tablespace_path, tablespace)) = tablespace_of(runtime, path) else { return Ok(()) };
-    tablespace.fill_locally(runtime, &tablespace_path).inspect_err(|errno| {
+pub fn metadata_written(content: &Content, tablespaces: &Tablespaces, path: &[u8]) -> Result<(), Errno> {
+    let Some((tablespace_path, tablespace)) = tablespace_of(tablespaces, path) else { return Ok(()) };
+    tablespace.fill_locally(content, &tablespace_path).inspect_err(|errno| {
         message::error(&format!("{} cannot be filled for export: {errno}", show(&tablespace_path)));
     })
 }
 
 /// A plain file was deleted.
-pub fn metadata_removed(runtime: &Runtime, path: &[u8]) {
-    if let Some((_, tablespace)) = tablespace_of(runtime, path) {
+pub fn metadata_removed(tablespaces: &Tablespaces, path: &[u8]) {
+    if let Some((_, tablespace)) = tablespace_of(tablespaces, path) {
         tablespace.local_content.unlocked();
     }
 }
@@ -68,9 +68,9 @@ impl LocalContent {
 }
 
 /// The tablespace that `t.cfg` describes, if the server has it open.
-fn tablespace_of(runtime: &Runtime, path: &[u8]) -> Option<(Vec<u8>, Arc<Tablespace>)> {
+fn tablespace_of(tablespaces: &Tablespaces, path: &[u8]) -> Option<(Vec<u8>, Arc<Tablespace>)> {
     let path = tablespace_path(path)?;
-    let tablespace = runtime.names.known_tablespace(&path)?;
+    let tablespace = tablespaces.files.known(&path)?;
     Some((path, tablespace))
 }
 
@@ -78,19 +78,19 @@ fn tablespace_path(path: &[u8]) -> Option<Vec<u8>> {
     Some([path.strip_suffix(b".cfg")?, b".ibd"].concat())
 }
 
-fn open_locally(runtime: &Runtime, path: &[u8]) -> Result<OwnedFd, Errno> {
-    let fd = real::open_file(&absolute(runtime, path)?, libc::O_RDWR | libc::O_CLOEXEC, 0)?;
+fn open_locally(content: &Content, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let fd = real::open_file(&absolute(&content.datadir, path)?, libc::O_RDWR | libc::O_CLOEXEC, 0)?;
     // SAFETY: the descriptor was just opened and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Tablespace {
-    fn fill_locally(&self, runtime: &Runtime, path: &[u8]) -> Result<(), Errno> {
+    fn fill_locally(&self, content: &Content, path: &[u8]) -> Result<(), Errno> {
         // What is filled below is emptied first.
-        self.finish_adoption(runtime)?;
+        self.finish_adoption(content)?;
         // The node hides what is not durable.
-        runtime.stream.wait_durable(runtime.stream.end())?;
-        let file = open_locally(runtime, path)?;
+        content.stream.wait_durable(content.stream.end())?;
+        let file = open_locally(content, path)?;
         let fd = file.as_raw_fd();
         let len_bytes = real::status(fd)?.len_bytes;
         // Of an earlier export. The length must not change, not even for a moment: reads go by it.
@@ -99,7 +99,7 @@ impl Tablespace {
         let mut buffer = vec![0; MAX_READ_LEN_BYTES as usize];
         let mut at = 0;
         while at < len_bytes {
-            let len = self.read(runtime, fd, &mut buffer, at)?;
+            let len = self.read(content, fd, &mut buffer, at)?;
             if len == 0 {
                 break;
             }
