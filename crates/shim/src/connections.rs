@@ -1,4 +1,5 @@
-//! The connections to the storage node: the ordered log connection with its notices, and those of page requests.
+//! The connections to the storage node: the ordered log connection with its notices ([`stream`]), and those of page
+//! requests ([`pool`]), over [`link`]. Frames and requests are bytes here; what they mean is decided above.
 
 pub mod link;
 pub mod pool;

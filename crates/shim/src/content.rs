@@ -1,7 +1,7 @@
 //! What is sent and what is read: the stream and the page requests, with what must be remembered about pages and names.
 //!
-//! [`Content`] is what a kind of file is handed. The modules below it take what they need one by one, and know nothing of each
-//! other where they need not.
+//! [`Content`] is what a kind of file is handed. The modules below it take what they need one by one, and know nothing
+//! of each other where they need not.
 
 pub mod dirty;
 pub mod names;
@@ -66,7 +66,7 @@ impl Content {
             names: Names::default(),
             need: NeedTable::default(),
             dirty: DirtyPages::default(),
-            page_cache: page_cache(config)?,
+            page_cache: make_page_cache(config)?,
             read_ahead: ReadAhead::new(config.read_ahead_len_bytes),
             dropped_images: DroppedImages::new(config.verify),
         })
@@ -108,7 +108,7 @@ impl Content {
     }
 }
 
-fn page_cache(config: &Config) -> Result<Option<PageCache>, String> {
+fn make_page_cache(config: &Config) -> Result<Option<PageCache>, String> {
     let Some(len_bytes) = config.page_cache_len_bytes else {
         let read_ahead = ReadAhead::new(config.read_ahead_len_bytes);
         let buffer = read_ahead

@@ -3,9 +3,10 @@
 //!
 //! Layers, from the server downwards. Each is a folder, and uses only those below it (`tests/layers.rs`):
 //!
-//! * [`calls`]: the C functions that the server calls instead of the C library's ([`calls::hooks`]; raw pointers end there), and what
-//!   a call means, by [`base::classify`] and the kind of file ([`calls::files`] for names, [`calls::io`] for descriptors).
-//!   [`calls::library`] is what an active library holds, [`calls::process`] the only place that knows of it process-wide.
+//! * [`calls`]: the C functions that the server calls instead of the C library's ([`calls::hooks`]; raw pointers end
+//!   there), and what a call means, by [`base::classify`] and the kind of file ([`calls::files`] for names,
+//!   [`calls::io`] for descriptors). [`calls::library`] is what an active library holds, [`calls::process`] the only
+//!   place that knows of it process-wide.
 //! * [`kinds`]: one module per kind of file: the redo log, tablespaces, plain files, mappings. Each is handed a
 //!   [`content::Content`], and knows neither descriptors nor the process.
 //! * [`content`]: what is sent and what is read: names, dirty pages, need, page cache, reading ahead, verification.

@@ -1,7 +1,7 @@
 //! Everything an active library holds, and its threads.
 //!
-//! The configuration is read before the server does anything; the node is contacted at the first operation that needs it, so that
-//! `mariadbd --version` needs no node.
+//! The configuration is read before the server does anything; the node is contacted at the first operation that needs
+//! it, so that `mariadbd --version` needs no node.
 
 use super::target::OpenFile;
 use crate::base::classify::{self, Class, Rules};
@@ -21,8 +21,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Between two reports of the counters. Well below a second, because who watches a node looks once a second: with reports as far
-/// apart as looks, a look now and then would find nothing new, and the next one twice as much.
+/// Between two reports of the counters. Well below a second, because who watches a node looks once a second: with
+/// reports as far apart as looks, a look now and then would find nothing new, and the next one twice as much.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The active library.

@@ -20,8 +20,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const CONNECTIONS_MAX: usize = 64;
-/// After this time without a byte of the answer a request is sent again on another connection: its own, or the answer's,
-/// length may have been changed on the way, and then both sides wait. At most; a short time-out shortens it.
+/// After this time without a byte of the answer a request is sent again on another connection: its own, or the
+/// answer's, length may have been changed on the way, and then both sides wait. At most; a short time-out shortens it.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(30);
 /// Attempts that fit into the time-out, at least.
 const ATTEMPTS_MIN: u32 = 4;
@@ -122,8 +122,8 @@ impl PagePool {
         }
     }
 
-    /// Sends a request once and hands the answer to `use_reply`, if there is one; says nothing if there is none, because nobody
-    /// depends on it.
+    /// Sends a request once and hands the answer to `use_reply`, if there is one; says nothing if there is none,
+    /// because nobody depends on it.
     pub fn try_once(&self, request: &PageRequest<'_>, use_reply: impl FnOnce(PageReply<'_>)) {
         if self.stream.death().is_some() {
             return;

@@ -3,8 +3,8 @@
 //! The node says when to begin and to end (a notice), and which events are samples follows from what both sides know
 //! ([`redoubt_wire::trace`]).
 //!
-//! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory is bounded: what is
-//! not waited for, or not fetched, is dropped.
+//! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory is
+//! bounded: what is not waited for, or not fetched, is dropped.
 //!
 //! Lock: `state`, a leaf.
 
@@ -61,8 +61,8 @@ impl Trace {
         (self.one_in() != 0).then(Instant::now)
     }
 
-    /// The frame that ends at `end`, and that the server began to write at `began` ([`Trace::now`]), is about to be handed to the
-    /// network. Before it is, because the node's word may come before the sending thread gets on.
+    /// The frame that ends at `end`, and that the server began to write at `began` ([`Trace::now`]), is about to be
+    /// handed to the network. Before it is, because the node's word may come before the sending thread gets on.
     pub fn sending(&self, began: Option<Instant>, end: Seq) {
         let Some(began) = began.filter(|_| is_sampled(commit_key(end), self.one_in())) else { return };
         let mut state = self.lock();

@@ -3,8 +3,9 @@
 //! Fed only with mini-transactions whose checksum was found right and whose bytes went into the stream.
 //! Invariant: an entry holds the end LSN of the last mini-transaction in the stream that changed the page, so
 //! a page write with exactly this LSN contains nothing the node does not have. An entry is removed when that
-//! version is written and when its tablespace goes away; a missing entry means "not explained". A freed page has an entry
-//! that no page has the LSN of, until it is used again: nothing explains it, and a cached version of it is too old.
+//! version is written and when its tablespace goes away; a missing entry means "not explained". A freed page has an
+//! entry that no page has the LSN of, until it is used again: nothing explains it, and a cached version of it is too
+//! old.
 
 use redoubt_redo::mariadb::Mtr;
 use redoubt_redo::mariadb::record::FileRecord;

@@ -1,11 +1,13 @@
 //! Pages kept on the server's side, so that a page the buffer pool let go of need not come over the network again.
 //!
 //! The server is the only writer of its volume. Invariants:
-//! * An entry is what the server itself wrote last to that place, or, where it wrote nothing since, what the node answered
-//!   to its own read. A write that redo does not explain, a shorter file and anything unclear take the entry out.
-//! * A page read ahead of the server goes in only if the server has changed nothing in its shard since it was asked for. So a
-//!   page is put or taken out *after* [`super::need`] says that later reads must see what the server wrote.
-//! * A page with redo in the stream that is newer than its last write is never taken from here ([`crate::content::dirty`]).
+//! * An entry is what the server itself wrote last to that place, or, where it wrote nothing since, what the node
+//!   answered to its own read. A write that redo does not explain, a shorter file and anything unclear take the entry
+//!   out.
+//! * A page read ahead of the server goes in only if the server has changed nothing in its shard since it was asked
+//!   for. So a page is put or taken out *after* [`super::need`] says that later reads must see what the server wrote.
+//! * A page with redo in the stream that is newer than its last write is never taken from here
+//!   ([`crate::content::dirty`]).
 //! * It starts empty with every process, and ends with it: nothing of it outlives a generation. Its file has no name.
 //!
 //! Where nothing but pages read ahead is kept ([`PageCache::for_read_ahead`]), a page leaves with its first read.

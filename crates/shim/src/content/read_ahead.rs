@@ -1,11 +1,12 @@
 //! Asks the node for pages before the server does, where a file is read in sequence: a scan then waits for the network
 //! once for many pages instead of once for each.
 //!
-//! Pages come into the page cache ([`crate::content::page_cache`]), whose rules say when one may be used; without a page cache there is a small
-//! one for them alone. A page that is on its way is waited for instead of being asked for twice.
+//! Pages come into the page cache ([`crate::content::page_cache`]), whose rules say when one may be used; without a
+//! page cache there is a small one for them alone. A page that is on its way is waited for instead of being asked for
+//! twice.
 //!
-//! Invariants: nothing here makes a read fail, or wait longer than [`PATIENCE`] more than it would have; what is asked for lies in
-//! the file and is never page 0. Lock order: `state` is a leaf.
+//! Invariants: nothing here makes a read fail, or wait longer than [`PATIENCE`] more than it would have; what is asked
+//! for lies in the file and is never page 0. Lock order: `state` is a leaf.
 
 mod detector;
 
@@ -30,7 +31,8 @@ pub const THREADS: usize = 2;
 const WAITING_MAX: usize = 8;
 /// Longest wait for a page on its way.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The cache for pages read ahead alone holds this many windows: one on its way and one being read for some scans at once.
+/// The cache for pages read ahead alone holds this many windows: one on its way and one being read for some scans at
+/// once.
 const BUFFER_WINDOWS: u64 = 32;
 
 /// Pages to ask for.

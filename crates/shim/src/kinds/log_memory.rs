@@ -8,7 +8,7 @@
 //! that nobody touches until the next swap, which this thread's caller makes.
 //!
 //! So after each write of more than a block, its buffer's first block is filled with a byte that no redo record
-//! can start with ([`FILL`]). The next use of the buffer then has no old redo in its first block. The server
+//! can start with (`FILL`). The next use of the buffer then has no old redo in its first block. The server
 //! never reads these bytes: what lies behind its redo in a block is garbage by its own design.
 //!
 //! A write of exactly one full block may be either kind. It is told apart by the next write, which comes from the
@@ -19,8 +19,8 @@
 //! A resize of the log has two buffers of its own. When it is done the server frees those it had, so every address is
 //! forgotten then ([`LogMemory::exchanged`]): the memory may be anybody's.
 //!
-//! Invariants: bytes handed out once are never different in a later write, which is checked; nothing is written to memory
-//! that is not a buffer of the log any more.
+//! Invariants: bytes handed out once are never different in a later write, which is checked; nothing is written to
+//! memory that is not a buffer of the log any more.
 
 use std::borrow::Cow;
 

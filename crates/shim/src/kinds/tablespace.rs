@@ -191,7 +191,7 @@ impl Tablespace {
         }
         let out = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
         if self.adoption.is_on()
-            && let Some(len) = self.read_adopted(content, out, offset_bytes)?
+            && let Some(len) = self.read_adopted(content, out, offset_bytes, file_len)?
         {
             return Ok(len);
         }
@@ -571,6 +571,7 @@ pub fn create(
             let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
             tablespace.sent(content.stream.append(&frame)?);
             tablespace.cut_cache(content, 0);
+            tablespace.adoption.cancel();
         } else if !tablespace.look_up(content, &hold, false)? {
             adopt::begin(content, &hold, fd, path, &tablespace)?;
         }

@@ -1,9 +1,9 @@
 //! Who reads a file in sequence, and what is worth asking for before it is read. Pure.
 //!
 //! A *run* is a reader that moves forward through the file. Reads may come a little out of order (the server's own
-//! read-ahead has several threads) and leave pages out that are in the buffer pool. Each run has a window of pages to ask for
-//! at once. It begins small, and only if nearly all pages that the run has passed were read; it doubles as long as that is so, and
-//! halves when less than half of them are, until the run is none any more.
+//! read-ahead has several threads) and leave pages out that are in the buffer pool. Each run has a window of pages to
+//! ask for at once. It begins small, and only if nearly all pages that the run has passed were read; it doubles as long
+//! as that is so, and halves when less than half of them are, until the run is none any more.
 //!
 //! Invariant: no page is asked for twice by the same run, nor one that it has passed.
 

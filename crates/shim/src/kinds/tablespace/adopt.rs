@@ -2,19 +2,24 @@
 //!
 //! An import reads all of it, in requests of many pages, changes every page that is not empty (tablespace id, LSN 0,
 //! checksum) and writes it back. So the file is not sent when it is opened: the node gets its name, its length and its
-//! first page, and the local file is read and written as on a disk until the node has every page. A page goes to the node
+//! first page, and the local file is read and written as on a disk until the node has every page. A page goes to the
+//! node when the server writes it, as every page that no redo explains. Those that it did not write are sent
 //!
-//! * when the server writes it, as every page that no redo explains;
-//! * before it is read alone. Redo can only be about a page that the buffer pool has, which reads pages one by one or
-//!   creates them anew: so what redo changes is in the stream before that redo, whoever opened the file for what;
-//! * at the latest when a descriptor is closed after something was written, at a sync, at an export, and when the server ends.
+//! * when a descriptor is closed after something was written, at a sync, at an export, and when the server ends;
+//! * before a page is read alone.
 //!
 //! Then all of it is durable at the node, and the local file becomes a stub.
 //!
+//! The last rule keeps images and redo in order, whoever opens the file for what. Redo is about a page that the buffer
+//! pool has. It reads pages one by one, so such a page was read alone; or it made the page anew, for which it took the
+//! page from a segment, after reading the root and the segment's inode, two pages, neither of which is page 0. So
+//! page 0, which is also read alone to open a file, and the last page, which may be the rest of a request of an import,
+//! need only be there themselves.
+//!
 //! Invariants: a page that is not marked as sent is in the local file, and empty on the node; a page is read, sent and
 //! marked under `adoption`. No lock is held for longer than [`PIECE_BYTES`] take (or the server's read of the local
-//! file), and little more than [`WINDOW_BYTES`] are on their way, so others wait for no more than that. Lock order: names, `adoption`, `info`,
-//! the stream.
+//! file), and little more than [`WINDOW_BYTES`] are on their way, so others wait for no more than that. Lock order:
+//! names, `adoption`, `info`, the stream.
 
 use super::{Tablespace, export::write_full};
 use crate::base::message::{self, show};
@@ -29,8 +34,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEADER_BYTES: usize = 4096;
-/// What is written, or looked through for pages that must still be sent, under one hold of the locks: whole pages of every
-/// size.
+/// What is written, or looked through for pages that must still be sent, under one hold of the locks: whole pages of
+/// every size.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
 /// A commit of another session waits until what was sent before it is durable.
 const WINDOW_BYTES: u64 = 512 << 10;
@@ -68,6 +73,13 @@ impl AdoptionState {
     fn set(&self, adoption: Adoption) {
         *self.adoption.lock().unwrap_or_else(PoisonError::into_inner) = Some(adoption);
         self.is_on.store(true, Ordering::Release);
+    }
+
+    /// The file was emptied.
+    pub(super) fn cancel(&self) {
+        if let Some(mut guard) = self.lock() {
+            self.end(&mut guard);
+        }
     }
 
     fn end(&self, guard: &mut Option<Adoption>) {
@@ -169,7 +181,7 @@ pub fn begin(
 }
 
 impl Tablespace {
-    /// Reads from the local file, if it is being adopted.
+    /// Reads from the local file, if it is being adopted and stays so.
     ///
     /// # Errors
     /// That of the local call, or `EIO`.
@@ -178,11 +190,17 @@ impl Tablespace {
         content: &Content,
         out: &mut [u8],
         offset_bytes: u64,
+        file_len_bytes: u64,
     ) -> Result<Option<usize>, Errno> {
+        let is_alone = out.len() <= content.page_size_bytes as usize;
+        if is_alone && offset_bytes > 0 && offset_bytes + (out.len() as u64) < file_len_bytes {
+            self.finish_adoption(content)?;
+            return Ok(None);
+        }
         let hold = content.names.hold();
         let Some(mut guard) = self.adoption.lock() else { return Ok(None) };
         let Some(adoption) = guard.as_mut() else { return Ok(None) };
-        if out.len() <= content.page_size_bytes as usize {
+        if is_alone {
             adoption.send(self, content, &hold, offset_bytes..offset_bytes + out.len() as u64)?;
         }
         read_full(adoption.file.as_raw_fd(), out, offset_bytes).map(Some)

@@ -1,10 +1,11 @@
-//! `FLUSH TABLES ... FOR EXPORT`: as long as the server lets a tablespace file be copied, the local file holds its pages.
+//! `FLUSH TABLES ... FOR EXPORT`: as long as the server lets a tablespace file be copied, the local file holds its
+//! pages.
 //!
 //! The server writes `t.cfg` when all pages of `t.ibd` are written and nothing changes them any more, and removes it at
-//! `UNLOCK TABLES`. So the stub is filled when `t.cfg` is closed, before the statement returns. After `t.cfg` is removed
-//! the file stays good until the next page is written, as it would on a disk, and is a stub again from then on. Reads
-//! and writes of the server go to the node as always, so what is in the file never matters to it; a server that dies in
-//! between leaves a file that the next start makes a stub again.
+//! `UNLOCK TABLES`. So the stub is filled when `t.cfg` is closed, before the statement returns. After `t.cfg` is
+//! removed the file stays good until the next page is written, as it would on a disk, and is a stub again from then on.
+//! Reads and writes of the server go to the node as always, so what is in the file never matters to it; a server that
+//! dies in between leaves a file that the next start makes a stub again.
 
 use super::{Tablespace, Tablespaces};
 use crate::base::message::{self, show};
