@@ -87,7 +87,16 @@ impl Mappings {
     }
 }
 
-/// Sends the bytes of a mapped range. Only as much as the file has: a mapping may be longer.
+/// How much of a mapped range the file has: a mapping may be longer, and behind the end nothing may be read.
+///
+/// # Errors
+/// That of asking for the length.
+pub fn present_len_bytes(content: &Content, range: &Range) -> Result<usize, Errno> {
+    let left = range.file.len_bytes(content)?.saturating_sub(range.offset_bytes);
+    Ok(range.len_bytes.min(usize::try_from(left).map_err(|_| Errno(libc::EFBIG))?))
+}
+
+/// Sends the bytes of a mapped range, or of its first part.
 ///
 /// # Errors
 /// `EIO` when the stream is dead.

@@ -135,6 +135,17 @@ impl PlainFile {
         Ok(())
     }
 
+    /// Its length; 0 when it was unlinked.
+    ///
+    /// # Errors
+    /// That of the local call.
+    pub fn len_bytes(&self, content: &Content) -> Result<u64, Errno> {
+        match self.name.path(&content.names.hold()) {
+            Some(path) => Ok(real::status_of(&absolute(&content.datadir, &path)?)?.len_bytes),
+            None => Ok(0),
+        }
+    }
+
     /// Sends bytes that the server changed through a mapping.
     ///
     /// # Errors

@@ -93,9 +93,10 @@ unsafe fn map(
 /// The range is mapped as remembered.
 unsafe fn send(library: &Library, address: usize, len: size_t, wait: bool) -> Result<(), Errno> {
     for range in library.mappings.inside(address, len) {
-        // SAFETY: the range lies inside a mapping that the server has not ended yet; other threads may write
-        // to it at the same time, as they may while the kernel writes it back.
-        let bytes = unsafe { std::slice::from_raw_parts(range.address as *const u8, range.len_bytes) };
+        let len_bytes = mapping::present_len_bytes(&library.content, &range)?;
+        // SAFETY: the range lies inside a mapping that the server has not ended yet, and the file reaches so far;
+        // other threads may write to it at the same time, as they may while the kernel writes it back.
+        let bytes = unsafe { std::slice::from_raw_parts(range.address as *const u8, len_bytes) };
         let copy = bytes.to_vec();
         mapping::send(&library.content, &range, &copy, wait)?;
     }
