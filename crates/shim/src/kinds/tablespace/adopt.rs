@@ -11,10 +11,13 @@
 //! Then all of it is durable at the node, and the local file becomes a stub.
 //!
 //! The last rule keeps images and redo in order, whoever opens the file for what. Redo is about a page that the buffer
-//! pool has. It reads pages one by one, so such a page was read alone; or it made the page anew, for which it took the
-//! page from a segment, after reading the root and the segment's inode, two pages, neither of which is page 0. So
-//! page 0, which is also read alone to open a file, and the last page, which may be the rest of a request of an import,
-//! need only be there themselves.
+//! pool has. It reads pages one by one, so such a page was read alone; or it made the page anew for a segment, after
+//! reading the index's root and the page with the segment's inode. Three pages are excepted, because an import reads
+//! them alone too, before it writes: page 0, the root of the clustered index ([`ROOT_PAGE_NO`]), and the last page, if
+//! its last request has no other. They need only be there themselves. The exceptions never cover both pages that a new
+//! page needs: the inodes of the clustered index are on page 2, and another index has its root and its inodes on two
+//! pages of which one at most is the last. (Of a table with ROW_FORMAT=COMPRESSED an import reads and writes one page at
+//! a time: it is sent whole at the first of them, read from the node, and sent again as it is written.)
 //!
 //! Invariants: a page that is not marked as sent is in the local file, and empty on the node; a page is read, sent and
 //! marked under `adoption`. No lock is held for longer than [`PIECE_BYTES`] take (or the server's read of the local
@@ -34,6 +37,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEADER_BYTES: usize = 4096;
+/// In every file that is a table's own.
+const ROOT_PAGE_NO: u64 = 3;
 /// What is written, or looked through for pages that must still be sent, under one hold of the locks: whole pages of
 /// every size.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
@@ -193,7 +198,8 @@ impl Tablespace {
         file_len_bytes: u64,
     ) -> Result<Option<usize>, Errno> {
         let is_alone = out.len() <= content.page_size_bytes as usize;
-        if is_alone && offset_bytes > 0 && offset_bytes + (out.len() as u64) < file_len_bytes {
+        let is_last = offset_bytes + out.len() as u64 >= file_len_bytes;
+        if is_alone && !is_last && !self.is_looked_at_by_imports(content, offset_bytes) {
             self.finish_adoption(content)?;
             return Ok(None);
         }
@@ -204,6 +210,12 @@ impl Tablespace {
             adoption.send(self, content, &hold, offset_bytes..offset_bytes + out.len() as u64)?;
         }
         read_full(adoption.file.as_raw_fd(), out, offset_bytes).map(Some)
+    }
+
+    /// Page 0 or the root of the clustered index.
+    fn is_looked_at_by_imports(&self, content: &Content, offset_bytes: u64) -> bool {
+        let root_offset_bytes = self.page_size(content).map(|size| size as u64 * ROOT_PAGE_NO);
+        offset_bytes == 0 || Some(offset_bytes) == root_offset_bytes
     }
 
     /// Waits until others need not wait for long when they wait for what was sent so far.
