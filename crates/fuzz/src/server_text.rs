@@ -10,10 +10,10 @@ use redoubt_wire::control::check_path;
 use redoubt_wire::local_log::{MAGIC, Snapshot};
 
 #[allow(dead_code, missing_docs, reason = "the target uses a part of it")]
-#[path = "../../shim/src/classify.rs"]
+#[path = "../../shim/src/base/classify.rs"]
 mod classify;
 #[allow(dead_code, missing_docs, reason = "the target uses a part of it")]
-#[path = "../../shim/src/config.rs"]
+#[path = "../../shim/src/base/config.rs"]
 mod config;
 
 use classify::{Rules, classify as class_of, is_local_directory, normalise, refusal_outside, relative};

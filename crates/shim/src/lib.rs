@@ -1,49 +1,29 @@
 //! `libredoubt.so`: preloaded into an unmodified MariaDB server, it sends the server's redo log to a storage
 //! node, drops the page writes that redo explains, and gets pages back from the node.
 //!
-//! Layers, from the server downwards:
+//! Layers, from the server downwards. Each is a folder, and uses only those below it (`tests/layers.rs`):
 //!
-//! * [`hooks`]: the C functions the server calls instead of the C library's; raw pointers end here.
-//! * [`files`] and [`io`]: what a call means, by [`classify`] and the kind of file ([`target`]).
-//! * [`redo_log`] (over [`log_memory`]), [`tablespace`], [`plain`], [`mapping`]: one module per kind of file.
-//! * [`dirty`], [`need`], [`names`], [`fds`]: what must be remembered about pages, files and descriptors.
-//! * [`stream`] and [`pool`]: the two kinds of connections, over [`link`]. What the stream has not got rid of is in
-//!   [`unsent_file`].
-//! * [`local_log`]: a mode of its own, without a storage node; it shares the hooks and [`real`] only.
-//! * [`real`]: the C library.
+//! * [`calls`]: the C functions that the server calls instead of the C library's ([`calls::hooks`]; raw pointers end
+//!   there), and what a call means, by [`base::classify`] and the kind of file ([`calls::files`] for names,
+//!   [`calls::io`] for descriptors). [`calls::library`] is what an active library holds, [`calls::process`] the only
+//!   place that knows of it process-wide.
+//! * [`kinds`]: one module per kind of file: the redo log, tablespaces, plain files, mappings. Each is handed a
+//!   [`content::Content`], and knows neither descriptors nor the process.
+//! * [`content`]: what is sent and what is read: names, dirty pages, need, page cache, reading ahead, verification.
+//! * [`connections`]: the stream and the page requests. What the stream has not got rid of is in
+//!   [`connections::unsent_file`].
+//! * [`base`]: the C library ([`base::real`]), messages, configuration, the meaning of paths.
+//!
+//! [`kinds::local_log`] is a mode of its own, without a storage node; it shares hooks and `base` only.
 //!
 //! Lock order: names, a file's own lock, the redo log, the stream's state. No hook holds a lock when it
 //! returns, none calls another hook, and a descriptor that is not tracked costs a hook two loads.
 //!
 //! The library is inactive (every hook passes straight through) in every process but `mariadbd` and `mysqld`
-//! with `REDOUBT_NODE` or `REDOUBT_LOCAL_LOG` set, and in their forked children. See [`runtime`].
+//! with `REDOUBT_NODE` or `REDOUBT_LOCAL_LOG` set, and in their forked children. See [`calls::process`].
 
-pub mod classify;
-pub mod config;
-pub mod counters;
-pub mod dirty;
-pub mod fds;
-pub mod files;
-pub mod hooks;
-pub mod io;
-pub mod link;
-pub mod local_log;
-pub mod log_memory;
-pub mod mapping;
-pub mod message;
-pub mod names;
-pub mod need;
-pub mod page_cache;
-pub mod paths;
-pub mod plain;
-pub mod pool;
-pub mod read_ahead;
-pub mod real;
-pub mod redo_log;
-pub mod runtime;
-pub mod stream;
-pub mod tablespace;
-pub mod target;
-pub mod trace;
-pub mod unsent_file;
-pub mod verify;
+pub mod base;
+pub mod calls;
+pub mod connections;
+pub mod content;
+pub mod kinds;

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use support::ModelNode;
 
 fn library() -> PathBuf {
-    // The test executable is in target/PROFILE/deps, the library beside that folder or in it.
+    // In target/PROFILE/deps beside the test program, or in the folder above: whichever was built last.
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     [deps.parent().unwrap().join("libredoubt.so"), deps.join("libredoubt.so")]
         .into_iter()
-        .find(|path| path.exists())
+        .filter(|path| path.exists())
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap())
         .expect("libredoubt.so is built with the tests")
 }
 

@@ -16,7 +16,7 @@ use redoubt_wire::notice::Notice;
 use redoubt_wire::page::{FileId, PageReply, PageRequest};
 use redoubt_wire::stream::{self, FileKind, StreamFrame};
 use redoubt_wire::{FrameHeader, Seq};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -56,6 +56,8 @@ pub struct Model {
     system_files: Vec<stream::SystemFile>,
     /// Plain files.
     pub plain: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Directories made.
+    pub directories: BTreeSet<Vec<u8>>,
     /// Counters as last reported.
     pub counters: HashMap<u8, u64>,
     /// Pages compared, and those that differed.
@@ -314,7 +316,8 @@ impl Model {
                 self.file_mut(path).unwrap().space = Some(space);
             }
             StreamFrame::SystemFiles(files) => self.system_files.clone_from(files),
-            StreamFrame::Mkdir { .. } | StreamFrame::Rmdir { .. } => {}
+            StreamFrame::Mkdir { path, .. } => drop(self.directories.insert(path.to_vec())),
+            StreamFrame::Rmdir { path } => drop(self.directories.remove(*path)),
             StreamFrame::Verify(verify) => self.verify(verify),
             StreamFrame::Counters(pairs) => self.counters.extend(pairs.iter().copied()),
             StreamFrame::Trace(_) => {}

@@ -1,0 +1,169 @@
+//! What a path is to Redoubt.
+//!
+//! Pure: no file system access. Paths are made absolute and free of `.`, `..` and doubled slashes first
+//! ([`normalise`]), then compared with the data directory ([`relative`]), then classified by name.
+
+/// Class of a path inside the data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// `ib_logfile0`.
+    RedoLog,
+    /// `ib_logfile101`: the redo log while it is created or resized.
+    RedoLogResize,
+    /// InnoDB pages that redo describes.
+    Tablespace,
+    /// Never sent to the node.
+    Local,
+    /// A real local file (or directory) whose changes are replicated.
+    Plain,
+}
+
+/// The names that differ from server to server.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Relative paths of the system tablespace's files.
+    pub system_files: Vec<Vec<u8>>,
+    /// Relative paths that stay local, each with at most one leading and one trailing `*`.
+    pub local_files: Vec<Vec<u8>>,
+}
+
+/// Makes `path` absolute (against `base`, itself absolute) and removes `.`, `..` and empty parts.
+pub fn normalise(base: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let prefix: &[u8] = if path.starts_with(b"/") { b"" } else { base };
+    for part in prefix.split(is_slash).chain(path.split(is_slash)) {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            _ => parts.push(part),
+        }
+    }
+    if parts.is_empty() {
+        return b"/".to_vec();
+    }
+    let mut out = Vec::with_capacity(base.len() + path.len() + 1);
+    for part in parts {
+        out.push(b'/');
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+fn is_slash(byte: &u8) -> bool {
+    *byte == b'/'
+}
+
+/// The part of `absolute` below `datadir`; empty for the data directory itself.
+pub fn relative<'a>(datadir: &[u8], absolute: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = absolute.strip_prefix(datadir)?;
+    if rest.is_empty() {
+        return Some(rest);
+    }
+    rest.strip_prefix(b"/")
+}
+
+/// Last part of a path.
+pub fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(is_slash).next().unwrap_or(path)
+}
+
+/// Directory part of an absolute path (`/` for a path directly below it).
+pub fn parent(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(is_slash) {
+        Some(0) | None => b"/",
+        Some(at) => path.split_at(at).0,
+    }
+}
+
+/// Class of a normalised path relative to the data directory.
+pub fn classify(rules: &Rules, path: &[u8]) -> Class {
+    let name = file_name(path);
+    let at_top = name.len() == path.len();
+    if rules.local_files.iter().any(|pattern| matches(pattern, path)) {
+        return Class::Local;
+    }
+    if at_top {
+        match name {
+            b"ib_logfile0" => return Class::RedoLog,
+            b"ib_logfile101" => return Class::RedoLogResize,
+            _ => {}
+        }
+        let local = [&b"ib_logfile"[..], b"ibtmp", b"ib_buffer_pool", b".redoubt", b"core."];
+        let probe = name.ends_with(b".lower-test") || name.ends_with(b".LOWER-TEST");
+        if probe || name == b"core" || local.iter().any(|prefix| name.starts_with(prefix)) {
+            return Class::Local;
+        }
+        if is_undo(name) {
+            return Class::Tablespace;
+        }
+    }
+    if rules.system_files.iter().any(|file| file == path) {
+        return Class::Tablespace;
+    }
+    if name.starts_with(b"#sql-temptable") {
+        return Class::Local;
+    }
+    if name.ends_with(b".ibd") {
+        return Class::Tablespace;
+    }
+    if at_top && [&b".pid"[..], b".sock", b".err", b".sock.lock"].iter().any(|end| name.ends_with(end)) {
+        return Class::Local;
+    }
+    Class::Plain
+}
+
+/// A directory of this host. The names of local files do not count: a database may be called `core`.
+pub fn is_local_directory(rules: &Rules, path: &[u8]) -> bool {
+    path.starts_with(b".redoubt") || rules.local_files.iter().any(|pattern| matches(pattern, path))
+}
+
+/// Why a file outside the data directory may not be opened, if it is an InnoDB file.
+pub fn refusal_outside(rules: &Rules, absolute: &[u8]) -> Option<&'static str> {
+    let name = file_name(absolute);
+    if name.ends_with(b".ibd") {
+        return Some(
+            "a tablespace outside the data directory is not supported: \
+             drop DATA DIRECTORY from the table (ALTER TABLE without it, on a stock server)",
+        );
+    }
+    if is_undo(name) {
+        return Some(
+            "undo tablespaces outside the data directory are not supported: unset innodb_undo_directory",
+        );
+    }
+    if name == b"ib_logfile0" || name == b"ib_logfile101" {
+        return Some(
+            "a redo log outside the data directory is not supported: unset innodb_log_group_home_dir",
+        );
+    }
+    if rules.system_files.iter().any(|file| file_name(file) == name) {
+        return Some(
+            "a system tablespace outside the data directory is not supported: unset innodb_data_home_dir",
+        );
+    }
+    None
+}
+
+/// `undo` and three digits.
+pub fn is_undo(name: &[u8]) -> bool {
+    name.strip_prefix(b"undo").is_some_and(|rest| rest.len() == 3 && rest.iter().all(u8::is_ascii_digit))
+}
+
+fn matches(pattern: &[u8], path: &[u8]) -> bool {
+    match (pattern.strip_prefix(b"*"), pattern.strip_suffix(b"*")) {
+        (Some(b""), _) => true,
+        (Some(end), Some(_)) => {
+            let middle = end.strip_suffix(b"*").unwrap_or(end);
+            middle.is_empty() || path.windows(middle.len()).any(|window| window == middle)
+        }
+        (Some(end), None) => path.ends_with(end),
+        (None, Some(start)) => path.starts_with(start),
+        (None, None) => path == pattern,
+    }
+}
+
+#[cfg(test)]
+#[path = "classify/tests.rs"]
+mod tests;

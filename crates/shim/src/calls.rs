@@ -1,0 +1,8 @@
+//! The calls of the server: hooks in place of the C library's functions, and what a call means.
+
+pub mod files;
+pub mod hooks;
+pub mod io;
+pub mod library;
+pub mod process;
+pub mod target;

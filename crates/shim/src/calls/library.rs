@@ -1,0 +1,152 @@
+//! Everything an active library holds, and its threads.
+//!
+//! The configuration is read before the server does anything; the node is contacted at the first operation that needs
+//! it, so that `mariadbd --version` needs no node.
+
+use super::target::OpenFile;
+use crate::base::classify::{self, Class, Rules};
+use crate::base::config::Config;
+use crate::base::counters::Counters;
+use crate::base::fds::FdTable;
+use crate::base::real::{self, Errno};
+use crate::connections::new_session;
+use crate::connections::stream::{ImageWanted, SessionStart, Stream};
+use crate::content::Content;
+use crate::kinds::mapping::Mappings;
+use crate::kinds::plain::PlainFiles;
+use crate::kinds::redo_log::RedoLog;
+use crate::kinds::tablespace::Tablespaces;
+use redoubt_transport::ClientTls;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// Between two reports of the counters. Well below a second, because who watches a node looks once a second: with
+/// reports as far apart as looks, a look now and then would find nothing new, and the next one twice as much.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The active library.
+pub struct Library {
+    /// How paths are classified.
+    pub rules: Rules,
+    /// What is sent and what is read.
+    pub content: Content,
+    /// The redo log file.
+    pub log: RedoLog,
+    /// Files of InnoDB pages.
+    pub tablespaces: Tablespaces,
+    /// Plain files.
+    pub plain: PlainFiles,
+    /// Shared writable mappings of plain files.
+    pub mappings: Mappings,
+    /// Tracked descriptors.
+    pub fds: FdTable<OpenFile>,
+    /// Streams opened for writing with fopen: address, path.
+    pub stdio: Mutex<Vec<(usize, Vec<u8>)>>,
+    started: OnceLock<()>,
+    images_wanted: Mutex<Option<Receiver<ImageWanted>>>,
+}
+
+impl Library {
+    /// One that has not connected yet.
+    ///
+    /// # Errors
+    /// Why it cannot be, for people.
+    pub fn new(config: Config) -> Result<Self, String> {
+        // Before the hooks do anything, and before the server changes its user.
+        let tls = config.tls.clone().map(ClientTls::load).transpose().map_err(|error| error.to_string())?;
+        let counters = Arc::new(Counters::default());
+        let (images_wanted_sender, images_wanted) = mpsc::channel();
+        let session = new_session(&config, tls.map(Arc::new));
+        let stream = Stream::new(session, Arc::clone(&counters), images_wanted_sender);
+        let system_files: Vec<_> = config.system_files.iter().map(|file| file.path.clone()).collect();
+        Ok(Self {
+            content: Content::new(&config, stream, counters)?,
+            log: RedoLog::default(),
+            tablespaces: Tablespaces::new(system_files.clone()),
+            plain: PlainFiles::default(),
+            mappings: Mappings::default(),
+            fds: FdTable::default(),
+            stdio: Mutex::default(),
+            started: OnceLock::new(),
+            images_wanted: Mutex::new(Some(images_wanted)),
+            rules: Rules { system_files, local_files: config.local_files },
+        })
+    }
+
+    /// Connects to the node, once, and waits for it.
+    ///
+    /// # Errors
+    /// `EIO` when there is no usable node; a message says why.
+    pub fn start(&'static self) -> Result<SessionStart, Errno> {
+        let content = &self.content;
+        self.started.get_or_init(|| {
+            let stream = Arc::clone(&content.stream);
+            let receiver = self.images_wanted.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let connection = real::spawn_quiet("redoubt-log", move || stream.run());
+            let stream = Arc::clone(&content.stream);
+            let watch = real::spawn_quiet("redoubt-watch", move || stream.watch());
+            let helper = real::spawn_quiet("redoubt-help", move || {
+                if let Some(receiver) = receiver {
+                    help(content, &receiver);
+                }
+            });
+            if let Err(error) = connection.and(watch).and(helper).and(content.start_read_ahead()) {
+                content.stream.die(&format!("a thread cannot be started: {error}"));
+            }
+        });
+        let start = content.stream.wait_connected()?;
+        content.need.set_floor(start.seq);
+        Ok(start)
+    }
+
+    /// At a regular exit of the server: everything it wrote becomes durable, the counters are complete.
+    pub fn finish(&self) {
+        let Self { content, .. } = self;
+        if self.started.get().is_some() && content.stream.session_start().is_some() {
+            for tablespace in self.tablespaces.files.all() {
+                let _ = tablespace.finish_adoption(content);
+            }
+            // First, because counters are sent only while there is a connection.
+            let _ = content.stream.wait_durable(content.stream.end());
+            content.report();
+        }
+    }
+
+    /// Class of a path relative to the data directory.
+    pub fn classify(&self, path: &[u8]) -> Class {
+        classify::classify(&self.rules, path)
+    }
+
+    /// Nothing is at `path` any more.
+    pub fn forget(&self, path: &[u8]) {
+        self.tablespaces.files.forget(path);
+        self.plain.forget(path);
+    }
+
+    /// A file or directory got a new name. What was at `to` is gone.
+    pub fn renamed(&self, from: &[u8], to: &[u8]) {
+        self.forget(to);
+        self.tablespaces.files.renamed(from, to);
+        self.plain.renamed(from, to);
+    }
+}
+
+/// Body of the helper thread: sends counters, answers requests for images.
+fn help(content: &Content, images_wanted: &Receiver<ImageWanted>) {
+    let mut report_at = Instant::now() + REPORT_INTERVAL;
+    while content.stream.death().is_none() {
+        match images_wanted.recv_timeout(report_at.saturating_duration_since(Instant::now())) {
+            Ok(wanted) => {
+                content.dropped_images.answer(&content.pool, &wanted);
+                content.stream.image_answered();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if Instant::now() >= report_at {
+            content.report();
+            report_at = Instant::now() + REPORT_INTERVAL;
+        }
+    }
+}

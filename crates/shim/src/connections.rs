@@ -1,0 +1,32 @@
+//! The connections to the storage node: the ordered log connection with its notices ([`stream`]), and those of page
+//! requests ([`pool`]), over [`link`]. Frames and requests are bytes here; what they mean is decided above.
+
+pub mod link;
+pub mod pool;
+pub mod stream;
+pub mod trace;
+pub mod unsent_file;
+
+use crate::base::config::Config;
+use link::{Peer, SILENT_PEER_TIMEOUT};
+use redoubt_transport::{ClientTls, Connector};
+use std::sync::Arc;
+use stream::StreamConfig;
+
+/// Where a new session connects, and how.
+pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig {
+    let connector = Connector { address: config.node.clone(), tls, silence_limit: Some(SILENT_PEER_TIMEOUT) };
+    let peer = Peer {
+        connector,
+        volume: config.volume.clone(),
+        generation: config.generation,
+        session: fastrand::u64(1..),
+        compression: config.compress,
+    };
+    StreamConfig {
+        peer,
+        timeout: config.timeout,
+        system_files: config.system_files.clone(),
+        datadir: config.datadir.clone(),
+    }
+}

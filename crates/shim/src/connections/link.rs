@@ -1,0 +1,175 @@
+//! One connection to the node: connecting, the greeting, frames in both directions.
+//!
+//! Owns no state shared between threads. Uses socket calls only (`send`, `recv`), which this library does not
+//! hook; with TLS, also clock and random numbers.
+
+use crate::base::counters::Counters;
+use redoubt_transport::{Connection, Connector, TransportError};
+use redoubt_wire::frame::{HEADER_LEN_BYTES, append_frame, decompress};
+use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::stream::Counter;
+use redoubt_wire::{FrameHeader, Seq, WireError};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+/// Also ends a connection whose peer takes nothing for so long; what was sent is then sent again.
+pub const SILENT_PEER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why a connection could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The network failed; another attempt may succeed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The peer sent bytes that must not be used.
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    /// One side does not accept the other. May be put right while the server runs: certificates are read again.
+    #[error("no trust between this server and the node: {0}")]
+    Trust(String),
+    /// Not now.
+    #[error("{0}")]
+    Later(String),
+    /// The node will never accept this connection.
+    #[error("{0}")]
+    Final(String),
+}
+
+impl LinkError {
+    /// Another attempt cannot succeed.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Final(_) | Self::Wire(WireError::BadMagic { .. } | WireError::Version { .. }))
+    }
+}
+
+impl From<TransportError> for LinkError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Io(error) => Self::Io(error),
+            TransportError::Trust(why) | TransportError::Credentials(why) => Self::Trust(why),
+        }
+    }
+}
+
+/// Who connects where.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// How the node is reached.
+    pub connector: Connector,
+    /// Volume name.
+    pub volume: String,
+    /// Generation of the attachment.
+    pub generation: u64,
+    /// Random number of this process.
+    pub session: u64,
+    /// Offer compression.
+    pub compression: bool,
+}
+
+/// Connects and greets.
+///
+/// # Errors
+/// [`LinkError`]; see [`LinkError::is_final`].
+pub fn connect(
+    peer: &Peer,
+    role: Role,
+    resume: Seq,
+    counters: &Counters,
+) -> Result<(Arc<dyn Connection>, Welcome), LinkError> {
+    let connection = peer.connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
+    let welcome = greet(&*connection, peer, role, resume, counters);
+    // What comes first over TLS may be the node's word that it does not let this server in.
+    let welcome = welcome.map_err(|error| match error {
+        LinkError::Io(error) => TransportError::from_io(error).into(),
+        other => other,
+    })?;
+    connection.set_deadline(None)?;
+    Ok((connection, welcome))
+}
+
+fn greet(
+    mut socket: &dyn Connection,
+    peer: &Peer,
+    role: Role,
+    resume: Seq,
+    counters: &Counters,
+) -> Result<Welcome, LinkError> {
+    let hello = Hello {
+        role,
+        compression: peer.compression,
+        generation: peer.generation,
+        session: peer.session,
+        resume,
+        volume: peer.volume.clone(),
+    };
+    let bytes = hello.encode();
+    socket.write_all(&bytes)?;
+    counters.add(Counter::SentBytes, bytes.len() as u64);
+    let mut len = [0; 4];
+    socket.read_exact(&mut len)?;
+    let mut body = vec![0; decode_len(len)?];
+    socket.read_exact(&mut body)?;
+    counters.add(Counter::ReceivedBytes, body.len() as u64 + 4);
+    let welcome = Welcome::decode(&body)?;
+    match welcome.status {
+        Status::Accepted => Ok(welcome),
+        Status::TryLater => Err(LinkError::Later(format!("the node says: {}", welcome.message))),
+        Status::Fenced => Err(LinkError::Final(format!(
+            "this server is fenced: another server took the volume over ({}); it must not be used any more",
+            welcome.message
+        ))),
+        Status::Refused => Err(LinkError::Final(format!("the node refuses the volume: {}", welcome.message))),
+    }
+}
+
+/// Reads one frame whose checksum position is `position` into `payload`; returns its kind.
+///
+/// # Errors
+/// [`LinkError::Io`] or [`LinkError::Wire`]; the connection must be given up.
+pub fn read_frame(
+    socket: &mut impl Read,
+    position: u64,
+    payload: &mut Vec<u8>,
+    counters: &Counters,
+) -> Result<u8, LinkError> {
+    let mut head = [0; HEADER_LEN_BYTES];
+    socket.read_exact(&mut head).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "the node closed the connection"),
+        _ => error,
+    })?;
+    let header = FrameHeader::decode(&head);
+    payload.clear();
+    // Grows with what arrives, so that a wrong length cannot make this allocate much.
+    let received = socket.take(u64::from(header.len_bytes)).read_to_end(payload)?;
+    if received as u64 != u64::from(header.len_bytes) {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    header.check(position, payload)?;
+    counters.add(Counter::ReceivedBytes, header.total_len_bytes());
+    if header.compressed {
+        *payload = decompress(payload)?;
+    }
+    Ok(header.kind)
+}
+
+/// Sends one frame.
+///
+/// # Errors
+/// [`LinkError`]; the connection must be given up.
+pub fn write_frame(
+    socket: &dyn Connection,
+    kind: u8,
+    position: u64,
+    payload: &[u8],
+    buffer: &mut Vec<u8>,
+    counters: &Counters,
+) -> Result<(), LinkError> {
+    buffer.clear();
+    append_frame(buffer, kind, position, payload)?;
+    socket.write_all(buffer)?;
+    counters.add(Counter::SentBytes, buffer.len() as u64);
+    Ok(())
+}

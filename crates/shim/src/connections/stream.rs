@@ -1,0 +1,455 @@
+//! The ordered log connection: everything the server changed, in one sequence of frames; and the notices connection,
+//! on which the node answers.
+//!
+//! A frame is given its position, kept in the queue and sent in the caller's thread; it stays in the queue
+//! until the node says it is durable. The queue is in a mapped file, so that a killed process does not take it with it.
+//! One background thread owns the connection: it connects, sends again what
+//! a lost connection may have swallowed, and reads notices. The two connections live and die together.
+//!
+//! Invariants:
+//! * Frames reach the node in the order of their positions, each exactly once as far as the node keeps them.
+//! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
+//! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel goes on sending what
+//!   was written ([`redoubt_wire::notice`]).
+//! * After [`Stream::die`] nothing is sent, and every call fails at once instead of waiting.
+//! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
+//!   stream dies. `wake` is only for the connection's state, which few threads wait for.
+//!
+//! Lock order: `state`, then `wake` or that of `waiters`; `current` is a leaf. `state` may be held while sending blocks (back-pressure); the notice
+//! thread therefore never needs it to move `durable`, and ends a blocked send by closing the socket.
+
+mod connection;
+mod queue;
+
+use crate::base::counters::Counters;
+use crate::base::message;
+use crate::base::real::Errno;
+use crate::connections::link::{LinkError, Peer};
+use crate::connections::trace::Trace;
+use crate::connections::unsent_file::OpenedFile;
+use queue::FrameQueue;
+use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
+use redoubt_redo::Lsn;
+use redoubt_transport::Connection;
+use redoubt_wire::Seq;
+use redoubt_wire::compression::Compressor;
+use redoubt_wire::frame::append_frame;
+use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most room for what is not durable yet; a caller that would exceed it waits.
+const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
+/// A node that stores nothing for so long, owes word of it and does not say that it waits, is connected to again. Bytes that
+/// were changed on the way (the length of a frame) can make both sides wait for each other; a new connection is cheap.
+const SILENT_NODE_LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked whether the node gets on.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest payload of a stream frame; longer data is split by the callers.
+pub const FRAME_LIMIT_BYTES: usize = 8 << 20;
+/// Unlogged frames are gathered up to this many bytes and sent with the next logged frame.
+const UNLOGGED_LIMIT_BYTES: usize = 32 << 10;
+/// Room that is kept for compressed frames.
+const SCRATCH_LIMIT_BYTES: usize = 1 << 20;
+
+/// A page that the node wants to see because its own differs.
+#[derive(Clone, Debug)]
+pub struct ImageWanted {
+    /// Tablespace file.
+    pub path: Vec<u8>,
+    /// Page number inside it.
+    pub page_no: u32,
+    /// LSN of the dropped write.
+    pub lsn: Lsn,
+}
+
+/// What the stream needs to know.
+#[derive(Clone, Debug)]
+pub struct StreamConfig {
+    /// Where to connect.
+    pub peer: Peer,
+    /// How long a lost node is waited for.
+    pub timeout: Duration,
+    /// First frame of the session.
+    pub system_files: Vec<SystemFile>,
+    /// Where the file of what the node does not have is.
+    pub datadir: Vec<u8>,
+}
+
+/// The two connections to the node.
+struct Link {
+    log: Arc<dyn Connection>,
+    notices: Arc<dyn Connection>,
+}
+
+impl Link {
+    /// Ends both, and with them every call that is under way.
+    fn shutdown(&self) {
+        self.log.shutdown();
+        self.notices.shutdown();
+    }
+}
+
+struct State {
+    /// From the first connection on.
+    queue: Option<FrameQueue>,
+    link: Option<Arc<Link>>,
+    /// Of the log connection, if it is compressed. Its history is what that connection had: it ends with it.
+    compressor: Option<Compressor>,
+    unlogged: Vec<u8>,
+    scratch: Vec<u8>,
+    /// The frame that is being sent.
+    frame: Vec<u8>,
+}
+
+/// How the session began.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionStart {
+    /// Position of the session's first frame.
+    pub seq: Seq,
+    /// LSN of the next redo byte; 0 for a volume without a log.
+    pub next_lsn: Lsn,
+}
+
+/// The log connection of this process, and that of its notices.
+pub struct Stream {
+    config: StreamConfig,
+    counters: Arc<Counters>,
+    state: Mutex<State>,
+    end: AtomicU64,
+    /// What the node said is durable, and who waits for more.
+    waiters: CommitWaiters,
+    /// The connections again, for a thread that must not wait for `state`.
+    current: Mutex<Option<Arc<Link>>>,
+    /// The node said that it waits (for room on its disk, say): it does not hang.
+    node_waits: AtomicBool,
+    start: OnceLock<SessionStart>,
+    /// Opened before the first connection.
+    unsent: OnceLock<OpenedFile>,
+    death: OnceLock<String>,
+    wake_lock: Mutex<()>,
+    wake: Condvar,
+    images_wanted: Sender<ImageWanted>,
+    /// Images asked for and not answered yet.
+    images_pending: AtomicU64,
+    trace: Trace,
+}
+
+impl Stream {
+    /// A stream that is not connected yet; see [`Stream::run`].
+    pub fn new(
+        config: StreamConfig,
+        counters: Arc<Counters>,
+        images_wanted: Sender<ImageWanted>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            counters,
+            state: Mutex::new(State {
+                queue: None,
+                link: None,
+                compressor: None,
+                unlogged: Vec::new(),
+                scratch: Vec::new(),
+                frame: Vec::new(),
+            }),
+            end: AtomicU64::new(0),
+            waiters: CommitWaiters::default(),
+            current: Mutex::default(),
+            node_waits: AtomicBool::new(false),
+            start: OnceLock::new(),
+            unsent: OnceLock::new(),
+            death: OnceLock::new(),
+            wake_lock: Mutex::new(()),
+            wake: Condvar::new(),
+            images_wanted,
+            images_pending: AtomicU64::new(0),
+            trace: Trace::default(),
+        })
+    }
+
+    /// Who connects where.
+    pub const fn peer(&self) -> &Peer {
+        &self.config.peer
+    }
+
+    /// Samples of how long things take, if the node wants them.
+    pub const fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// How long a lost node is waited for.
+    pub const fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    /// Why nothing works any more, if so.
+    pub fn death(&self) -> Option<&str> {
+        self.death.get().map(String::as_str)
+    }
+
+    /// Position behind the last frame.
+    pub fn end(&self) -> Seq {
+        Seq(self.end.load(Ordering::Acquire))
+    }
+
+    /// How the session began, once it has.
+    pub fn session_start(&self) -> Option<SessionStart> {
+        self.start.get().copied()
+    }
+
+    /// An image the node asked for was answered.
+    pub fn image_answered(&self) {
+        self.images_pending.fetch_sub(1, Ordering::AcqRel);
+        self.wake_all();
+    }
+
+    /// Waits until all images asked for are answered, for at most `limit`: after the stream's death the server
+    /// ends, and the images with it.
+    fn wait_images(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let mut guard = self.lock_wake();
+        while self.images_pending.load(Ordering::Acquire) > 0 && self.death.get().is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            guard = self.wake.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for the first connection.
+    ///
+    /// # Errors
+    /// `EIO` when the stream died first.
+    pub fn wait_connected(&self) -> Result<SessionStart, Errno> {
+        let mut guard = self.lock_wake();
+        loop {
+            if self.death.get().is_some() {
+                return Err(Errno::EIO);
+            }
+            if let Some(start) = self.start.get() {
+                return Ok(*start);
+            }
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_wake(&self) -> MutexGuard<'_, ()> {
+        self.wake_lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_all(&self) {
+        drop(self.lock_wake());
+        self.wake.notify_all();
+    }
+
+    /// Ends the stream for good: every later call, and every call that waits now, fails.
+    pub fn die(&self, reason: &str) {
+        if self.death.set(reason.to_owned()).is_ok() {
+            message::error(&format!(
+                "{reason}. Nothing more can be made durable: all I/O on this data directory fails from now on"
+            ));
+        }
+        self.wake_all();
+        self.waiters.close();
+        self.close_link();
+    }
+
+    /// Ends a send that blocks, and the reading of notices.
+    fn close_link(&self) {
+        if let Some(link) = &*self.current.lock().unwrap_or_else(PoisonError::into_inner) {
+            link.shutdown();
+        }
+    }
+
+    /// Waits up to `limit`; ends early when the stream dies. For back-off between attempts.
+    pub fn pause(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let mut guard = self.lock_wake();
+        while self.death.get().is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            guard = self.wake.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Appends a logged frame; returns the position behind it. Blocks while too much is not durable.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub fn append(&self, frame: &StreamFrame<'_>) -> Result<Seq, Errno> {
+        let began = self.trace.now();
+        let mut state = self.lock_state();
+        loop {
+            if self.death.get().is_some() {
+                return Err(Errno::EIO);
+            }
+            let Some(queue) = &mut state.queue else { return Err(not_begun()) };
+            queue.trim(Seq(self.waiters.durable()));
+            if queue.used_bytes() < UNACKNOWLEDGED_LIMIT_BYTES {
+                break;
+            }
+            let half_way = Seq(queue.oldest().0 + UNACKNOWLEDGED_LIMIT_BYTES / 4).min(queue.end());
+            drop(state);
+            self.wait_durable(half_way)?;
+            state = self.lock_state();
+        }
+        let end = self.append_locked(&mut state, frame, began)?;
+        self.trace.sent(began, end);
+        Ok(end)
+    }
+
+    fn append_locked(
+        &self,
+        state: &mut State,
+        frame: &StreamFrame<'_>,
+        began: Option<Instant>,
+    ) -> Result<Seq, Errno> {
+        let mut bytes = std::mem::take(&mut state.frame);
+        let Some(queue) = &mut state.queue else { return Err(not_begun()) };
+        queue.push(frame.kind(), &mut bytes, |out| frame.encode_payload(out)).map_err(|error| {
+            message::error(&format!("a change cannot be sent to the storage node: {error}"));
+            Errno::EIO
+        })?;
+        let end = queue.end();
+        self.end.store(end.0, Ordering::Release);
+        self.trace.sending(began, end);
+        self.send(state, &bytes);
+        bytes.clear();
+        bytes.shrink_to(SCRATCH_LIMIT_BYTES);
+        state.frame = bytes;
+        Ok(end)
+    }
+
+    /// Sends what was gathered, then `bytes`. A failure is no error here: the frame stays in the queue, and
+    /// the connection thread notices the closed socket.
+    fn send(&self, state: &mut State, bytes: &[u8]) {
+        let Some(link) = state.link.clone() else {
+            state.unlogged.clear();
+            return;
+        };
+        let gathered;
+        let bytes = if state.unlogged.is_empty() {
+            bytes
+        } else {
+            gathered = [&state.unlogged[..], bytes].concat();
+            state.unlogged.clear();
+            &gathered
+        };
+        if self.write(&link, &mut state.compressor, &mut state.scratch, bytes).is_err() {
+            link.shutdown();
+            state.link = None;
+        }
+    }
+
+    /// Writes to the log connection what may be read at once at its other end.
+    fn write(
+        &self,
+        link: &Link,
+        compressor: &mut Option<Compressor>,
+        scratch: &mut Vec<u8>,
+        bytes: &[u8],
+    ) -> Result<(), LinkError> {
+        let on_wire = match compressor {
+            None => bytes,
+            Some(compressor) => {
+                scratch.clear();
+                compressor.pack(bytes, scratch)?;
+                &*scratch
+            }
+        };
+        link.log.write_all(on_wire)?;
+        self.counters.add(Counter::SentBytes, on_wire.len() as u64);
+        scratch.shrink_to(SCRATCH_LIMIT_BYTES);
+        Ok(())
+    }
+
+    /// Appends a frame that is not stored. It may be lost with the connection.
+    pub fn append_unlogged(&self, frame: &StreamFrame<'_>) {
+        let mut state = self.lock_state();
+        if state.link.is_none() || self.death.get().is_some() {
+            return;
+        }
+        let Some(position) = state.queue.as_ref().map(|queue| queue.end().0) else { return };
+        let mut payload = Vec::new();
+        frame.encode_payload(&mut payload);
+        if append_frame(&mut state.unlogged, frame.kind(), position, &payload).is_ok()
+            && state.unlogged.len() >= UNLOGGED_LIMIT_BYTES
+        {
+            self.send(&mut state, &[]);
+        }
+    }
+
+    /// Sends the counters, and with them all gathered unlogged frames.
+    pub fn send_counters(&self) {
+        let stats = self.waiters.stats();
+        self.counters.raise_to(Counter::DurabilityWakeups, stats.wakeups);
+        self.counters.raise_to(Counter::DurabilityWakeupsNotReached, stats.wakeups_not_reached);
+        self.append_unlogged(&StreamFrame::Counters(self.counters.snapshot()));
+        let samples = self.trace.take();
+        if !samples.is_empty() {
+            self.append_unlogged(&StreamFrame::Trace(samples));
+        }
+        let mut state = self.lock_state();
+        if !state.unlogged.is_empty() {
+            self.send(&mut state, &[]);
+        }
+    }
+
+    /// Body of a thread of its own, because every other one may be waiting for the node: closes a connection
+    /// whose node has made nothing durable for a time although there is something to. Its host may
+    /// be up and take bytes while the process hangs; whether it answers the next greeting tells.
+    pub fn watch(&self) {
+        let (mut seen, mut since) = (0, Instant::now());
+        while self.death().is_none() {
+            self.pause(WATCH_INTERVAL);
+            let durable = self.waiters.durable();
+            let is_idle = self.end.load(Ordering::Acquire) <= durable;
+            if durable != seen || is_idle || self.node_waits.load(Ordering::Acquire) {
+                (seen, since) = (durable, Instant::now());
+            } else if since.elapsed() >= self.timeout().min(SILENT_NODE_LIMIT) {
+                since = Instant::now();
+                message::warning("the storage node has stored nothing for too long; connecting again");
+                self.close_link();
+            }
+        }
+    }
+
+    /// Waits until everything before `seq` is durable.
+    ///
+    /// # Errors
+    /// `EIO` when the stream died before that.
+    pub fn wait_durable(&self, seq: Seq) -> Result<(), Errno> {
+        let is_dead = || self.death.get().is_some();
+        if self.waiters.durable() >= seq.0 {
+            self.trace.awake(seq, false);
+            return if is_dead() { Err(Errno::EIO) } else { Ok(()) };
+        }
+        let began = Instant::now();
+        if self.waiters.wait(seq.0, None) != WaitEnd::Reached || is_dead() {
+            return Err(Errno::EIO);
+        }
+        self.trace.awake(seq, true);
+        self.counters.add(Counter::DurabilityWaits, 1);
+        self.counters.add(Counter::DurabilityWaitMicros, began.elapsed().as_micros() as u64);
+        Ok(())
+    }
+}
+
+#[cold]
+fn not_begun() -> Errno {
+    message::error("a change comes before the first connection to the storage node; it cannot be sent");
+    Errno::EIO
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! What is sent and what is read: the stream and the page requests, with what must be remembered about pages and names.
+//!
+//! [`Content`] is what a kind of file is handed. The modules below it take what they need one by one, and know nothing
+//! of each other where they need not.
+
+pub mod dirty;
+pub mod names;
+pub mod need;
+pub mod page_cache;
+pub mod read_ahead;
+pub mod verify;
+
+use crate::base::config::Config;
+use crate::base::counters::Counters;
+use crate::base::message;
+use crate::base::real::{self, Errno};
+use crate::connections::pool::PagePool;
+use crate::connections::stream::Stream;
+use dirty::DirtyPages;
+use names::Names;
+use need::NeedTable;
+use page_cache::PageCache;
+use read_ahead::{ReadAhead, Sources};
+use redoubt_wire::stream::Counter;
+use std::sync::Arc;
+use verify::DroppedImages;
+
+/// See the module.
+pub struct Content {
+    /// Absolute path of the data directory.
+    pub datadir: Vec<u8>,
+    /// `innodb_page_size`.
+    pub page_size_bytes: u32,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// The log connection.
+    pub stream: Arc<Stream>,
+    /// The page connections.
+    pub pool: PagePool,
+    /// The lock on names of files.
+    pub names: Names,
+    /// How new pages must be when read.
+    pub need: NeedTable,
+    /// Page versions that redo explains.
+    pub dirty: DirtyPages,
+    /// Pages that need not be read from the node.
+    pub page_cache: Option<PageCache>,
+    /// Pages on their way there.
+    pub read_ahead: ReadAhead,
+    /// Dropped images that the node may ask for.
+    pub dropped_images: DroppedImages,
+}
+
+impl Content {
+    /// Of a stream that need not be connected yet.
+    ///
+    /// # Errors
+    /// Why there is no room for pages, for people.
+    pub fn new(config: &Config, stream: Arc<Stream>, counters: Arc<Counters>) -> Result<Self, String> {
+        Ok(Self {
+            datadir: config.datadir.clone(),
+            page_size_bytes: config.page_size_bytes,
+            pool: PagePool::new(Arc::clone(&stream), Arc::clone(&counters)),
+            counters,
+            stream,
+            names: Names::default(),
+            need: NeedTable::default(),
+            dirty: DirtyPages::default(),
+            page_cache: make_page_cache(config)?,
+            read_ahead: ReadAhead::new(config.read_ahead_len_bytes),
+            dropped_images: DroppedImages::new(config.verify),
+        })
+    }
+
+    /// Waits until everything sent so far is durable.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub fn sync_all(&self) -> Result<(), Errno> {
+        if self.stream.session_start().is_none() {
+            return Ok(());
+        }
+        self.stream.wait_durable(self.stream.end())
+    }
+
+    /// Starts the threads that read ahead, if it is on.
+    ///
+    /// # Errors
+    /// That of starting a thread.
+    pub fn start_read_ahead(&'static self) -> std::io::Result<()> {
+        let Some(cache) = self.page_cache.as_ref().filter(|_| self.read_ahead.is_on()) else { return Ok(()) };
+        let Self { pool, counters, need, dirty, .. } = self;
+        let sources = Sources { pool, counters, need, dirty, cache };
+        (0..read_ahead::THREADS)
+            .try_for_each(|_| real::spawn_quiet("redoubt-ahead", move || self.read_ahead.run(&sources)))
+    }
+
+    /// Tells the node what was counted.
+    pub fn report(&self) {
+        if let Some(cache) = &self.page_cache {
+            self.counters.raise_to(Counter::ReadAheadUsed, cache.ahead_used());
+            if cache.keeps_all() {
+                self.counters.raise_to(Counter::CacheEvictions, cache.evictions());
+                self.counters.raise_to(Counter::CacheCapacityBytes, cache.capacity_bytes());
+            }
+        }
+        self.stream.send_counters();
+    }
+}
+
+fn make_page_cache(config: &Config) -> Result<Option<PageCache>, String> {
+    let Some(len_bytes) = config.page_cache_len_bytes else {
+        let read_ahead = ReadAhead::new(config.read_ahead_len_bytes);
+        let buffer = read_ahead
+            .is_on()
+            .then(|| PageCache::for_read_ahead(read_ahead.buffer_len_bytes(), config.page_size_bytes));
+        return buffer.transpose().map_err(|errno| format!("no room for pages read ahead ({errno})"));
+    };
+    let directory = config.page_cache_directory.as_deref();
+    let made = PageCache::new(len_bytes, config.page_size_bytes, directory);
+    made.map(Some).map_err(|errno| {
+        let directory = directory.map_or_else(|| "memory".to_owned(), message::show);
+        format!("a page cache of {len_bytes} bytes cannot be made in {directory} ({errno}); see --page-cache-directory")
+    })
+}

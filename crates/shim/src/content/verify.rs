@@ -1,0 +1,109 @@
+//! Comparing dropped pages with the node's.
+//!
+//! For chosen page writes a digest goes along in the stream. The images themselves are kept for a while in a
+//! bounded ring, oldest out first, so that the node can ask for one that differs.
+
+use crate::base::config::Verify;
+use crate::base::counters::Counters;
+use crate::base::message::{self, show};
+use crate::connections::pool::PagePool;
+use crate::connections::stream::{ImageWanted, Stream};
+use redoubt_page::{SpaceFlags, decompress, digest};
+use redoubt_redo::Lsn;
+use redoubt_wire::page::PageRequest;
+use redoubt_wire::stream::{self as frames, Counter, StreamFrame};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const KEPT_LIMIT_BYTES: usize = 32 << 20;
+
+struct Dropped {
+    path: Arc<[u8]>,
+    page_no: u32,
+    lsn: Lsn,
+    page: Vec<u8>,
+}
+
+/// The ring. Invariant: it holds at most [`KEPT_LIMIT_BYTES`] of images.
+pub struct DroppedImages {
+    verify: Verify,
+    ring: Mutex<(VecDeque<Dropped>, usize)>,
+    writes: AtomicU64,
+}
+
+impl DroppedImages {
+    /// No images yet, of the pages that are chosen by `verify`.
+    pub fn new(verify: Verify) -> Self {
+        Self { verify, ring: Mutex::default(), writes: AtomicU64::new(0) }
+    }
+
+    /// Every page is compared.
+    pub const fn verifies_all(&self) -> bool {
+        matches!(self.verify, Verify::OneOf(1))
+    }
+
+    fn keep(&self, dropped: Dropped) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let (images, len_bytes) = &mut *ring;
+        *len_bytes += dropped.page.len();
+        images.push_back(dropped);
+        while *len_bytes > KEPT_LIMIT_BYTES
+            && let Some(oldest) = images.pop_front()
+        {
+            *len_bytes -= oldest.page.len();
+        }
+    }
+
+    /// Sends the image the node asked for; an empty one if it is gone.
+    pub fn answer(&self, pool: &PagePool, wanted: &ImageWanted) {
+        message::error(&format!(
+            "the storage node's version of page {} of {} at LSN {} differs from the server's; sending it the page",
+            wanted.page_no,
+            show(&wanted.path),
+            wanted.lsn
+        ));
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = ring.0.iter().rev().find(|dropped| {
+            (&*dropped.path, dropped.page_no, dropped.lsn) == (&*wanted.path, wanted.page_no, wanted.lsn)
+        });
+        let page = page.map(|dropped| dropped.page.clone()).unwrap_or_default();
+        drop(ring);
+        let ImageWanted { path, page_no, lsn } = wanted;
+        let request = PageRequest::MismatchImage { path, page_no: *page_no, lsn: *lsn, page: &page };
+        let _ = pool.request(&request, |_| ());
+    }
+
+    /// Sends the digest of a dropped page, if this one is chosen and can be read.
+    pub fn send(&self, stream: &Stream, counters: &Counters, dropped: &DroppedPage<'_>) {
+        let DroppedPage { path, page_no, page, lsn, flags } = *dropped;
+        let Verify::OneOf(n) = self.verify else { return };
+        if !self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(n) {
+            return;
+        }
+        let digest = match decompress(page, flags) {
+            Ok(Some(decompressed)) => digest(&decompressed, flags),
+            Ok(None) => digest(page, flags),
+            // Its algorithm is not known here: nothing to compare.
+            Err(_) => return,
+        };
+        self.keep(Dropped { path: Arc::clone(path), page_no, lsn, page: page.to_vec() });
+        stream.append_unlogged(&StreamFrame::Verify(frames::Verify { path, page_no, lsn, digest }));
+        counters.add(Counter::VerifySent, 1);
+    }
+}
+
+/// A page write that redo explained.
+#[derive(Clone, Copy)]
+pub struct DroppedPage<'a> {
+    /// The tablespace file.
+    pub path: &'a Arc<[u8]>,
+    /// Inside it.
+    pub page_no: u32,
+    /// The page.
+    pub page: &'a [u8],
+    /// Its LSN.
+    pub lsn: Lsn,
+    /// Of the tablespace.
+    pub flags: SpaceFlags,
+}

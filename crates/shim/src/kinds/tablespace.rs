@@ -1,0 +1,592 @@
+//! Tablespace files: reads come from the node, writes are dropped when redo explains them.
+//!
+//! The local file is a sparse stub of the right length. Whether a page write may be dropped is decided page by
+//! page, in this order; the first rule that holds counts:
+//!
+//! 1. The page carries an encryption key version: refused.
+//! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
+//! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped.
+//! 4. It lies in the doublewrite area: dropped.
+//! 5. Its LSN is from before this session (redone by the server's own recovery) and the node's version is as new
+//!    or newer: dropped.
+//! 6. Otherwise it is sent as an image.
+//!
+//! What is written to a file after its deletion has no reader and goes nowhere.
+//!
+//! Invariant: nothing is dropped on any other ground, and a page's slot in the need table is raised before the
+//! write returns, so a later read gets at least this version.
+
+mod adopt;
+mod cached;
+mod classify_page;
+pub mod export;
+
+use crate::base::message::{self, show};
+use crate::base::paths::absolute;
+use crate::base::real::{self, Errno};
+use crate::content::Content;
+use crate::content::names::{FilesByPath, Name, NameHold, Named};
+use crate::content::read_ahead::Detector;
+use crate::content::verify::DroppedPage;
+use adopt::{AdoptionState, PIECE_BYTES};
+use cached::Cached;
+use classify_page::{PageFacts, facts};
+use export::LocalContent;
+use redoubt_page::doublewrite::{DoublewriteArea, TRX_SYS_PAGE_NO, locate};
+use redoubt_page::{SpaceFlags, flags_of_page0, layout};
+use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_wire::Seq;
+use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
+use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is known about a tablespace file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Info {
+    /// The node's number of the file.
+    pub file: Option<FileId>,
+    /// Tablespace id.
+    pub space: Option<SpaceId>,
+    /// Tablespace flags.
+    pub flags: Option<SpaceFlags>,
+    /// Page number of the file's first page inside the tablespace.
+    pub first_page_no: u32,
+}
+
+/// All known files of InnoDB pages.
+pub struct Tablespaces {
+    /// By path.
+    pub files: FilesByPath<Tablespace>,
+    system_files: Vec<Vec<u8>>,
+}
+
+impl Tablespaces {
+    /// None yet. `system_files`: relative paths of the system tablespace's files.
+    pub fn new(system_files: Vec<Vec<u8>>) -> Self {
+        Self { files: FilesByPath::default(), system_files }
+    }
+
+    fn at(&self, path: &[u8]) -> Arc<Tablespace> {
+        self.files.at(path, || Tablespace::new(&self.system_files, path))
+    }
+}
+
+impl Named for Tablespace {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// A file of InnoDB pages.
+#[derive(Debug)]
+pub struct Tablespace {
+    /// Where it is.
+    pub name: Name,
+    /// Number of this file in this process; never used again.
+    number: u64,
+    /// It is the first file of the system tablespace, which holds the doublewrite area.
+    is_first_system_file: bool,
+    /// Its page size is `innodb_page_size`, always (system and undo tablespaces).
+    has_server_page_size: bool,
+    info: Mutex<Info>,
+    doublewrite: Mutex<Option<DoublewriteArea>>,
+    /// Held while the length changes.
+    length: Mutex<()>,
+    /// Position behind the last frame of this file that is not redo.
+    unsynced: AtomicU64,
+    /// What the local file holds.
+    local_content: LocalContent,
+    /// The node does not have all of it yet.
+    adoption: AdoptionState,
+    /// Who reads it in sequence.
+    readers: Mutex<Detector>,
+}
+
+impl Tablespace {
+    /// The file at `path`.
+    fn new(system_files: &[Vec<u8>], path: &[u8]) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let is_system = system_files.iter().any(|file| file == path);
+        let is_undo = crate::base::classify::is_undo(path);
+        Self {
+            name: Name::new(path),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            is_first_system_file: system_files.first().is_some_and(|file| file == path),
+            has_server_page_size: is_system || is_undo,
+            info: Mutex::new(Info { space: is_system.then_some(SpaceId(0)), ..Info::default() }),
+            doublewrite: Mutex::default(),
+            length: Mutex::default(),
+            unsynced: AtomicU64::new(0),
+            local_content: LocalContent::default(),
+            adoption: AdoptionState::default(),
+            readers: Mutex::default(),
+        }
+    }
+
+    fn lock_info(&self) -> MutexGuard<'_, Info> {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that a frame of this file is to be waited for by the next sync.
+    pub fn sent(&self, end: Seq) {
+        self.unsynced.fetch_max(end.0, Ordering::AcqRel);
+    }
+
+    /// Asks the node about the file, unless everything is known. `false`: the node does not have it.
+    ///
+    /// # Errors
+    /// `EIO` when the node cannot answer.
+    pub fn look_up(&self, content: &Content, hold: &NameHold<'_>, need_flags: bool) -> Result<bool, Errno> {
+        let mut info = self.lock_info();
+        // Without the flags the node does not know the page size, which a later file's first page number is of.
+        let need_flags = need_flags || info.first_page_no > 0;
+        if info.file.is_some() && (info.flags.is_some() || !need_flags) {
+            return Ok(true);
+        }
+        // An unlinked file keeps the number it has; without one there is nothing to read.
+        let Some(path) = self.name.path(hold) else { return Ok(info.file.is_some()) };
+        let request = PageRequest::Open { need: content.stream.end(), path: &path };
+        content.pool.request(&request, |reply| match reply {
+            PageReply::Opened { file, space, space_flags, first_page_no, .. } => {
+                info.file = Some(file);
+                info.first_page_no = first_page_no;
+                info.space = info.space.or(space);
+                info.flags = info.flags.or(space_flags.map(SpaceFlags));
+                Ok(true)
+            }
+            PageReply::NotFound => Ok(false),
+            other => {
+                message::error(&format!("unexpected answer to opening {}: {other:?}", show(&path)));
+                Err(Errno::EIO)
+            }
+        })?
+    }
+
+    /// Size of a page in the file, in bytes; `None` as long as nobody knows.
+    fn page_size(&self, content: &Content) -> Option<usize> {
+        if self.has_server_page_size {
+            return Some(content.page_size_bytes as usize);
+        }
+        let size = self.lock_info().flags?.physical_page_size_bytes();
+        (size > 0).then_some(size)
+    }
+
+    /// Reads bytes of the file.
+    ///
+    /// # Errors
+    /// `EIO` when the node cannot answer.
+    pub fn read(
+        &self,
+        content: &Content,
+        fd: RawFd,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+    ) -> Result<usize, Errno> {
+        let file_len = real::status(fd)?.len_bytes;
+        let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let out = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
+        if self.adoption.is_on()
+            && let Some(len) = self.read_adopted(content, out, offset_bytes, file_len)?
+        {
+            return Ok(len);
+        }
+        if self.lock_info().file.is_none() && !self.look_up(content, &content.names.hold(), false)? {
+            message::error("a tablespace file is read that the storage node does not have");
+            return Err(Errno::EIO);
+        }
+        let cached = self.look_into_cache(content, offset_bytes, out, file_len)?;
+        if matches!(cached, Cached::Hit) {
+            return Ok(wanted);
+        }
+        let need = self.need_of(content, offset_bytes, wanted);
+        let Some(file) = self.lock_info().file else { return Err(Errno::EIO) };
+        let mut at = offset_bytes;
+        for piece in out.chunks_mut(MAX_READ_LEN_BYTES as usize) {
+            let len_bytes = piece.len() as u32;
+            let request = PageRequest::Read { need, file, offset_bytes: at, len_bytes };
+            let is_complete = content.pool.request(&request, |reply| match reply {
+                PageReply::Bytes(bytes) if bytes.len() == piece.len() => {
+                    piece.copy_from_slice(bytes);
+                    true
+                }
+                _ => false,
+            })?;
+            if !is_complete {
+                message::error(&format!(
+                    "the storage node's answer to a read of {len_bytes} bytes at {at} is wrong"
+                ));
+                return Err(Errno::EIO);
+            }
+            at += u64::from(len_bytes);
+            content.counters.add(Counter::PageReads, 1);
+            content.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
+        }
+        cached.keep(content, out);
+        Ok(wanted)
+    }
+
+    /// How new the bytes must be. One page: as new as when the server wrote it last. Anything else, and page 0
+    /// (read when a file is opened, also while the page is in the buffer pool): everything so far.
+    fn need_of(&self, content: &Content, offset_bytes: u64, len_bytes: usize) -> Seq {
+        match self.single_page(content, offset_bytes, len_bytes) {
+            Some(page_no) => content.need.get(self.number, page_no),
+            None => content.stream.end(),
+        }
+    }
+
+    /// The page that these bytes are, if they are exactly one, and not page 0.
+    fn single_page(&self, content: &Content, offset_bytes: u64, len_bytes: usize) -> Option<u32> {
+        let size = self.page_size(content)? as u64;
+        let is_one = size == len_bytes as u64 && offset_bytes > 0 && offset_bytes.is_multiple_of(size);
+        if is_one { u32::try_from(offset_bytes / size).ok() } else { None }
+    }
+
+    /// The server wrote pages.
+    ///
+    /// # Errors
+    /// `EIO` when they can neither be dropped nor sent.
+    pub fn write(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        if !self.adoption.is_on() {
+            return self.write_held(content, fd, bytes, offset_bytes);
+        }
+        for (piece, at) in bytes.chunks(PIECE_BYTES).zip((offset_bytes..).step_by(PIECE_BYTES)) {
+            self.write_held(content, fd, piece, at)?;
+            self.keep_window(content)?;
+        }
+        Ok(())
+    }
+
+    fn write_held(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        let hold = content.names.hold();
+        self.look_up(content, &hold, !self.has_server_page_size && offset_bytes > 0)?;
+        self.learn_flags(bytes, offset_bytes);
+        let Some(page_size) = self.page_size(content) else {
+            if self.name.path(&hold).is_none() {
+                // Written late to a file that is deleted, and was never written before: it has no reader any more.
+                return Ok(());
+            }
+            message::error(&format!(
+                "page write at {offset_bytes} to a tablespace whose page size is not known"
+            ));
+            return Err(Errno::EIO);
+        };
+        if !offset_bytes.is_multiple_of(page_size as u64) {
+            message::error(&format!(
+                "page write at {offset_bytes} is not at a multiple of {page_size} bytes"
+            ));
+            return Err(Errno::EIO);
+        }
+        // First of all: the node may be asked about these pages.
+        let end = offset_bytes + bytes.len() as u64;
+        if real::status(fd)?.len_bytes < end {
+            self.grow(content, &hold, fd, end)?;
+        }
+        let first = (offset_bytes / page_size as u64) as u32;
+        self.local_content.written(fd, bytes, offset_bytes);
+        let mut adoption = self.adoption.lock();
+        for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
+            self.write_page(content, &hold, page_no, page, page_size)?;
+        }
+        let Some(adoption) = adoption.as_mut().and_then(|guard| guard.as_mut()) else { return Ok(()) };
+        adoption.written(bytes, offset_bytes)
+    }
+
+    /// Flags from page 0, when it is written before the node knows them.
+    fn learn_flags(&self, bytes: &[u8], offset_bytes: u64) {
+        let mut info = self.lock_info();
+        if info.flags.is_none()
+            && offset_bytes == 0
+            && layout::page_id(bytes).is_some_and(|page| page.page_no.0 == 0)
+            && let Ok(flags) = flags_of_page0(bytes)
+        {
+            info.flags = Some(flags);
+        }
+    }
+
+    fn write_page(
+        &self,
+        content: &Content,
+        hold: &NameHold<'_>,
+        page_no: u32,
+        page: &[u8],
+        page_size: usize,
+    ) -> Result<(), Errno> {
+        let info = *self.lock_info();
+        let Some(facts) = facts(page, info, page_no) else {
+            message::error(&format!("a write of {} bytes as page {page_no} has no page header", page.len()));
+            return Err(Errno::EIO);
+        };
+        if facts.is_encrypted {
+            message::error(
+                "an encrypted page was written: encrypted tablespaces are not supported; \
+                 set innodb_encrypt_tables=OFF and ALTER TABLE ... ENCRYPTED=NO on a stock server",
+            );
+            return Err(Errno::EIO);
+        }
+        let counters = &content.counters;
+        if let Some(id) = facts.id
+            && content.dirty.take_if_explained(id, facts.lsn)
+        {
+            content.need.raise(self.number, page_no, content.stream.end());
+            counters.add(Counter::PageBytesDropped, page.len() as u64);
+            counters.add(Counter::PagesDropped, 1);
+            self.put_into_cache(content, page_no, page, page_size);
+            self.bind(content, hold, id.space)?;
+            self.verify(content, hold, page_no, page, facts.lsn);
+            return Ok(());
+        }
+        self.take_out_of_cache(content, page_no);
+        if facts.is_zero {
+            counters.add(Counter::ScrubPagesDropped, 1);
+            return Ok(());
+        }
+        if self.is_doublewrite(content, info, page_no)? {
+            counters.add(Counter::DoublewriteBytesDropped, page.len() as u64);
+            return Ok(());
+        }
+        if self.is_explained_by_node(content, info, page_no, page_size, facts)? {
+            content.need.raise(self.number, page_no, content.stream.end());
+            counters.add(Counter::PageBytesDropped, page.len() as u64);
+            counters.add(Counter::PagesDropped, 1);
+            return Ok(());
+        }
+        self.send_image(content, hold, page_no, page, page_size)
+    }
+
+    /// Sends a page as it is. A page-compressed page may be written without its unused rest.
+    fn send_image(
+        &self,
+        content: &Content,
+        hold: &NameHold<'_>,
+        page_no: u32,
+        page: &[u8],
+        page_size: usize,
+    ) -> Result<(), Errno> {
+        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let padded;
+        let page = if page.len() < page_size {
+            padded = [page, &vec![0; page_size - page.len()]].concat();
+            &padded
+        } else {
+            page
+        };
+        let end = content.stream.append(&StreamFrame::Image { path: &path, page_no, page })?;
+        content.need.raise(self.number, page_no, end);
+        // Again: it may have been read ahead since, and before the image was in the stream.
+        self.take_out_of_cache(content, page_no);
+        content.counters.add(Counter::ImageBytes, page.len() as u64);
+        self.sent(end);
+        Ok(())
+    }
+
+    /// Tells the node once which tablespace this file holds, where no file record does.
+    fn bind(&self, content: &Content, hold: &NameHold<'_>, space: SpaceId) -> Result<(), Errno> {
+        let mut info = self.lock_info();
+        if info.space.is_some() {
+            return Ok(());
+        }
+        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let end = content.stream.append(&StreamFrame::BindSpace { path: &path, space })?;
+        info.space = Some(space);
+        drop(info);
+        self.sent(end);
+        Ok(())
+    }
+
+    fn is_doublewrite(&self, content: &Content, info: Info, page_no: u32) -> Result<bool, Errno> {
+        if !self.is_first_system_file {
+            return Ok(false);
+        }
+        let mut area = self.doublewrite.lock().unwrap_or_else(PoisonError::into_inner);
+        if area.is_none() {
+            let (Some(file), Some(flags)) = (info.file, info.flags) else { return Ok(false) };
+            let len_bytes = content.page_size_bytes;
+            let request = PageRequest::Read {
+                need: content.stream.end(),
+                file,
+                offset_bytes: u64::from(TRX_SYS_PAGE_NO) * u64::from(len_bytes),
+                len_bytes,
+            };
+            let found = content.pool.request(&request, |reply| match reply {
+                PageReply::Bytes(page) => locate(page, flags),
+                _ => Ok(None),
+            })?;
+            *area = found.map_err(|error| {
+                message::error(&error.to_string());
+                Errno::EIO
+            })?;
+        }
+        Ok(area.is_some_and(|area| area.contains(page_no)))
+    }
+
+    /// A page of before this session that the server's own recovery rebuilt. Recovery in several batches writes
+    /// versions that are older than what the redo before this session leads to: the node must not get those
+    /// as images, and the server redoes the rest itself. So the node's version explains all older ones.
+    fn is_explained_by_node(
+        &self,
+        content: &Content,
+        info: Info,
+        page_no: u32,
+        page_size: usize,
+        facts: PageFacts,
+    ) -> Result<bool, Errno> {
+        let start_lsn = content.stream.session_start().map_or(Lsn(0), |start| start.next_lsn);
+        if facts.id.is_none() || facts.lsn == Lsn(0) || facts.lsn > start_lsn {
+            return Ok(false);
+        }
+        let Some(file) = info.file else { return Ok(false) };
+        let need = content.stream.end();
+        let offset_bytes = u64::from(page_no) * page_size as u64;
+        let request = PageRequest::Read { need, file, offset_bytes, len_bytes: page_size as u32 };
+        content.pool.request(&request, |reply| match reply {
+            PageReply::Bytes(page) => layout::page_lsn(page).is_some_and(|newest| newest >= facts.lsn),
+            _ => false,
+        })
+    }
+
+    /// Makes the file longer, here and on the node.
+    fn grow(&self, content: &Content, hold: &NameHold<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
+        if real::status(fd)?.len_bytes >= len_bytes {
+            return Ok(());
+        }
+        self.set_len_locked(content, hold, fd, len_bytes)
+    }
+
+    fn set_len_locked(
+        &self,
+        content: &Content,
+        hold: &NameHold<'_>,
+        fd: RawFd,
+        len_bytes: u64,
+    ) -> Result<(), Errno> {
+        real::set_len(fd, len_bytes)?;
+        self.cut_cache(content, len_bytes);
+        if let Some(path) = self.name.path(hold) {
+            self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
+        }
+        Ok(())
+    }
+
+    /// ftruncate. The stub never gets blocks.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn set_len(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        let hold = content.names.hold();
+        let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set_len_locked(content, &hold, fd, len_bytes)
+    }
+
+    /// fallocate without a mode: the file has at least this length.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn allocate(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.grow(content, &content.names.hold(), fd, len_bytes)
+    }
+
+    /// fdatasync: redo is waited for on the log file, so only other frames of this file count.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub fn sync(&self, content: &Content) -> Result<(), Errno> {
+        self.finish_adoption(content)?;
+        content.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
+    }
+
+    /// Sends the digest of a dropped page, for the pages that are chosen.
+    fn verify(&self, content: &Content, hold: &NameHold<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
+        let Some(flags) = self.lock_info().flags else { return };
+        if let Some(path) = self.name.path(hold) {
+            let dropped = DroppedPage { path: &path, page_no, page, lsn, flags };
+            content.dropped_images.send(&content.stream, &content.counters, &dropped);
+        }
+    }
+}
+
+/// Opens a tablespace file that exists. `None`: the node does not know it and it is only read; the descriptor
+/// must not be tracked.
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn open_existing(
+    content: &Content,
+    tablespaces: &Tablespaces,
+    path: &[u8],
+    flags: i32,
+) -> Result<(RawFd, Option<Arc<Tablespace>>), Errno> {
+    let hold = content.names.hold();
+    let local = absolute(&content.datadir, path)?;
+    let fd = real::open_file(&local, flags & !libc::O_DIRECT, 0)?;
+    let tablespace = tablespaces.at(path);
+    let outcome = match tablespace.look_up(content, &hold, false) {
+        Ok(true) => match tablespace.is_copied_again(fd) {
+            Ok(false) => Ok(Some(tablespace)),
+            Ok(true) => adopt::begin(content, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+            Err(errno) => Err(errno),
+        },
+        Ok(false) if flags & libc::O_ACCMODE == libc::O_RDONLY => {
+            tablespaces.files.forget(path);
+            Ok(None)
+        }
+        Ok(false) => adopt::begin(content, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+        Err(errno) => Err(errno),
+    };
+    match outcome {
+        Ok(tablespace) => Ok((fd, tablespace)),
+        Err(errno) => {
+            let _ = real::close_file(fd);
+            Err(errno)
+        }
+    }
+}
+
+/// Creates a tablespace file (or empties it).
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn create(
+    content: &Content,
+    tablespaces: &Tablespaces,
+    path: &[u8],
+    flags: i32,
+    mode: libc::mode_t,
+) -> Result<(RawFd, Arc<Tablespace>), Errno> {
+    let hold = content.names.change();
+    let local = absolute(&content.datadir, path)?;
+    let existed = real::status_of(&local).is_ok();
+    let fd = real::open_file(&local, flags & !libc::O_DIRECT, mode)?;
+    let sent = real::status(fd).and_then(|status| {
+        if !existed {
+            tablespaces.files.forget(path);
+        }
+        let tablespace = tablespaces.at(path);
+        if !existed || flags & libc::O_TRUNC != 0 {
+            let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
+            tablespace.sent(content.stream.append(&frame)?);
+            tablespace.cut_cache(content, 0);
+            tablespace.adoption.cancel();
+        } else if !tablespace.look_up(content, &hold, false)? {
+            adopt::begin(content, &hold, fd, path, &tablespace)?;
+        }
+        Ok(tablespace)
+    });
+    match sent {
+        Ok(tablespace) => Ok((fd, tablespace)),
+        Err(errno) => {
+            let _ = real::close_file(fd);
+            Err(errno)
+        }
+    }
+}
+
+/// Identity of a page of this file, for the map of dirty pages.
+pub(crate) fn page_id(space: SpaceId, info: Info, page_no: u32) -> PageId {
+    PageId::new(space.0, info.first_page_no.wrapping_add(page_no))
+}

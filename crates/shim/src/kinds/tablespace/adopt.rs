@@ -1,0 +1,294 @@
+//! A tablespace file that appeared locally without the node: copied in for IMPORT TABLESPACE.
+//!
+//! An import reads all of it, in requests of many pages, changes every page that is not empty (tablespace id, LSN 0,
+//! checksum) and writes it back. So the file is not sent when it is opened: the node gets its name, its length and its
+//! first page, and the local file is read and written as on a disk until the node has every page. A page goes to the
+//! node when the server writes it, as every page that no redo explains. Those that it did not write are sent
+//!
+//! * when a descriptor is closed after something was written, at a sync, at an export, and when the server ends;
+//! * before a page is read alone.
+//!
+//! Then all of it is durable at the node, and the local file becomes a stub.
+//!
+//! The last rule keeps images and redo in order, whoever opens the file for what. Redo is about a page that the buffer
+//! pool has. It reads pages one by one, so such a page was read alone; or it made the page anew for a segment, after
+//! reading the index's root and the page with the segment's inode. Three pages are excepted, because an import reads
+//! them alone too, before it writes: page 0, the root of the clustered index ([`ROOT_PAGE_NO`]), and the last page, if
+//! its last request has no other. They need only be there themselves. The exceptions never cover both pages that a new
+//! page needs: the inodes of the clustered index are on page 2, and another index has its root and its inodes on two
+//! pages of which one at most is the last. (Of a table with ROW_FORMAT=COMPRESSED an import reads and writes one page at
+//! a time: it is sent whole at the first of them, read from the node, and sent again as it is written.)
+//!
+//! Invariants: a page that is not marked as sent is in the local file, and empty on the node; a page is read, sent and
+//! marked under `adoption`. No lock is held for longer than [`PIECE_BYTES`] take (or the server's read of the local
+//! file), and little more than [`WINDOW_BYTES`] are on their way, so others wait for no more than that. Lock order:
+//! names, `adoption`, `info`, the stream.
+
+use super::{Tablespace, export::write_full};
+use crate::base::message::{self, show};
+use crate::base::real::{self, Errno};
+use crate::content::Content;
+use crate::content::names::NameHold;
+use redoubt_page::flags_of_page0;
+use redoubt_wire::Seq;
+use redoubt_wire::stream::{FileKind, StreamFrame};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const HEADER_BYTES: usize = 4096;
+/// In every file that is a table's own.
+const ROOT_PAGE_NO: u64 = 3;
+/// What is written, or looked through for pages that must still be sent, under one hold of the locks: whole pages of
+/// every size.
+pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// A commit of another session waits until what was sent before it is durable.
+const WINDOW_BYTES: u64 = 512 << 10;
+
+/// A file that the node has in part.
+#[derive(Debug)]
+pub struct Adoption {
+    /// The local file, by a descriptor of its own.
+    file: OwnedFd,
+    page_size: usize,
+    /// By page number; none beyond the end.
+    sent: Vec<bool>,
+    /// The server has written to it.
+    is_written: bool,
+}
+
+/// Whether a file is being adopted, and how far.
+#[derive(Debug, Default)]
+pub struct AdoptionState {
+    /// Without the lock: false for nearly every file, always.
+    is_on: AtomicBool,
+    adoption: Mutex<Option<Adoption>>,
+}
+
+impl AdoptionState {
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// The adoption, if there is one.
+    pub(super) fn lock(&self) -> Option<MutexGuard<'_, Option<Adoption>>> {
+        self.is_on().then(|| self.adoption.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, adoption: Adoption) {
+        *self.adoption.lock().unwrap_or_else(PoisonError::into_inner) = Some(adoption);
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    /// The file was emptied.
+    pub(super) fn cancel(&self) {
+        if let Some(mut guard) = self.lock() {
+            self.end(&mut guard);
+        }
+    }
+
+    fn end(&self, guard: &mut Option<Adoption>) {
+        *guard = None;
+        self.is_on.store(false, Ordering::Release);
+    }
+}
+
+impl Adoption {
+    /// The server wrote this, and it was sent.
+    pub(super) fn written(&mut self, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        write_full(self.file.as_raw_fd(), bytes, offset_bytes)?;
+        self.is_written = true;
+        let first = offset_bytes as usize / self.page_size;
+        let end = first + bytes.len().div_ceil(self.page_size);
+        if self.sent.len() < end {
+            self.sent.resize(end, false);
+        }
+        for sent in self.sent.iter_mut().take(end).skip(first) {
+            *sent = true;
+        }
+        Ok(())
+    }
+
+    /// Sends the pages that these bytes are of, as far as the node does not have them.
+    fn send(
+        &mut self,
+        tablespace: &Tablespace,
+        content: &Content,
+        hold: &NameHold<'_>,
+        bytes: std::ops::Range<u64>,
+    ) -> Result<(), Errno> {
+        let size = self.page_size as u64;
+        let mut page = vec![0; self.page_size];
+        for number in bytes.start / size..bytes.end.div_ceil(size) {
+            // What lies beyond the end of the file when it was copied in has been written by the server, or is empty.
+            let Some(sent) = self.sent.get_mut(number as usize).filter(|sent| !**sent) else { continue };
+            page.fill(0);
+            read_full(self.file.as_raw_fd(), &mut page, number * size)?;
+            if page.iter().any(|byte| *byte != 0) {
+                let page_no = u32::try_from(number).map_err(|_| Errno(libc::EFBIG))?;
+                tablespace.send_image(content, hold, page_no, &page, self.page_size)?;
+            }
+            *sent = true;
+        }
+        Ok(())
+    }
+}
+
+/// Tells the node about the local file behind `fd`. Its pages follow.
+///
+/// # Errors
+/// `EIO` when it is not a tablespace file that can be sent.
+pub fn begin(
+    content: &Content,
+    hold: &NameHold<'_>,
+    fd: RawFd,
+    path: &[u8],
+    tablespace: &Tablespace,
+) -> Result<(), Errno> {
+    let status = real::status(fd)?;
+    let mut header = vec![0; HEADER_BYTES];
+    let header_len = read_full(fd, &mut header, 0)?;
+    header.truncate(header_len);
+    let flags = flags_of_page0(&header).map_err(|error| {
+        message::error(&format!("{} was copied in, but cannot be used: {error}", show(path)));
+        Errno::EIO
+    })?;
+    if header.iter().all(|byte| *byte == 0) {
+        // The node could not tell what pages these are, and would stop.
+        message::error(&format!("{} was copied in, but its first page is empty; copy it again", show(path)));
+        return Err(Errno::EIO);
+    }
+    let page_size = flags.physical_page_size_bytes();
+    if page_size == 0 {
+        message::error(&format!("{} was copied in, but its flags name no page size", show(path)));
+        return Err(Errno::EIO);
+    }
+    message::note(&format!(
+        "{} is not known to the storage node ({} bytes, copied in from outside); sending it",
+        show(path),
+        status.len_bytes
+    ));
+    let page_count =
+        usize::try_from(status.len_bytes.div_ceil(page_size as u64)).map_err(|_| Errno(libc::EFBIG))?;
+    let mut adoption =
+        Adoption { file: real::reopen(fd)?, page_size, sent: vec![false; page_count], is_written: false };
+    content.stream.append(&StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode })?;
+    tablespace.sent(content.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
+    tablespace.cut_cache(content, 0);
+    tablespace.lock_info().flags = Some(flags);
+    adoption.send(tablespace, content, hold, 0..1)?;
+    if !tablespace.look_up(content, hold, false)? {
+        message::error(&format!("{} was sent, but the storage node does not have it", show(path)));
+        return Err(Errno::EIO);
+    }
+    tablespace.adoption.set(adoption);
+    Ok(())
+}
+
+impl Tablespace {
+    /// Reads from the local file, if it is being adopted and stays so.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub(super) fn read_adopted(
+        &self,
+        content: &Content,
+        out: &mut [u8],
+        offset_bytes: u64,
+        file_len_bytes: u64,
+    ) -> Result<Option<usize>, Errno> {
+        let is_alone = out.len() <= content.page_size_bytes as usize;
+        let is_last = offset_bytes + out.len() as u64 >= file_len_bytes;
+        if is_alone && !is_last && !self.is_looked_at_by_imports(content, offset_bytes) {
+            self.finish_adoption(content)?;
+            return Ok(None);
+        }
+        let hold = content.names.hold();
+        let Some(mut guard) = self.adoption.lock() else { return Ok(None) };
+        let Some(adoption) = guard.as_mut() else { return Ok(None) };
+        if is_alone {
+            adoption.send(self, content, &hold, offset_bytes..offset_bytes + out.len() as u64)?;
+        }
+        read_full(adoption.file.as_raw_fd(), out, offset_bytes).map(Some)
+    }
+
+    /// Page 0 or the root of the clustered index.
+    fn is_looked_at_by_imports(&self, content: &Content, offset_bytes: u64) -> bool {
+        let root_offset_bytes = self.page_size(content).map(|size| size as u64 * ROOT_PAGE_NO);
+        offset_bytes == 0 || Some(offset_bytes) == root_offset_bytes
+    }
+
+    /// Waits until others need not wait for long when they wait for what was sent so far.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead.
+    pub(super) fn keep_window(&self, content: &Content) -> Result<(), Errno> {
+        let end = self.unsynced.load(Ordering::Acquire);
+        content.stream.wait_durable(Seq(end.saturating_sub(WINDOW_BYTES)))
+    }
+
+    /// If the file is being adopted: the node gets all of it, durably, and the local file becomes a stub.
+    ///
+    /// # Errors
+    /// `EIO` when the stream is dead; that of reading the local file.
+    pub fn finish_adoption(&self, content: &Content) -> Result<(), Errno> {
+        let mut at = 0;
+        loop {
+            let hold = content.names.hold();
+            let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
+            let Some(adoption) = guard.as_mut() else { return Ok(()) };
+            if at >= adoption.sent.len() as u64 * adoption.page_size as u64 {
+                break;
+            }
+            adoption.send(self, content, &hold, at..at + PIECE_BYTES as u64)?;
+            drop(guard);
+            drop(hold);
+            at += PIECE_BYTES as u64;
+            self.keep_window(content)?;
+        }
+        // Only then may the local content go: until it is durable it is the only copy.
+        content.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))?;
+        let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
+        let Some(adoption) = guard.as_ref() else { return Ok(()) };
+        let fd = adoption.file.as_raw_fd();
+        // The length stays, also for a moment: reads go by it.
+        if let Err(errno) = real::punch_hole(fd, real::status(fd)?.len_bytes) {
+            message::note(&format!("the local copy of an imported tablespace keeps its room: {errno}"));
+        }
+        self.adoption.end(&mut guard);
+        Ok(())
+    }
+
+    /// A descriptor of the file was closed. After an import has written to it there is nothing left to wait for; one
+    /// that only looked at it will be followed by one that writes.
+    pub fn closed(&self, content: &Content) {
+        let is_written = self
+            .adoption
+            .lock()
+            .is_some_and(|guard| guard.as_ref().is_some_and(|adoption| adoption.is_written));
+        if is_written && let Err(errno) = self.finish_adoption(content) {
+            message::error(&format!("an imported tablespace cannot be sent to the storage node: {errno}"));
+        }
+    }
+
+    /// `fd` is another local file than the one that is being adopted: it was copied again.
+    pub(super) fn is_copied_again(&self, fd: RawFd) -> Result<bool, Errno> {
+        let Some(guard) = self.adoption.lock() else { return Ok(false) };
+        let Some(adoption) = guard.as_ref() else { return Ok(false) };
+        Ok(real::identity(fd)? != real::identity(adoption.file.as_raw_fd())?)
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_full(fd: RawFd, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match real::read_at(fd, rest, offset_bytes + done as u64) {
+            Ok(0) => break,
+            Ok(len) => done += len,
+            Err(Errno(libc::EINTR)) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,138 @@
+//! IMPORT TABLESPACE of a large table beside other sessions: they go on, and the table crosses the network once.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_testkit::battery;
+use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::server::{Server, ServerConfig, execute, timed};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const VOLUME: &str = "import";
+/// Four rows fill a page: about 310 MB.
+const ROWS: u64 = 70_000;
+const TABLE: &str =
+    "CREATE TABLE d.t (id INT PRIMARY KEY, k INT, b VARCHAR(4000), KEY by_k (k)) ENGINE=InnoDB";
+const SUM: &str = "CHECKSUM TABLE d.t EXTENDED";
+
+/// A stock server whose table can be copied as long as the connection is open.
+fn donor() -> Server {
+    let mut config = ServerConfig::new(Launcher::Stock);
+    config.innodb_args = battery::config(Launcher::Stock).innodb_args;
+    config.server_args.push("--innodb-flush-log-at-trx-commit=0".into());
+    let donor = Server::create(config).unwrap();
+    let mut conn = donor.connect().unwrap();
+    execute(&mut conn, "CREATE DATABASE d").unwrap();
+    execute(&mut conn, "USE d").unwrap();
+    execute(&mut conn, TABLE).unwrap();
+    let rows = format!("INSERT INTO d.t SELECT seq, seq % 1000, REPEAT(MD5(seq), 115) FROM seq_1_to_{ROWS}");
+    execute(&mut conn, &rows).unwrap();
+    donor
+}
+
+/// Does this again and again until told to stop; how often, and how long the longest took.
+fn repeat(server: &Server, stop: &AtomicBool, statements: impl Fn(u64) -> Vec<String>) -> (u64, Duration) {
+    let mut conn = server.connect().unwrap();
+    let (mut count, mut longest) = (0, Duration::ZERO);
+    while !stop.load(Ordering::Acquire) {
+        for statement in statements(count) {
+            let ((), took) = timed(|| execute(&mut conn, &statement)).unwrap();
+            longest = longest.max(took);
+        }
+        count += 1;
+    }
+    (count, longest)
+}
+
+/// Bytes that the library sent and received so far, once two looks agree.
+fn crossed(node: &Node) -> (u64, u64) {
+    let look = || {
+        let status = node.status(VOLUME).unwrap();
+        let of = |name: &str| status["volumes"][0]["server_counters"][name].as_u64().unwrap();
+        (of("sent_bytes"), of("received_bytes"), of("image_bytes"))
+    };
+    // The library counts in its own time. Images are what an import sends; a server at rest writes little else.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut before = look();
+    loop {
+        std::thread::sleep(Duration::from_millis(600));
+        let now = look();
+        if now.2 == before.2 && now.0 - before.0 < 1 << 20 {
+            return (now.0, now.1);
+        }
+        assert!(Instant::now() < deadline, "the server does not come to rest: {now:?}");
+        before = now;
+    }
+}
+
+#[test]
+fn other_sessions_go_on_while_a_large_table_is_imported_and_it_crosses_the_network_once() {
+    let donor = donor();
+    let mut donor_conn = donor.connect().unwrap();
+    let expected = donor.query(SUM).unwrap();
+    execute(&mut donor_conn, "FLUSH TABLES d.t FOR EXPORT").unwrap();
+
+    let node = Node::create(&find_redoubt().unwrap(), &["--ring", "64MiB", "--batch", "16MiB"]).unwrap();
+    node.create_volume(VOLUME).unwrap();
+    let mut config = battery::config(node.launcher(VOLUME, Verify::OneIn(50)));
+    config.server_args.push("--log-bin=changes".into());
+    let mut server = Server::create(config).unwrap();
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "CREATE DATABASE d").unwrap();
+    execute(&mut conn, TABLE).unwrap();
+    execute(&mut conn, "CREATE TABLE d.c (id INT PRIMARY KEY AUTO_INCREMENT, a INT) ENGINE=InnoDB").unwrap();
+    execute(&mut conn, "ALTER TABLE d.t DISCARD TABLESPACE").unwrap();
+    let mut table_bytes = 0;
+    for extension in ["ibd", "cfg"] {
+        let name = format!("d/t.{extension}");
+        let len = std::fs::copy(donor.datadir().join(&name), server.datadir().join(&name)).unwrap();
+        table_bytes += len;
+    }
+    assert!(table_bytes > 200 << 20, "{table_bytes}");
+
+    let before = crossed(&node);
+    let stop = AtomicBool::new(false);
+    let (import_took, commits, definitions) = std::thread::scope(|scope| {
+        let commits =
+            scope.spawn(|| repeat(&server, &stop, |_| vec!["INSERT INTO d.c (a) VALUES (1)".into()]));
+        let definitions = scope.spawn(|| {
+            repeat(&server, &stop, |round| {
+                vec![
+                    format!("CREATE TABLE d.n{round} (id INT PRIMARY KEY) ENGINE=Aria"),
+                    format!("DROP TABLE d.n{round}"),
+                    "FLUSH BINARY LOGS".into(),
+                ]
+            })
+        });
+        let ((), took) = timed(|| execute(&mut conn, "ALTER TABLE d.t IMPORT TABLESPACE")).unwrap();
+        stop.store(true, Ordering::Release);
+        (took, commits.join().unwrap(), definitions.join().unwrap())
+    });
+    let after = crossed(&node);
+    let (sent, received) = (after.0 - before.0, after.1 - before.1);
+    let per_byte = |bytes: u64| bytes as f64 / table_bytes as f64;
+    println!(
+        "table {table_bytes} bytes, import {import_took:?}; commits (count, longest) {commits:?}, definitions \
+         {definitions:?}; per byte of the table {:.2} sent, {:.2} received",
+        per_byte(sent),
+        per_byte(received)
+    );
+
+    assert_eq!(server.query(SUM).unwrap(), expected);
+    assert!(commits.0 > 10 && definitions.0 > 2, "{commits:?} {definitions:?}");
+    assert!(per_byte(sent + received) < 1.3, "sent {sent}, received {received} for {table_bytes}");
+    for (count, longest) in [commits, definitions] {
+        assert!(longest * 5 < import_took, "{longest:?} of {import_took:?} in the longest of {count}");
+    }
+
+    // And it is durable: pages of the volume alone make it up after a crash.
+    execute(&mut conn, "UPDATE d.t SET k = k + 1 WHERE id % 1000 = 0").unwrap();
+    let changed = server.query(SUM).unwrap();
+    assert_ne!(changed, expected);
+    server.kill9().unwrap();
+    server.empty_data_directory().unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    assert_eq!(server.query(SUM).unwrap(), changed);
+    server.shutdown().unwrap();
+}
