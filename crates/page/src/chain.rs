@@ -4,9 +4,12 @@
 //!
 //! Invariants:
 //! - Changes come in LSN order. A mini-transaction may contribute several runs, with the same LSNs.
-//! - Without INIT_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the image
-//!   *as it was given*, so later runs of one mini-transaction are never taken for already applied.
-//! - With INIT_PAGE, the last one is where the page begins: all before it is ignored, and so is the image.
+//! - Without INIT_PAGE or FREE_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the
+//!   image *as it was given*, so later runs of one mini-transaction are never taken for already applied.
+//! - The last INIT_PAGE or FREE_PAGE is where the page starts anew: all before it is ignored, and need not fit the image.
+//!   After INIT_PAGE the image is ignored, too.
+//! - A page whose last reset is FREE_PAGE keeps the image as it was given, an older state of the page: as in the file of
+//!   a server, which does not write a page that was freed. Only INIT_PAGE can follow; anything else is an error.
 //! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page; FREE_PAGE is
 //!   no change.
 
@@ -14,7 +17,7 @@ use redoubt_redo::mariadb::record::Body;
 use redoubt_redo::mariadb::record_reader::RecordReader;
 use redoubt_redo::{Lsn, PageId};
 
-use crate::apply::{ApplyError, Cursor, apply_run_from, check_size};
+use crate::apply::{ApplyError, Cursor, RecordKind, apply_run_from, check_size};
 use crate::flags::SpaceFlags;
 use crate::layout::{page_lsn, set_page_lsn};
 
@@ -34,23 +37,24 @@ pub struct Change<'a> {
 pub struct ApplyOutcome {
     /// Changes applied.
     pub applied: usize,
-    /// Changes that the image already held, or that a later INIT_PAGE made void.
+    /// Changes that the image already held, or that a later INIT_PAGE or FREE_PAGE made void.
     pub skipped: usize,
     /// The last change freed the page: its content is undefined until the next INIT_PAGE.
     pub freed: bool,
 }
 
-/// Where the page begins anew: number of the change, and of the record in its run.
+/// Where the page starts anew: number of the change, and of the record in its run.
 #[derive(Clone, Copy)]
-struct LastInit {
+struct LastReset {
     change: usize,
     record: usize,
+    is_free: bool,
 }
 
 /// Apply `changes`, which come in LSN order, to the image in `page`.
 ///
 /// `base_is_valid`: `page` holds a sound image (an all-zero one of a page that was never written counts).
-/// If not, the changes must contain an INIT_PAGE, unless they only free the page. The iterator is run twice.
+/// If not, the changes must contain an INIT_PAGE or FREE_PAGE. The iterator is run twice.
 ///
 /// All runs of one mini-transaction for the page must be given in one call: after a call the page LSN is the
 /// end of the mini-transaction, and a later call would skip its remaining runs.
@@ -70,21 +74,19 @@ where
 {
     check_size(page, page_id, flags)?;
     let changes = changes.into_iter();
-    let last_init = find_last_init(page_id, changes.clone())?;
-    let base_lsn = match last_init {
-        None if base_is_valid => page_lsn(page).unwrap_or_default(),
-        _ => Lsn(0),
+    let last_reset = find_last_reset(page_id, changes.clone())?;
+    let base_lsn = match last_reset {
+        Some(_) => Lsn(0),
+        None if !base_is_valid => return Err(ApplyError::NoBase { page_id }),
+        None => page_lsn(page).unwrap_or_default(),
     };
-    let first = last_init.unwrap_or(LastInit { change: 0, record: 0 });
+    let first = last_reset.unwrap_or(LastReset { change: 0, record: 0, is_free: false });
     let cursor = Cursor::new(page_id, flags);
     let mut outcome = ApplyOutcome::default();
     for (number, change) in changes.enumerate() {
         if number < first.change || change.start_lsn < base_lsn {
             outcome.skipped += 1;
             continue;
-        }
-        if last_init.is_none() && !base_is_valid && !only_frees(page_id, change.run)? {
-            return Err(ApplyError::NoBase { page_id });
         }
         let first_record = if number == first.change { first.record } else { 0 };
         let run = apply_run_from(page, cursor, change.run, first_record)?;
@@ -97,30 +99,27 @@ where
     Ok(outcome)
 }
 
-fn find_last_init<'a>(
+fn find_last_reset<'a>(
     page_id: PageId,
     changes: impl Iterator<Item = Change<'a>>,
-) -> Result<Option<LastInit>, ApplyError> {
-    let mut last_init = None;
+) -> Result<Option<LastReset>, ApplyError> {
+    let mut last_reset: Option<LastReset> = None;
     for (change, Change { run, .. }) in changes.enumerate() {
         for (number, record) in RecordReader::new(run).enumerate() {
             let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
-            if matches!(record.body, Body::InitPage) {
-                last_init = Some(LastInit { change, record: number });
+            match record.body {
+                Body::InitPage => {
+                    last_reset = Some(LastReset { change, record: number, is_free: false });
+                }
+                Body::FreePage => last_reset = Some(LastReset { change, record: number, is_free: true }),
+                ref body if last_reset.is_some_and(|reset| reset.is_free) => {
+                    return Err(ApplyError::ChangeOfFreePage { page_id, kind: RecordKind::of(body) });
+                }
+                _ => {}
             }
         }
     }
-    Ok(last_init)
-}
-
-fn only_frees(page_id: PageId, run: &[u8]) -> Result<bool, ApplyError> {
-    for record in RecordReader::new(run) {
-        let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
-        if !matches!(record.body, Body::FreePage) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    Ok(last_reset)
 }
 
 #[cfg(test)]

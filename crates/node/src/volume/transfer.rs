@@ -5,7 +5,8 @@
 //! The server may go on meanwhile until the ring is full.
 //!
 //! *Import* fills the page store and plain store of a new volume directly, then feeds the source's redo from its
-//! checkpoint on through the ordinary stream. The volume gets its real name only when all of that is durable.
+//! checkpoint on through the ordinary stream, without what later redo makes void (see `index`). The volume gets its real name only
+//! when all of that is durable and applied: from then on every stored page is its state at some point of the stream.
 
 use super::{Identity, Volume};
 use crate::checkpoint::Checkpoint;
@@ -18,6 +19,7 @@ use crate::namespace::Namespace;
 use crate::options::NodeOptions;
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::{ObjectId, PageStore, PageStoreError};
+use redoubt_redo::mariadb::{LastResets, SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::control::Attachment;
@@ -59,16 +61,7 @@ impl Volume {
             }
             wake.hold = Some(point.seq);
         }
-        let close = Chunk {
-            kind: KIND_CLOSE_TABLE,
-            logged: false,
-            start: point,
-            end: point,
-            wire: Vec::new(),
-            raw: None,
-        };
-        self.buffer.push(close);
-        self.buffer.wake_device();
+        self.close_table_at(point);
         drop(receive);
         let held = self.held(point);
         if held.is_err() {
@@ -77,10 +70,29 @@ impl Volume {
         held
     }
 
-    fn held(&self, point: Point) -> Result<Held, NodeError> {
-        if self.applied.wait_for(point.seq, None) != WaitEnd::Reached {
-            return Err(NodeError::Stopped(self.stopped().unwrap_or_default()));
+    /// Has the parser close its table after what was received, which ends at `point`.
+    fn close_table_at(&self, point: Point) {
+        let (start, end) = (point, point);
+        self.buffer.push(Chunk {
+            kind: KIND_CLOSE_TABLE,
+            logged: false,
+            start,
+            end,
+            wire: Vec::new(),
+            raw: None,
+        });
+        self.buffer.wake_device();
+    }
+
+    fn wait_applied(&self, point: Point) -> Result<(), NodeError> {
+        match self.applied.wait_for(point.seq, None) {
+            WaitEnd::Reached => Ok(()),
+            _ => Err(NodeError::Stopped(self.stopped().unwrap_or_else(|| "the node is stopping".to_owned()))),
         }
+    }
+
+    fn held(&self, point: Point) -> Result<Held, NodeError> {
+        self.wait_applied(point)?;
         let names = self.checkpoint.lock().names.clone();
         let server_log = self.compose_server_log(&names, point)?;
         let identity = self.identity.lock().clone();
@@ -392,7 +404,10 @@ impl Import {
         self.identity.write(&self.own)?;
         drop(self.store);
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
-        let fed = volume.feed_log(&log).and_then(|()| volume.drain());
+        let fed = volume.feed_log(&log).and_then(|()| volume.drain()).and_then(|end| {
+            volume.close_table_at(end);
+            volume.wait_applied(end)
+        });
         // On failure, too: its threads hold files of the directory that is about to go.
         volume.shut_down();
         fed?;
@@ -414,6 +429,10 @@ impl Volume {
         let [first, second] = &log.checkpoints;
         let checkpoints =
             [first.first_chunk().ok_or_else(invalid)?, second.first_chunk().ok_or_else(invalid)?];
+        let mut resets = LastResets::default();
+        walk_mtrs(&log.redo, log.start_lsn, SequenceRule::Any, &mut resets)
+            .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
+        self.index.leave_out(resets);
         let connection = self.next_connection();
         self.receive.lock().connection = connection;
         let frame = StreamFrame::LogFile {

@@ -9,6 +9,7 @@ mod disk_full;
 #[path = "../../../redo/tests/support/encoder.rs"]
 mod encoder;
 mod hostile;
+mod import;
 mod log_place;
 mod protocol;
 mod replay;

@@ -98,3 +98,33 @@ fn free_page_does_not_move_the_page_lsn() {
     assert!(outcome.freed);
     assert_eq!(layout::page_lsn(&page), Some(Lsn(100)));
 }
+
+/// A page that was never written, with a change from after the server's checkpoint: the server freed it while it was
+/// dirty.
+#[test]
+fn what_is_before_free_page_is_void_and_need_not_fit_the_image() {
+    // DELETE_ROW_FORMAT_DYNAMIC at 5:6: not an index page.
+    let delete = [0x26, 5, 6, 9, 100, 5, 6];
+    let mut page = vec![0; 16384];
+    assert!(apply(&mut page, true, &[change(100, 200, &delete)]).is_err(), "the record must not fit");
+    page.fill(0);
+    let (a, freed) = (write(60, 1), [&delete[..], &FREE[..]].concat());
+    for last in [&FREE[..], &freed] {
+        let outcome = apply(&mut page, true, &[change(100, 200, &delete), change(200, 300, last)]).unwrap();
+        assert_eq!(outcome, ApplyOutcome { applied: 1, skipped: 1, freed: true });
+        assert!(page.iter().all(|byte| *byte == 0));
+    }
+    // With content before it, the page keeps the state that was stored.
+    let mut page = page_at(100);
+    apply(&mut page, true, &[change(100, 200, &a), change(200, 300, &FREE)]).unwrap();
+    assert_eq!(page, page_at(100));
+}
+
+#[test]
+fn a_change_of_a_free_page_is_an_error() {
+    let mut page = page_at(100);
+    let a = write(60, 1);
+    let error = apply(&mut page, true, &[change(100, 200, &FREE), change(200, 300, &a)]).unwrap_err();
+    assert!(matches!(error, ApplyError::ChangeOfFreePage { .. }), "{error}");
+    assert!(error.to_string().contains("WRITE changes page 5:6 after FREE_PAGE"), "{error}");
+}
