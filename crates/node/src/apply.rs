@@ -161,13 +161,12 @@ fn apply_page(
     let changes_page = entries.iter().any(|entry| !matches!(entry.body, Body::Verify { .. }));
     let mut verify = |builder: &Builder, case: VerifyCase<'_>| on_verify(builder, key, case);
     builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;
-    // A page that ends freed stays as it is stored: it has no content until INIT_PAGE.
-    if changes_page && !builder.is_free { output.add(key, builder.finish()?) } else { Ok(()) }
+    if changes_page { output.add(key, builder.finish()?) } else { Ok(()) }
 }
 
-/// The page before its entries, and from which of them on they count; `None`: there is nothing to build and nothing to compare. What
-/// is stored is read only if something builds on it or compares with it. If it is damaged for good, the comparisons are given up
-/// where the entries start the page anew.
+/// The page before its entries, and from which of them on they count. What is stored is read only if something builds on it or
+/// compares with it. If it is damaged for good, the comparisons are given up where the entries start the page anew; `None`:
+/// they only free it.
 fn begin(
     pages: StoredPages<'_>,
     key: PageKey,
@@ -178,14 +177,10 @@ fn begin(
     if let Some(first) = begins_without_base(entries) {
         return Ok(Some((Builder::empty(page_id, flags), first)));
     }
-    let ends_free = ends_free(entries);
-    if ends_free && !entries.iter().any(|entry| matches!(entry.body, Body::Verify { .. })) {
-        return Ok(None);
-    }
     let first = entries.iter().position(fills_page);
     match Builder::from_store(pages, key, page_id, flags) {
         Ok(builder) => Ok(Some((builder, 0))),
-        Err(error @ NodeError::Page { .. }) if first.is_some() || ends_free => {
+        Err(error @ NodeError::Page { .. }) if first.is_some() || ends_free(entries) => {
             tracing::warn!(page = %page_id, %error, "page started anew by redo; writes before that are not compared");
             Ok(first.map(|first| (Builder::empty(page_id, flags), first)))
         }

@@ -8,10 +8,10 @@
 //! - An entry above the caller's limit is never applied, and none after it. The limit is never above P:
 //!   what the parser is about to add to a mini-transaction must not be split from what it has added, because the
 //!   page's LSN would then say that all of it is there.
-//! - What an entry makes void (INIT_PAGE, FREE_PAGE, an image) is not applied, not even in older tables, and a stored image that
+//! - What INIT_PAGE or an image makes void is not applied, not even in older tables, and a stored image that
 //!   nothing builds on is not read: it may be damaged. Only a verify entry before it asks for more.
-//! - A page that ends freed has no content: it stays as it is stored, an older state of it, and is not written. Only
-//!   INIT_PAGE follows.
+//! - FREE_PAGE makes void too, but leaves nothing instead; a page that was freed is served with the content it had, because a
+//!   read that was under way when it was freed may still want it.
 
 use crate::error::NodeError;
 use crate::index::table::resolve;
@@ -71,8 +71,6 @@ pub struct Builder {
     pub flags: SpaceFlags,
     /// The bytes so far.
     pub page: Vec<u8>,
-    /// The last entry applied freed the page: its bytes mean nothing.
-    pub is_free: bool,
 }
 
 /// A dropped page write to compare with, met on the way.
@@ -100,12 +98,12 @@ impl Builder {
         flags: SpaceFlags,
     ) -> Result<Self, NodeError> {
         let page = pages.read(key, page_id, flags)?;
-        Ok(Self { page_id, flags, page, is_free: false })
+        Ok(Self { page_id, flags, page })
     }
 
     /// Starts from nothing.
     pub fn empty(page_id: PageId, flags: SpaceFlags) -> Self {
-        Self { page_id, flags, page: vec![0; flags.physical_page_size_bytes()], is_free: false }
+        Self { page_id, flags, page: vec![0; flags.physical_page_size_bytes()] }
     }
 
     fn error(&self, reason: String) -> NodeError {
@@ -124,7 +122,7 @@ impl Builder {
         mut on_verify: Option<OnVerify<'_>>,
     ) -> Result<usize, NodeError> {
         let entries = within_limit(entries, limit);
-        let mut at = if on_verify.is_some() { 0 } else { last_reset(entries).unwrap_or(0) };
+        let mut at = if on_verify.is_some() { 0 } else { entries.iter().rposition(fills_page).unwrap_or(0) };
         while let Some(entry) = entries.get(at) {
             match &entry.body {
                 Body::Run { .. } => {
@@ -139,11 +137,8 @@ impl Builder {
                     self.replace(image)?;
                 }
                 Body::Built(page) => self.replace(page)?,
-                // A page that was freed has nothing to compare.
                 Body::Verify { digest } => {
-                    if let Some(on_verify) = &mut on_verify
-                        && !self.is_free
-                    {
+                    if let Some(on_verify) = &mut on_verify {
                         let case = VerifyCase { lsn: entry.start_lsn, digest: *digest, page: &self.page };
                         on_verify(self, case);
                     }
@@ -165,9 +160,8 @@ impl Builder {
             let run = run.ok_or_else(|| self.unresolved(entry))?;
             changes.push(Change { start_lsn: entry.start_lsn, end_lsn: entry.end_lsn, run });
         }
-        let applied = apply_changes(&mut self.page, self.page_id, self.flags, true, changes.iter().copied())
+        apply_changes(&mut self.page, self.page_id, self.flags, true, changes.iter().copied())
             .map_err(|error| self.error(error.to_string()))?;
-        self.is_free = applied.freed;
         Ok(())
     }
 
@@ -191,7 +185,6 @@ impl Builder {
             return Err(self.error(reason));
         }
         self.page.copy_from_slice(image);
-        self.is_free = false;
         Ok(())
     }
 
@@ -223,28 +216,15 @@ fn within_limit(entries: &[Entry], limit: Option<Lsn>) -> &[Entry] {
     entries.iter().position(beyond).and_then(|within| entries.get(..within)).unwrap_or(entries)
 }
 
-/// Nothing before the entry matters.
-fn resets(entry: &Entry) -> bool {
-    !matches!(entry.body, Body::Run { reset: None, .. } | Body::Verify { .. })
-}
-
-/// Where nothing before it matters.
-fn last_reset(entries: &[Entry]) -> Option<usize> {
-    entries.iter().rposition(resets)
-}
-
-fn last_reset_of(entries: &[Entry]) -> Option<&Entry> {
-    entries.get(last_reset(entries)?)
-}
-
 /// The entry says what is in the page, whatever was there before.
 pub fn fills_page(entry: &Entry) -> bool {
-    resets(entry) && !matches!(entry.body, Body::Run { reset: Some(PageReset::Free), .. })
+    !matches!(entry.body, Body::Run { reset: None | Some(PageReset::Free), .. } | Body::Verify { .. })
 }
 
-/// After these entries the page has no content.
+/// After these entries the page has no content that counts.
 pub fn ends_free(entries: &[Entry]) -> bool {
-    last_reset_of(entries).is_some_and(|entry| !fills_page(entry))
+    let last = entries.iter().rfind(|entry| !matches!(entry.body, Body::Verify { .. }));
+    last.is_some_and(|entry| matches!(entry.body, Body::Run { reset: Some(PageReset::Free), .. }))
 }
 
 /// Where these entries begin to need no image from before them, if nothing is to be compared up to there.
@@ -282,12 +262,11 @@ pub fn construct_in_laps(
 ) -> Result<Vec<u8>, NodeError> {
     let chains = chains_of(index.tables_of(key), key, limit);
     laps.lap(Part::Index);
-    let mut builder =
-        if chains.first().is_some_and(|chain| last_reset_of(&chain.entries).is_some_and(fills_page)) {
-            Builder::empty(page_id, flags)
-        } else {
-            Builder::from_store(pages, key, page_id, flags)?
-        };
+    let mut builder = if chains.first().is_some_and(|chain| chain.entries.iter().any(fills_page)) {
+        Builder::empty(page_id, flags)
+    } else {
+        Builder::from_store(pages, key, page_id, flags)?
+    };
     laps.lap(Part::BaseRead);
     for TableChain { table, entries, .. } in &chains {
         builder.apply_entries(&table.chunks(), entries, None, None)?;
@@ -313,7 +292,7 @@ fn chains_of(tables: Vec<Arc<Table>>, key: PageKey, limit: Option<Lsn>) -> Vec<T
         let within = within_limit(&entries, limit).len();
         let is_cut = within < entries.len();
         entries.truncate(within);
-        if last_reset_of(&entries).is_some() {
+        if entries.iter().any(fills_page) {
             chains.clear();
         }
         chains.push(TableChain { table, entries, is_cut });
@@ -372,9 +351,6 @@ pub fn compact_chain(
         builder
     };
     builder.apply_entries(&table.chunks(), &entries, Some(limit), Some(on_verify))?;
-    if builder.is_free {
-        return Ok(());
-    }
     let built = Body::Built(Arc::from(builder.page.as_slice()));
     table.compact(key, within, Entry { start_lsn: lsn, end_lsn: lsn, body: built });
     Ok(())

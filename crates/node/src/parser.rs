@@ -10,7 +10,10 @@ use crate::mark::Point;
 use crate::namespace::{Effect, LogFileEntry, Namespace, ObjectEntry, text_path};
 use crate::plain::{Change, PlainStore};
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::mariadb::mtr::{Mtr, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs};
+use redoubt_redo::mariadb::mtr::{
+    FileNote, Mtr, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs,
+};
+use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::{Lsn, SpaceId};
 use redoubt_sync::RwLock;
 use redoubt_wire::stream::{FileKind, StreamFrame, Verify, decode};
@@ -153,13 +156,33 @@ impl<'v> Parser<'v> {
         outcome: &mut Outcome,
     ) -> Result<(), NodeError> {
         for note in mtr.files {
-            let effects = self.names.write().file_record(note.space, &note.record, mtr.start_lsn)?;
+            let record = self.of_import(note);
+            let effects = self.names.write().file_record(note.space, &record, mtr.start_lsn)?;
             self.names_changed(effects);
         }
         for run in mtr.runs {
             self.run(run, mtr.start_lsn, mtr.end_lsn, table, number, outcome)?;
         }
         Ok(())
+    }
+
+    /// What a record about a file says for an import, whose files have the names that they had at the end of the redo: only
+    /// the last tablespace with a name has its file.
+    fn of_import<'a>(&self, note: &FileNote<'a>) -> FileRecord<'a> {
+        let (
+            Some(resets),
+            FileRecord::Create { path }
+            | FileRecord::Modify { path }
+            | FileRecord::Rename { new_path: path, .. },
+        ) = (self.index.resets(), note.record)
+        else {
+            return note.record;
+        };
+        if resets.has_name_last(note.space, path) {
+            FileRecord::Modify { path }
+        } else {
+            FileRecord::Rename { old_path: path, new_path: path }
+        }
     }
 
     fn run(

@@ -290,6 +290,37 @@ fn what_an_import_found_to_be_void_does_not_get_into_the_index() {
     let second = parser.handle(&chunks[1]).unwrap().runs;
     let table = fixture.index.open_table();
     let entries = |space, page| table.chain(fixture.key(space, page)).len();
-    assert_eq!([entries(5, 3), entries(5, 4), entries(5, 0)], [1, 1, 1]);
-    assert_eq!((first, second, table.pages()), (1, 2, 3));
+    assert_eq!([entries(5, 3), entries(5, 4), entries(5, 0)], [0, 1, 1]);
+    assert_eq!((first, second, table.pages()), (1, 1, 2));
+}
+
+/// After a kill in the middle of ALTER TABLE: the name was another tablespace's, and page 0 of the new one was never written.
+#[test]
+fn the_file_of_an_import_is_of_the_tablespace_that_had_its_name_last() {
+    let mut fixture = Fixture::new();
+    for path in ["d/t.ibd", "d/alter.ibd"] {
+        let (file, _) = fixture.names.write().create(path, FileKind::Tablespace, 0o660);
+        fixture.names.write().object_of_file(file).unwrap();
+    }
+    fixture.names.write().bind_space("d/t.ibd", SpaceId(5));
+    let names: [(u8, u32, &[u8]); 3] =
+        [(0xb0, 5, b"./d/alter.ibd"), (0xa0, 5, b"./d/alter.ibd\0./d/t.ibd"), (0x80, 6, b"./d/alter.ibd")];
+    let redo: Vec<u8> = names
+        .iter()
+        .flat_map(|(kind, space, payload)| {
+            let mut mtr = MtrWriter::new();
+            mtr.file(*kind, *space, payload);
+            mtr.finish(1)
+        })
+        .collect();
+    let mut resets = redoubt_redo::mariadb::LastResets::default();
+    walk_mtrs(&redo, LSN, SequenceRule::Any, &mut resets).unwrap();
+    fixture.index.leave_out(resets);
+    let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
+    Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).unwrap();
+    let names = fixture.names.read();
+    let object = |path: &str| names.file_at(path).unwrap().1.object;
+    let of_space = |space| names.known_object_of_space(SpaceId(space)).map(|object| object.0);
+    assert_eq!((object("d/t.ibd"), object("d/alter.ibd")), (of_space(5), of_space(6)));
+    assert!(of_space(5).is_some() && of_space(6).is_some() && of_space(5) != of_space(6));
 }

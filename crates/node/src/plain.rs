@@ -158,7 +158,10 @@ impl PlainStore {
         let (id, result) = match change {
             Change::Create(id) => (*id, self.file(*id)?.set_len(0)),
             Change::Write { file, offset_bytes, chunk, from } => {
-                let bytes = chunk.payload().get(*from..).unwrap_or(&[]);
+                let bytes = chunk.payload().get(*from..).ok_or_else(|| NodeError::Damaged {
+                    path: self.path(*file),
+                    reason: "a write to it has no bytes; this is a defect of the node, the log is whole: report it".to_owned(),
+                })?;
                 (*file, self.file(*file)?.write_at(*offset_bytes, bytes))
             }
             Change::SetLen(id, len_bytes) => (*id, self.file(*id)?.set_len(*len_bytes)),

@@ -180,10 +180,16 @@ pub enum ApplyError {
     },
     /// There is no image to start from, and the records do not begin with one.
     #[error(
-        "page {page_id} has no valid base image and its pending records do not start it anew; restore the page \
+        "page {page_id} has no valid base image and its pending records contain no INIT_PAGE; restore the page \
          from a copy, or replay from an older checkpoint"
     )]
     NoBase {
+        /// The page.
+        page_id: PageId,
+    },
+    /// A run without records.
+    #[error("records of page {page_id} are not there; this is a defect of the caller")]
+    EmptyRun {
         /// The page.
         page_id: PageId,
     },

@@ -4,14 +4,13 @@
 //!
 //! Invariants:
 //! - Changes come in LSN order. A mini-transaction may contribute several runs, with the same LSNs.
-//! - Without INIT_PAGE or FREE_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the
-//!   image *as it was given*, so later runs of one mini-transaction are never taken for already applied.
-//! - The last INIT_PAGE or FREE_PAGE is where the page starts anew: all before it is ignored, and need not fit the image.
-//!   After INIT_PAGE the image is ignored, too.
-//! - A page whose last reset is FREE_PAGE keeps the image as it was given, an older state of the page: as in the file of
-//!   a server, which does not write a page that was freed. Only INIT_PAGE can follow; anything else is an error.
-//! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page; FREE_PAGE is
-//!   no change.
+//! - Without INIT_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the image
+//!   *as it was given*, so later runs of one mini-transaction are never taken for already applied.
+//! - With INIT_PAGE, the last one is where the page begins: all before it is ignored, and so is the image.
+//! - FREE_PAGE is no change: the page keeps the content that it had, which somebody who reads it late may still get. Only
+//!   INIT_PAGE can follow; anything else is an error. Redo from before it need not fit page files as a kill left them:
+//!   who begins with those first leaves out what is void (`redoubt_redo::mariadb::LastResets`).
+//! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page.
 
 use redoubt_redo::mariadb::record::Body;
 use redoubt_redo::mariadb::record_reader::RecordReader;
@@ -37,24 +36,23 @@ pub struct Change<'a> {
 pub struct ApplyOutcome {
     /// Changes applied.
     pub applied: usize,
-    /// Changes that the image already held, or that a later INIT_PAGE or FREE_PAGE made void.
+    /// Changes that the image already held, or that a later INIT_PAGE made void.
     pub skipped: usize,
     /// The last change freed the page: its content is undefined until the next INIT_PAGE.
     pub freed: bool,
 }
 
-/// Where the page starts anew: number of the change, and of the record in its run.
+/// Where the page begins anew: number of the change, and of the record in its run.
 #[derive(Clone, Copy)]
-struct LastReset {
+struct LastInit {
     change: usize,
     record: usize,
-    is_free: bool,
 }
 
 /// Apply `changes`, which come in LSN order, to the image in `page`.
 ///
 /// `base_is_valid`: `page` holds a sound image (an all-zero one of a page that was never written counts).
-/// If not, the changes must contain an INIT_PAGE or FREE_PAGE. The iterator is run twice.
+/// If not, the changes must contain an INIT_PAGE, unless they only free the page. The iterator is run twice.
 ///
 /// All runs of one mini-transaction for the page must be given in one call: after a call the page LSN is the
 /// end of the mini-transaction, and a later call would skip its remaining runs.
@@ -74,13 +72,13 @@ where
 {
     check_size(page, page_id, flags)?;
     let changes = changes.into_iter();
-    let last_reset = find_last_reset(page_id, changes.clone())?;
-    let base_lsn = match last_reset {
+    let found = scan(page_id, changes.clone())?;
+    let base_lsn = match found.last_init {
         Some(_) => Lsn(0),
-        None if !base_is_valid => return Err(ApplyError::NoBase { page_id }),
+        None if !base_is_valid && found.has_changes => return Err(ApplyError::NoBase { page_id }),
         None => page_lsn(page).unwrap_or_default(),
     };
-    let first = last_reset.unwrap_or(LastReset { change: 0, record: 0, is_free: false });
+    let first = found.last_init.unwrap_or(LastInit { change: 0, record: 0 });
     let cursor = Cursor::new(page_id, flags);
     let mut outcome = ApplyOutcome::default();
     for (number, change) in changes.enumerate() {
@@ -99,27 +97,35 @@ where
     Ok(outcome)
 }
 
-fn find_last_reset<'a>(
-    page_id: PageId,
-    changes: impl Iterator<Item = Change<'a>>,
-) -> Result<Option<LastReset>, ApplyError> {
-    let mut last_reset: Option<LastReset> = None;
+/// What there is among changes.
+#[derive(Default)]
+struct Found {
+    last_init: Option<LastInit>,
+    /// Something else than FREE_PAGE.
+    has_changes: bool,
+}
+
+fn scan<'a>(page_id: PageId, changes: impl Iterator<Item = Change<'a>>) -> Result<Found, ApplyError> {
+    let (mut found, mut is_free) = (Found::default(), false);
     for (change, Change { run, .. }) in changes.enumerate() {
+        if run.is_empty() {
+            return Err(ApplyError::EmptyRun { page_id });
+        }
         for (number, record) in RecordReader::new(run).enumerate() {
             let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
             match record.body {
-                Body::InitPage => {
-                    last_reset = Some(LastReset { change, record: number, is_free: false });
-                }
-                Body::FreePage => last_reset = Some(LastReset { change, record: number, is_free: true }),
-                ref body if last_reset.is_some_and(|reset| reset.is_free) => {
+                Body::InitPage => found.last_init = Some(LastInit { change, record: number }),
+                Body::FreePage => {}
+                ref body if is_free => {
                     return Err(ApplyError::ChangeOfFreePage { page_id, kind: RecordKind::of(body) });
                 }
                 _ => {}
             }
+            is_free = matches!(record.body, Body::FreePage);
+            found.has_changes |= !is_free;
         }
     }
-    Ok(last_reset)
+    Ok(found)
 }
 
 #[cfg(test)]

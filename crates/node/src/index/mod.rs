@@ -103,6 +103,11 @@ impl LogIndex {
         debug_assert!(is_first, "an import has one redo log");
     }
 
+    /// What an import knows of its redo up to the end.
+    pub fn resets(&self) -> Option<&LastResets> {
+        self.resets.get()
+    }
+
     /// Redo of mini-transactions that start at `start_lsn` is void for the whole tablespace.
     pub fn is_void_for_space(&self, space: SpaceId, start_lsn: Lsn) -> bool {
         self.resets.get().is_some_and(|resets| resets.void_space(space, start_lsn))

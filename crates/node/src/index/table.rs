@@ -32,7 +32,7 @@ pub enum Body {
         offset: u32,
         /// Length in bytes.
         len: u32,
-        /// The run starts the page anew: nothing before it matters.
+        /// The run starts the page anew: after INIT_PAGE nothing before it matters.
         reset: Option<PageReset>,
     },
     /// A page image sent by the server, in a chunk's payload: replaces what was there.

@@ -99,25 +99,19 @@ fn free_page_does_not_move_the_page_lsn() {
     assert_eq!(layout::page_lsn(&page), Some(Lsn(100)));
 }
 
-/// A page that was never written, with a change from after the server's checkpoint: the server freed it while it was
-/// dirty.
 #[test]
-fn what_is_before_free_page_is_void_and_need_not_fit_the_image() {
-    // DELETE_ROW_FORMAT_DYNAMIC at 5:6: not an index page.
-    let delete = [0x26, 5, 6, 9, 100, 5, 6];
-    let mut page = vec![0; 16384];
-    assert!(apply(&mut page, true, &[change(100, 200, &delete)]).is_err(), "the record must not fit");
-    page.fill(0);
-    let (a, freed) = (write(60, 1), [&delete[..], &FREE[..]].concat());
-    for last in [&FREE[..], &freed] {
-        let outcome = apply(&mut page, true, &[change(100, 200, &delete), change(200, 300, last)]).unwrap();
-        assert_eq!(outcome, ApplyOutcome { applied: 1, skipped: 1, freed: true });
-        assert!(page.iter().all(|byte| *byte == 0));
-    }
-    // With content before it, the page keeps the state that was stored.
+fn free_page_keeps_what_was_there() {
     let mut page = page_at(100);
-    apply(&mut page, true, &[change(100, 200, &a), change(200, 300, &FREE)]).unwrap();
-    assert_eq!(page, page_at(100));
+    let a = write(60, 1);
+    let outcome = apply(&mut page, true, &[change(100, 200, &a), change(200, 300, &FREE)]).unwrap();
+    assert_eq!(outcome, ApplyOutcome { applied: 2, skipped: 0, freed: true });
+    assert_eq!((page[60], layout::page_lsn(&page)), (1, Some(Lsn(200))));
+}
+
+#[test]
+fn a_run_without_records_is_an_error() {
+    let error = apply(&mut page_at(100), true, &[change(100, 200, &[])]).unwrap_err();
+    assert!(matches!(error, ApplyError::EmptyRun { .. }), "{error}");
 }
 
 #[test]

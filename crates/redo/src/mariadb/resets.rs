@@ -1,4 +1,5 @@
-//! Where in a redo stream each page starts anew for the last time, and what that makes void.
+//! What only the end of a redo stream tells: where each page starts anew for the last time, what that makes void, and which
+//! tablespace each file name was given to last.
 //!
 //! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE. What the stream
 //! holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a page that was
@@ -9,15 +10,16 @@
 
 use std::collections::HashMap;
 
-use super::mtr::{Mtr, MtrVisitor};
+use super::mtr::{Mtr, MtrVisitor, PageReset};
 use super::record::FileRecord;
 use crate::types::{Lsn, PageId, SpaceId};
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastResets {
-    pages: HashMap<PageId, Lsn>,
+    pages: HashMap<PageId, (Lsn, PageReset)>,
     spaces: HashMap<SpaceId, Lsn>,
+    names: HashMap<Vec<u8>, SpaceId>,
 }
 
 impl LastResets {
@@ -26,10 +28,21 @@ impl LastResets {
         self.spaces.get(&space).is_some_and(|reset| start_lsn < *reset)
     }
 
-    /// The redo of mini-transactions that start at `start_lsn` has no effect on the page.
+    /// The redo of the mini-transaction that starts at `start_lsn` has no effect on the page. A mini-transaction that frees the page may
+    /// have changed it before, and is void with those changes. One that begins it anew counts: what comes before INIT_PAGE in it
+    /// is left out when it is applied.
     pub fn void_page(&self, page: PageId, start_lsn: Lsn) -> bool {
         self.void_space(page.space, start_lsn)
-            || self.pages.get(&page).is_some_and(|reset| start_lsn < *reset)
+            || self.pages.get(&page).is_some_and(|(at, reset)| match reset {
+                PageReset::Init => start_lsn < *at,
+                PageReset::Free => start_lsn <= *at,
+            })
+    }
+
+    /// The tablespace is the last one that the stream gives this name to. Names are used again (`#sql-alter-...`): the file that
+    /// lies there after a kill need not be of the tablespace that had the name when the stream begins.
+    pub fn has_name_last(&self, space: SpaceId, path: &[u8]) -> bool {
+        self.names.get(path) == Some(&space)
     }
 
     /// The page starts anew in the stream: what was stored before it does not matter.
@@ -41,15 +54,23 @@ impl LastResets {
 impl MtrVisitor for LastResets {
     fn visit_mtr(&mut self, mtr: &Mtr<'_, '_>) {
         for note in mtr.files {
-            if let FileRecord::Delete { .. } = note.record {
-                self.spaces.insert(note.space, mtr.start_lsn);
+            match note.record {
+                FileRecord::Create { path }
+                | FileRecord::Modify { path }
+                | FileRecord::Rename { new_path: path, .. } => {
+                    self.names.insert(path.to_vec(), note.space);
+                }
+                FileRecord::Delete { .. } => {
+                    self.spaces.insert(note.space, mtr.start_lsn);
+                }
+                FileRecord::Checkpoint { .. } => {}
             }
         }
         for run in mtr.runs {
             if run.trim_pages.is_some() {
                 self.spaces.insert(run.page.space, mtr.start_lsn);
-            } else if run.reset().is_some() {
-                self.pages.insert(run.page, mtr.start_lsn);
+            } else if let Some(reset) = run.reset() {
+                self.pages.insert(run.page, (mtr.start_lsn, reset));
             }
         }
     }

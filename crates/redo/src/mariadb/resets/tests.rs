@@ -26,11 +26,11 @@ fn what_is_before_the_last_init_or_free_of_a_page_is_void() {
     let write = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]));
     let free = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]).free((7, 40)));
     let init = || mtr(|mtr| _ = mtr.init((7, 40)));
-    for last in [free(), init()] {
+    let again = || mtr(|mtr| _ = mtr.free((7, 40)).init((7, 40)));
+    for (last, is_void) in [(free(), true), (init(), false), (again(), false)] {
         let (resets, starts) = resets(&[write(), init(), write(), last, write()]);
         let void: Vec<_> = starts.iter().map(|start| resets.void_page(page, *start)).collect();
-        // The mini-transaction with the reset is kept whole: what it holds is for the page to sort out.
-        assert_eq!(void, [true, true, true, false, false]);
+        assert_eq!(void, [true, true, true, is_void, false]);
         assert!(resets.starts_anew(page));
         assert!(!resets.void_page(PageId::new(7, 41), starts[0]) && !resets.starts_anew(PageId::new(7, 41)));
     }
@@ -48,4 +48,16 @@ fn what_is_before_the_trim_or_the_end_of_a_tablespace_is_void() {
         assert_eq!([void(7, 0), void(7, 1), void(7, 2), void(8, 0)], [true, false, false, false]);
         assert!(resets.starts_anew(PageId::new(7, 3)) && !resets.starts_anew(PageId::new(8, 40)));
     }
+}
+
+#[test]
+fn a_name_is_of_the_tablespace_that_got_it_last() {
+    let name = |kind, space, path: &'static [u8]| mtr(|mtr| _ = mtr.file(kind, space, path));
+    let (resets, _) = resets(&[
+        name(0xb0, 5, b"./d/alter.ibd"),
+        name(0xa0, 5, b"./d/alter.ibd\0./d/t.ibd"),
+        name(0x80, 6, b"./d/alter.ibd"),
+    ]);
+    let last = |space, path: &[u8]| resets.has_name_last(SpaceId(space), path);
+    assert!(last(5, b"./d/t.ibd") && last(6, b"./d/alter.ibd") && !last(5, b"./d/alter.ibd"));
 }
