@@ -271,7 +271,7 @@ fn trim_pages_that_10_11_does_not_write_is_refused() {
 #[test]
 fn what_an_import_found_to_be_void_does_not_get_into_the_index() {
     let mut fixture = Fixture::new();
-    let mut mtrs = vec![MtrWriter::new(), MtrWriter::new(), MtrWriter::new()];
+    let mut mtrs = [MtrWriter::new(), MtrWriter::new(), MtrWriter::new()];
     mtrs[0].init((5, 0)).write_absolute((5, 0), 54, &0x15u32.to_be_bytes());
     mtrs[0].write((5, 3), 100, b"a").write((5, 4), 100, b"a").write((6, 3), 100, b"a");
     mtrs[1].free((5, 3)).init((5, 0));
