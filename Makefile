@@ -5,6 +5,9 @@ SOAK_ROUNDS ?= 50
 FUZZ_SECONDS ?= 60
 # Seed of `make soak-faults`.
 FAULT_SEED ?= 1
+# Rounds and first seed of `make import-killed`.
+ROUNDS ?= 100
+SEED ?= 1
 # Statements that `make oracle` holds against a stock server's recovery.
 ORACLE_STATEMENTS ?= 1000000
 # Seconds of simulated worlds in `make simulate` and `make soak`.
@@ -30,7 +33,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle
+.PHONY: demo build install uninstall test lint bench bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed
 
 demo:
 	./demo
@@ -116,6 +119,12 @@ soak-faults:
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
+
+# Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of about 10
+# seconds, from seed SEED on. See docs/oracle.md.
+import-killed:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
+	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
 
 # Random histories, sysbench, the TPC-C-like mix and cuts of them against a stock server's recovery: hours. See docs/oracle.md.
 oracle:

@@ -1,7 +1,7 @@
 //! `redoubt volume import`: a data directory becomes a volume.
 //!
 //! The source is only read. Pages are checked one by one: a torn page is taken from the doublewrite area if a good
-//! copy is there, or left empty if redo initialises it; otherwise the import is refused. page_compressed pages are
+//! copy is there, or left empty if redo starts it anew; otherwise the import is refused. page_compressed pages are
 //! sent uncompressed, because redo describes the uncompressed page.
 
 mod pages;

@@ -45,7 +45,7 @@ fn insert(bencher: Bencher<'_, '_>, pages: u32) {
         |index| {
             let table = index.open_table();
             for (number, key) in (0u64..).zip(&keys) {
-                let body = Body::Run { chunk: 0, offset: 0, len: 80, init: false };
+                let body = Body::Run { chunk: 0, offset: 0, len: 80, reset: None };
                 index.insert(&table, *key, Entry { start_lsn: Lsn(number), end_lsn: Lsn(number + 80), body });
             }
             index
@@ -163,7 +163,7 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
         let (offset, len) = (redo.len() as u32, mtr.records.len() as u32);
         redo.extend(mtr.finish(1));
         let lsn = Lsn((1 << 30) + u64::from(round) * 100);
-        let body = Body::Run { chunk: 0, offset, len, init: false };
+        let body = Body::Run { chunk: 0, offset, len, reset: None };
         index.insert(&table, key, Entry { start_lsn: lsn, end_lsn: lsn.advance(100), body });
     }
     table.add_chunk(&frame(START, redo));

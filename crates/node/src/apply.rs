@@ -4,7 +4,7 @@
 //! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that
 //! a stored page already has are skipped by its LSN.
 
-use crate::construct::{Builder, StoredPages, VerifyCase};
+use crate::construct::{Builder, StoredPages, VerifyCase, begins_without_base, ends_free, fills_page};
 use crate::error::NodeError;
 use crate::figures::Worker;
 use crate::index::table::BUCKETS;
@@ -160,9 +160,36 @@ fn apply_page(
                 .to_owned(),
         });
     };
-    let mut builder = Builder::from_store(output.pages, key, page_id, flags)?;
+    let Some((mut builder, first)) = begin(output.pages, key, page_id, flags, entries)? else {
+        return Ok(());
+    };
+    let entries = entries.get(first..).unwrap_or(entries);
     let changes_page = entries.iter().any(|entry| !matches!(entry.body, Body::Verify { .. }));
     let mut verify = |builder: &Builder, case: VerifyCase<'_>| on_verify(builder, key, case);
     builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;
     if changes_page { output.add(key, builder.finish()?) } else { Ok(()) }
+}
+
+/// The page before its entries, and from which of them on they count. What is stored is read only if something builds on it or
+/// compares with it. If it is damaged for good, the comparisons are given up where the entries start the page anew; `None`:
+/// they only free it.
+fn begin(
+    pages: StoredPages<'_>,
+    key: PageKey,
+    page_id: PageId,
+    flags: SpaceFlags,
+    entries: &[Entry],
+) -> Result<Option<(Builder, usize)>, NodeError> {
+    if let Some(first) = begins_without_base(entries) {
+        return Ok(Some((Builder::empty(page_id, flags), first)));
+    }
+    let first = entries.iter().position(fills_page);
+    match Builder::from_store(pages, key, page_id, flags) {
+        Ok(builder) => Ok(Some((builder, 0))),
+        Err(error @ NodeError::Page { .. }) if first.is_some() || ends_free(entries) => {
+            tracing::warn!(page = %page_id, %error, "page started anew by redo; writes before that are not compared");
+            Ok(first.map(|first| (Builder::empty(page_id, flags), first)))
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -4,9 +4,14 @@
 //! building of long chains. It takes no latch: the page store never shows a torn page, and the log index is
 //! looked at before the page store, so whatever is applied meanwhile is in the image and skipped by its LSN.
 //!
-//! Invariant: an entry above the caller's limit is never applied, and none after it. The limit is never above P:
-//! what the parser is about to add to a mini-transaction must not be split from what it has added, because the
-//! page's LSN would then say that all of it is there.
+//! Invariants:
+//! - An entry above the caller's limit is never applied, and none after it. The limit is never above P:
+//!   what the parser is about to add to a mini-transaction must not be split from what it has added, because the
+//!   page's LSN would then say that all of it is there.
+//! - What INIT_PAGE or an image makes void is not applied, not even in older tables, and a stored image that
+//!   nothing builds on is not read: it may be damaged. Only a verify entry before it asks for more.
+//! - FREE_PAGE makes void too, but leaves nothing instead; a page that was freed is served with the content it had, because a
+//!   read that was under way when it was freed may still want it.
 
 use crate::error::NodeError;
 use crate::index::table::resolve;
@@ -16,6 +21,7 @@ use crate::rescue::Rescue;
 use crate::trace::{Laps, Part};
 use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
 use redoubt_pagestore::{PageStore, PageStoreError};
+use redoubt_redo::mariadb::mtr::PageReset;
 use redoubt_redo::{Lsn, PageId};
 use std::sync::Arc;
 
@@ -115,11 +121,8 @@ impl Builder {
         limit: Option<Lsn>,
         mut on_verify: Option<OnVerify<'_>>,
     ) -> Result<usize, NodeError> {
-        let within = limit.map_or(entries.len(), |limit| {
-            entries.iter().position(|entry| beyond(entry, limit)).unwrap_or(entries.len())
-        });
-        let entries = entries.get(..within).unwrap_or(entries);
-        let mut at = if on_verify.is_some() { 0 } else { last_reset(entries) };
+        let entries = within_limit(entries, limit);
+        let mut at = if on_verify.is_some() { 0 } else { entries.iter().rposition(fills_page).unwrap_or(0) };
         while let Some(entry) = entries.get(at) {
             match &entry.body {
                 Body::Run { .. } => {
@@ -129,10 +132,11 @@ impl Builder {
                     continue;
                 }
                 Body::Image { chunk, offset, len } => {
-                    let image = resolve(chunks, *chunk, *offset, *len);
-                    self.replace(image.unwrap_or(&[]))?;
+                    let image =
+                        resolve(chunks, *chunk, *offset, *len).ok_or_else(|| self.unresolved(entry))?;
+                    self.replace(image)?;
                 }
-                Body::Built(page) => self.page.copy_from_slice(page),
+                Body::Built(page) => self.replace(page)?,
                 Body::Verify { digest } => {
                     if let Some(on_verify) = &mut on_verify {
                         let case = VerifyCase { lsn: entry.start_lsn, digest: *digest, page: &self.page };
@@ -142,21 +146,31 @@ impl Builder {
             }
             at += 1;
         }
-        Ok(within)
+        Ok(entries.len())
     }
 
+    /// `entries` are all runs.
     fn apply_runs(&mut self, chunks: &[Arc<Chunk>], entries: &[Entry]) -> Result<(), NodeError> {
-        let changes = entries.iter().map(|entry| Change {
-            start_lsn: entry.start_lsn,
-            end_lsn: entry.end_lsn,
-            run: match entry.body {
-                Body::Run { chunk, offset, len, .. } => resolve(chunks, chunk, offset, len).unwrap_or(&[]),
-                _ => &[],
-            },
-        });
-        apply_changes(&mut self.page, self.page_id, self.flags, true, changes)
+        let mut changes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let run = match entry.body {
+                Body::Run { chunk, offset, len, .. } => resolve(chunks, chunk, offset, len),
+                _ => None,
+            };
+            let run = run.ok_or_else(|| self.unresolved(entry))?;
+            changes.push(Change { start_lsn: entry.start_lsn, end_lsn: entry.end_lsn, run });
+        }
+        apply_changes(&mut self.page, self.page_id, self.flags, true, changes.iter().copied())
             .map_err(|error| self.error(error.to_string()))?;
         Ok(())
+    }
+
+    #[cold]
+    fn unresolved(&self, entry: &Entry) -> NodeError {
+        self.error(format!(
+            "the index refers to bytes of the stream that are not there ({entry:?}); this is a defect of the node, the log is whole: \
+             report it"
+        ))
     }
 
     fn replace(&mut self, image: &[u8]) -> Result<(), NodeError> {
@@ -196,10 +210,28 @@ fn is_run(entry: &Entry) -> bool {
     matches!(entry.body, Body::Run { .. })
 }
 
-/// Nothing before this entry matters for the final content.
-fn last_reset(entries: &[Entry]) -> usize {
-    let resets = |entry: &Entry| !matches!(entry.body, Body::Run { init: false, .. } | Body::Verify { .. });
-    entries.iter().rposition(resets).unwrap_or(0)
+/// The entries that may be applied.
+fn within_limit(entries: &[Entry], limit: Option<Lsn>) -> &[Entry] {
+    let beyond = |entry: &Entry| limit.is_some_and(|limit| beyond(entry, limit));
+    entries.iter().position(beyond).and_then(|within| entries.get(..within)).unwrap_or(entries)
+}
+
+/// The entry says what is in the page, whatever was there before.
+pub fn fills_page(entry: &Entry) -> bool {
+    !matches!(entry.body, Body::Run { reset: None | Some(PageReset::Free), .. } | Body::Verify { .. })
+}
+
+/// After these entries the page has no content that counts.
+pub fn ends_free(entries: &[Entry]) -> bool {
+    let last = entries.iter().rfind(|entry| !matches!(entry.body, Body::Verify { .. }));
+    last.is_some_and(|entry| matches!(entry.body, Body::Run { reset: Some(PageReset::Free), .. }))
+}
+
+/// Where these entries begin to need no image from before them, if nothing is to be compared up to there.
+pub fn begins_without_base(entries: &[Entry]) -> Option<usize> {
+    let at = entries.iter().position(fills_page)?;
+    let compares = |entry: &Entry| matches!(entry.body, Body::Verify { .. });
+    (!entries.iter().take(at).any(compares)).then_some(at)
 }
 
 /// The newest version of a page whose records all end at or before `limit`.
@@ -228,22 +260,47 @@ pub fn construct_in_laps(
     limit: Option<Lsn>,
     laps: &mut impl Laps,
 ) -> Result<Vec<u8>, NodeError> {
-    let tables = index.tables_of(key);
+    let chains = chains_of(index.tables_of(key), key, limit);
     laps.lap(Part::Index);
-    let mut builder = Builder::from_store(pages, key, page_id, flags)?;
+    let mut builder = if chains.first().is_some_and(|chain| chain.entries.iter().any(fills_page)) {
+        Builder::empty(page_id, flags)
+    } else {
+        Builder::from_store(pages, key, page_id, flags)?
+    };
     laps.lap(Part::BaseRead);
-    for table in &tables {
-        let entries = table.chain(key);
-        laps.lap(Part::Index);
-        let within = builder.apply_entries(&table.chunks(), &entries, limit, None)?;
-        laps.lap(Part::Apply);
-        if within < entries.len() {
-            break;
-        }
+    for TableChain { table, entries, .. } in &chains {
+        builder.apply_entries(&table.chunks(), entries, None, None)?;
     }
     let page = builder.finish();
     laps.lap(Part::Apply);
     page
+}
+
+/// What one table has for a page.
+struct TableChain {
+    table: Arc<Table>,
+    entries: Vec<Entry>,
+    /// Some of its entries are above the limit, and left out.
+    is_cut: bool,
+}
+
+/// What the tables have for a page up to the limit, from the last one on that starts the page anew.
+fn chains_of(tables: Vec<Arc<Table>>, key: PageKey, limit: Option<Lsn>) -> Vec<TableChain> {
+    let mut chains: Vec<TableChain> = Vec::with_capacity(tables.len());
+    for table in tables {
+        let mut entries = table.chain(key);
+        let within = within_limit(&entries, limit).len();
+        let is_cut = within < entries.len();
+        entries.truncate(within);
+        if entries.iter().any(fills_page) {
+            chains.clear();
+        }
+        chains.push(TableChain { table, entries, is_cut });
+        if is_cut {
+            break;
+        }
+    }
+    chains
 }
 
 /// A page by key, with what is known of it.
@@ -274,18 +331,26 @@ pub fn compact_chain(
     if !tables.iter().any(|other| other.id() == table.id()) {
         return Ok(());
     }
-    let mut builder = Builder::from_store(pages, key, page_id, flags)?;
-    for older in tables.iter().filter(|other| other.id() < table.id()) {
-        let entries = older.chain(key);
-        if builder.apply_entries(&older.chunks(), &entries, Some(limit), None)? < entries.len() {
-            // What this table holds comes after something that may not be applied yet.
-            return Ok(());
-        }
-    }
     let entries = table.chain(key);
-    let within = builder.apply_entries(&table.chunks(), &entries, Some(limit), Some(on_verify))?;
+    let within = within_limit(&entries, Some(limit)).len();
     let Some(last) = entries.get(..within).and_then(<[Entry]>::last) else { return Ok(()) };
     let lsn = last.end_lsn;
+    let older: Vec<_> = tables.into_iter().filter(|other| other.id() < table.id()).collect();
+    let older = chains_of(older, key, Some(limit));
+    if older.iter().any(|chain| chain.is_cut) {
+        // What this table holds comes after something that may not be applied yet.
+        return Ok(());
+    }
+    let mut builder = if begins_without_base(within_limit(&entries, Some(limit))).is_some() {
+        Builder::empty(page_id, flags)
+    } else {
+        let mut builder = Builder::from_store(pages, key, page_id, flags)?;
+        for chain in &older {
+            builder.apply_entries(&chain.table.chunks(), &chain.entries, None, None)?;
+        }
+        builder
+    };
+    builder.apply_entries(&table.chunks(), &entries, Some(limit), Some(on_verify))?;
     let built = Body::Built(Arc::from(builder.page.as_slice()));
     table.compact(key, within, Entry { start_lsn: lsn, end_lsn: lsn, body: built });
     Ok(())

@@ -43,7 +43,7 @@ impl Chain {
 
     fn run(&mut self, start: u64, end: u64, init: bool, value: u8) -> &mut Self {
         let (chunk, len) = self.bytes(run(init, value));
-        self.add(start, end, Body::Run { chunk, offset: 0, len, init })
+        self.add(start, end, Body::Run { chunk, offset: 0, len, reset: init.then_some(PageReset::Init) })
     }
 
     fn image(&mut self, lsn: u64, page: Vec<u8>) -> &mut Self {
@@ -66,7 +66,11 @@ fn page(lsn: u64, value: u8) -> Vec<u8> {
 }
 
 fn state(builder: &Builder) -> (u64, u8) {
-    (page_lsn(&builder.page).unwrap().0, builder.page[100])
+    state_of(&builder.page)
+}
+
+fn state_of(page: &[u8]) -> (u64, u8) {
+    (page_lsn(page).unwrap().0, page[100])
 }
 
 #[test]
@@ -144,13 +148,115 @@ fn what_cannot_be_applied_is_an_error_that_names_the_page() {
     assert!(error.to_string().contains("image has 100 bytes"), "{error}");
     let mut chain = Chain::new();
     let (chunk, len) = chain.bytes(vec![0xff; 5]);
-    chain.add(10, 20, Body::Run { chunk, offset: 0, len, init: false });
+    chain.add(10, 20, Body::Run { chunk, offset: 0, len, reset: None });
     let error = chain.apply(&mut Builder::empty(ID, FLAGS), None).unwrap_err();
     assert!(error.to_string().contains("page"), "{error}");
-    // Bytes that are not there are an error as well, or change nothing; never a panic.
+    // So are bytes that are not there: they are not taken for a run or an image without effect.
     let mut chain = Chain::new();
-    chain.add(10, 20, Body::Run { chunk: 9, offset: 5, len: 7, init: false });
-    let _ = chain.apply(&mut Builder::empty(ID, FLAGS), None);
+    chain.add(10, 20, Body::Run { chunk: 9, offset: 5, len: 7, reset: None });
+    let error = chain.apply(&mut Builder::empty(ID, FLAGS), None).unwrap_err();
+    assert!(error.to_string().contains("bytes of the stream that are not there"), "{error}");
+    let mut chain = Chain::new();
+    chain.add(10, 10, Body::Image { chunk: 9, offset: 5, len: 7 });
+    let error = chain.apply(&mut Builder::empty(ID, FLAGS), None).unwrap_err();
+    assert!(error.to_string().contains("bytes of the stream that are not there"), "{error}");
+}
+
+/// A read that was under way when the page was freed still gets what it asked for.
+#[test]
+fn a_page_that_was_freed_keeps_its_content_until_init_page() {
+    let mut chain = Chain::new();
+    chain.run(10, 20, false, 7);
+    let (free, len) = chain.bytes(vec![0x02, 5, 7]);
+    chain.add(20, 30, Body::Run { chunk: free, offset: 0, len, reset: Some(PageReset::Free) });
+    for (limit, expected) in [(Some(20), (20, 7)), (None, (20, 7))] {
+        let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FLAGS) };
+        chain.apply(&mut builder, limit).unwrap();
+        assert_eq!(state(&builder), expected);
+    }
+    chain.run(40, 50, true, 3);
+    let mut builder = Builder::empty(ID, FLAGS);
+    chain.apply(&mut builder, None).unwrap();
+    assert_eq!(state(&builder), (50, 3));
+}
+
+/// A store whose page 3:7 is damaged, and an index with two tables: entries before the reset, and the reset.
+fn damaged(reset: Option<PageReset>) -> (tempfile::TempDir, FilePageStore, LogIndex, PageKey) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FilePageStore::open(directory.path(), None, FilePageStoreOptions::default()).unwrap();
+    let key = PageKey::new(ObjectId(3), 7);
+    store.create(ObjectId(3)).unwrap();
+    let mut bad = page(5, 1);
+    bad[5000] ^= 1;
+    store.write_batch(&[PageWrite { object: ObjectId(3), page_no: 7, page: &bad }]).unwrap();
+    let index = LogIndex::new(Point::default());
+    let bytes = |bytes: Vec<u8>| {
+        let chunk = chunk(bytes);
+        let number = index.open_table().add_chunk(&chunk);
+        (number, chunk.payload().len() as u32)
+    };
+    let add = |start, end, body| {
+        let entry = Entry { start_lsn: Lsn(start), end_lsn: Lsn(end), body };
+        index.insert(&index.open_table(), key, entry);
+    };
+    let (number, len) = bytes(run(false, 1));
+    add(10, 20, Body::Run { chunk: number, offset: 0, len, reset: None });
+    let point = Point { seq: Seq(1), lsn: Lsn(20) };
+    index.close_table(crate::index::TableEnd { point, names: None, dead: Vec::new() });
+    let (number, len) = bytes(match reset {
+        Some(PageReset::Free) => vec![0x02, 5, 7],
+        _ => run(reset.is_some(), 2),
+    });
+    add(20, 30, Body::Run { chunk: number, offset: 0, len, reset });
+    (directory, store, index, key)
+}
+
+#[test]
+fn a_stored_image_that_nothing_builds_on_is_not_read() {
+    let read = |reset, limit| {
+        let (_directory, store, index, key) = damaged(reset);
+        construct(StoredPages::without_rescue(&store), &index, key, ID, FLAGS, limit)
+    };
+    let built = read(Some(PageReset::Init), None).unwrap();
+    verify(&built, FLAGS).unwrap();
+    assert_eq!((page_lsn(&built), built[100]), (Some(Lsn(30)), 2));
+    // It is needed without the reset, and by a reader that is not to see the reset.
+    for (reset, limit) in
+        [(None, None), (Some(PageReset::Init), Some(Lsn(20))), (Some(PageReset::Free), None)]
+    {
+        let error = read(reset, limit).unwrap_err();
+        assert!(error.to_string().contains("stored image is damaged"), "{error}");
+    }
+}
+
+/// The damage does not stop apply where redo starts the page anew; comparisons from before that are given up.
+#[test]
+fn apply_goes_on_over_a_damaged_page_that_redo_starts_anew() {
+    use crate::apply::apply_table;
+    use crate::figures::Worker;
+    for (reset, compares, applies) in [
+        (Some(PageReset::Init), false, true),
+        (Some(PageReset::Init), true, true),
+        (Some(PageReset::Free), false, true),
+        (None, false, false),
+    ] {
+        let (_directory, store, index, key) = damaged(reset);
+        let table = index.open_table();
+        if compares {
+            let reset = table.chain(key);
+            let entry = Entry { start_lsn: Lsn(20), end_lsn: Lsn(20), body: Body::Verify { digest: 1 } };
+            table.compact(key, 1, entry);
+            index.insert(&table, key, reset[0].clone());
+        }
+        let describe = |_: PageKey| Some((ID, Some(FLAGS)));
+        let on_verify = |_: &Builder, _: PageKey, _: VerifyCase<'_>| panic!("compared");
+        let pages = StoredPages::without_rescue(&store);
+        let applied = apply_table(pages, &table, &Worker::several(1), &describe, &on_verify, &|_| {});
+        assert_eq!(applied.is_ok(), applies, "{reset:?} {compares}: {applied:?}");
+        if reset == Some(PageReset::Init) {
+            assert_eq!(state_of(&pages.read(key, ID, FLAGS).unwrap()), (30, 2));
+        }
+    }
 }
 
 #[test]

@@ -299,7 +299,8 @@ impl Namespace {
         let Some(old) = self.spaces.get(&space.0).copied() else {
             return (self.object_of_space(space), effects);
         };
-        let entry = self.objects.get(&old).cloned().unwrap_or_default();
+        let unknown = || ObjectEntry { space: Some(space.0), ..ObjectEntry::default() };
+        let entry = self.objects.get(&old).cloned().unwrap_or_else(unknown);
         let new = self.new_object(entry);
         for file in self.files.values_mut().filter(|file| file.object == Some(old)) {
             file.object = Some(new.0);

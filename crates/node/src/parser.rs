@@ -10,16 +10,23 @@ use crate::mark::Point;
 use crate::namespace::{Effect, LogFileEntry, Namespace, ObjectEntry, text_path};
 use crate::plain::{Change, PlainStore};
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::mariadb::mtr::{Mtr, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs};
+use redoubt_redo::mariadb::mtr::{
+    FileNote, Mtr, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs,
+};
+use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::{Lsn, SpaceId};
 use redoubt_sync::RwLock;
 use redoubt_wire::stream::{FileKind, StreamFrame, Verify, decode};
 use redoubt_wire::trace::ServerSample;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Chains longer than this are built early.
 pub const CHAIN_CAP: usize = 512;
+
+/// Length of an undo tablespace that the server has truncated.
+const UNDO_TRUNCATED_BYTES: u64 = 10 << 20;
 
 /// What the caller has to do after a frame.
 #[derive(Default)]
@@ -38,6 +45,8 @@ pub struct Outcome {
     pub runs: u64,
     /// Verify entries indexed.
     pub verifies: u64,
+    /// A file that the server writes and the volume does not have, when it was met for the first time.
+    pub unknown_file: Option<String>,
 }
 
 /// See the module.
@@ -50,7 +59,12 @@ pub struct Parser<'v> {
     names_changed: bool,
     dead: Vec<ObjectId>,
     died: Vec<(ObjectId, ObjectEntry)>,
+    /// See [`Outcome::unknown_file`].
+    unknown_files: BTreeSet<String>,
 }
+
+/// Unknown files that are remembered, and so named once.
+const UNKNOWN_FILES: usize = 1000;
 
 impl<'v> Parser<'v> {
     /// A parser that continues where index and names stand.
@@ -63,6 +77,7 @@ impl<'v> Parser<'v> {
             names_changed: false,
             dead: Vec::new(),
             died: Vec::new(),
+            unknown_files: BTreeSet::new(),
         }
     }
 
@@ -87,9 +102,16 @@ impl<'v> Parser<'v> {
                 let from = chunk.payload().len() - data.len();
                 let names = self.names.read();
                 let path = text_path(path)?;
-                if let Some((file, _)) = names.file_at(&path).filter(|(_, entry)| !entry.tablespace) {
-                    let change = Change::Write { file, offset_bytes, chunk: Arc::clone(chunk), from };
-                    self.plain.queue(chunk.start.seq, change);
+                match names.file_at(&path) {
+                    Some((file, entry)) if !entry.tablespace => {
+                        let change = Change::Write { file, offset_bytes, chunk: Arc::clone(chunk), from };
+                        self.plain.queue(chunk.start.seq, change);
+                    }
+                    Some(_) => {
+                        let reason = format!("a write of {path} as a plain file, but it is a tablespace");
+                        return Err(NodeError::Redo { lsn: chunk.start.lsn, reason });
+                    }
+                    None => outcome.unknown_file = self.unknown_file(path),
                 }
             }
             frame => self.name_change(chunk, frame)?,
@@ -134,13 +156,33 @@ impl<'v> Parser<'v> {
         outcome: &mut Outcome,
     ) -> Result<(), NodeError> {
         for note in mtr.files {
-            let effects = self.names.write().file_record(note.space, &note.record, mtr.start_lsn)?;
+            let record = self.of_import(note);
+            let effects = self.names.write().file_record(note.space, &record, mtr.start_lsn)?;
             self.names_changed(effects);
         }
         for run in mtr.runs {
             self.run(run, mtr.start_lsn, mtr.end_lsn, table, number, outcome)?;
         }
         Ok(())
+    }
+
+    /// What a record about a file says for an import, whose files have the names that they had at the end of the redo: only
+    /// the last tablespace with a name has its file.
+    fn of_import<'a>(&self, note: &FileNote<'a>) -> FileRecord<'a> {
+        let (
+            Some(resets),
+            FileRecord::Create { path }
+            | FileRecord::Modify { path }
+            | FileRecord::Rename { new_path: path, .. },
+        ) = (self.index.resets(), note.record)
+        else {
+            return note.record;
+        };
+        if resets.has_name_last(note.space, path) {
+            FileRecord::Modify { path }
+        } else {
+            FileRecord::Rename { old_path: path, new_path: path }
+        }
     }
 
     fn run(
@@ -152,29 +194,80 @@ impl<'v> Parser<'v> {
         number: u32,
         outcome: &mut Outcome,
     ) -> Result<(), NodeError> {
-        if run.trim_pages.is_some() {
-            let (_, effects) = self.names.write().trim(run.page.space);
-            self.names_changed(effects);
+        if let Some(pages) = run.trim_pages {
+            return self.trim(run.page.space, pages, start_lsn);
+        }
+        if self.index.is_void_for_space(run.page.space, start_lsn) {
             return Ok(());
         }
         let object = self.object_of(run.page.space);
         let key = PageKey::new(object, run.page.page_no.0);
+        let is_void = self.index.is_void_for_page(run.page, start_lsn);
         match run.space_flags {
             SpaceFlagsChange::Unchanged => {}
+            // Other pages of the tablespace may be built before its page 0 starts anew.
             SpaceFlagsChange::Set(flags) => self.set_flags(object, flags, end_lsn)?,
+            SpaceFlagsChange::Unknown if is_void => {}
             SpaceFlagsChange::Unknown => outcome.unknown_flags.push(key),
+        }
+        if is_void {
+            return Ok(());
         }
         let body = Body::Run {
             chunk: number,
             offset: run.offset_in_bytes as u32,
             len: run.len_bytes as u32,
-            init: run.last_init_offset.is_some(),
+            reset: run.reset(),
         };
         let len = self.index.insert(table, key, Entry { start_lsn, end_lsn, body });
         outcome.runs += 1;
         if len.is_multiple_of(CHAIN_CAP) {
             outcome.long_chains.push(key);
         }
+        Ok(())
+    }
+
+    /// A file that somebody else put into the server's data directory: it is no file of the volume (docs/limits.md). What it held
+    /// before is not known here, so the writes alone would make another file of it; the whole one is on the server's host.
+    fn unknown_file(&mut self, path: String) -> Option<String> {
+        if self.unknown_files.len() >= UNKNOWN_FILES || !self.unknown_files.insert(path.clone()) {
+            return None;
+        }
+        tracing::warn!(
+            path,
+            "the server writes a file that the volume does not have: it was put into the data directory from outside, and stays \
+             only there. To keep it, stop the server, take it from .redoubt-orphans after the next `redoubt run`, and create it \
+             through the server"
+        );
+        Some(path)
+    }
+
+    /// TRIM_PAGES. 10.11 truncates undo tablespaces, always to the same length, and begins them anew. Later servers also shrink
+    /// the system tablespace, whose pages before the new end keep their content: that is another operation.
+    fn trim(&mut self, space: SpaceId, pages: u32, lsn: Lsn) -> Result<(), NodeError> {
+        let refused = |why: String| {
+            let reason = format!(
+                "TRIM_PAGES of tablespace {space} to {pages} pages, {why}. MariaDB 10.11 does not write that; run the volume with a \
+                 supported version, or import it again from one"
+            );
+            Err(NodeError::Redo { lsn, reason })
+        };
+        if space == SpaceId(0) {
+            return refused("the system tablespace".to_owned());
+        }
+        let mut names = self.names.write();
+        let flags_of = |space| names.object(names.known_object_of_space(space)?)?.flags;
+        // All tablespaces of a server have one logical page size; undo tablespaces are not compressed.
+        let Some(flags) = flags_of(space).or_else(|| flags_of(SpaceId(0))) else {
+            return refused("whose page size is not known: its page 0 was never logged nor sent".to_owned());
+        };
+        let len_bytes = u64::from(pages) * redoubt_page::SpaceFlags(flags).logical_page_size_bytes() as u64;
+        if len_bytes != UNDO_TRUNCATED_BYTES {
+            return refused(format!("{len_bytes} bytes instead of {UNDO_TRUNCATED_BYTES}"));
+        }
+        let (_, effects) = names.trim(space);
+        drop(names);
+        self.names_changed(effects);
         Ok(())
     }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::encoder::MtrWriter;
 use crate::home::Folder;
 use crate::index::TableState;
+use redoubt_redo::mariadb::mtr::PageReset;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
 
@@ -86,7 +87,7 @@ fn runs_are_routed_by_page_in_stream_order_with_their_lsns() {
     let texts: Vec<_> = chain
         .iter()
         .map(|entry| match entry.body {
-            Body::Run { chunk, offset, len, init: false } => {
+            Body::Run { chunk, offset, len, reset: None } => {
                 let chunks = table.chunks();
                 *crate::index::table::resolve(&chunks, chunk, offset, len).unwrap().last().unwrap()
             }
@@ -94,7 +95,7 @@ fn runs_are_routed_by_page_in_stream_order_with_their_lsns() {
         })
         .collect();
     assert_eq!(texts, b"ac");
-    assert!(matches!(table.chain(fixture.key(5, 0))[0].body, Body::Run { init: true, .. }));
+    assert!(matches!(table.chain(fixture.key(5, 0))[0].body, Body::Run { reset: Some(PageReset::Init), .. }));
     let names = fixture.names.read();
     let (_, entry) = names.file_at("d/t.ibd").unwrap();
     assert_eq!(names.object(ObjectId(entry.object.unwrap())).unwrap().flags, Some(0x15));
@@ -132,7 +133,7 @@ fn a_dropped_and_a_trimmed_tablespace_get_new_objects_and_the_old_ones_die_with_
     undo.init((1, 0)).write_absolute((1, 0), 54, &0x15u32.to_be_bytes());
     let undo = fixture.chunk(&StreamFrame::Redo(&undo.finish(1)));
     let mut trim = MtrWriter::new();
-    trim.trim((1, 64));
+    trim.trim((1, 640));
     let trimmed = fixture.chunk(&StreamFrame::Redo(&trim.finish(1)));
     let end = fixture.at;
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
@@ -213,4 +214,113 @@ fn a_long_chain_is_reported_each_time_it_grows_by_the_cap() {
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
     parser.handle(&create).unwrap();
     assert_eq!(parser.handle(&chunk).unwrap().long_chains, [fixture.key(5, 3); 2]);
+}
+
+/// The server writes it into a file that was copied into its data directory; the volume has no such file.
+#[test]
+fn a_write_to_a_file_that_the_volume_does_not_have_is_reported_once_and_makes_no_file() {
+    let mut fixture = Fixture::new();
+    let write = |path| StreamFrame::Write { path, offset_bytes: 5, data: b"late" };
+    let frames = [write(b"d/copied.frm"), write(b"d/copied.frm"), write(b"d/other.frm")];
+    let chunks = frames.map(|frame| fixture.chunk(&frame));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    let reported: Vec<_> = chunks.iter().map(|chunk| parser.handle(chunk).unwrap().unknown_file).collect();
+    assert_eq!(reported, [Some("d/copied.frm".to_owned()), None, Some("d/other.frm".to_owned())]);
+    assert_eq!(fixture.names.read().files().count(), 0);
+    // A tablespace is no plain file: somebody mixes them up.
+    let create = StreamFrame::Create { path: b"d/t.ibd", kind: FileKind::Tablespace, mode: 0o660 };
+    let (create, write) = (fixture.chunk(&create), fixture.chunk(&write(b"d/t.ibd")));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    parser.handle(&create).unwrap();
+    assert!(parser.handle(&write).err().unwrap().to_string().contains("it is a tablespace"));
+}
+
+#[test]
+fn trim_pages_that_10_11_does_not_write_is_refused() {
+    for (space, pages, flags, why) in [
+        (0, 640, 0x15, Some("the system tablespace")),
+        (3, 64, 0x15, Some("1048576 bytes instead of 10485760")),
+        (3, 640, 0x15, None),
+        // 4 KiB pages, and 64 KiB pages.
+        (3, 640, 0x13, Some("2621440 bytes")),
+        (3, 2560, 0x13, None),
+        (3, 160, 0x17, None),
+    ] {
+        let mut fixture = Fixture::new();
+        let mut create = MtrWriter::new();
+        create.init((space, 0)).write_absolute((space, 0), 54, &u32::to_be_bytes(flags));
+        let mut trim = MtrWriter::new();
+        trim.trim((space, pages));
+        let chunks = [create, trim].map(|mtr| fixture.chunk(&StreamFrame::Redo(&mtr.finish(1))));
+        let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+        parser.handle(&chunks[0]).unwrap();
+        match (parser.handle(&chunks[1]).err(), why) {
+            (None, None) => {}
+            (Some(error), Some(why)) => assert!(error.to_string().contains(why), "{error}"),
+            (error, why) => panic!("{space} {pages} {flags:#x}: {error:?}, expected {why:?}"),
+        }
+    }
+    let mut fixture = Fixture::new();
+    let mut trim = MtrWriter::new();
+    trim.trim((3, 640));
+    let chunk = fixture.chunk(&StreamFrame::Redo(&trim.finish(1)));
+    let error = Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).err().unwrap();
+    assert!(error.to_string().contains("page size is not known"), "{error}");
+}
+
+#[test]
+fn what_an_import_found_to_be_void_does_not_get_into_the_index() {
+    let mut fixture = Fixture::new();
+    let mut mtrs = [MtrWriter::new(), MtrWriter::new(), MtrWriter::new()];
+    mtrs[0].init((5, 0)).write_absolute((5, 0), 54, &0x15u32.to_be_bytes());
+    mtrs[0].write((5, 3), 100, b"a").write((5, 4), 100, b"a").write((6, 3), 100, b"a");
+    mtrs[1].free((5, 3)).init((5, 0));
+    mtrs[2].file(0x90, 6, b"./d/gone.ibd");
+    let redo: Vec<u8> = mtrs.iter().flat_map(|mtr| mtr.finish(1)).collect();
+    let mut resets = redoubt_redo::mariadb::LastResets::default();
+    walk_mtrs(&redo, LSN, SequenceRule::Any, &mut resets).unwrap();
+    fixture.index.leave_out(resets);
+    let first_len = mtrs[0].finish(1).len();
+    let chunks = [&redo[..first_len], &redo[first_len..]].map(|redo| fixture.chunk(&StreamFrame::Redo(redo)));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    let first = parser.handle(&chunks[0]).unwrap().runs;
+    // Other pages may be built before page 0 starts anew.
+    let object = fixture.key(5, 0).object();
+    assert_eq!(fixture.names.read().object(object).unwrap().flags, Some(0x15));
+    let second = parser.handle(&chunks[1]).unwrap().runs;
+    let table = fixture.index.open_table();
+    let entries = |space, page| table.chain(fixture.key(space, page)).len();
+    assert_eq!([entries(5, 3), entries(5, 4), entries(5, 0)], [0, 1, 1]);
+    assert_eq!((first, second, table.pages()), (1, 1, 2));
+}
+
+/// After a kill in the middle of ALTER TABLE: the name was another tablespace's, and page 0 of the new one was never written.
+#[test]
+fn the_file_of_an_import_is_of_the_tablespace_that_had_its_name_last() {
+    let mut fixture = Fixture::new();
+    for path in ["d/t.ibd", "d/alter.ibd"] {
+        let (file, _) = fixture.names.write().create(path, FileKind::Tablespace, 0o660);
+        fixture.names.write().object_of_file(file).unwrap();
+    }
+    fixture.names.write().bind_space("d/t.ibd", SpaceId(5));
+    let names: [(u8, u32, &[u8]); 3] =
+        [(0xb0, 5, b"./d/alter.ibd"), (0xa0, 5, b"./d/alter.ibd\0./d/t.ibd"), (0x80, 6, b"./d/alter.ibd")];
+    let redo: Vec<u8> = names
+        .iter()
+        .flat_map(|(kind, space, payload)| {
+            let mut mtr = MtrWriter::new();
+            mtr.file(*kind, *space, payload);
+            mtr.finish(1)
+        })
+        .collect();
+    let mut resets = redoubt_redo::mariadb::LastResets::default();
+    walk_mtrs(&redo, LSN, SequenceRule::Any, &mut resets).unwrap();
+    fixture.index.leave_out(resets);
+    let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
+    Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).unwrap();
+    let names = fixture.names.read();
+    let object = |path: &str| names.file_at(path).unwrap().1.object;
+    let of_space = |space| names.known_object_of_space(SpaceId(space)).map(|object| object.0);
+    assert_eq!((object("d/t.ibd"), object("d/alter.ibd")), (of_space(5), of_space(6)));
+    assert!(of_space(5).is_some() && of_space(6).is_some() && of_space(5) != of_space(6));
 }

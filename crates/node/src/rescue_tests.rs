@@ -117,12 +117,14 @@ fn redo_that_starts_the_page_anew_needs_no_image() {
     log.change(1).mtr(&init()).change(2);
     let end = log.lsn;
     assert_eq!(log.rebuild(&[]), Ok((end, 2)));
-    // So does the creation of its tablespace, and cutting it.
+    // So does the creation of its tablespace, cutting it, and freeing the page.
     let mut create = MtrWriter::new();
     create.file(0x80, 5, b"./d/t.ibd");
     let mut trim = MtrWriter::new();
     trim.trim((5, 3));
-    for anew in [create, trim] {
+    let mut free = MtrWriter::new();
+    free.free((5, 7));
+    for anew in [create, trim, free] {
         let mut log = Log::new();
         log.change(1).mtr(&anew);
         let (page, _) = log.history.rebuild(&[], START).unwrap();

@@ -23,7 +23,7 @@ use redoubt_node::parser::Parser;
 use redoubt_node::plain::PlainStore;
 use redoubt_page::{Change, SpaceFlags, apply_changes, digest, finalize, layout, page_is_never_written};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageStore};
-use redoubt_redo::mariadb::{Mtr, mtr::SequenceRule, walk_mtrs};
+use redoubt_redo::mariadb::{Mtr, PageReset, SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_sync::RwLock;
 use redoubt_wire::Seq;
@@ -288,8 +288,9 @@ fn apply(parts: &Parts<'_>, table: &Table, counts: &Counts) {
 fn short(chain: &[Entry]) -> String {
     let one = |entry: &Entry| {
         let body = match &entry.body {
-            Body::Run { init: false, .. } => "",
-            Body::Run { init: true, .. } => "init ",
+            Body::Run { reset: None, .. } => "",
+            Body::Run { reset: Some(PageReset::Init), .. } => "init ",
+            Body::Run { reset: Some(PageReset::Free), .. } => "free ",
             Body::Image { .. } => "image ",
             Body::Built(_) => "built ",
             Body::Verify { .. } => "verify ",

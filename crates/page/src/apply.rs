@@ -167,12 +167,29 @@ pub enum ApplyError {
         /// The record.
         kind: RecordKind,
     },
+    /// A page was freed and then changed without INIT_PAGE, which no server does.
+    #[error(
+        "{kind} changes page {page_id} after FREE_PAGE and without INIT_PAGE, which a server's own recovery could not \
+         follow either; the redo log is damaged, or the server's version is not supported"
+    )]
+    ChangeOfFreePage {
+        /// The page.
+        page_id: PageId,
+        /// The record.
+        kind: RecordKind,
+    },
     /// There is no image to start from, and the records do not begin with one.
     #[error(
         "page {page_id} has no valid base image and its pending records contain no INIT_PAGE; restore the page \
          from a copy, or replay from an older checkpoint"
     )]
     NoBase {
+        /// The page.
+        page_id: PageId,
+    },
+    /// A run without records.
+    #[error("records of page {page_id} are not there; this is a defect of the caller")]
+    EmptyRun {
         /// The page.
         page_id: PageId,
     },

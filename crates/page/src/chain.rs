@@ -7,14 +7,16 @@
 //! - Without INIT_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the image
 //!   *as it was given*, so later runs of one mini-transaction are never taken for already applied.
 //! - With INIT_PAGE, the last one is where the page begins: all before it is ignored, and so is the image.
-//! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page; FREE_PAGE is
-//!   no change.
+//! - FREE_PAGE is no change: the page keeps the content that it had, which somebody who reads it late may still get. Only
+//!   INIT_PAGE can follow; anything else is an error. Redo from before it need not fit page files as a kill left them:
+//!   who begins with those first leaves out what is void (`redoubt_redo::mariadb::LastResets`).
+//! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page.
 
 use redoubt_redo::mariadb::record::Body;
 use redoubt_redo::mariadb::record_reader::RecordReader;
 use redoubt_redo::{Lsn, PageId};
 
-use crate::apply::{ApplyError, Cursor, apply_run_from, check_size};
+use crate::apply::{ApplyError, Cursor, RecordKind, apply_run_from, check_size};
 use crate::flags::SpaceFlags;
 use crate::layout::{page_lsn, set_page_lsn};
 
@@ -70,21 +72,19 @@ where
 {
     check_size(page, page_id, flags)?;
     let changes = changes.into_iter();
-    let last_init = find_last_init(page_id, changes.clone())?;
-    let base_lsn = match last_init {
-        None if base_is_valid => page_lsn(page).unwrap_or_default(),
-        _ => Lsn(0),
+    let found = scan(page_id, changes.clone())?;
+    let base_lsn = match found.last_init {
+        Some(_) => Lsn(0),
+        None if !base_is_valid && found.has_changes => return Err(ApplyError::NoBase { page_id }),
+        None => page_lsn(page).unwrap_or_default(),
     };
-    let first = last_init.unwrap_or(LastInit { change: 0, record: 0 });
+    let first = found.last_init.unwrap_or(LastInit { change: 0, record: 0 });
     let cursor = Cursor::new(page_id, flags);
     let mut outcome = ApplyOutcome::default();
     for (number, change) in changes.enumerate() {
         if number < first.change || change.start_lsn < base_lsn {
             outcome.skipped += 1;
             continue;
-        }
-        if last_init.is_none() && !base_is_valid && !only_frees(page_id, change.run)? {
-            return Err(ApplyError::NoBase { page_id });
         }
         let first_record = if number == first.change { first.record } else { 0 };
         let run = apply_run_from(page, cursor, change.run, first_record)?;
@@ -97,30 +97,35 @@ where
     Ok(outcome)
 }
 
-fn find_last_init<'a>(
-    page_id: PageId,
-    changes: impl Iterator<Item = Change<'a>>,
-) -> Result<Option<LastInit>, ApplyError> {
-    let mut last_init = None;
-    for (change, Change { run, .. }) in changes.enumerate() {
-        for (number, record) in RecordReader::new(run).enumerate() {
-            let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
-            if matches!(record.body, Body::InitPage) {
-                last_init = Some(LastInit { change, record: number });
-            }
-        }
-    }
-    Ok(last_init)
+/// What there is among changes.
+#[derive(Default)]
+struct Found {
+    last_init: Option<LastInit>,
+    /// Something else than FREE_PAGE.
+    has_changes: bool,
 }
 
-fn only_frees(page_id: PageId, run: &[u8]) -> Result<bool, ApplyError> {
-    for record in RecordReader::new(run) {
-        let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
-        if !matches!(record.body, Body::FreePage) {
-            return Ok(false);
+fn scan<'a>(page_id: PageId, changes: impl Iterator<Item = Change<'a>>) -> Result<Found, ApplyError> {
+    let (mut found, mut is_free) = (Found::default(), false);
+    for (change, Change { run, .. }) in changes.enumerate() {
+        if run.is_empty() {
+            return Err(ApplyError::EmptyRun { page_id });
+        }
+        for (number, record) in RecordReader::new(run).enumerate() {
+            let record = record.map_err(|source| ApplyError::Decode { page_id, source })?;
+            match record.body {
+                Body::InitPage => found.last_init = Some(LastInit { change, record: number }),
+                Body::FreePage => {}
+                ref body if is_free => {
+                    return Err(ApplyError::ChangeOfFreePage { page_id, kind: RecordKind::of(body) });
+                }
+                _ => {}
+            }
+            is_free = matches!(record.body, Body::FreePage);
+            found.has_changes |= !is_free;
         }
     }
-    Ok(true)
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
 //! * [`faults`], [`proxy`]: calls of the C library, and the network, made worse by seed.
 //! * [`fault_rounds`]: rounds of the ledger under such faults, and kills.
+//! * [`killed_imports`]: data directories of killed servers become volumes.
 //! * [`plain_files`]: the node's copy of a data directory against the server's.
 //! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
 //! * [`mount`]: small and read-only file systems.
@@ -38,6 +39,7 @@ pub mod features;
 pub mod flash_trace;
 pub mod generator;
 pub mod isolation;
+pub mod killed_imports;
 pub mod launcher;
 pub mod ledger;
 pub mod mount;

@@ -16,8 +16,8 @@ use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
 use redoubt_testkit::{
-    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, oracle, process,
-    server_suite,
+    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, killed_imports, oracle,
+    process, server_suite,
 };
 use serde_json::{Value, json};
 
@@ -132,6 +132,12 @@ enum Command {
     FaultRounds {
         #[command(flatten)]
         options: fault_rounds::Options,
+    },
+    /// Import data directories of servers killed under load, and hold the volumes against stock recovery; progress goes to
+    /// standard error
+    ImportKilled {
+        #[command(flatten)]
+        options: killed_imports::Options,
     },
     /// Histories of transactions on a stock server and on Redoubt under kills, and the anomalies of both; progress and a
     /// table go to standard error
@@ -287,6 +293,10 @@ fn run(command: Command) -> Result<Answer> {
             Ok(Answer(lines?.join("\n"), true))
         }
         Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
+        Command::ImportKilled { options } => {
+            let summary = killed_imports::run(&options, |line| eprintln!("{line}"))?;
+            Ok(Answer(answer(&summary)?.0, summary.failures.is_empty()))
+        }
         Command::Isolation { options } => compare_isolation(&options),
         Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),
         Command::TpccPrepare { server, warehouses } => {

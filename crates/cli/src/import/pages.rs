@@ -168,7 +168,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// A copy from the doublewrite area, or zeros if redo initialises the page.
+    /// A copy from the doublewrite area, or zeros if redo starts the page anew.
     fn repair(&self, id: PageId, flags: SpaceFlags, page: &mut [u8]) -> Option<()> {
         let log = &self.pages.source.log;
         // A copy older than the checkpoint is left from an earlier write of the page: redo from the checkpoint on
@@ -179,7 +179,7 @@ impl Checker<'_, '_> {
             page.copy_from_slice(copy);
             return Some(());
         }
-        log.initialised.contains(&id).then(|| page.fill(0))
+        log.resets.starts_anew(id).then(|| page.fill(0))
     }
 }
 

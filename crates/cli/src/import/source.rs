@@ -2,10 +2,8 @@
 
 use crate::error::{CliError, Result};
 use redoubt_redo::Lsn;
-use redoubt_redo::PageId;
+use redoubt_redo::mariadb::LastResets;
 use redoubt_redo::mariadb::log_scan::{LogRead, LogScan};
-use redoubt_redo::mariadb::mtr::Mtr;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -51,8 +49,8 @@ pub struct SourceLog {
     pub checkpoint_lsn: Lsn,
     /// End of the log.
     pub end_lsn: Lsn,
-    /// Pages that redo after the checkpoint initialises: their old content does not matter.
-    pub initialised: BTreeSet<PageId>,
+    /// Which pages redo after the checkpoint starts anew: their old content does not matter.
+    pub resets: LastResets,
 }
 
 /// See the module.
@@ -265,11 +263,8 @@ fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
     }
     let scan = LogScan::open(log_file).map_err(|error| wrong(error.to_string()))?;
     let checkpoint_lsn = scan.checkpoint().checkpoint_lsn;
-    let mut initialised = BTreeSet::new();
-    let mut visitor = |mtr: &Mtr<'_, '_>| {
-        initialised.extend(mtr.runs.iter().filter(|run| run.last_init_offset.is_some()).map(|run| run.page));
-    };
-    let end = scan.walk(checkpoint_lsn, &mut visitor).map_err(|error| wrong(error.to_string()))?;
+    let mut resets = LastResets::default();
+    let end = scan.walk(checkpoint_lsn, &mut resets).map_err(|error| wrong(error.to_string()))?;
     // A checkpoint counts only with the records that were written for it.
     let expected = scan.checkpoint().end_lsn;
     if end.end_lsn <= expected {
@@ -287,7 +282,7 @@ fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
         checkpoints: [head[4096..4160].to_vec(), head[8192..8256].to_vec()],
         checkpoint_lsn,
         end_lsn: end.end_lsn,
-        initialised,
+        resets,
     })
 }
 

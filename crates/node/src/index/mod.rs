@@ -9,6 +9,13 @@
 //! leaves level 0 only after its pages are in the page store. So a reader that looks at level 0 first and at
 //! the page store second misses nothing.
 //!
+//! **Void redo.** A page of a live server starts empty, and each stored page is its state at some point of the stream, so
+//! every record fits. Not so the pages of an import: files as a kill left them lack changes that the server never wrote
+//! because the page was freed meanwhile (see [`LastResets`]). Tables are applied one by one, so a record that fits nothing may
+//! be due long before the parser comes to the FREE_PAGE that makes it void. Therefore an import, which has the whole redo of
+//! its source, says before the first frame what is void ([`LogIndex::leave_out`]), and that never gets into the index. It does not
+//! end before all that redo is applied; so a later start of the node, which knows nothing of it, does not read it again.
+//!
 //! Lock order: level 0 shard, then table bucket. The queue lock is a leaf.
 
 pub mod table;
@@ -18,11 +25,13 @@ pub use table::{Body, CHAIN_CLASSES, Entry, Table, TableEnd, TableState};
 use crate::mark::Point;
 use crate::memory::VolumeMemory;
 use redoubt_pagestore::ObjectId;
+use redoubt_redo::mariadb::LastResets;
+use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_sync::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const SHARDS: usize = 256;
 
@@ -62,6 +71,8 @@ pub struct LogIndex {
     queue: Mutex<VecDeque<Arc<Table>>>,
     next_table: AtomicU64,
     memory: Arc<VolumeMemory>,
+    /// What an import has found to be void.
+    resets: OnceLock<LastResets>,
 }
 
 impl LogIndex {
@@ -77,6 +88,7 @@ impl LogIndex {
             level0: (0..SHARDS).map(|_| Mutex::default()).collect(),
             queue: Mutex::default(),
             next_table: AtomicU64::new(1),
+            resets: OnceLock::new(),
         };
         index.push_table(start);
         index
@@ -91,6 +103,27 @@ impl LogIndex {
 
     fn shard(&self, key: PageKey) -> &Shard {
         &self.level0[(key.mix() >> 8) as usize % SHARDS]
+    }
+
+    /// What these resets make void is not to get into the index. To be called before the first frame, and once.
+    pub fn leave_out(&self, resets: LastResets) {
+        let is_first = self.resets.set(resets).is_ok();
+        debug_assert!(is_first, "an import has one redo log");
+    }
+
+    /// What an import knows of its redo up to the end.
+    pub fn resets(&self) -> Option<&LastResets> {
+        self.resets.get()
+    }
+
+    /// Redo of mini-transactions that start at `start_lsn` is void for the whole tablespace.
+    pub fn is_void_for_space(&self, space: SpaceId, start_lsn: Lsn) -> bool {
+        self.resets.get().is_some_and(|resets| resets.void_space(space, start_lsn))
+    }
+
+    /// Redo of mini-transactions that start at `start_lsn` is void for the page.
+    pub fn is_void_for_page(&self, page: PageId, start_lsn: Lsn) -> bool {
+        self.resets.get().is_some_and(|resets| resets.void_page(page, start_lsn))
     }
 
     /// The table the parser fills.

@@ -10,6 +10,7 @@ use crate::memory::VolumeMemory;
 use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::Lsn;
+use redoubt_redo::mariadb::mtr::PageReset;
 use redoubt_sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ pub enum Body {
         offset: u32,
         /// Length in bytes.
         len: u32,
-        /// The run contains INIT_PAGE: nothing before it matters.
-        init: bool,
+        /// The run starts the page anew: after INIT_PAGE nothing before it matters.
+        reset: Option<PageReset>,
     },
     /// A page image sent by the server, in a chunk's payload: replaces what was there.
     Image {
@@ -287,7 +288,7 @@ impl Table {
     }
 }
 
-/// Bytes `[offset, offset + len)` of a chunk's payload.
+/// Bytes `[offset, offset + len)` of a chunk's payload. `None`: there are none, which is a defect of the index.
 pub fn resolve(chunks: &[Arc<Chunk>], chunk: u32, offset: u32, len: u32) -> Option<&[u8]> {
     chunks.get(chunk as usize)?.payload().get(offset as usize..)?.get(..len as usize)
 }

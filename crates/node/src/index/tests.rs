@@ -6,7 +6,7 @@ fn entry(lsn: u64) -> Entry {
     Entry {
         start_lsn: Lsn(lsn),
         end_lsn: Lsn(lsn + 1),
-        body: Body::Run { chunk: 0, offset: 0, len: 0, init: false },
+        body: Body::Run { chunk: 0, offset: 0, len: 0, reset: None },
     }
 }
 

@@ -11,13 +11,12 @@
 
 use super::Volume;
 use super::context::Context;
-use super::indexing::KIND_CLOSE_TABLE;
+use super::indexing::close_table_at;
 use super::server_log::ServerLog;
 use crate::construct::StoredPages;
 use crate::error::NodeError;
 use crate::index::PageKey;
-use crate::log_buffer::Chunk;
-use crate::mark::{Point, WaitEnd};
+use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::plain::{Change, PlainStore};
 use crate::snapshot::Snapshot;
@@ -166,7 +165,7 @@ impl Volume {
             // Perhaps everything is applied already.
             let checkpoint = self.applying.checkpoint();
             snapshot.applied(checkpoint.applied, &checkpoint.names);
-            self.receiving.push_own(close_table(point));
+            self.receiving.push_own(close_table_at(point));
             drop(appending);
             snapshot
         };
@@ -177,10 +176,7 @@ impl Volume {
 
     fn export(&self, snapshot: Arc<Snapshot>) -> Result<Export, NodeError> {
         let point = snapshot.point();
-        let is_executed = self.plain.wait_executed(point.seq, None) == WaitEnd::Reached;
-        if !is_executed || self.applying.applied().wait_for(point.seq, None) != WaitEnd::Reached {
-            return Err(self.context.stopped_error());
-        }
+        self.wait_applied(point)?;
         let Some(names) = snapshot.names().cloned() else {
             let reason = format!("{} was passed without a checkpoint there", point.seq);
             return Err(NodeError::Damaged { path: self.context.own.path().join("checkpoint"), reason });
@@ -291,8 +287,4 @@ fn format_of(names: &Namespace, object: ObjectId) -> Option<(u32, SpaceFlags)> {
     let entry = names.object(object)?;
     // Pages may come before redo names their space; the number is for messages only.
     Some((entry.space.unwrap_or(u32::MAX), SpaceFlags(entry.flags?)))
-}
-
-fn close_table(point: Point) -> Chunk {
-    Chunk { kind: KIND_CLOSE_TABLE, logged: false, start: point, end: point, wire: Vec::new(), raw: None }
 }

@@ -1,8 +1,10 @@
 //! Import: the way in.
 //!
 //! It fills the page store and plain store of a new volume directly, then feeds the source's redo from its checkpoint on
-//! through the ordinary stream. The volume gets its real name only when all of that is durable.
+//! through the ordinary stream, without what later redo makes void (see [`crate::index`]). The volume gets its real name
+//! only when all of that is durable and applied: from then on every stored page is its state at some point of the stream.
 
+use super::indexing::close_table_at;
 use super::{Identity, Volume};
 use crate::checkpoint::Checkpoint;
 use crate::error::NodeError;
@@ -11,6 +13,7 @@ use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::options::NodeOptions;
 use redoubt_pagestore::{ObjectId, PageStore};
+use redoubt_redo::mariadb::{LastResets, SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
@@ -191,7 +194,10 @@ impl Import {
         self.identity.write(&self.own)?;
         drop(self.store);
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
-        let fed = volume.feed_log(&log).and_then(|()| volume.drain());
+        let fed = volume.feed_log(&log).and_then(|()| volume.drain()).and_then(|end| {
+            volume.receiving.push_own(close_table_at(end));
+            volume.wait_applied(end)
+        });
         // On failure, too: its threads hold files of the directory that is about to go.
         volume.shut_down();
         fed?;
@@ -213,6 +219,10 @@ impl Volume {
         let [first, second] = &log.checkpoints;
         let checkpoints =
             [first.first_chunk().ok_or_else(invalid)?, second.first_chunk().ok_or_else(invalid)?];
+        let mut resets = LastResets::default();
+        walk_mtrs(&log.redo, log.start_lsn, SequenceRule::Any, &mut resets)
+            .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
+        self.indexing.index.leave_out(resets);
         let connection = self.session.next_connection();
         self.receiving.set_current(connection);
         let frame = StreamFrame::LogFile {

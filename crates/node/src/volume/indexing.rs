@@ -27,7 +27,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Kind of an internal, unlogged frame that makes the parser close the open table.
-pub const KIND_CLOSE_TABLE: u8 = 0x7f;
+const KIND_CLOSE_TABLE: u8 = 0x7f;
+/// The frame that has the parser close its table at `point`, where everything before it has been pushed.
+pub fn close_table_at(point: Point) -> Chunk {
+    Chunk { kind: KIND_CLOSE_TABLE, logged: false, start: point, end: point, wire: Vec::new(), raw: None }
+}
+
 /// How often the thread that builds long chains looks for some.
 const CHAINS_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -291,6 +291,15 @@ impl Volume {
         self.indexing.parsed().wait_for(recovered, None) == WaitEnd::Reached
     }
 
+    /// Waits until everything before `point` is in pages and plain files.
+    fn wait_applied(&self, point: Point) -> Result<(), NodeError> {
+        let is_executed = self.plain.wait_executed(point.seq, None) == WaitEnd::Reached;
+        if is_executed && self.applying.applied().wait_for(point.seq, None) == WaitEnd::Reached {
+            return Ok(());
+        }
+        Err(self.context.stopped_error())
+    }
+
     /// The stored pages, damaged ones rebuilt.
     fn stored_pages(&self) -> StoredPages<'_> {
         StoredPages { store: &*self.applying.store, rescue: Some(self) }

@@ -10,6 +10,7 @@ mod disk_full;
 mod encoder;
 mod export;
 mod hostile;
+mod import;
 mod log_place;
 mod memory;
 mod protocol;

@@ -98,3 +98,27 @@ fn free_page_does_not_move_the_page_lsn() {
     assert!(outcome.freed);
     assert_eq!(layout::page_lsn(&page), Some(Lsn(100)));
 }
+
+#[test]
+fn free_page_keeps_what_was_there() {
+    let mut page = page_at(100);
+    let a = write(60, 1);
+    let outcome = apply(&mut page, true, &[change(100, 200, &a), change(200, 300, &FREE)]).unwrap();
+    assert_eq!(outcome, ApplyOutcome { applied: 2, skipped: 0, freed: true });
+    assert_eq!((page[60], layout::page_lsn(&page)), (1, Some(Lsn(200))));
+}
+
+#[test]
+fn a_run_without_records_is_an_error() {
+    let error = apply(&mut page_at(100), true, &[change(100, 200, &[])]).unwrap_err();
+    assert!(matches!(error, ApplyError::EmptyRun { .. }), "{error}");
+}
+
+#[test]
+fn a_change_of_a_free_page_is_an_error() {
+    let mut page = page_at(100);
+    let a = write(60, 1);
+    let error = apply(&mut page, true, &[change(100, 200, &FREE), change(200, 300, &a)]).unwrap_err();
+    assert!(matches!(error, ApplyError::ChangeOfFreePage { .. }), "{error}");
+    assert!(error.to_string().contains("WRITE changes page 5:6 after FREE_PAGE"), "{error}");
+}

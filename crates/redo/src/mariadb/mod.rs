@@ -12,6 +12,7 @@ pub mod observer;
 mod page0;
 pub mod record;
 pub mod record_reader;
+pub mod resets;
 pub mod varint;
 
 #[cfg(test)]
@@ -22,11 +23,12 @@ pub use log_file::{Checkpoint, LogFileError, LogGeometry, LogHeader};
 pub use log_image::{LogImage, rewrite_sequence_bits};
 pub use log_scan::{LogRead, LogScan, ScanEnd, ScanError, ScanStop};
 pub use mtr::{
-    FileNote, Mtr, MtrStep, MtrVisitor, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, Walked, next_mtr,
-    walk_mtrs,
+    FileNote, Mtr, MtrStep, MtrVisitor, PageReset, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, Walked,
+    next_mtr, walk_mtrs,
 };
 pub use observer::{CheckpointSlot, LogObserver, NewRedo, ObserveError, Observed};
 pub use record_reader::{PageRun, RecordReader};
+pub use resets::LastResets;
 #[cfg(test)]
 #[path = "../../tests/support/server_log.rs"]
 mod test_server_log;

@@ -112,6 +112,32 @@ pub struct RunRef {
     pub space_flags: SpaceFlagsChange,
 }
 
+/// How a run starts its page anew: what the stream has for the page before it, here and in earlier mini-transactions, is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageReset {
+    /// INIT_PAGE: the page is empty, and what comes after it fills it.
+    Init,
+    /// FREE_PAGE: the content that the page had counts no more, and there is no other until INIT_PAGE. The server need not write
+    /// the page, and never writes what it had not written when the page was freed.
+    Free,
+}
+
+impl RunRef {
+    /// How the run starts the page anew for the last time, if it does.
+    pub const fn reset(&self) -> Option<PageReset> {
+        if self.ends_with_free {
+            Some(PageReset::Free)
+        } else if self.last_init_offset.is_some() {
+            Some(PageReset::Init)
+        } else if self.contains_free {
+            // Followed by what cannot follow; applying the run says so.
+            Some(PageReset::Free)
+        } else {
+            None
+        }
+    }
+}
+
 /// A record about a file, with its tablespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileNote<'a> {

@@ -107,6 +107,18 @@ pub enum ObserveError {
         /// Where the area ends.
         area_end: u64,
     },
+    /// More was found than was seen.
+    #[error(
+        "{final_len} bytes of redo at LSN {lsn} were found among {pending_bytes}; this is a defect of Redoubt: report it"
+    )]
+    NotSeen {
+        /// Where they start.
+        lsn: Lsn,
+        /// How many were found.
+        final_len: usize,
+        /// How many were seen.
+        pending_bytes: usize,
+    },
     /// The log file was exchanged in the middle of a mini-transaction.
     #[error(
         "the redo log file was exchanged while {pending_bytes} bytes of the mini-transaction \
@@ -281,9 +293,14 @@ impl LogObserver {
         if !unfinished {
             self.pending.truncate(final_len);
         }
+        let pending_bytes = self.pending.len();
+        let bytes = self.pending.get(..final_len).ok_or(ObserveError::NotSeen {
+            lsn: start_lsn,
+            final_len,
+            pending_bytes,
+        })?;
         self.drained = final_len;
         self.next_lsn = start_lsn.advance(final_len as u64);
-        let bytes = self.pending.get(..final_len).unwrap_or_default();
         Ok(NewRedo { start_lsn, end_lsn: self.next_lsn, bytes })
     }
 

@@ -1,8 +1,10 @@
-//! Where a replay begins: the InnoDB files of a server that was shut down cleanly, held in memory.
+//! Where a replay begins: the InnoDB files of a server that was shut down cleanly, or was killed, held in memory.
 //!
 //! Only what recovery reads is kept: tablespaces, the names of directories, and the log's header and checkpoint.
-//! Invariant: every page of a base is what the server has at the checkpoint, because a clean shutdown writes them all
-//! and [`Base::read`] refuses a log that goes on behind its checkpoint.
+//! Every page of a clean base is what the server has at the checkpoint, because a clean shutdown writes them all
+//! and [`Base::read`] refuses a log that goes on behind its checkpoint. Of a killed server's base ([`Base::read_killed`]) the
+//! pages are of any age from the checkpoint on, and pages that were freed while they were dirty are older than that: redo
+//! fits them only without what a later FREE_PAGE or INIT_PAGE makes void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +12,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use redoubt_page::{SpaceFlags, flags_of_page0, layout, page_is_never_written};
+use redoubt_page::{SpaceFlags, doublewrite, flags_of_page0, layout, page_is_never_written};
 use redoubt_redo::mariadb::log_file::HEADER_LEN_BYTES;
 use redoubt_redo::mariadb::log_scan::LogRead;
-use redoubt_redo::mariadb::{Checkpoint, LogGeometry, LogScan, Mtr};
+use redoubt_redo::mariadb::{Checkpoint, LogGeometry, LogScan, Mtr, ScanEnd};
 use redoubt_redo::{Lsn, SpaceId};
 
 use crate::error::{Error, Result};
@@ -36,6 +38,8 @@ pub struct Base {
     pub geometry: LogGeometry,
     /// The checkpoint that recovery starts from.
     pub checkpoint: Checkpoint,
+    /// The server was killed.
+    pub is_killed: bool,
 }
 
 /// A tablespace of a base.
@@ -53,11 +57,8 @@ impl Base {
     /// # Errors
     /// [`Error::State`] when the log goes on behind its checkpoint; [`Error::Io`], [`Error::Parse`].
     pub fn read(data_directory: &Path) -> Result<Self> {
-        let log = LogFile::open(&data_directory.join("ib_logfile0"))?;
-        let scan = LogScan::open(&log).map_err(parse("ib_logfile0"))?;
-        let checkpoint = *scan.checkpoint();
-        let end =
-            scan.walk(checkpoint.checkpoint_lsn, &mut |_: &Mtr<'_, '_>| {}).map_err(parse("ib_logfile0"))?;
+        let (base, end) = Self::read_any(data_directory)?;
+        let checkpoint = base.checkpoint;
         if end.end_lsn.0 != checkpoint.checkpoint_lsn.0 + CHECKPOINT_MTR_BYTES {
             return Err(Error::State(format!(
                 "{} was not shut down cleanly: its log goes on from the checkpoint {} to {}",
@@ -66,12 +67,46 @@ impl Base {
                 end.end_lsn
             )));
         }
+        Ok(base)
+    }
+
+    /// Reads the data directory of a server that was killed. The doublewrite area is left out, as an import does it.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Parse`].
+    pub fn read_killed(data_directory: &Path) -> Result<Self> {
+        const TRX_SYS_PAGE: usize = 5;
+        let (mut base, _) = Self::read_any(data_directory)?;
+        base.is_killed = true;
+        let Some(bytes) = base.system_files.first().and_then(|path| base.files.get_mut(path)) else {
+            return Ok(base);
+        };
+        let flags = flags_of_page0(bytes).map_err(parse("ibdata1"))?;
+        let size = flags.physical_page_size_bytes();
+        let trx_sys = bytes.get(TRX_SYS_PAGE * size..).and_then(|rest| rest.get(..size)).unwrap_or_default();
+        let area = doublewrite::locate(trx_sys, flags).map_err(parse("the TRX_SYS page"))?;
+        for (page_no, page) in (0..).zip(bytes.chunks_exact_mut(size)) {
+            if area.is_some_and(|area| area.contains(page_no)) {
+                page.fill(0);
+            }
+        }
+        Ok(base)
+    }
+
+    fn read_any(data_directory: &Path) -> Result<(Self, ScanEnd)> {
+        let log = LogFile::open(&data_directory.join("ib_logfile0"))?;
+        let scan = LogScan::open(&log).map_err(parse("ib_logfile0"))?;
+        let checkpoint = *scan.checkpoint();
+        let end =
+            scan.walk(checkpoint.checkpoint_lsn, &mut |_: &Mtr<'_, '_>| {}).map_err(parse("ib_logfile0"))?;
         let mut header = vec![0; HEADER_LEN_BYTES];
         log.read_at(0, &mut header).map_err(Error::io("read the log header"))?;
         let mut directories = BTreeSet::new();
         let files = tablespace_files(data_directory, &mut directories)?;
         let system_files = system_files(files.keys());
-        Ok(Self { files, directories, system_files, header, geometry: *scan.geometry(), checkpoint })
+        let geometry = *scan.geometry();
+        let base = Self { files, directories, system_files, header, geometry, checkpoint, is_killed: false };
+        Ok((base, end))
     }
 
     /// Where the redo starts.

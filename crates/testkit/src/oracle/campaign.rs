@@ -281,6 +281,7 @@ fn checks(
 ) -> Result<()> {
     if through_node {
         summary.node = super::node_path::pass(workshop, recorded)?;
+        summary.node.add(&super::node_path::pass_killed(workshop, recorded)?);
     }
     for cut in check::random_cuts(recorded, plan.cuts_each, seed) {
         summary.checked.add(&check::check_cut(workshop, recorded, cut, plan.defect)?);

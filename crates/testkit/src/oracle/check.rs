@@ -41,6 +41,10 @@ pub struct Checked {
     pub cuts_inside: u64,
     /// Recoveries of a history's whole redo from its base, and of the directory of the killed server.
     pub whole: u64,
+    /// Of these: compared with our replay of the killed server's page files.
+    pub from_killed: u64,
+    /// Pages of killed servers whose redo did not fit before what is void was left out.
+    pub misfits: u64,
     /// Recoveries that the server refused although its redo is sound.
     pub refused: u64,
     /// Recoveries that failed with the smallest buffer pool and were done again with a large one.
@@ -61,6 +65,8 @@ impl Checked {
         self.cuts += other.cuts;
         self.cuts_inside += other.cuts_inside;
         self.whole += other.whole;
+        self.from_killed += other.from_killed;
+        self.misfits += other.misfits;
         self.refused += other.refused;
         self.again += other.again;
         if !other.refusal.is_empty() {
@@ -90,6 +96,9 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
     let mut checked = Checked::default();
     let sound = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, None)?;
     let with_defect = defective(recorded, recorded.redo.end_lsn, defect)?;
+    let (killed, rest) = recorded.killed_state()?;
+    let from_killed = replay(&killed, &rest, rest.end_lsn, None)?;
+    checked.misfits += from_killed.misfits;
     let ours = with_defect.as_ref().unwrap_or(&sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = &recorded.redo.bytes;
@@ -103,6 +112,10 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
         // The recovery before was cut short, too: one more crash, which recovery must stand.
         checked.again += 1;
         as_killed = recovery::recover_in_place(&recorded.killed, log_bytes, &options)?;
+    }
+    if let Outcome::Recovered(theirs) = &as_killed {
+        checked.from_killed += 1;
+        checked.report.add(&compare::compare(&killed, &rest, &from_killed, &theirs.files)?);
     }
     for outcome in [from_base, as_killed] {
         match outcome {

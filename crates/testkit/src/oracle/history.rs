@@ -23,6 +23,9 @@ use crate::server::{Server, ServerConfig, execute};
 /// Length of the log file: more redo than any history makes. The file is sparse.
 pub const LOG_FILE_MIB: u32 = 4096;
 
+/// Pools from this size on are flushed eagerly.
+const EAGER_POOL_MIB: u32 = 64;
+
 /// What a server of a history is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Setup {
@@ -101,6 +104,12 @@ impl Setup {
         .map(str::to_owned)
         .to_vec();
         config.server_args.push(format!("--secure-file-priv={}", files.display()));
+        // A small pool is flushed by need. A large one is flushed at once, so that the checkpoint moves during the history.
+        if self.pool_mib >= EAGER_POOL_MIB {
+            config
+                .server_args
+                .extend(["--innodb-max-dirty-pages-pct=0", "--innodb-io-capacity=4000"].map(str::to_owned));
+        }
         config
     }
 }
@@ -178,6 +187,18 @@ pub struct Recorded {
     /// The server ended by itself before the history did; the end of its log.
     pub crash: Option<String>,
     _directory: tempfile::TempDir,
+}
+
+impl Recorded {
+    /// The page files as the kill left them, and the redo that its checkpoint needs. To be called before the directory is recovered.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn killed_state(&self) -> Result<(Base, Redo)> {
+        let base = Base::read_killed(&self.killed)?;
+        let redo = Redo::from_files(&[&self.killed.join("ib_logfile0")], base.start_lsn())?;
+        Ok((base, redo))
+    }
 }
 
 /// See the module.

@@ -4,6 +4,8 @@
 //! server makes right after the record is durable. Every page is then read twice, as a server reads it (constructed on
 //! the way) and as an export reads it (applied and stored), and must be the pure replay's page to the last byte,
 //! checksum included. The pure replay is what stock recovery is compared with.
+//!
+//! The directory of the killed server is imported as well, with page files as the kill left them and all of its redo.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use redoubt_node::volume::{Import, Received, Volume};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, PageOptions};
 use redoubt_page::{decompress, finalize, page_is_never_written};
 use redoubt_redo::mariadb::log_file::CHECKPOINT_LEN_BYTES;
-use redoubt_redo::{PageId, SpaceId};
+use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{Hello, Role};
@@ -24,7 +26,7 @@ use serde::Serialize;
 use super::base::{Base, identify};
 use super::history::{Recorded, Workshop};
 use super::recovery::next_directory;
-use super::redo::Note;
+use super::redo::{Note, Redo};
 use super::replay::{Replayed, replay};
 use crate::error::{Error, Result};
 
@@ -63,20 +65,41 @@ pub fn pass(workshop: &Workshop, recorded: &Recorded) -> Result<Passed> {
     passed
 }
 
+/// Imports what the killed server of a history left, and compares every page.
+///
+/// # Errors
+/// As for [`pass`].
+pub fn pass_killed(workshop: &Workshop, recorded: &Recorded) -> Result<Passed> {
+    let directory = next_directory(workshop.path());
+    std::fs::create_dir(&directory).map_err(Error::io_at("create", &directory))?;
+    let (base, redo) = recorded.killed_state()?;
+    let passed = import(&directory, &base, &redo.bytes)
+        .map_err(node("import the killed server into a node"))
+        .and_then(|volume| {
+            let passed =
+                Feeder::new(&volume, redo.end_lsn).and_then(|feeder| compare(&volume, &base, &redo, &feeder));
+            volume.shut_down();
+            passed
+        });
+    std::fs::remove_dir_all(&directory).map_err(Error::io_at("remove", &directory))?;
+    passed
+}
+
 fn pass_in(directory: &Path, recorded: &Recorded) -> Result<Passed> {
-    let volume = import(directory, &recorded.base).map_err(node("import the base into a node"))?;
-    let mut feeder = Feeder::new(&volume, recorded)?;
-    let fed = feeder.feed(recorded);
-    let frames = feeder.frames;
-    let passed = fed.and_then(|()| {
-        let ours = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, None)?;
-        let reader = Reader { volume: &volume, recorded, ours: &ours, need: feeder.seq };
-        let read = reader.compare_reads()?;
-        let exported = reader.compare_export()?;
-        Ok(Passed { histories: 1, frames, read, exported })
-    });
+    let Recorded { base, redo, .. } = recorded;
+    let volume = import(directory, base, &[]).map_err(node("import the base into a node"))?;
+    let mut feeder = Feeder::new(&volume, redo.start_lsn)?;
+    let passed = feeder.feed(redo).and_then(|()| compare(&volume, base, redo, &feeder));
     volume.shut_down();
     passed
+}
+
+fn compare(volume: &Volume, base: &Base, redo: &Redo, feeder: &Feeder<'_>) -> Result<Passed> {
+    let ours = replay(base, redo, redo.end_lsn, None)?;
+    let reader = Reader { volume, base, ours: &ours, need: feeder.seq };
+    let read = reader.compare_reads()?;
+    let exported = reader.compare_export()?;
+    Ok(Passed { histories: 1, frames: feeder.frames, read, exported })
 }
 
 fn node(what: &str) -> impl FnOnce(NodeError) -> Error {
@@ -97,7 +120,7 @@ fn options(directory: &Path) -> NodeOptions {
     }
 }
 
-fn import(directory: &Path, base: &Base) -> std::result::Result<Arc<Volume>, NodeError> {
+fn import(directory: &Path, base: &Base, redo: &[u8]) -> std::result::Result<Arc<Volume>, NodeError> {
     let last = base.system_files.len().saturating_sub(1);
     let system: Vec<_> = base
         .system_files
@@ -123,6 +146,7 @@ fn import(directory: &Path, base: &Base) -> std::result::Result<Arc<Volume>, Nod
     }
     let checkpoints = [base.checkpoint.build().to_vec(), vec![0; CHECKPOINT_LEN_BYTES]];
     import.log(base.geometry.file_size_bytes(), base.header.clone(), checkpoints, base.start_lsn());
+    import.redo(0, redo)?;
     import.finish(&directory.join("volume"))
 }
 
@@ -149,7 +173,7 @@ struct Feeder<'v> {
 }
 
 impl<'v> Feeder<'v> {
-    fn new(volume: &'v Volume, recorded: &Recorded) -> Result<Self> {
+    fn new(volume: &'v Volume, next_lsn: Lsn) -> Result<Self> {
         let attachment = volume.attach("the oracle").map_err(node("attach the node's volume"))?;
         let hello = Hello {
             role: Role::Log,
@@ -162,10 +186,10 @@ impl<'v> Feeder<'v> {
         let accepted = volume
             .accept_log(&hello)
             .map_err(|refusal| Error::Violation(format!("the node refuses: {}", refusal.message)))?;
-        if accepted.welcome.next_lsn != recorded.redo.start_lsn {
+        if accepted.welcome.next_lsn != next_lsn {
             return Err(Error::Violation(format!(
-                "the node expects redo from {}, the base ends at {}",
-                accepted.welcome.next_lsn, recorded.redo.start_lsn
+                "the node expects redo from {}, the base ends at {next_lsn}",
+                accepted.welcome.next_lsn
             )));
         }
         Ok(Self { volume, connection: accepted.connection, seq: accepted.welcome.next_seq, frames: 0 })
@@ -185,8 +209,7 @@ impl<'v> Feeder<'v> {
     }
 
     /// The redo in pieces of up to some tens of kilobytes, with the system calls in their places.
-    fn feed(&mut self, recorded: &Recorded) -> Result<()> {
-        let redo = &recorded.redo;
+    fn feed(&mut self, redo: &Redo) -> Result<()> {
         let mut random = fastrand::Rng::with_seed(redo.end_lsn.0);
         let (mut from, mut at, mut limit) = (0, 0, 0);
         for mtr in &redo.mtrs {
@@ -222,7 +245,7 @@ impl<'v> Feeder<'v> {
 
 struct Reader<'r> {
     volume: &'r Volume,
-    recorded: &'r Recorded,
+    base: &'r Base,
     ours: &'r Replayed,
     need: Seq,
 }
@@ -283,13 +306,13 @@ impl Reader<'_> {
     fn pages_of(&self, space: SpaceId, size: usize) -> u32 {
         let last = self.ours.pages.keys().filter(|id| id.space == space).map(|id| id.page_no.0 + 1).max();
         let base = self.ours.spaces.get(&space).and_then(|space| space.base.as_ref());
-        let system = self.recorded.base.system_files.first();
+        let system = self.base.system_files.first();
         let base_bytes: usize = match base {
             Some(path) if Some(path) == system => {
-                let lens = self.recorded.base.system_files.iter();
-                lens.filter_map(|path| self.recorded.base.files.get(path)).map(Vec::len).sum()
+                let lens = self.base.system_files.iter();
+                lens.filter_map(|path| self.base.files.get(path)).map(Vec::len).sum()
             }
-            Some(path) => self.recorded.base.files.get(path).map_or(0, Vec::len),
+            Some(path) => self.base.files.get(path).map_or(0, Vec::len),
             None => 0,
         };
         last.unwrap_or(0).max((base_bytes / size) as u32)
@@ -307,7 +330,7 @@ impl Reader<'_> {
             finalize(&mut image, flags).map_err(|error| Error::Violation(format!("page {id}: {error}")))?;
             return Ok(Some(image));
         }
-        let stored = space.base.as_ref().and_then(|path| self.recorded.base.page(path, id.page_no.0, size));
+        let stored = space.base.as_ref().and_then(|path| self.base.page(path, id.page_no.0, size));
         Ok(match stored {
             Some(page) if page_is_never_written(page) => Some(page.to_vec()),
             Some(page) => Some(match decompress(page, flags) {
@@ -324,13 +347,13 @@ impl Reader<'_> {
 
     /// File and offset of a byte of a tablespace.
     fn place<'p>(&'p self, path: &'p str, offset: u64) -> (&'p str, u64) {
-        let system = &self.recorded.base.system_files;
+        let system = &self.base.system_files;
         if system.first().is_none_or(|first| first != path) {
             return (path, offset);
         }
         let mut offset = offset;
         for (number, name) in system.iter().enumerate() {
-            let len = self.recorded.base.files.get(name).map_or(0, |bytes| bytes.len() as u64);
+            let len = self.base.files.get(name).map_or(0, |bytes| bytes.len() as u64);
             if offset < len || number + 1 == system.len() {
                 return (name, offset);
             }

@@ -3,6 +3,8 @@
 //! The bookkeeping of tablespaces is the smallest that the FILE_ records and TRIM_PAGES allow; everything about a
 //! page's bytes is `redoubt_page::apply_changes`, the function that the node uses.
 //!
+//! From the base of a killed server, what later redo makes void is left out first, as recovery and an import do it.
+//!
 //! [`Defect`] plants mistakes, so that a test can show that the comparison finds them.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,10 +12,10 @@ use std::collections::{BTreeMap, HashMap};
 use redoubt_page::{
     Change, Cursor, RecordKind, SpaceFlags, apply_changes, apply_record, decompress, flags_of_page0, layout,
 };
-use redoubt_redo::mariadb::{RecordReader, SpaceFlagsChange};
+use redoubt_redo::mariadb::{LastResets, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 
-use super::base::Base;
+use super::base::{Base, parse};
 use super::redo::{MtrIndex, Note, Redo};
 use crate::error::{Error, Result};
 
@@ -39,6 +41,8 @@ pub struct Page {
     pub freed: bool,
     /// Numbers of its runs in the redo.
     pub runs: Vec<(Lsn, Lsn, usize)>,
+    /// The same of those that are void.
+    void: Vec<(Lsn, Lsn, usize)>,
 }
 
 /// See the module.
@@ -50,6 +54,8 @@ pub struct Replayed {
     pub pages: HashMap<PageId, Page>,
     /// End of the last mini-transaction applied.
     pub end_lsn: Lsn,
+    /// Pages whose void records do not fit what the base has of them.
+    pub misfits: u64,
 }
 
 /// A mistake made on purpose.
@@ -67,6 +73,8 @@ pub enum Defect {
     KeepPageLsn,
     /// Redo of a file that was renamed stays with the old name.
     IgnoreRename,
+    /// What FREE_PAGE and INIT_PAGE make void is applied.
+    KeepVoid,
 }
 
 /// Replays the whole mini-transactions up to `until`.
@@ -84,8 +92,13 @@ pub fn replay(base: &Base, redo: &Redo, until: Lsn, defect: Option<Defect>) -> R
     if let (Some(Defect::LoseLast), Some((_, rest))) = (defect, mtrs.split_last()) {
         mtrs = rest;
     }
+    let resets = match defect {
+        Some(Defect::KeepVoid) => LastResets::default(),
+        _ if base.is_killed => resets(redo, until)?,
+        _ => LastResets::default(),
+    };
     for mtr in mtrs {
-        this.note(redo, mtr, defect);
+        this.note(redo, mtr, &resets, defect);
         this.end_lsn = mtr.end_lsn;
     }
     if let Some(last) = redo.mtrs_until(until).last() {
@@ -100,9 +113,16 @@ pub fn replay(base: &Base, redo: &Redo, until: Lsn, defect: Option<Defect>) -> R
     Ok(this)
 }
 
+fn resets(redo: &Redo, until: Lsn) -> Result<LastResets> {
+    let mut resets = LastResets::default();
+    let bytes = redo.bytes_until(redo.boundary_before(until));
+    walk_mtrs(bytes, redo.start_lsn, SequenceRule::Any, &mut resets).map_err(parse("the redo"))?;
+    Ok(resets)
+}
+
 impl Replayed {
     /// Notes names, flags and chains of a mini-transaction.
-    fn note(&mut self, redo: &Redo, mtr: &MtrIndex, defect: Option<Defect>) {
+    fn note(&mut self, redo: &Redo, mtr: &MtrIndex, resets: &LastResets, defect: Option<Defect>) {
         for (space, note) in redo.notes.get(mtr.notes.clone()).unwrap_or_default() {
             match note {
                 Note::Create(path) | Note::Modify(path) => {
@@ -136,7 +156,9 @@ impl Replayed {
                 SpaceFlagsChange::Unknown => space.flags = None,
             }
             let page = self.pages.entry(run.page).or_default();
-            page.runs.push((mtr.start_lsn, mtr.end_lsn, number));
+            let is_void = resets.void_page(run.page, mtr.start_lsn);
+            let runs = if is_void { &mut page.void } else { &mut page.runs };
+            runs.push((mtr.start_lsn, mtr.end_lsn, number));
         }
     }
 
@@ -150,10 +172,16 @@ impl Replayed {
         let size = size_flags.physical_page_size_bytes();
         let stored = space.base.as_ref().and_then(|path| base.page(path, id.page_no.0, size));
         page.image = stored.map_or_else(|| Ok(vec![0; size]), |page| uncompressed(page, size_flags, id))?;
-        let changes = page.runs.iter().filter_map(|(start_lsn, end_lsn, number)| {
+        let change = |(start_lsn, end_lsn, number): &(Lsn, Lsn, usize)| {
             let run = redo.run_bytes(redo.runs.get(*number)?);
             Some(Change { start_lsn: *start_lsn, end_lsn: *end_lsn, run })
-        });
+        };
+        let changes = page.runs.iter().filter_map(change);
+        if !page.void.is_empty() {
+            let void = page.void.iter().filter_map(change);
+            let fits = apply_changes(&mut page.image.clone(), id, size_flags, stored.is_some(), void);
+            self.misfits += u64::from(fits.is_err());
+        }
         let before = stored.is_some().then(|| page.image.clone());
         let base_lsn = layout::page_lsn(&page.image);
         let applied = match defect {
@@ -164,13 +192,16 @@ impl Replayed {
                 .map(|outcome| outcome.freed)
                 .map_err(|error| error.to_string()),
         };
-        page.freed = applied.map_err(|error| {
-            let story = refusal_story(redo, &page, id, size_flags, before.as_deref());
-            Error::Violation(format!(
-                "our replay refuses a record of page {id} of {:?}: {error}\n{story}",
-                space.path
-            ))
-        })?;
+        // All of it is void only if the page is free in the end.
+        let is_free = page.runs.is_empty();
+        page.freed = is_free
+            | applied.map_err(|error| {
+                let story = refusal_story(redo, &page, id, size_flags, before.as_deref());
+                Error::Violation(format!(
+                    "our replay refuses a record of page {id} of {:?}: {error}\n{story}",
+                    space.path
+                ))
+            })?;
         if let (Some(Defect::KeepPageLsn), Some(lsn)) = (defect, base_lsn) {
             layout::set_page_lsn(&mut page.image, lsn);
         }

@@ -85,7 +85,9 @@ pub fn fails(workshop: &Workshop, script: &Script, defect: Option<Defect>) -> Re
 pub fn shrink(workshop: &Workshop, script: &Script, defect: Option<Defect>, runs: usize) -> Result<Script> {
     let mut left = runs;
     let mut test = |candidate: &Script| {
-        left -= 1;
+        // The first part may have used them all.
+        let Some(after) = left.checked_sub(1) else { return Ok((false, 0)) };
+        left = after;
         fails(workshop, candidate, defect).map(|failed| (failed, left))
     };
     let mut small = script.clone();

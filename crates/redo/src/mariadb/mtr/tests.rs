@@ -52,6 +52,9 @@ fn runs_follow_the_pages() {
     assert!(runs[3].contains_free && runs[3].ends_with_free);
     assert_eq!(runs[4].trim_pages, Some(640));
     assert!(runs[5].contains_free && !runs[5].ends_with_free && runs[5].trim_pages.is_none());
+    let resets: Vec<_> = runs.iter().map(RunRef::reset).collect();
+    let (init, free) = (Some(PageReset::Init), Some(PageReset::Free));
+    assert_eq!(resets, [None, init, None, free, None, init]);
     // The runs cover the page records without a gap.
     let mut at = runs[0].offset_in_bytes;
     for run in &runs {

@@ -1,0 +1,124 @@
+//! Imports of what a killed server leaves: page files that lack changes of pages that were freed while they were dirty.
+
+use super::client::{ControlClient, LogClient, PageClient};
+use super::encoder::MtrWriter;
+use super::protocol::FIRST_LSN;
+use super::running::{LocalNode, SMALL, options};
+use redoubt_page::{SpaceFlags, finalize, layout};
+use redoubt_redo::mariadb::LogHeader;
+use redoubt_wire::control::{KIND_DATA, KIND_JSON, Reply, Request, encode_data, encode_json};
+
+const FLAGS: SpaceFlags = SpaceFlags(0x15);
+const PAGE_LEN: usize = 16_384;
+const PAGES: usize = 8;
+/// DELETE_ROW_FORMAT_DYNAMIC of a record at 100: nothing that a page without index records takes.
+const DELETE: [u8; 4] = [9, 100, 5, 6];
+
+/// A tablespace file of which only page 0 was ever written.
+fn file(space: u32) -> Vec<u8> {
+    let mut bytes = vec![0; PAGES * PAGE_LEN];
+    let page0 = &mut bytes[..PAGE_LEN];
+    page0[34..38].copy_from_slice(&space.to_be_bytes());
+    page0[54..58].copy_from_slice(&FLAGS.0.to_be_bytes());
+    assert!(layout::set_page_lsn(page0, FIRST_LSN));
+    finalize(page0, FLAGS).unwrap();
+    bytes
+}
+
+fn upload(control: &mut ControlClient, request: &Request, bytes: &[u8]) {
+    control.send(KIND_JSON, &encode_json(request).unwrap()).unwrap();
+    for (number, piece) in bytes.chunks(64 << 10).enumerate() {
+        control.send(KIND_DATA, &encode_data((number * (64 << 10)) as u64, piece)).unwrap();
+    }
+    control.send(KIND_DATA, &[]).unwrap();
+    let reply = control.reply().unwrap();
+    assert!(matches!(reply, Reply::Done), "{reply:?}");
+}
+
+/// Imports tablespaces 5 and 6, and redo, as volume `i`.
+fn import(node: &LocalNode, redo: &[u8]) -> Reply {
+    let mut control = ControlClient::connect(node.address).unwrap();
+    let system_files = vec![("ibdata1".to_owned(), 0)];
+    let begin = Request::ImportBegin { volume: "i".to_owned(), system_files };
+    assert!(matches!(control.ask(&begin).unwrap(), Reply::Done));
+    for space in [5, 6] {
+        let bytes = file(space);
+        let (path, len_bytes) = (format!("t{space}.ibd"), bytes.len() as u64);
+        let request = Request::ImportFile { path, mode: 0o660, len_bytes, tablespace: true };
+        upload(&mut control, &request, &bytes);
+    }
+    let log = Request::ImportLog {
+        file_size_bytes: 12_288 + (16 << 20),
+        header: LogHeader { first_lsn: FIRST_LSN, creator: b"test".to_vec() }.build().to_vec(),
+        checkpoints: [vec![0; 64], vec![0; 64]],
+        start_lsn: FIRST_LSN.0,
+    };
+    upload(&mut control, &log, redo);
+    control.ask(&Request::ImportEnd).unwrap()
+}
+
+fn mtr(fill: impl FnOnce(&mut MtrWriter)) -> Vec<u8> {
+    let mut writer = MtrWriter::new();
+    fill(&mut writer);
+    writer.finish(1)
+}
+
+/// Redo of many tables of the index, for page 7 of tablespace 5.
+fn much_redo() -> Vec<u8> {
+    let one = |n: u32| mtr(|mtr| _ = mtr.init((5, 7)).write_absolute((5, 7), 100, &[n as u8; 1000]));
+    (0..400).flat_map(one).collect()
+}
+
+#[test]
+fn redo_of_pages_that_were_freed_while_dirty_is_left_out_also_across_tables() {
+    let delete = |page| mtr(|mtr| _ = mtr.extended(page, &DELETE));
+    // What makes the first record of the page void, long after it.
+    let resets = [
+        ((5, 4), mtr(|mtr| _ = mtr.free((5, 4)))),
+        ((5, 4), mtr(|mtr| _ = mtr.write((5, 4), 3, &[1]).free((5, 4)))),
+        ((5, 4), mtr(|mtr| _ = mtr.init((5, 4)).write_absolute((5, 4), 100, b"new"))),
+        ((6, 4), mtr(|mtr| _ = mtr.file(0x90, 6, b"./t6.ibd"))),
+        (
+            (6, 4),
+            mtr(|mtr| _ = mtr.trim((6, 640)).init((6, 0)).write_absolute((6, 0), 54, &FLAGS.0.to_be_bytes())),
+        ),
+        // Its file is gone: nobody knows what its pages are like.
+        ((7, 4), mtr(|mtr| _ = mtr.file(0x90, 7, b"./t7.ibd"))),
+    ];
+    for (page, reset) in resets {
+        let directory = tempfile::tempdir().unwrap();
+        let node = LocalNode::open(&options(directory.path(), SMALL));
+        let redo = [delete(page), much_redo(), reset, much_redo()].concat();
+        let reply = import(&node, &redo);
+        assert!(matches!(reply, Reply::Done), "{page:?}: {reply:?}");
+        let mut control = ControlClient::connect(node.address).unwrap();
+        assert_eq!(control.status().a_lsn, FIRST_LSN.0 + redo.len() as u64, "not all was applied");
+        drop(control);
+        // The next start has only what is stored and what comes after it.
+        node.stop();
+        let node = LocalNode::open(&options(directory.path(), SMALL));
+        let mut control = ControlClient::connect(node.address).unwrap();
+        let generation = control.attach("i").generation;
+        let log = LogClient::connect(node.address, "i", generation, 1, 0).unwrap();
+        let need = log.welcome.next_seq.0;
+        let mut pages = PageClient::connect(node.address, "i", generation).unwrap();
+        let file = pages.open(need, "t5.ibd").unwrap().unwrap();
+        let bytes = pages.read(need, file, 7 * PAGE_LEN as u64, PAGE_LEN as u32).unwrap();
+        assert!(bytes[100..1100] == [(399 % 256) as u8; 1000], "{:?}", &bytes[100..130]);
+    }
+}
+
+/// Nothing voids it: a log that does not fit its files is refused, and nothing of the volume stays.
+#[test]
+fn redo_that_fits_nothing_and_counts_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = LocalNode::open(&options(directory.path(), SMALL));
+    let other = mtr(|mtr| _ = mtr.free((5, 5)));
+    let redo = [mtr(|mtr| _ = mtr.extended((5, 4), &DELETE)), much_redo(), other].concat();
+    let reply = import(&node, &redo);
+    assert!(
+        matches!(&reply, Reply::Failed { message, .. } if message.contains("not an index page")),
+        "{reply:?}"
+    );
+    assert!(!directory.path().join("volumes/i").exists());
+}

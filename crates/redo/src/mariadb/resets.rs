@@ -1,0 +1,80 @@
+//! What only the end of a redo stream tells: where each page starts anew for the last time, what that makes void, and which
+//! tablespace each file name was given to last.
+//!
+//! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE. What the stream
+//! holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a page that was
+//! freed while it was dirty, yet moves its checkpoint past the page's first change. After a kill the file lacks those changes and
+//! the log has only the later ones. The server's own recovery leaves them out in the same way, after it has scanned the whole log.
+//!
+//! Exact only for a stream that is known to its end: feed it whole, then ask.
+
+use std::collections::HashMap;
+
+use super::mtr::{Mtr, MtrVisitor, PageReset};
+use super::record::FileRecord;
+use crate::types::{Lsn, PageId, SpaceId};
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastResets {
+    pages: HashMap<PageId, (Lsn, PageReset)>,
+    spaces: HashMap<SpaceId, Lsn>,
+    names: HashMap<Vec<u8>, SpaceId>,
+}
+
+impl LastResets {
+    /// The redo of mini-transactions that start at `start_lsn` has no effect on any page of the tablespace.
+    pub fn void_space(&self, space: SpaceId, start_lsn: Lsn) -> bool {
+        self.spaces.get(&space).is_some_and(|reset| start_lsn < *reset)
+    }
+
+    /// The redo of the mini-transaction that starts at `start_lsn` has no effect on the page. A mini-transaction that frees the page may
+    /// have changed it before, and is void with those changes. One that begins it anew counts: what comes before INIT_PAGE in it
+    /// is left out when it is applied.
+    pub fn void_page(&self, page: PageId, start_lsn: Lsn) -> bool {
+        self.void_space(page.space, start_lsn)
+            || self.pages.get(&page).is_some_and(|(at, reset)| match reset {
+                PageReset::Init => start_lsn < *at,
+                PageReset::Free => start_lsn <= *at,
+            })
+    }
+
+    /// The tablespace is the last one that the stream gives this name to. Names are used again (`#sql-alter-...`): the file that
+    /// lies there after a kill need not be of the tablespace that had the name when the stream begins.
+    pub fn has_name_last(&self, space: SpaceId, path: &[u8]) -> bool {
+        self.names.get(path) == Some(&space)
+    }
+
+    /// The page starts anew in the stream: what was stored before it does not matter.
+    pub fn starts_anew(&self, page: PageId) -> bool {
+        self.pages.contains_key(&page) || self.spaces.contains_key(&page.space)
+    }
+}
+
+impl MtrVisitor for LastResets {
+    fn visit_mtr(&mut self, mtr: &Mtr<'_, '_>) {
+        for note in mtr.files {
+            match note.record {
+                FileRecord::Create { path }
+                | FileRecord::Modify { path }
+                | FileRecord::Rename { new_path: path, .. } => {
+                    self.names.insert(path.to_vec(), note.space);
+                }
+                FileRecord::Delete { .. } => {
+                    self.spaces.insert(note.space, mtr.start_lsn);
+                }
+                FileRecord::Checkpoint { .. } => {}
+            }
+        }
+        for run in mtr.runs {
+            if run.trim_pages.is_some() {
+                self.spaces.insert(run.page.space, mtr.start_lsn);
+            } else if let Some(reset) = run.reset() {
+                self.pages.insert(run.page, (mtr.start_lsn, reset));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+use super::*;
+use crate::mariadb::test_encoder::MtrWriter;
+use crate::mariadb::{SequenceRule, walk_mtrs};
+
+/// The resets of these mini-transactions, and where each starts.
+fn resets(mtrs: &[MtrWriter]) -> (LastResets, Vec<Lsn>) {
+    let (mut bytes, mut starts) = (Vec::new(), Vec::new());
+    for mtr in mtrs {
+        starts.push(Lsn(1000 + bytes.len() as u64));
+        bytes.extend(mtr.finish(1));
+    }
+    let mut resets = LastResets::default();
+    walk_mtrs(&bytes, Lsn(1000), SequenceRule::Any, &mut resets).unwrap();
+    (resets, starts)
+}
+
+fn mtr(fill: impl FnOnce(&mut MtrWriter)) -> MtrWriter {
+    let mut writer = MtrWriter::new();
+    fill(&mut writer);
+    writer
+}
+
+#[test]
+fn what_is_before_the_last_init_or_free_of_a_page_is_void() {
+    let page = PageId::new(7, 40);
+    let write = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]));
+    let free = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]).free((7, 40)));
+    let init = || mtr(|mtr| _ = mtr.init((7, 40)));
+    let again = || mtr(|mtr| _ = mtr.free((7, 40)).init((7, 40)));
+    for (last, is_void) in [(free(), true), (init(), false), (again(), false)] {
+        let (resets, starts) = resets(&[write(), init(), write(), last, write()]);
+        let void: Vec<_> = starts.iter().map(|start| resets.void_page(page, *start)).collect();
+        assert_eq!(void, [true, true, true, is_void, false]);
+        assert!(resets.starts_anew(page));
+        assert!(!resets.void_page(PageId::new(7, 41), starts[0]) && !resets.starts_anew(PageId::new(7, 41)));
+    }
+    assert!(!resets(&[write(), write()]).0.starts_anew(page));
+}
+
+#[test]
+fn what_is_before_the_trim_or_the_end_of_a_tablespace_is_void() {
+    let write = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]).write((8, 40), 100, &[1]));
+    let trim = || mtr(|mtr| _ = mtr.trim((7, 640)).init((7, 0)));
+    let delete = || mtr(|mtr| _ = mtr.file(0x90, 7, b"./t.ibd"));
+    for last in [trim(), delete()] {
+        let (resets, starts) = resets(&[write(), last, write()]);
+        let void = |space, at: usize| resets.void_space(SpaceId(space), starts[at]);
+        assert_eq!([void(7, 0), void(7, 1), void(7, 2), void(8, 0)], [true, false, false, false]);
+        assert!(resets.starts_anew(PageId::new(7, 3)) && !resets.starts_anew(PageId::new(8, 40)));
+    }
+}
+
+#[test]
+fn a_name_is_of_the_tablespace_that_got_it_last() {
+    let name = |kind, space, path: &'static [u8]| mtr(|mtr| _ = mtr.file(kind, space, path));
+    let (resets, _) = resets(&[
+        name(0xb0, 5, b"./d/alter.ibd"),
+        name(0xa0, 5, b"./d/alter.ibd\0./d/t.ibd"),
+        name(0x80, 6, b"./d/alter.ibd"),
+    ]);
+    let last = |space, path: &[u8]| resets.has_name_last(SpaceId(space), path);
+    assert!(last(5, b"./d/t.ibd") && last(6, b"./d/alter.ibd") && !last(5, b"./d/alter.ibd"));
+}
