@@ -26,6 +26,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+mod checksums;
+
+pub use checksums::Checksum;
+use checksums::Checksums;
+
 const MAX_OPEN_FILES: usize = 256;
 
 /// A change of a plain file.
@@ -102,6 +107,7 @@ pub struct PlainStore {
     queue: Mutex<Queue>,
     moved: Condvar,
     open: Mutex<OpenFiles>,
+    checksums: Checksums,
 }
 
 impl PlainStore {
@@ -112,6 +118,7 @@ impl PlainStore {
             queue: Mutex::new(Queue { changes: VecDeque::new(), executing: None, closed: false }),
             moved: Condvar::new(),
             open: Mutex::default(),
+            checksums: Checksums::default(),
         }
     }
 
@@ -196,14 +203,17 @@ impl PlainStore {
         Ok(file)
     }
 
-    /// Changes a file.
+    /// Changes a file from `from_bytes` on.
     fn change(
         &self,
         id: FileId,
+        from_bytes: u64,
         make: impl FnOnce(&dyn StorageFile) -> std::io::Result<()>,
     ) -> Result<(), NodeError> {
         let file = self.file(id)?;
+        self.checksums.touched(id, from_bytes);
         let made = make(&*file);
+        self.checksums.touched(id, from_bytes);
         // After the change, since a sync may have begun before it; and also if it failed, since it may have been made in part.
         let mut open = self.open.lock();
         let last_changed = open.clock;
@@ -235,18 +245,21 @@ impl PlainStore {
     /// [`NodeError::Io`]; retryable if the disk is full.
     pub fn execute(&self, change: &Change) -> Result<(), NodeError> {
         match change {
-            Change::Create(id) => self.change(*id, |file| file.set_len(0)),
+            Change::Create(id) => self.change(*id, 0, |file| file.set_len(0)),
             Change::Write { file, offset_bytes, .. } => {
-                self.change(*file, |file| file.write_at(*offset_bytes, change.bytes()))
+                self.change(*file, *offset_bytes, |file| file.write_at(*offset_bytes, change.bytes()))
             }
-            Change::SetLen(id, len_bytes) => self.change(*id, |file| file.set_len(*len_bytes)),
+            Change::SetLen(id, len_bytes) => self.change(*id, *len_bytes, |file| file.set_len(*len_bytes)),
             Change::Remove(id) => self.remove(*id),
         }
     }
 
     fn remove(&self, id: FileId) -> Result<(), NodeError> {
         self.open.lock().files.remove(&id);
-        self.directory.remove(&name_of(id))
+        self.checksums.touched(id, 0);
+        let removed = self.directory.remove(&name_of(id));
+        self.checksums.touched(id, 0);
+        removed
     }
 
     /// Writes to a file outside of the queue (an import).
@@ -254,7 +267,7 @@ impl PlainStore {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn write(&self, id: FileId, offset_bytes: u64, bytes: &[u8]) -> Result<(), NodeError> {
-        self.change(id, |file| file.write_at(offset_bytes, bytes))
+        self.change(id, offset_bytes, |file| file.write_at(offset_bytes, bytes))
     }
 
     /// Makes everything executed so far durable.
@@ -279,7 +292,28 @@ impl PlainStore {
         if has_new_names {
             self.directory.sync()?;
         }
-        Ok(())
+        self.checksums.forget(&self.directory)
+    }
+
+    /// Length and checksum of a file as it is now ([`checksums`]). `None`: it is being changed all the time.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn checksum(&self, id: FileId) -> Result<Option<Checksum>, NodeError> {
+        self.checksums.of(self, id)
+    }
+
+    /// Keeps checksums of long files for the next start.
+    pub fn save_checksums(&self) {
+        self.checksums.save(&self.directory);
+    }
+
+    /// Takes over the checksums that an earlier process kept. Before any change is made.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn load_checksums(&self) -> Result<(), NodeError> {
+        self.checksums.load(self, &self.directory)
     }
 
     /// Length of a file's contents in bytes; 0 if it has none.

@@ -3,8 +3,9 @@
 //! With `--local-log` none of that: see [`local_log`].
 //!
 //! Order matters: everything that can be refused is refused before the volume is attached, because attaching ends
-//! the server that has it.
+//! the server that has it; and everything that takes long is done before it, because from then on nobody is served.
 
+pub mod checksums;
 pub mod datadir;
 pub mod local_log;
 pub mod preload;
@@ -56,13 +57,16 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     if arguments.no_takeover {
         directory.check_not_taken(&volume)?;
     }
+    let filled = directory.prepare(&mut client, &server)?;
+    // Anew: the node closes a connection on which nothing was asked for long.
+    let mut client = Client::connect(&connector)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
     let attachment = match client.call(&Request::Attach { volume: volume_name.clone(), who })? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
     };
     directory.note_attached(attachment.generation)?;
-    directory.fill(&mut client, &attachment, &server)?;
+    directory.finish(&mut client, &server, filled)?;
     drop(client);
 
     let mut command = Command::new(&server.program);

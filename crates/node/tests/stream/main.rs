@@ -10,6 +10,7 @@ mod disk_full;
 mod encoder;
 mod hostile;
 mod log_place;
+mod many;
 mod protocol;
 mod replay;
 mod rescue;
