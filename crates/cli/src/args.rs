@@ -187,6 +187,10 @@ pub struct NodeArguments {
     /// Threads that apply redo [default: number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub apply_workers: Option<u16>,
+    /// Seconds that stopping may take, for example while a device does not answer; then the node ends all the same.
+    /// Nothing acknowledged depends on a clean end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub stop_timeout: u64,
     #[command(flatten)]
     pub tls: TlsArguments,
     /// Offer plain text to other hosts too: everybody who reaches the address may read, change and delete all volumes,

@@ -3,7 +3,8 @@
 use crate::error::{CliError, Result};
 use redoubt_transport::{Connection, Connector, Reader, TransportError};
 use redoubt_wire::control::{
-    KIND_DATA, KIND_JSON, Reply, Request, decode_data, decode_json, encode_data, encode_json,
+    KIND_DATA, KIND_JSON, KIND_JSON_PART, MAX_REPLY_LEN_BYTES, Reply, Request, decode_data, decode_json,
+    encode_data, encode_json,
 };
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
@@ -146,11 +147,25 @@ impl Client {
     /// # Errors
     /// [`CliError::Node`] if it says that the request failed.
     pub fn reply(&mut self) -> Result<Reply> {
-        let (kind, payload) = self.receive()?;
-        if kind != KIND_JSON {
-            return Err(self.wire(WireError::UnknownKind { kind, role: "control" }));
+        let mut json = Vec::new();
+        loop {
+            let (kind, payload) = self.receive()?;
+            if !matches!(kind, KIND_JSON | KIND_JSON_PART) {
+                return Err(self.wire(WireError::UnknownKind { kind, role: "control" }));
+            }
+            if json.len() + payload.len() > MAX_REPLY_LEN_BYTES {
+                return Err(self.wire(WireError::TooLong {
+                    what: "reply",
+                    len_bytes: (json.len() + payload.len()) as u64,
+                    limit_bytes: MAX_REPLY_LEN_BYTES as u64,
+                }));
+            }
+            json.extend_from_slice(&payload);
+            if kind == KIND_JSON {
+                break;
+            }
         }
-        match decode_json(&payload).map_err(|source| self.wire(source))? {
+        match decode_json(&json).map_err(|source| self.wire(source))? {
             Reply::Failed { message, .. } => Err(CliError::Node(printable(&message))),
             reply => Ok(reply),
         }

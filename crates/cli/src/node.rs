@@ -11,9 +11,11 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
+/// Between two lines about what stopping waits for.
+const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs a node until a signal ends it.
 ///
@@ -35,20 +37,46 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     println!("listening on {}", node.address());
     let _ = std::io::stdout().flush();
     crate::notify::ready(&format!("listening on {}", node.address()));
-    let stopper = Arc::clone(&node);
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            let signal = wait_for_signal();
-            tracing::info!(signal, "stopping");
-            crate::notify::stopping();
-            stopper.stop();
-        })
-        .map_err(|error| CliError::io("start", "signal thread", error))?;
+    let (stopper, stop_timeout) = (Arc::clone(&node), Duration::from_secs(arguments.stop_timeout));
+    spawn("signals", move || {
+        let signal = wait_for_signal();
+        tracing::info!(signal, "stopping");
+        // Until the process has ended: also what the main thread does after it no longer serves takes part.
+        let watched = Arc::clone(&stopper);
+        if let Err(error) = spawn("stop-watch", move || watch_stop(&watched, stop_timeout)) {
+            tracing::warn!(%error, "nothing will end the node if stopping takes too long");
+        }
+        stopper.stop();
+        crate::notify::stopping();
+    })?;
     node.serve();
-    drop(page);
     node.stop();
+    drop(page);
     Ok(())
+}
+
+fn spawn(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    spawned.map(drop).map_err(|error| CliError::io("start thread", name, error))
+}
+
+/// Says what stopping waits for, and ends the process when it has waited for `timeout`.
+fn watch_stop(node: &Node, timeout: Duration) {
+    let start = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        std::thread::sleep(left.min(STOP_REPORT_INTERVAL));
+        let waits_for = node.stop_waits_for().unwrap_or_else(|| "the status page".to_owned());
+        if start.elapsed() >= timeout {
+            tracing::error!(
+                "stopping took longer than {} s (--stop-timeout) and still waits for {waits_for}; the node ends now, without \
+                 waiting: what it acknowledged is durable, and the next start reads it back",
+                timeout.as_secs()
+            );
+            std::process::exit(1);
+        }
+        tracing::warn!("stopping waits for {waits_for}");
+    }
 }
 
 fn status_page(arguments: &StatusPageArguments) -> Result<Option<StatusPage>> {

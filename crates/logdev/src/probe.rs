@@ -54,6 +54,8 @@ pub struct PathProbe {
     pub map_sync: bool,
     /// Direct I/O on files of the directory.
     pub direct_io: DirectIo,
+    /// What offsets of a file's blocks on the device are multiples of, in bytes: the block length of the file system.
+    pub file_block_len_bytes: u64,
     /// Which writes to files of the directory can be untorn, as the kernel says and a trial confirmed. `None`: none.
     pub untorn: Option<UntornLimits>,
     /// The block device under the file system, if there is one that this process can see.
@@ -118,15 +120,36 @@ impl PathProbe {
         }
     }
 
-    /// Length of the unit that a block device log writes, in bytes: what the device and the file system take,
-    /// and at least 512.
+    /// Length of the unit that a block device log writes, in bytes: what the device and the file system take, what the drive
+    /// writes at once, and at least 512. With a shorter one, the drive would read and write again what was acknowledged in
+    /// the same physical block, and a power cut could take that. Where nobody says what the drive writes, 4096.
     pub fn write_unit_len(&self) -> u32 {
-        let logical = self.block_device.as_ref().and_then(|device| device.logical_block_len);
+        let device = self.block_device.as_ref();
+        let logical = device.and_then(|device| device.logical_block_len).unwrap_or(SECTOR_LEN);
+        let physical = device.and_then(|device| device.physical_block_len).unwrap_or(MAX_WRITE_UNIT_LEN);
         let offset = match self.direct_io {
             DirectIo::Supported { offset_align_bytes, .. } => offset_align_bytes,
             DirectIo::Unsupported { .. } => SECTOR_LEN,
         };
-        SECTOR_LEN.max(logical.unwrap_or(SECTOR_LEN)).max(offset)
+        SECTOR_LEN.max(logical).max(physical).max(offset)
+    }
+
+    /// Why a write of a whole unit does not cover whole physical blocks of the drive.
+    fn why_not_aligned(&self) -> Option<String> {
+        let device = self.block_device.as_ref()?;
+        if let Some(offset @ (i64::MIN..=-1 | 1..)) = device.alignment_offset_bytes {
+            return Some(format!(
+                "{} does not begin at a physical block of {} (alignment_offset {offset})",
+                device.name, device.disk
+            ));
+        }
+        let physical = device
+            .physical_block_len
+            .filter(|len| !self.file_block_len_bytes.is_multiple_of(u64::from(*len)))?;
+        Some(format!(
+            "the blocks of {} have {} bytes, and {} writes {physical}",
+            self.file_system, self.file_block_len_bytes, device.disk
+        ))
     }
 
     fn why_not_block(&self) -> Option<String> {
@@ -141,6 +164,9 @@ impl PathProbe {
         }
         if self.write_unit_len() > MAX_WRITE_UNIT_LEN {
             return Some(format!("the device wants writes of {} bytes", self.write_unit_len()));
+        }
+        if let Some(reason) = self.why_not_aligned() {
+            return Some(reason);
         }
         if let Some(reason) = &self.io_uring_refused {
             return Some(format!("no io_uring: {reason}"));
@@ -178,6 +204,12 @@ impl PathProbe {
         }
         if device.is_rotational == Some(true) && device.model.is_some() {
             warnings.push(format!("{disk} is a rotating disk: a durable write may take a turn of it"));
+        }
+        if let Some(reason) = self.why_not_aligned() {
+            warnings.push(format!(
+                "{reason}: {disk} writes again what shares a block with a write, and a power cut may take acknowledged commits \
+                 with it; align the partition, and make the file system with blocks of at least that length"
+            ));
         }
         match &device.layer {
             DeviceLayer::Loop { backing_file } => warnings.push(format!(

@@ -171,7 +171,11 @@ impl RawDevice {
     /// [`RawDeviceError::Occupied`] if something else is on it, or files are, unless forced;
     /// [`RawDeviceError::InUse`]; [`RawDeviceError::Unsuitable`] if it is too small or the options do not fit.
     pub fn format(path: &Path, options: RawFormatOptions) -> Result<(), RawDeviceError> {
-        format_media(Box::new(DeviceMedia::open(path)?), path, options)
+        let media = DeviceMedia::open(path)?;
+        if let Some(reason) = media.why_blocks_are_parts() {
+            return Err(RawDeviceError::Unsuitable { path: path.display().to_string(), reason });
+        }
+        format_media(Box::new(media), path, options)
     }
 
     /// Opens the device at `path` for this process alone.

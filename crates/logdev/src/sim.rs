@@ -11,7 +11,10 @@
 //! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later
 //!   sync succeeds without them, while reads still show them until [`StorageFile::drop_cache`](crate::storage::StorageFile::drop_cache).
 //! * A failed write may have been done in part.
-//! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors.
+//! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors. If the disk has
+//!   physical sectors of more than one sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive), it writes a whole
+//!   physical sector to change a part of it, and a power cut then may leave anything in all of it. Writes by way of the cache
+//!   come in whole pages and have no such parts.
 //!
 //! Every changing call counts as one operation, so a test can cut the power at each of them in turn.
 //! [`SimDisk::subdirectory`] is a second directory on the same disk, for what is kept apart but loses power together.
@@ -93,6 +96,7 @@ struct State {
     faults: Vec<Fault>,
     capacity_bytes: Option<u64>,
     sector_len: usize,
+    physical_sector_len: usize,
     untorn_limits: Option<UntornLimits>,
     bytes_written: BTreeMap<Stream, u64>,
 }
@@ -141,6 +145,7 @@ impl SimDisk {
             faults: Vec::new(),
             capacity_bytes: None,
             sector_len: DEFAULT_SECTOR_LEN,
+            physical_sector_len: DEFAULT_SECTOR_LEN,
             untorn_limits: None,
             bytes_written: BTreeMap::new(),
         };
@@ -152,6 +157,11 @@ impl SimDisk {
         let mut state = self.state.lock();
         assert!(state.files.is_empty(), "a disk with files keeps its sector length");
         state.sector_len = sector_len_bytes;
+    }
+
+    /// Sets how many bytes the disk writes at once: a multiple of the sector. As a new disk has it, 512.
+    pub fn set_physical_sector_len_bytes(&self, physical_sector_len_bytes: usize) {
+        self.state.lock().physical_sector_len = physical_sector_len_bytes;
     }
 
     /// Offers untorn writes within these limits, or none.
@@ -209,6 +219,7 @@ impl SimDisk {
     pub fn after_power_cut(&self) -> Self {
         let mut state = self.state.lock();
         let (sector_len, untorn_limits) = (state.sector_len, state.untorn_limits);
+        let physical_sector_len = state.physical_sector_len;
         let State { rng, files, durable_names, name_changes, .. } = &mut *state;
         let mut rng = rng.fork();
         let mut names = durable_names.clone();
@@ -228,7 +239,7 @@ impl SimDisk {
                 }
             }
         }
-        let files = files.iter().map(|file| file.after_power_cut(&mut rng)).collect();
+        let files = files.iter().map(|file| file.after_power_cut(physical_sector_len, &mut rng)).collect();
         let next = Self::new(rng.u64(..));
         {
             let mut state = next.state.lock();
@@ -236,6 +247,7 @@ impl SimDisk {
             state.names = names.clone();
             state.durable_names = names;
             state.sector_len = sector_len;
+            state.physical_sector_len = physical_sector_len;
             state.untorn_limits = untorn_limits;
         }
         next
@@ -268,6 +280,7 @@ impl SimDisk {
             to.durable_names = state.durable_names.clone();
             to.name_changes = state.name_changes.clone();
             to.sector_len = state.sector_len;
+            to.physical_sector_len = state.physical_sector_len;
             to.untorn_limits = state.untorn_limits;
         }
         copy

@@ -30,6 +30,14 @@ pub enum NodeError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// Changes of a file could not be made durable, and the system may have dropped them.
+    #[error("sync {}: {source}", path.display())]
+    Unsynced {
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
     /// The log device failed.
     #[error("log device: {0}")]
     LogDevice(#[from] LogDeviceError),

@@ -11,6 +11,9 @@ use redoubt_logdev::probe::{PathProbe, probe};
 use redoubt_logdev::{DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
 use std::path::{Path, PathBuf};
 
+/// Longest write unit of a log on a block device.
+const MAX_WRITE_UNIT_BYTES: usize = 4096;
+
 /// Which log device, and how it writes.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
@@ -121,10 +124,18 @@ fn open_kind(
         DeviceKind::File => Box::new(FileLogDevice::open(directory, segments)?),
         DeviceKind::Block => {
             let least = probe.write_unit_len() as usize;
+            if least > MAX_WRITE_UNIT_BYTES {
+                return Err(NodeError::Refused(format!(
+                    "{} is on a drive that writes {least} bytes at once, and a log on a block device writes at most \
+                     {MAX_WRITE_UNIT_BYTES}: start the node with --log-device file",
+                    directory.display()
+                )));
+            }
             let write_unit_bytes = options.write_unit_bytes.unwrap_or(least);
             if write_unit_bytes < least {
                 return Err(NodeError::Refused(format!(
-                    "a write unit of {write_unit_bytes} bytes is too small for {}: the device writes {least}",
+                    "a write unit of {write_unit_bytes} bytes is too small for {}: the drive writes {least} at once, and a power \
+                     cut could take what was acknowledged beside it; leave --log-write-unit away",
                     directory.display()
                 )));
             }

@@ -130,6 +130,7 @@ impl Namespace {
             kind: EntryKind::Directory,
             mode,
             len_bytes: 0,
+            checksum: None,
         };
         let mut entries: Vec<_> = self.directories().map(directory).collect();
         for (id, entry) in self.files() {
@@ -138,6 +139,7 @@ impl Namespace {
                 kind: if entry.tablespace { EntryKind::Tablespace } else { EntryKind::Plain },
                 mode: entry.mode,
                 len_bytes: if entry.tablespace { entry.len_bytes } else { plain_len(id)? },
+                checksum: None,
             });
         }
         if let Some(log_file) = self.log_file() {
@@ -146,6 +148,7 @@ impl Namespace {
                 kind: EntryKind::RedoLog,
                 mode: 0o660,
                 len_bytes: log_file.file_size_bytes,
+                checksum: None,
             });
         }
         Ok(entries)

@@ -5,6 +5,10 @@
 //! durable; it runs before A moves. After a crash the changes after A are executed again; that gives the same
 //! contents, because they are writes at offsets, truncations and removals in the same order.
 //!
+//! A file is opened when it is changed, and stays open until it is synced: closing one with changes that no sync has
+//! covered could lose the report of a failed write. When [`MAX_OPEN_FILES`] are open, the one not changed for longest is
+//! closed, after a sync if it needs one.
+//!
 //! Lock order: queue, then open files.
 
 use crate::error::NodeError;
@@ -15,12 +19,17 @@ use redoubt_logdev::storage::StorageFile;
 use redoubt_sync::{Condvar, Mutex};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+
+mod checksums;
+
+pub use checksums::Checksum;
+use checksums::Checksums;
 
 const MAX_OPEN_FILES: usize = 256;
 
@@ -75,13 +84,30 @@ struct Queue {
     closed: bool,
 }
 
+/// A file that was changed.
+struct OpenFile {
+    file: Arc<dyn StorageFile>,
+    /// It has changes that no sync has covered.
+    is_dirty: bool,
+    last_changed: u64,
+}
+
+#[derive(Default)]
+struct OpenFiles {
+    files: FxHashMap<FileId, OpenFile>,
+    /// Rises with each use, for [`OpenFile::last_changed`].
+    clock: u64,
+    /// A name may be new since the directory was synced last.
+    has_new_names: bool,
+}
+
 /// See the module.
 pub struct PlainStore {
     directory: Folder,
     queue: Mutex<Queue>,
     moved: Condvar,
-    open: Mutex<FxHashMap<FileId, Arc<dyn StorageFile>>>,
-    dirty: Mutex<FxHashSet<FileId>>,
+    open: Mutex<OpenFiles>,
+    checksums: Checksums,
 }
 
 impl PlainStore {
@@ -92,7 +118,7 @@ impl PlainStore {
             queue: Mutex::new(Queue { changes: VecDeque::new(), executing: None, closed: false }),
             moved: Condvar::new(),
             open: Mutex::default(),
-            dirty: Mutex::default(),
+            checksums: Checksums::default(),
         }
     }
 
@@ -159,18 +185,58 @@ impl PlainStore {
 
     fn file(&self, id: FileId) -> Result<Arc<dyn StorageFile>, NodeError> {
         let mut open = self.open.lock();
-        if let Some(file) = open.get(&id) {
-            return Ok(Arc::clone(file));
+        open.clock += 1;
+        let clock = open.clock;
+        if let Some(known) = open.files.get_mut(&id) {
+            known.last_changed = clock;
+            return Ok(Arc::clone(&known.file));
         }
-        if open.len() >= MAX_OPEN_FILES {
-            open.clear();
+        if open.files.len() >= MAX_OPEN_FILES {
+            self.close_one(&mut open)?;
         }
         let file = self
             .directory
             .open_or_create(&name_of(id))
             .map_err(|error| NodeError::io("open", self.path(id), error))?;
-        open.insert(id, Arc::clone(&file));
+        open.has_new_names = true;
+        open.files.insert(id, OpenFile { file: Arc::clone(&file), is_dirty: false, last_changed: clock });
         Ok(file)
+    }
+
+    /// Changes a file from `from_bytes` on.
+    fn change(
+        &self,
+        id: FileId,
+        from_bytes: u64,
+        make: impl FnOnce(&dyn StorageFile) -> std::io::Result<()>,
+    ) -> Result<(), NodeError> {
+        let file = self.file(id)?;
+        self.checksums.touched(id, from_bytes);
+        let made = make(&*file);
+        self.checksums.touched(id, from_bytes);
+        // After the change, since a sync may have begun before it; and also if it failed, since it may have been made in part.
+        let mut open = self.open.lock();
+        let last_changed = open.clock;
+        let known = open.files.entry(id).or_insert(OpenFile { file, is_dirty: true, last_changed });
+        known.is_dirty = true;
+        made.map_err(|error| NodeError::io("write", self.path(id), error))
+    }
+
+    /// Closes the file that was not changed for longest, preferably one that needs no sync.
+    fn close_one(&self, open: &mut OpenFiles) -> Result<(), NodeError> {
+        let oldest = open.files.iter().min_by_key(|(_, open)| (open.is_dirty, open.last_changed));
+        let Some((id, oldest)) = oldest.map(|(id, open)| (*id, open)) else { return Ok(()) };
+        if oldest.is_dirty {
+            self.sync_file(id, &*oldest.file)?;
+        }
+        open.files.remove(&id);
+        Ok(())
+    }
+
+    /// Nobody may try again: the kernel reports a failed write once, and has dropped what it could not write. So a full
+    /// disk is no reason to wait here.
+    fn sync_file(&self, id: FileId, file: &dyn StorageFile) -> Result<(), NodeError> {
+        file.sync_data().map_err(|error| NodeError::Unsynced { path: self.path(id), source: error })
     }
 
     /// Executes a change. May be repeated after an error.
@@ -178,23 +244,22 @@ impl PlainStore {
     /// # Errors
     /// [`NodeError::Io`]; retryable if the disk is full.
     pub fn execute(&self, change: &Change) -> Result<(), NodeError> {
-        let (id, result) = match change {
-            Change::Create(id) => (*id, self.file(*id)?.set_len(0)),
+        match change {
+            Change::Create(id) => self.change(*id, 0, |file| file.set_len(0)),
             Change::Write { file, offset_bytes, .. } => {
-                (*file, self.file(*file)?.write_at(*offset_bytes, change.bytes()))
+                self.change(*file, *offset_bytes, |file| file.write_at(*offset_bytes, change.bytes()))
             }
-            Change::SetLen(id, len_bytes) => (*id, self.file(*id)?.set_len(*len_bytes)),
-            Change::Remove(id) => return self.remove(*id),
-        };
-        result.map_err(|error| NodeError::io("write", self.path(id), error))?;
-        self.dirty.lock().insert(id);
-        Ok(())
+            Change::SetLen(id, len_bytes) => self.change(*id, *len_bytes, |file| file.set_len(*len_bytes)),
+            Change::Remove(id) => self.remove(*id),
+        }
     }
 
     fn remove(&self, id: FileId) -> Result<(), NodeError> {
-        self.open.lock().remove(&id);
-        self.dirty.lock().remove(&id);
-        self.directory.remove(&name_of(id))
+        self.open.lock().files.remove(&id);
+        self.checksums.touched(id, 0);
+        let removed = self.directory.remove(&name_of(id));
+        self.checksums.touched(id, 0);
+        removed
     }
 
     /// Writes to a file outside of the queue (an import).
@@ -202,27 +267,53 @@ impl PlainStore {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn write(&self, id: FileId, offset_bytes: u64, bytes: &[u8]) -> Result<(), NodeError> {
-        let written = self.file(id)?.write_at(offset_bytes, bytes);
-        written.map_err(|error| NodeError::io("write", self.path(id), error))?;
-        self.dirty.lock().insert(id);
-        Ok(())
+        self.change(id, offset_bytes, |file| file.write_at(offset_bytes, bytes))
     }
 
     /// Makes everything executed so far durable.
     ///
     /// # Errors
-    /// [`NodeError::Io`]; the volume must stop, because the kernel may have dropped what it could not write.
+    /// [`NodeError::Unsynced`], [`NodeError::Io`]; the volume must stop, because the kernel may have dropped what it could
+    /// not write.
     pub fn sync(&self) -> Result<(), NodeError> {
-        let dirty: Vec<_> = self.dirty.lock().drain().collect();
-        for id in &dirty {
-            // A file removed since then needs no sync, and must not be created again.
-            let Some(file) = self.open_for_reading(*id)? else { continue };
-            file.sync_data().map_err(|error| NodeError::io("sync", self.path(*id), error))?;
+        let mut dirty = Vec::new();
+        let has_new_names = {
+            let mut open = self.open.lock();
+            for (id, open) in open.files.iter_mut().filter(|(_, open)| open.is_dirty) {
+                // What is changed from now on is for the next sync. The file stays open here, also if it is closed there.
+                open.is_dirty = false;
+                dirty.push((*id, Arc::clone(&open.file)));
+            }
+            std::mem::take(&mut open.has_new_names)
+        };
+        for (id, file) in dirty {
+            self.sync_file(id, &*file)?;
         }
-        if !dirty.is_empty() {
+        if has_new_names {
             self.directory.sync()?;
         }
-        Ok(())
+        self.checksums.forget(&self.directory)
+    }
+
+    /// Length and checksum of a file as it is now ([`checksums`]). `None`: it is being changed all the time.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn checksum(&self, id: FileId) -> Result<Option<Checksum>, NodeError> {
+        self.checksums.of(self, id)
+    }
+
+    /// Keeps checksums of long files for the next start.
+    pub fn save_checksums(&self) {
+        self.checksums.save(&self.directory);
+    }
+
+    /// Takes over the checksums that an earlier process kept. Before any change is made.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn load_checksums(&self) -> Result<(), NodeError> {
+        self.checksums.load(self, &self.directory)
     }
 
     /// Length of a file's contents in bytes; 0 if it has none.
@@ -261,8 +352,8 @@ impl PlainStore {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn open_for_reading(&self, id: FileId) -> Result<Option<Arc<dyn StorageFile>>, NodeError> {
-        if let Some(file) = self.open.lock().get(&id) {
-            return Ok(Some(Arc::clone(file)));
+        if let Some(open) = self.open.lock().files.get(&id) {
+            return Ok(Some(Arc::clone(&open.file)));
         }
         self.directory.find(&name_of(id))
     }

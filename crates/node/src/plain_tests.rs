@@ -1,5 +1,10 @@
 use super::*;
+use crate::error::Kind;
 use crate::mark::Point;
+use redoubt_logdev::sim::SimDisk;
+use redoubt_logdev::storage::StorageDir;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn write(file: u32, offset_bytes: u64, bytes: &[u8]) -> Change {
     let chunk = Chunk {
@@ -59,4 +64,150 @@ fn waiting_ends_when_earlier_changes_are_executed_and_not_before() {
     assert!(waiter.join().unwrap());
     store.close();
     assert_eq!(store.wait_executed(Seq(21), None), WaitEnd::Closed);
+}
+
+/// A directory that notes which files were closed with changes that no sync had covered, and whose syncs fail on one file.
+struct Watched {
+    dir: Arc<dyn StorageDir>,
+    closed_unsynced: Arc<Mutex<Vec<String>>>,
+    fails: Option<String>,
+}
+
+struct WatchedFile {
+    file: Arc<dyn StorageFile>,
+    name: String,
+    has_unsynced: AtomicBool,
+    closed_unsynced: Arc<Mutex<Vec<String>>>,
+    fails: bool,
+}
+
+impl Drop for WatchedFile {
+    fn drop(&mut self) {
+        if self.has_unsynced.load(Ordering::Relaxed) {
+            self.closed_unsynced.lock().push(self.name.clone());
+        }
+    }
+}
+
+impl Watched {
+    fn file(&self, name: &str, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(WatchedFile {
+            file,
+            name: name.to_owned(),
+            has_unsynced: AtomicBool::new(false),
+            closed_unsynced: Arc::clone(&self.closed_unsynced),
+            fails: self.fails.as_deref() == Some(name),
+        })
+    }
+}
+
+impl StorageDir for Watched {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.dir.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.file(name, self.dir.open(name)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.file(name, self.dir.create(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.dir.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.dir.remove(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.dir.sync()
+    }
+}
+
+impl StorageFile for WatchedFile {
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(offset_bytes, buf)
+    }
+
+    fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {
+        self.has_unsynced.store(true, Ordering::Relaxed);
+        self.file.write_at(offset_bytes, bytes)
+    }
+
+    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        self.file.allocate(offset_bytes, len_bytes)
+    }
+
+    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        self.has_unsynced.store(true, Ordering::Relaxed);
+        self.file.set_len(len_bytes)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        self.file.len_bytes()
+    }
+
+    /// As the kernel does it: a failed write is reported by the first sync of a file that was open then, and by no other.
+    fn sync_data(&self) -> io::Result<()> {
+        let had_unsynced = self.has_unsynced.swap(false, Ordering::Relaxed);
+        if self.fails && had_unsynced {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        self.file.drop_cache()
+    }
+}
+
+/// More than may be open.
+const MANY: u32 = 3 * MAX_OPEN_FILES as u32;
+
+fn watched(fails: Option<u32>) -> (SimDisk, Arc<Mutex<Vec<String>>>, PlainStore) {
+    let (disk, closed_unsynced) = (SimDisk::new(1), Arc::new(Mutex::default()));
+    let dir = Watched {
+        dir: Arc::new(disk.clone()),
+        closed_unsynced: Arc::clone(&closed_unsynced),
+        fails: fails.map(|file| name_of(FileId(file))),
+    };
+    (disk, closed_unsynced, PlainStore::new(Folder::new(Arc::new(dir), Path::new("plain"))))
+}
+
+#[test]
+fn no_file_is_closed_with_changes_that_no_sync_has_covered() {
+    let (disk, closed_unsynced, store) = watched(None);
+    for round in 0..2_u8 {
+        for file in 0..MANY {
+            store.execute(&write(file, 0, &[round; 10])).unwrap();
+        }
+        assert!(store.open.lock().files.len() <= MAX_OPEN_FILES);
+    }
+    store.execute(&Change::Remove(FileId(MANY - 1))).unwrap();
+    // What is removed need not be durable.
+    closed_unsynced.lock().retain(|name| *name != name_of(FileId(MANY - 1)));
+    assert_eq!(*closed_unsynced.lock(), Vec::<String>::new());
+    store.sync().unwrap();
+    drop(store);
+    assert_eq!(*closed_unsynced.lock(), Vec::<String>::new());
+    let disk = disk.after_power_cut();
+    for file in 0..MANY - 1 {
+        assert_eq!(disk.content(&name_of(FileId(file))), [1; 10], "file {file}");
+    }
+}
+
+#[test]
+fn a_failed_write_of_a_file_that_is_closed_is_reported_and_no_reason_to_try_again() {
+    let (_, _, store) = watched(Some(7));
+    let failed = (0..MANY).find_map(|file| store.execute(&write(file, 0, b"x")).err());
+    let error = failed.or_else(|| store.sync().err()).expect("nobody was told of the failed write");
+    assert!(error.to_string().contains(&name_of(FileId(7))), "{error}");
+    assert_eq!(error.kind(), Kind::Fatal, "{error}");
 }

@@ -7,6 +7,8 @@
 mod compression;
 #[path = "trouble/difference.rs"]
 mod difference;
+#[path = "trouble/stopping.rs"]
+mod stopping;
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;

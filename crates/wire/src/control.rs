@@ -2,6 +2,9 @@
 //!
 //! One request at a time; each is answered by one [`Reply`], after the data frames it announces, if any.
 //! A file transfer is any number of data frames (u64 offset, bytes) ended by an empty data frame.
+//!
+//! A reply may be longer than a frame, since lists grow with the number of tables. Then it comes in pieces: frames of
+//! [`KIND_JSON_PART`], and at last one of [`KIND_JSON`]. Requests are one frame.
 
 use crate::error::WireError;
 use crate::figures::{ApplyWorker, ChainClass, Times};
@@ -14,6 +17,12 @@ use std::collections::BTreeMap;
 pub const KIND_JSON: u8 = 1;
 /// A piece of a file: u64 offset, bytes. Empty payload: the file is complete.
 pub const KIND_DATA: u8 = 2;
+/// A piece of a JSON reply; the next frame goes on with it.
+pub const KIND_JSON_PART: u8 = 3;
+/// Longest piece of a JSON reply in one frame.
+pub const MAX_PART_LEN_BYTES: usize = 1 << 20;
+/// Longest JSON reply: names and lengths of some ten million files.
+pub const MAX_REPLY_LEN_BYTES: usize = 2 << 30;
 /// Longest piece of a file in one data frame.
 pub const MAX_DATA_LEN_BYTES: usize = 1 << 20;
 
@@ -42,8 +51,8 @@ pub enum Request {
         /// Who attaches, for people (host, process id, datadir).
         who: String,
     },
-    /// Checksums of all plain files, after [`Request::Attach`] or while exporting.
-    PlainChecksums {
+    /// Names, and checksums of all plain files, of everything received so far. Nobody is fenced.
+    List {
         /// The volume.
         volume: String,
     },
@@ -53,6 +62,15 @@ pub enum Request {
         volume: String,
         /// Relative path.
         path: String,
+    },
+    /// Contents of a plain file from an offset on.
+    FetchTail {
+        /// The volume.
+        volume: String,
+        /// Relative path.
+        path: String,
+        /// Where to begin.
+        from_bytes: u64,
     },
     /// Begin an export: the node applies everything and holds that state until [`Request::ExportEnd`].
     ExportBegin {
@@ -139,14 +157,9 @@ pub enum Reply {
     },
     /// To Status.
     Status(NodeStatus),
-    /// To Attach and ExportBegin.
+    /// To Attach, List and ExportBegin.
     Attached(Attachment),
-    /// To PlainChecksums: path, CRC-32C of the contents.
-    PlainChecksums {
-        /// By path.
-        checksums: BTreeMap<String, u32>,
-    },
-    /// To Fetch and ExportFile: the data frames follow.
+    /// To Fetch, FetchTail and ExportFile: the data frames follow.
     FileFollows {
         /// Length of the whole file.
         len_bytes: u64,
@@ -186,6 +199,9 @@ pub struct Entry {
     pub mode: u32,
     /// Length in bytes (0 for directories).
     pub len_bytes: u64,
+    /// CRC-32C of the contents of a plain file, in the answer to [`Request::List`]. `None` there: they were being changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<u32>,
 }
 
 /// Kinds of [`Entry`].

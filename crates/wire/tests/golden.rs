@@ -2,7 +2,8 @@
 //!
 //! `fixtures/protocol-1.tsv` was printed by the code of commit 70f4e04: what it is, the bytes in hex, and how that code showed the
 //! value. `fixtures/protocol-2.tsv` differs by the version in the greetings and by the role of notices, `fixtures/protocol-3.tsv` by
-//! the version, a shorter request to read, and log connections that are compressed as a whole. Logged frames are stored in every volume, so they must be understood for ever; the greeting must be, so that
+//! the version, a shorter request to read, and log connections that are compressed as a whole, `fixtures/protocol-4.tsv` by the
+//! version and requests for lists and for the end of a file. Logged frames are stored in every volume, so they must be understood for ever; the greeting must be, so that
 //! an older peer is told why it is refused. A change that breaks a line needs a new protocol version and a new file
 //! beside this one, never a change of the file.
 
@@ -20,6 +21,7 @@ use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
 const VERSION_1: &str = include_str!("fixtures/protocol-1.tsv");
 const VERSION_2: &str = include_str!("fixtures/protocol-2.tsv");
 const VERSION_3: &str = include_str!("fixtures/protocol-3.tsv");
+const VERSION_4: &str = include_str!("fixtures/protocol-4.tsv");
 
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
@@ -101,7 +103,7 @@ fn check(kind: &str, wire: &[u8], shown: &str) {
 
 #[test]
 fn every_frame_is_understood_and_encoded_as_it_was() {
-    for (file, is_newest) in [(VERSION_1, false), (VERSION_2, false), (VERSION_3, true)] {
+    for (file, is_newest) in [(VERSION_1, false), (VERSION_2, false), (VERSION_3, false), (VERSION_4, true)] {
         let mut lines = 0;
         for line in file.lines() {
             let [kind, hex, shown] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
@@ -117,11 +119,11 @@ fn every_frame_is_understood_and_encoded_as_it_was() {
 
 #[test]
 fn greetings_of_earlier_versions_are_refused_by_their_version() {
-    for (version, file) in [(1, VERSION_1), (2, VERSION_2)] {
+    for (version, file) in [(1, VERSION_1), (2, VERSION_2), (3, VERSION_3)] {
         for line in file.lines().filter_map(|line| line.strip_prefix("hello\t")) {
             let hello = bytes(line.split('\t').next().unwrap()).split_off(4);
             let refused = Hello::decode(&hello).unwrap_err();
-            assert_eq!(refused, WireError::Version { found: version, expected: 3 });
+            assert_eq!(refused, WireError::Version { found: version, expected: 4 });
         }
     }
 }

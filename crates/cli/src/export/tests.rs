@@ -12,7 +12,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 fn entry(path: &str, kind: EntryKind, len_bytes: u64) -> Entry {
-    Entry { path: path.to_owned(), kind, mode: 0o6777, len_bytes }
+    Entry { path: path.to_owned(), kind, mode: 0o6777, len_bytes, checksum: None }
 }
 
 /// Answers the first request with these entries, and each one for a file with `piece`.

@@ -3,8 +3,9 @@
 //! With `--local-log` none of that: see [`local_log`].
 //!
 //! Order matters: everything that can be refused is refused before the volume is attached, because attaching ends
-//! the server that has it.
+//! the server that has it; and everything that takes long is done before it, because from then on nobody is served.
 
+pub mod checksums;
 pub mod datadir;
 pub mod local_log;
 pub mod preload;
@@ -62,13 +63,16 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     // In the generation of the server that wrote it, which attaching ends.
     unsent.send(&connector, &volume)?;
     unsent.prepare(&volume.volume_id, datadir::owner_for(&server)?)?;
+    let filled = directory.prepare(&mut client, &server)?;
+    // Anew: the node closes a connection on which nothing was asked for long.
+    let mut client = Client::connect(&connector)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
     let attachment = match client.call(&Request::Attach { volume: volume_name.clone(), who })? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
     };
     directory.note_attached(attachment.generation)?;
-    directory.fill(&mut client, &attachment, &server)?;
+    directory.finish(&mut client, &server, filled)?;
     drop(client);
 
     let mut command = Command::new(&server.program);

@@ -4,6 +4,7 @@
 use fastrand::Rng;
 
 use super::*;
+use crate::probe::{BlockDevice, DeviceLayer, DirectIo, PathProbe, WriteCache};
 use crate::sim::{Fault, OpKind, SimDisk, SimIo};
 use crate::{ErrorKind, FileLogDevice};
 
@@ -116,8 +117,12 @@ fn run_history(
 /// One history, cut at operation `cut`, then some more lives. Returns how many operations the whole history has,
 /// if the cut was behind its end.
 fn run_lives(seed: u64, cut: u64, options: &BlockLogOptions) -> Option<u64> {
+    run_lives_on(SimDisk::new(seed), seed, cut, options)
+}
+
+/// [`run_lives`] on a new disk.
+fn run_lives_on(mut disk: SimDisk, seed: u64, cut: u64, options: &BlockLogOptions) -> Option<u64> {
     fastrand::seed(seed * 1000 + cut);
-    let mut disk = SimDisk::new(seed);
     disk.cut_power_at(cut);
     let mut model = Model::default();
     let mut rng = Rng::with_seed(seed);
@@ -179,6 +184,101 @@ fn no_power_cut_loses_durable_bytes_or_brings_back_others() {
         }
     }
     assert!(cuts > 1000, "{cuts}");
+}
+
+/// A drive that shows sectors of 512 bytes and writes 4096.
+fn emulating_disk(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    disk.set_physical_sector_len_bytes(4096);
+    disk
+}
+
+/// What is found out about a directory on such a drive.
+fn emulating_probe() -> PathProbe {
+    PathProbe {
+        path: "/log".into(),
+        file_system: "ext4".into(),
+        map_sync: false,
+        direct_io: DirectIo::Supported { memory_align_bytes: 4, offset_align_bytes: 512 },
+        file_block_len_bytes: 4096,
+        untorn: None,
+        block_device: Some(BlockDevice {
+            name: "sda1".into(),
+            disk: "sda".into(),
+            layer: DeviceLayer::Disk,
+            model: None,
+            logical_block_len: Some(512),
+            physical_block_len: Some(4096),
+            alignment_offset_bytes: Some(0),
+            write_cache: WriteCache::Through,
+            has_fua: Some(false),
+            is_rotational: Some(false),
+            max_write_streams: Some(0),
+            write_stream_granularity_bytes: Some(0),
+            atomic_write_unit_max_bytes: None,
+        }),
+        io_uring_refused: None,
+    }
+}
+
+/// Histories on such drives, cut at each operation.
+fn run_emulated(unit: usize) -> u64 {
+    let options = BlockLogOptions { write_unit_bytes: unit, group_len_bytes: 16384, ..options() };
+    let mut cuts = 0;
+    for seed in 0..10 {
+        let mut cut = 0;
+        while run_lives_on(emulating_disk(seed), seed, cut, &options).is_none_or(|ops| cut + 1 < ops) {
+            cut += 1;
+        }
+        cuts += cut;
+    }
+    cuts
+}
+
+#[test]
+fn a_drive_that_writes_more_than_a_sector_takes_nothing_that_was_acknowledged() {
+    let probe = emulating_probe();
+    assert_eq!(probe.choose(false).kind, DeviceKind::Block);
+    assert!(run_emulated(probe.write_unit_len() as usize) > 250);
+}
+
+#[test]
+#[should_panic = "seed"]
+fn the_simulated_drive_finds_a_unit_that_is_too_short() {
+    run_emulated(512);
+}
+
+#[test]
+fn a_log_with_a_shorter_unit_is_read_and_goes_on_with_the_longer_one() {
+    let whole = || BlockLogOptions { write_unit_bytes: 4096, group_len_bytes: 16384, ..options() };
+    for seed in 0..40 {
+        // Written by an earlier version, on a drive that was lucky.
+        let mut disk = SimDisk::new(seed);
+        let mut model = Model::default();
+        let mut rng = Rng::with_seed(seed);
+        let log = open(&disk).unwrap();
+        run_history(&log, &mut model, &mut rng, 25).unwrap();
+        if rng.bool() {
+            drop(log);
+        } else {
+            std::mem::forget(log);
+        }
+        disk = disk.after_power_cut();
+        disk.set_physical_sector_len_bytes(4096);
+        for life in 0..4 {
+            let context = format!("seed {seed}, life {life}");
+            disk.cut_power_at(rng.u64(..40));
+            match open_with(&disk, whole()) {
+                Ok(log) => {
+                    model.check(&log, &context);
+                    let _ = run_history(&log, &mut model, &mut rng, 12);
+                }
+                Err(error) => assert!(disk.is_off(), "{context}: {error}"),
+            }
+            disk = disk.after_power_cut();
+        }
+        model.check(&open_with(&disk, whole()).unwrap(), &format!("seed {seed}, end"));
+    }
 }
 
 #[test]

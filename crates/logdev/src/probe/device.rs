@@ -51,6 +51,12 @@ pub struct BlockDevice {
     pub model: Option<String>,
     /// Smallest write that the device takes, in bytes.
     pub logical_block_len: Option<u32>,
+    /// What the drive writes at once, in bytes. Of a shorter write it reads the rest and writes that again, with all that was
+    /// acknowledged there (a *512e* drive: logical blocks of 512 bytes, physical ones of 4096).
+    pub physical_block_len: Option<u32>,
+    /// How far the device begins from a physical block of its drive, in bytes; not 0: a partition that is not aligned. -1: the
+    /// kernel knows only that it is not.
+    pub alignment_offset_bytes: Option<i64>,
     /// The write cache.
     pub write_cache: WriteCache,
     /// The device makes single writes durable by itself (Force Unit Access).
@@ -91,6 +97,9 @@ impl BlockDevice {
             layer: layer(&disk_dir, &disk),
             model: text("device/model"),
             logical_block_len: text("queue/logical_block_size").and_then(|text| text.parse().ok()),
+            physical_block_len: text("queue/physical_block_size").and_then(|text| text.parse().ok()),
+            alignment_offset_bytes: attribute(&dir.join("alignment_offset"))
+                .and_then(|text| text.parse().ok()),
             write_cache: match text("queue/write_cache").as_deref() {
                 Some("write back") => WriteCache::Back,
                 Some("write through") => WriteCache::Through,
@@ -157,6 +166,11 @@ impl fmt::Display for BlockDevice {
             if let Some(granularity @ 1..) = self.write_stream_granularity_bytes {
                 write!(f, " of units of {granularity} bytes")?;
             }
+        }
+        if let (Some(logical), Some(physical)) = (self.logical_block_len, self.physical_block_len)
+            && physical > logical
+        {
+            write!(f, ", sectors of {physical} bytes shown as {logical}")?;
         }
         match self.atomic_write_unit_max_bytes {
             Some(max @ 1..) => write!(f, ", atomic writes of up to {max} bytes"),

@@ -39,6 +39,9 @@ pub(super) fn probe_with(dir: &Path, sys: &Path, mountinfo: &Path) -> Result<Pat
     let map_sync = trial.map_sync().map_err(failed("try MAP_SYNC in it"))?;
     let untorn = trial.untorn().map_err(failed("try an untorn write in it"))?;
     drop(trial);
+    let file_block_len_bytes = rustix::fs::statvfs(dir)
+        .map_err(|error| failed("get the status of its file system")(error.into()))?
+        .f_frsize;
 
     let mounts = std::fs::read_to_string(mountinfo).map_err(failed("read the list of mounts"))?;
     let mount = find_mount(&mounts, &stat);
@@ -54,6 +57,7 @@ pub(super) fn probe_with(dir: &Path, sys: &Path, mountinfo: &Path) -> Result<Pat
         file_system: mount.map_or_else(|| "unknown file system".into(), |mount| mount.file_system),
         map_sync,
         direct_io,
+        file_block_len_bytes,
         untorn,
         block_device,
         io_uring_refused: io_uring_refused(),

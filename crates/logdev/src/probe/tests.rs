@@ -39,7 +39,9 @@ fn a_partition_has_the_queue_of_its_disk() {
         "pci0000:00/nvme/nvme0/nvme0n1/nvme0n1p2",
         &[
             ("partition", "2\n"),
+            ("alignment_offset", "0\n"),
             ("../queue/logical_block_size", "4096\n"),
+            ("../queue/physical_block_size", "16384\n"),
             ("../queue/write_cache", "write through\n"),
             ("../queue/fua", "1\n"),
             ("../queue/rotational", "0\n"),
@@ -56,6 +58,8 @@ fn a_partition_has_the_queue_of_its_disk() {
         layer: DeviceLayer::Disk,
         model: Some("EXAMPLE DRIVE 960GB".into()),
         logical_block_len: Some(4096),
+        physical_block_len: Some(16384),
+        alignment_offset_bytes: Some(0),
         write_cache: WriteCache::Through,
         has_fua: Some(true),
         is_rotational: Some(false),
@@ -67,7 +71,7 @@ fn a_partition_has_the_queue_of_its_disk() {
     assert_eq!(
         device.to_string(),
         "nvme0n1 EXAMPLE DRIVE 960GB, no volatile write cache, FUA, 8 write streams of units of 16777216 bytes, \
-         atomic writes of up to 65536 bytes"
+         sectors of 16384 bytes shown as 4096, atomic writes of up to 65536 bytes"
     );
     assert_eq!(tree.read(259, 3), None);
 }
@@ -111,6 +115,8 @@ fn disk() -> BlockDevice {
         layer: DeviceLayer::Disk,
         model: None,
         logical_block_len: Some(512),
+        physical_block_len: Some(512),
+        alignment_offset_bytes: Some(0),
         write_cache: WriteCache::Through,
         has_fua: Some(false),
         is_rotational: Some(false),
@@ -126,6 +132,7 @@ fn good() -> PathProbe {
         file_system: "ext4".into(),
         map_sync: false,
         direct_io: DirectIo::Supported { memory_align_bytes: 4, offset_align_bytes: 512 },
+        file_block_len_bytes: 4096,
         untorn: None,
         block_device: Some(disk()),
         io_uring_refused: None,
@@ -170,6 +177,39 @@ fn the_unit_is_what_device_and_file_system_take() {
     assert_eq!(unit(None, 4096).write_unit_len(), 4096);
     assert_eq!(unit(Some(1), 1).write_unit_len(), 512);
     assert_eq!(unit(Some(16384), 512).choose(false).kind, DeviceKind::File);
+}
+
+#[test]
+fn the_unit_is_what_the_drive_writes_at_once() {
+    let unit = |physical_block_len| {
+        let block_device = Some(BlockDevice { physical_block_len, ..disk() });
+        PathProbe { block_device, ..good() }
+    };
+    assert_eq!(unit(Some(512)).write_unit_len(), 512);
+    assert_eq!(unit(Some(4096)).write_unit_len(), 4096);
+    assert_eq!(unit(Some(4096)).choose(false).kind, DeviceKind::Block);
+    // Unknown: the safe choice.
+    assert_eq!(unit(None).write_unit_len(), 4096);
+    assert_eq!(unit(Some(16384)).choose(false).kind, DeviceKind::File);
+    let shown = unit(Some(4096)).to_string();
+    assert!(shown.contains("sectors of 4096 bytes shown as 512"), "{shown}");
+}
+
+#[test]
+fn a_place_where_writes_straddle_physical_blocks_is_warned_of() {
+    let drive = |alignment_offset_bytes| {
+        Some(BlockDevice { physical_block_len: Some(4096), alignment_offset_bytes, ..disk() })
+    };
+    for block_device in [drive(Some(512)), drive(Some(-1))] {
+        let probe = PathProbe { block_device, ..good() };
+        assert_eq!(probe.choose(false).kind, DeviceKind::File);
+        assert!(probe.warnings()[0].contains("align the partition"), "{:?}", probe.warnings());
+    }
+    let small_blocks = PathProbe { block_device: drive(Some(0)), file_block_len_bytes: 1024, ..good() };
+    assert_eq!(small_blocks.choose(false).kind, DeviceKind::File);
+    assert!(small_blocks.warnings()[0].contains("have 1024 bytes"), "{:?}", small_blocks.warnings());
+    let fine = PathProbe { block_device: drive(Some(0)), ..good() };
+    assert_eq!(fine.warnings(), Vec::<String>::new());
 }
 
 #[test]

@@ -100,6 +100,12 @@ impl DeviceMedia {
         })
     }
 
+    /// Why a write of a block is one of a part of what the drive writes at once: it would write its neighbours again, and a
+    /// power cut could take them.
+    pub fn why_blocks_are_parts(&self) -> Option<String> {
+        self.block_device.as_ref().and_then(why_blocks_are_parts)
+    }
+
     fn write_in_stream(
         &self,
         offset_bytes: u64,
@@ -119,6 +125,21 @@ impl DeviceMedia {
         }
         result
     }
+}
+
+fn why_blocks_are_parts(device: &BlockDevice) -> Option<String> {
+    if let Some(offset @ (i64::MIN..=-1 | 1..)) = device.alignment_offset_bytes {
+        return Some(format!(
+            "it does not begin at a physical block of {} (alignment_offset {offset}): make the partition anew, aligned to 1 MiB",
+            device.disk
+        ));
+    }
+    let physical = device.physical_block_len.filter(|len| *len as usize > super::layout::BLOCK_LEN)?;
+    Some(format!(
+        "{} writes {physical} bytes at once, and a raw device works in blocks of {}: use a file system on it",
+        device.disk,
+        super::layout::BLOCK_LEN
+    ))
 }
 
 fn open_exclusively(path: &Path, is_block_device: bool) -> io::Result<File> {
@@ -207,3 +228,7 @@ fn block_discard(file: &File, offset_bytes: u64, len_bytes: u64) -> Result<(), E
     // SAFETY: discarding bytes of a device changes no memory of this process; the opcode and its argument fit.
     unsafe { ioctl::ioctl(file, call) }
 }
+
+#[cfg(test)]
+#[path = "media_tests.rs"]
+mod tests;

@@ -62,6 +62,21 @@ impl UnderWay {
     }
 }
 
+impl UnderWay {
+    /// The disk was about to write physical sectors of which this write has a part only: some hold anything now.
+    pub fn damage_parts(&self, file: &mut [u8], physical_sector_len: usize, rng: &mut Rng) {
+        let end = self.at + self.bytes.len();
+        for sector in self.at / physical_sector_len..end.div_ceil(physical_sector_len) {
+            let first = sector * physical_sector_len;
+            let is_whole = self.at <= first && first + physical_sector_len <= end;
+            let last = file.len().min(first + physical_sector_len);
+            if !is_whole && rng.bool() {
+                file[first..last].fill_with(|| rng.u8(..));
+            }
+        }
+    }
+}
+
 impl File {
     /// Makes a write that is under way durable, as far as `is_done` says of each sector.
     fn finish(&mut self, write: u64, mut is_done: impl FnMut(usize) -> bool) {

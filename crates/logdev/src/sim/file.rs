@@ -144,7 +144,7 @@ impl File {
         }
     }
 
-    pub fn after_power_cut(&self, rng: &mut Rng) -> Self {
+    pub fn after_power_cut(&self, physical_sector_len: usize, rng: &mut Rng) -> Self {
         let mut after = self.durable.clone();
         if rng.bool() {
             self.take_len(&mut after);
@@ -159,6 +159,10 @@ impl File {
         self.put(&chosen, &mut after);
         for write in self.under_way.values() {
             write.put_some_sectors(&mut after, self.sector_len, rng);
+        }
+        // After all of them: the same physical sector may be under way twice.
+        for write in self.under_way.values() {
+            write.damage_parts(&mut after, physical_sector_len, rng);
         }
         Self { cache: after.clone(), durable: after, ..Self::new(self.sector_len) }
     }

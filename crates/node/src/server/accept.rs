@@ -15,7 +15,6 @@ use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A peer that was refused has this long to take the answer.
@@ -82,7 +81,7 @@ impl Node {
 
     fn serve_present(self: &Arc<Self>, present: &Present<'_>, connection: &Arc<dyn Connection>) {
         if let Err(error) = self.greet_and_serve(present, connection)
-            && !self.stopping.load(Ordering::Acquire)
+            && !self.listener.is_stopping()
         {
             self.complain(connection.peer(), &error);
         }

@@ -35,8 +35,9 @@ pub fn check_volume(identity: &Identity, volume: &str) -> Result<(), String> {
 pub fn check_request(identity: &Identity, request: &Request) -> Result<(), NodeError> {
     let checked = match request {
         Request::Attach { volume, .. }
-        | Request::PlainChecksums { volume }
+        | Request::List { volume }
         | Request::Fetch { volume, .. }
+        | Request::FetchTail { volume, .. }
         | Request::ExportBegin { volume }
         | Request::ExportFile { volume, .. }
         | Request::ExportEnd { volume }

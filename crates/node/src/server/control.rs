@@ -12,7 +12,7 @@ use redoubt_redo::Lsn;
 use redoubt_transport::{Connection, Identity, check_volume_name};
 use redoubt_wire::control::{
     KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, check_path, decode_data, decode_json,
-    encode_data, encode_json,
+    encode_data,
 };
 use redoubt_wire::page::FileId;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
@@ -117,7 +117,7 @@ impl<'s> Session<'s> {
     }
 
     fn reply(&mut self, reply: &Reply) -> Result<(), NodeError> {
-        self.writer.send(KIND_JSON, &encode_json(reply)?)
+        self.writer.send_reply(reply)
     }
 
     fn handle(&mut self, request: Request) -> Result<Reply, NodeError> {
@@ -133,11 +133,9 @@ impl<'s> Session<'s> {
             Request::Attach { volume, who } => {
                 Ok(Reply::Attached(self.volume(&volume)?.attach(&usable_who(&who))?))
             }
-            Request::PlainChecksums { volume } => {
-                let checksums = self.volume(&volume)?.plain_checksums()?;
-                Ok(Reply::PlainChecksums { checksums })
-            }
-            Request::Fetch { volume, path } => self.fetch(&volume, &path),
+            Request::List { volume } => Ok(Reply::Attached(self.volume(&volume)?.list()?)),
+            Request::Fetch { volume, path } => self.fetch(&volume, &path, 0),
+            Request::FetchTail { volume, path, from_bytes } => self.fetch(&volume, &path, from_bytes),
             Request::ExportBegin { volume } => {
                 let volume = self.volume(&volume)?;
                 self.end_export();
@@ -262,11 +260,11 @@ impl<'s> Session<'s> {
         Ok(Reply::Done)
     }
 
-    fn fetch(&mut self, volume: &str, path: &str) -> Result<Reply, NodeError> {
+    fn fetch(&mut self, volume: &str, path: &str, from_bytes: u64) -> Result<Reply, NodeError> {
         let volume = self.volume(volume)?;
         let (file, len_bytes) = volume.plain_file(path)?;
         self.reply(&Reply::FileFollows { len_bytes })?;
-        self.send_file(len_bytes, |offset, out| volume.read_plain_file(file, offset, out))
+        self.send_file(from_bytes..len_bytes, |offset, out| volume.read_plain_file(file, offset, out))
     }
 
     fn export_file(&mut self, path: &str) -> Result<Reply, NodeError> {
@@ -276,7 +274,7 @@ impl<'s> Session<'s> {
         let entry = export.attachment.entries.iter().find(|entry| entry.path == path);
         let result = match entry.map(|entry| entry.len_bytes) {
             Some(len_bytes) => self.reply(&Reply::FileFollows { len_bytes }).and_then(|()| {
-                self.send_file(len_bytes, |offset, out| volume.read_export(&export, path, offset, out))
+                self.send_file(0..len_bytes, |offset, out| volume.read_export(&export, path, offset, out))
             }),
             None => Err(NodeError::Refused(format!("the volume has no file {path}"))),
         };
@@ -284,14 +282,14 @@ impl<'s> Session<'s> {
         result
     }
 
-    /// Sends a file as data frames without its zero pieces. The final reply follows from the caller.
+    /// Sends a part of a file as data frames without its zero pieces. The final reply follows from the caller.
     fn send_file(
         &mut self,
-        len_bytes: u64,
+        range_bytes: std::ops::Range<u64>,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), NodeError>,
     ) -> Result<Reply, NodeError> {
         let mut buffer = vec![0; MAX_DATA_LEN_BYTES];
-        let mut offset = 0;
+        let (mut offset, len_bytes) = (range_bytes.start, range_bytes.end);
         let mut failure = None;
         while offset < len_bytes && failure.is_none() {
             let len = (len_bytes - offset).min(MAX_DATA_LEN_BYTES as u64) as usize;

@@ -3,8 +3,9 @@
 use crate::error::NodeError;
 use redoubt_transport::Connection;
 use redoubt_wire::compression::Decompressor;
+use redoubt_wire::control::{KIND_JSON, KIND_JSON_PART, MAX_PART_LEN_BYTES, Reply};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
-use std::io::{BufReader, Error, ErrorKind, Read};
+use std::io::{BufReader, Error, ErrorKind, Read, Write};
 
 /// Bytes of a frame for which its length is taken at its word.
 const TRUSTED_LEN_BYTES: usize = 64 << 10;
@@ -160,5 +161,46 @@ impl<'s> FrameWriter<'s> {
         redoubt_wire::frame::append_frame(&mut self.out, kind, self.position, payload)?;
         self.position += 1;
         self.stream.write_all(&self.out).map_err(|error| NodeError::io("write to", "connection", error))
+    }
+
+    /// Sends a reply on a control connection, in as many frames as it takes.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`], [`NodeError::Wire`].
+    pub fn send_reply(&mut self, reply: &Reply) -> Result<(), NodeError> {
+        let mut parts = Parts { writer: self, part: Vec::new(), failure: None };
+        let written = serde_json::to_writer(&mut parts, reply);
+        let Parts { part, failure, .. } = parts;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        written.map_err(|error| NodeError::io("encode", "a reply", error.into()))?;
+        self.send(KIND_JSON, &part)
+    }
+}
+
+/// Sends JSON while it is made: a long reply never lies in memory as a whole.
+struct Parts<'w, 's> {
+    writer: &'w mut FrameWriter<'s>,
+    part: Vec<u8>,
+    failure: Option<NodeError>,
+}
+
+impl Write for Parts<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.part.len() == MAX_PART_LEN_BYTES {
+            if let Err(failure) = self.writer.send(KIND_JSON_PART, &self.part) {
+                self.failure = Some(failure);
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            self.part.clear();
+        }
+        let taken = bytes.len().min(MAX_PART_LEN_BYTES - self.part.len());
+        self.part.extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

@@ -9,9 +9,11 @@ mod authority;
 mod complaints;
 mod control;
 mod io;
+mod listen;
 mod log;
 mod notices;
 mod page;
+mod stopping;
 
 pub use accept::serve_volume;
 pub use admission::ConnectionLimits;
@@ -22,15 +24,16 @@ use crate::place::remove_volume_directory;
 use crate::volume::Volume;
 use admission::Admission;
 use complaints::Complaints;
+use listen::Listener;
 use redoubt_sync::{Mutex, thread, time};
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use stopping::Steps;
 
 /// How long to wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -38,8 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A storage node.
 pub struct Node {
     options: NodeOptions,
-    address: SocketAddr,
-    listener: TcpListener,
+    listener: Listener,
     volumes: Mutex<BTreeMap<String, Arc<Volume>>>,
     /// Volumes that could not be opened, and why.
     unusable: Mutex<BTreeMap<String, String>>,
@@ -47,7 +49,7 @@ pub struct Node {
     busy: Mutex<Vec<String>>,
     admission: Admission,
     complaints: Mutex<Complaints>,
-    stopping: AtomicBool,
+    stopping: Steps,
     since: Instant,
     /// Held for as long as the node lives: one node per data directory.
     _lock: std::fs::File,
@@ -63,26 +65,18 @@ impl Node {
         let directory = options.data_directory.join("volumes");
         std::fs::create_dir_all(&directory).map_err(|error| NodeError::io("create", &directory, error))?;
         let lock = lock_directory(&options.data_directory)?;
-        let listener = TcpListener::bind(&options.listen).map_err(|error| {
-            NodeError::Refused(format!(
-                "cannot listen on {}: {error}; choose another address with --listen, or stop what uses it",
-                options.listen
-            ))
-        })?;
-        let address =
-            listener.local_addr().map_err(|error| NodeError::io("listen on", &options.listen, error))?;
-        check_exposure(&options, address)?;
+        let listener = Listener::bind(&options.listen)?;
+        check_exposure(&options, listener.address())?;
         let admission = Admission::new(options.connections.clone());
         let node = Arc::new(Self {
             options,
-            address,
             listener,
             volumes: Mutex::default(),
             unusable: Mutex::default(),
             busy: Mutex::default(),
             admission,
             complaints: Mutex::new(Complaints::new()),
-            stopping: AtomicBool::new(false),
+            stopping: Steps::default(),
             since: time::now(),
             _lock: lock,
         });
@@ -118,17 +112,15 @@ impl Node {
 
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Serves connections until [`Node::stop`].
     pub fn serve(self: &Arc<Self>) {
-        for stream in self.listener.incoming() {
-            if self.stopping.load(Ordering::Acquire) {
-                return;
-            }
-            let stream = match stream {
-                Ok(stream) => stream,
+        loop {
+            let stream = match self.listener.accept() {
+                Ok(Some(stream)) => stream,
+                Ok(None) => return,
                 Err(error) => {
                     // Out of file descriptors, most likely: not before somebody closes one.
                     tracing::warn!(%error, "cannot accept a connection");
@@ -145,16 +137,21 @@ impl Node {
         }
     }
 
-    /// Ends [`Node::serve`], all connections and all volumes. Safe to call from a signal thread.
+    /// Ends [`Node::serve`], all connections and all volumes. Safe to call from a signal thread; needs no network. It waits
+    /// for the volumes' threads, and a thread waits for what its device does; [`Node::stop_waits_for`] says which.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        // Wakes the accept call.
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
-        self.admission.close();
-        let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
-        for volume in volumes {
-            volume.shut_down();
+        self.listener.stop();
+        self.stopping.run("the list of connections".to_owned(), || self.admission.close());
+        let mut volumes = BTreeMap::new();
+        self.stopping.run("the list of volumes".to_owned(), || volumes.clone_from(&self.volumes.lock()));
+        for (name, volume) in volumes {
+            self.stopping.run(format!("the threads of volume {name}"), || volume.shut_down());
         }
+    }
+
+    /// What [`Node::stop`] waits for at this moment; `None`: nothing, or it was not called.
+    pub fn stop_waits_for(&self) -> Option<String> {
+        self.stopping.describe()
     }
 
     /// Why a volume cannot be served: it could not be opened, or there is none.
@@ -170,7 +167,7 @@ impl Node {
         let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            listen: self.address.to_string(),
+            listen: self.address().to_string(),
             data_directory: self.options.data_directory.display().to_string(),
             uptime_seconds: time::elapsed(self.since).as_secs(),
             memory_used_bytes: self.options.memory.used_bytes(),

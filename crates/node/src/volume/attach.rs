@@ -10,6 +10,7 @@ use super::notices::NoticeWriter;
 use super::receiving::Received;
 use crate::error::NodeError;
 use crate::mark::{Point, WaitEnd};
+use crate::namespace::Namespace;
 use redoubt_sync::{Mutex, time};
 use redoubt_transport::Connection;
 use redoubt_wire::control::Attachment;
@@ -161,7 +162,7 @@ impl Volume {
             )),
             other => other,
         })?;
-        self.attachment(generation)
+        self.attachment(&self.indexing.names.read(), generation)
     }
 
     /// Whatever can refuse an attach, before anybody is fenced.
@@ -227,8 +228,7 @@ impl Volume {
         Ok(received)
     }
 
-    fn attachment(&self, generation: u64) -> Result<Attachment, NodeError> {
-        let names = self.indexing.names.read();
+    pub(super) fn attachment(&self, names: &Namespace, generation: u64) -> Result<Attachment, NodeError> {
         Ok(Attachment {
             volume_id: self.session.identity().volume_id,
             generation,

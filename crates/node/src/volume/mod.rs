@@ -190,6 +190,8 @@ impl Volume {
             threads: Mutex::default(),
             context,
         });
+        // Before anything is changed.
+        volume.plain.load_checksums()?;
         volume.remove_leftovers()?;
         let recovered = volume.receiving.recover(log_start, applied)?;
         volume.recovered_seq.store(recovered.seq.0, Ordering::Release);

@@ -2,8 +2,10 @@
 
 use super::Volume;
 use crate::error::NodeError;
+use crate::plain::Checksum;
+use redoubt_wire::control::{Attachment, EntryKind};
 use redoubt_wire::page::FileId;
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 
 impl Volume {
     /// A plain file by its current path, with its length in bytes.
@@ -29,22 +31,28 @@ impl Volume {
         self.plain.read(file, offset_bytes, out)
     }
 
-    /// CRC-32C of every plain file.
+    /// Names, and checksums of plain files, of everything received so far. Nobody is fenced, and no lock of the names is
+    /// held while files are read.
     ///
     /// # Errors
-    /// [`NodeError::Io`].
-    pub fn plain_checksums(&self) -> Result<BTreeMap<String, u32>, NodeError> {
-        let files: Vec<_> = {
+    /// [`NodeError::NotNow`] if what was received does not become durable; [`NodeError::Stopped`], [`NodeError::Io`].
+    pub fn list(&self) -> Result<Attachment, NodeError> {
+        self.context.check_running()?;
+        self.drain()?;
+        let (mut attachment, files) = {
             let names = self.indexing.names.read();
             let plain = names.files().filter(|(_, entry)| !entry.tablespace);
-            plain.map(|(id, entry)| (id, entry.path.clone())).collect()
+            let files: FxHashMap<_, _> = plain.map(|(file, entry)| (entry.path.clone(), file)).collect();
+            (self.attachment(&names, self.session.identity().generation)?, files)
         };
-        let mut checksums = BTreeMap::new();
-        for (file, path) in files {
-            let mut contents = vec![0; self.plain.len_bytes(file)? as usize];
-            self.plain.read(file, 0, &mut contents)?;
-            checksums.insert(path, crc32c::crc32c(&contents));
+        for entry in attachment.entries.iter_mut().filter(|entry| entry.kind == EntryKind::Plain) {
+            if let Some(file) = files.get(&entry.path)
+                && let Some(Checksum { len_bytes, crc }) = self.plain.checksum(*file)?
+            {
+                (entry.len_bytes, entry.checksum) = (len_bytes, Some(crc));
+            }
         }
-        Ok(checksums)
+        self.plain.save_checksums();
+        Ok(attachment)
     }
 }

@@ -2,7 +2,7 @@
 
 use redoubt_wire::compression::Compressor;
 use redoubt_wire::control::{
-    Attachment, KIND_DATA, KIND_JSON, Reply, Request, decode_data, decode_json, encode_json,
+    Attachment, KIND_DATA, KIND_JSON, KIND_JSON_PART, Reply, Request, decode_data, decode_json, encode_json,
 };
 use redoubt_wire::frame::{COMPRESSED, append_frame, decompress};
 use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
@@ -258,9 +258,15 @@ impl ControlClient {
     }
 
     pub fn reply(&mut self) -> Result<Reply> {
-        let (kind, payload) = self.next()?;
-        assert_eq!(kind, KIND_JSON);
-        Ok(decode_json(&payload).unwrap())
+        let mut json = Vec::new();
+        loop {
+            let (kind, payload) = self.next()?;
+            json.extend(payload);
+            if kind == KIND_JSON {
+                return Ok(decode_json(&json).unwrap());
+            }
+            assert_eq!(kind, KIND_JSON_PART);
+        }
     }
 
     pub fn ask(&mut self, request: &Request) -> Result<Reply> {

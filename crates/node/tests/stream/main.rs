@@ -12,6 +12,7 @@ mod export;
 mod hostile;
 mod import;
 mod log_place;
+mod many;
 mod memory;
 mod protocol;
 mod replay;

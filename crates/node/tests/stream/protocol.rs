@@ -2,7 +2,7 @@
 
 use super::client::{ControlClient, LogClient, PageClient, connect, frame, hello};
 use super::encoder::MtrWriter;
-use super::running::{LocalNode, SMALL, options};
+use super::running::{LocalNode, SMALL, Sizes, options};
 use redoubt_page::{SpaceFlags, digest, finalize, layout};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::LogHeader;
@@ -27,8 +27,13 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let node = LocalNode::open(&options(directory.path(), SMALL));
+        Self::within(&std::env::temp_dir(), SMALL)
+    }
+
+    /// With its directory in `parent`.
+    pub fn within(parent: &std::path::Path, sizes: Sizes) -> Self {
+        let directory = tempfile::tempdir_in(parent).unwrap();
+        let node = LocalNode::open(&options(directory.path(), sizes));
         let mut control = ControlClient::connect(node.address).unwrap();
         control.create("v");
         let generation = control.attach("v").generation;

@@ -354,7 +354,7 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
         for request in [
             Request::Attach { volume: volume.clone(), who: "me".to_owned() },
             Request::Fetch { volume: volume.clone(), path: "ibdata1".to_owned() },
-            Request::PlainChecksums { volume: volume.clone() },
+            Request::List { volume: volume.clone() },
             Request::ExportBegin { volume: volume.clone() },
         ] {
             assert_eq!(control.refusal(&request), expected);

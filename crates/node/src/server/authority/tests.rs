@@ -4,8 +4,9 @@ fn volume_requests(volume: &str) -> Vec<Request> {
     let (volume, path) = (volume.to_owned(), "x".to_owned());
     vec![
         Request::Attach { volume: volume.clone(), who: "me".to_owned() },
-        Request::PlainChecksums { volume: volume.clone() },
+        Request::List { volume: volume.clone() },
         Request::Fetch { volume: volume.clone(), path: path.clone() },
+        Request::FetchTail { volume: volume.clone(), path: path.clone(), from_bytes: 1 },
         Request::ExportBegin { volume: volume.clone() },
         Request::ExportFile { volume: volume.clone(), path },
         Request::ExportEnd { volume },

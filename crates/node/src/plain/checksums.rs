@@ -1,0 +1,232 @@
+//! Checksums of plain files, remembered.
+//!
+//! What is remembered of a file is the CRC-32C of its first bytes: a file that only grew is read from there on, so a
+//! binary log costs what was appended. Changing or cutting off any of those bytes forgets it. Of long files it is also in
+//! the file `checksums` beside the contents, so that a restart need not read them.
+//!
+//! Invariants:
+//! * A change is told before and after it is made ([`Checksums::touched`]), so a checksum over bytes that were being
+//!   changed is never kept.
+//! * What `checksums` says is true of the contents as of A, or is changed by a frame after A. A frame after A is executed
+//!   again at the next start and forgets it then. So what is forgotten must be gone from `checksums` before A moves
+//!   ([`Checksums::forget`], from the sync of the plain files).
+//! * It is a cache: a file that is damaged, or of another version, is as good as none.
+//!
+//! Lock order: `turn`, `saving`, `state`.
+
+use super::PlainStore;
+use crate::checkpoint::{read_checked, write_checked};
+use crate::error::NodeError;
+use crate::home::Folder;
+use redoubt_sync::Mutex;
+use redoubt_wire::page::FileId;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+const FILE_NAME: &str = "checksums";
+const FORMAT: u32 = 1;
+/// Shorter files are read again after a restart.
+const SAVED_FROM_BYTES: u64 = 1 << 20;
+/// Read at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// How often a file is read again that was changed meanwhile.
+const TRIES: usize = 3;
+
+/// CRC-32C of the first bytes of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checksum {
+    /// How many bytes.
+    pub len_bytes: u64,
+    /// Their CRC-32C.
+    pub crc: u32,
+}
+
+struct Known {
+    checksum: Checksum,
+    /// It may be in the file.
+    is_saved: bool,
+}
+
+#[derive(Default)]
+struct State {
+    known: FxHashMap<FileId, Known>,
+    /// The file being read, and the first byte of it that was changed since that began.
+    under_way: Option<(FileId, u64)>,
+    /// Something is in the file that must not be.
+    must_forget: bool,
+    /// Something is not in the file that could be.
+    is_new: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    format: u32,
+    /// File, length, CRC.
+    files: Vec<(u32, u64, u32)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Checksums {
+    /// Held by whoever reads a file.
+    turn: Mutex<()>,
+    /// Held by whoever writes the file.
+    saving: Mutex<()>,
+    state: Mutex<State>,
+}
+
+impl Checksums {
+    /// Bytes from `from_bytes` on are about to be changed, or were.
+    pub fn touched(&self, file: FileId, from_bytes: u64) {
+        let mut state = self.state.lock();
+        if let Some((reading, lowest)) = &mut state.under_way
+            && *reading == file
+        {
+            *lowest = from_bytes.min(*lowest);
+        }
+        if state.known.get(&file).is_some_and(|known| known.checksum.len_bytes > from_bytes)
+            && let Some(known) = state.known.remove(&file)
+        {
+            state.must_forget |= known.is_saved;
+        }
+    }
+
+    /// Length and checksum of a file as it is now. `None`: it is being changed all the time.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn of(&self, store: &PlainStore, file: FileId) -> Result<Option<Checksum>, NodeError> {
+        let _turn = self.turn.lock();
+        for _ in 0..TRIES {
+            let from = {
+                let mut state = self.state.lock();
+                state.under_way = Some((file, u64::MAX));
+                state.known.get(&file).map(|known| known.checksum).unwrap_or_default()
+            };
+            let read = read_on(store, file, from);
+            let mut state = self.state.lock();
+            let lowest = state.under_way.take().map_or(0, |(_, lowest)| lowest);
+            let checksum = read?;
+            if lowest < checksum.len_bytes {
+                continue;
+            }
+            if checksum != from || !state.known.contains_key(&file) {
+                state.is_new |= checksum.len_bytes >= SAVED_FROM_BYTES;
+                let is_saved = state.known.get(&file).is_some_and(|known| known.is_saved);
+                state.known.insert(file, Known { checksum, is_saved });
+            }
+            return Ok(Some(checksum));
+        }
+        Ok(None)
+    }
+
+    /// Puts into the file what is new. It is only a cache, so a full disk is no reason for more than a warning.
+    pub fn save(&self, directory: &Folder) {
+        let is_new = std::mem::take(&mut self.state.lock().is_new);
+        if is_new && let Err(error) = self.write(directory) {
+            tracing::warn!(%error, "checksums of plain files cannot be saved; they are computed again after a restart");
+        }
+    }
+
+    /// Takes out of the file, durably, what no longer holds.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]: A must not move.
+    pub fn forget(&self, directory: &Folder) -> Result<(), NodeError> {
+        if !self.state.lock().must_forget {
+            return Ok(());
+        }
+        let Err(error) = self.write(directory) else { return Ok(()) };
+        // That needs no room.
+        tracing::warn!(%error, "checksums of plain files are given up");
+        let _saving = self.saving.lock();
+        directory.remove(FILE_NAME)?;
+        directory.sync()?;
+        self.state.lock().must_forget = false;
+        Ok(())
+    }
+
+    fn write(&self, directory: &Folder) -> Result<(), NodeError> {
+        let _saving = self.saving.lock();
+        let mut files = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.must_forget = false;
+            for (file, known) in &mut state.known {
+                if known.checksum.len_bytes >= SAVED_FROM_BYTES {
+                    // From now on: what is forgotten while it is being written must be taken out again.
+                    known.is_saved = true;
+                    files.push((file.0, known.checksum.len_bytes, known.checksum.crc));
+                }
+            }
+        }
+        files.sort_unstable();
+        let written = serde_json::to_vec(&Saved { format: FORMAT, files })
+            .map_err(|error| NodeError::io("encode", directory.path().join(FILE_NAME), error.into()))
+            .and_then(|body| write_checked(directory, FILE_NAME, &body));
+        if written.is_err() {
+            // The former file may still be there.
+            self.state.lock().must_forget = true;
+        }
+        written
+    }
+
+    /// Takes over what an earlier process left. Before any change is made.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn load(&self, store: &PlainStore, directory: &Folder) -> Result<(), NodeError> {
+        if directory.find(FILE_NAME)?.is_none() {
+            return Ok(());
+        }
+        let body = match read_checked(directory, FILE_NAME) {
+            Ok(body) => body,
+            Err(error @ NodeError::Damaged { .. }) => return discard(directory, &error),
+            Err(error) => return Err(error),
+        };
+        let saved: Saved = match serde_json::from_slice(&body) {
+            Ok(Saved { format: FORMAT, files }) => Saved { format: FORMAT, files },
+            Ok(Saved { format, .. }) => return discard(directory, &format!("its format is {format}")),
+            Err(error) => return discard(directory, &error),
+        };
+        for (file, len_bytes, crc) in saved.files {
+            let file = FileId(file);
+            if store.len_bytes(file)? >= len_bytes {
+                let checksum = Checksum { len_bytes, crc };
+                self.state.lock().known.insert(file, Known { checksum, is_saved: true });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn discard(directory: &Folder, why: &dyn std::fmt::Display) -> Result<(), NodeError> {
+    tracing::warn!(%why, "checksums of plain files are not used, but computed again");
+    directory.remove(FILE_NAME)?;
+    directory.sync()
+}
+
+/// Reads a file from where a checksum ends to the file's present end.
+fn read_on(store: &PlainStore, file: FileId, from: Checksum) -> Result<Checksum, NodeError> {
+    let Some(handle) = store.open_for_reading(file)? else { return Ok(Checksum::default()) };
+    let len_bytes = handle.len_bytes().map_err(|error| NodeError::io("read", store.path(file), error))?;
+    // A file that was made anew meanwhile may be shorter; then the change was noted, and this is not used.
+    let Checksum { len_bytes: mut at, mut crc } =
+        if from.len_bytes <= len_bytes { from } else { Checksum::default() };
+    let mut piece = vec![0; PIECE_BYTES.min((len_bytes - at) as usize)];
+    while at < len_bytes {
+        let wanted = ((len_bytes - at) as usize).min(piece.len());
+        let read = handle.read_at(at, piece.get_mut(..wanted).unwrap_or_default());
+        let read = read.map_err(|error| NodeError::io("read", store.path(file), error))?;
+        if read == 0 {
+            break;
+        }
+        crc = crc32c::crc32c_append(crc, piece.get(..read).unwrap_or_default());
+        at += read as u64;
+    }
+    Ok(Checksum { len_bytes: at, crc })
+}
+
+#[cfg(test)]
+#[path = "checksums_tests.rs"]
+mod tests;
