@@ -198,6 +198,25 @@ pub fn close_file(fd: RawFd) -> Result<(), Errno> {
     check_int(unsafe { close(fd) }).map(|_| ())
 }
 
+/// Removes a file.
+pub fn remove_file(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: `path` is NUL-terminated.
+    check_int(unsafe { unlink(path.as_ptr()) }).map(|_| ())
+}
+
+/// Whether any part of a file has blocks of its own.
+pub fn has_data(fd: RawFd) -> Result<bool, Errno> {
+    // SAFETY: no pointers.
+    let found = unsafe { libc::lseek64(fd, 0, libc::SEEK_DATA) };
+    let has_data = match u64::try_from(found).map_err(|_| Errno::last()) {
+        Ok(_) => true,
+        Err(Errno(libc::ENXIO)) => false,
+        Err(errno) => return Err(errno),
+    };
+    seek(fd, 0, libc::SEEK_SET)?;
+    Ok(has_data)
+}
+
 /// Reads at a position.
 pub fn read_at(fd: RawFd, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, Errno> {
     // SAFETY: the buffer is valid for its length.

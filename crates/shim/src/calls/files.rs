@@ -238,6 +238,10 @@ pub fn rename(
     }
     match (from_class, to_class) {
         (Class::Tablespace, Class::Tablespace) | (Class::Plain, Class::Plain) => {
+            if from_class == Class::Tablespace && tablespace::adopt::is_marked(&library.content, &from)? {
+                message::error(&format!("{} is not imported yet; renaming it is refused", show(&from)));
+                return Err(Errno(libc::EPERM));
+            }
             local()?;
             library.renamed(&from, &to);
             stream.append(&StreamFrame::Rename { from: &from, to: &to })?;
@@ -281,7 +285,8 @@ pub fn unlink(
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
     let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(PassThrough) };
-    match library.classify(&path) {
+    let class = library.classify(&path);
+    match class {
         Class::Local => return Ok(PassThrough),
         Class::RedoLog => {
             message::error("the server tries to delete ib_logfile0; refused");
@@ -302,6 +307,9 @@ pub fn unlink(
             local()?;
             library.forget(&path);
             library.content.stream.append(&StreamFrame::Unlink { path: &path })?;
+            if class == Class::Tablespace {
+                tablespace::adopt::remove_marker(&library.content, &path)?;
+            }
             tablespace::export::metadata_removed(&library.tablespaces, &path);
         }
     }

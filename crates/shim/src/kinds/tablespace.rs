@@ -16,7 +16,7 @@
 //! Invariant: nothing is dropped on any other ground, and a page's slot in the need table is raised before the
 //! write returns, so a later read gets at least this version.
 
-mod adopt;
+pub mod adopt;
 mod cached;
 mod classify_page;
 pub mod export;
@@ -526,7 +526,8 @@ pub fn open_existing(
     let fd = real::open_file(&local, flags & !libc::O_DIRECT, 0)?;
     let tablespace = tablespaces.at(path);
     let outcome = match tablespace.look_up(content, &hold, false) {
-        Ok(true) => match tablespace.is_copied_again(fd) {
+        Ok(true) if flags & libc::O_ACCMODE == libc::O_RDONLY => Ok(Some(tablespace)),
+        Ok(true) => match tablespace.must_be_adopted(content, fd, path) {
             Ok(false) => Ok(Some(tablespace)),
             Ok(true) => adopt::begin(content, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
             Err(errno) => Err(errno),
@@ -571,7 +572,7 @@ pub fn create(
             let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
             tablespace.sent(content.stream.append(&frame)?);
             tablespace.cut_cache(content, 0);
-            tablespace.adoption.cancel();
+            tablespace.adoption.cancel(content)?;
         } else if !tablespace.look_up(content, &hold, false)? {
             adopt::begin(content, &hold, fd, path, &tablespace)?;
         }

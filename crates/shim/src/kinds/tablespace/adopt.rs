@@ -19,24 +19,32 @@
 //! pages of which one at most is the last. (Of a table with ROW_FORMAT=COMPRESSED an import reads and writes one page at
 //! a time: it is sent whole at the first of them, read from the node, and sent again as it is written.)
 //!
+//! A server that dies meanwhile leaves a part of the file on the node. So that nobody takes it for the whole, a plain
+//! file beside it ([`MARKER`]) is there from before the first page until after the last one, here and on the node. A
+//! file with a marker is adopted again if it was copied in again, and cannot be opened for writing otherwise.
+//!
 //! Invariants: a page that is not marked as sent is in the local file, and empty on the node; a page is read, sent and
 //! marked under `adoption`. No lock is held for longer than [`PIECE_BYTES`] take (or the server's read of the local
 //! file), and little more than [`WINDOW_BYTES`] are on their way, so others wait for no more than that. Lock order:
 //! names, `adoption`, `info`, the stream.
 
-use super::{Tablespace, export::write_full};
+use super::{Info, Tablespace, export::write_full};
 use crate::base::message::{self, show};
+use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
 use crate::content::names::NameHold;
 use redoubt_page::flags_of_page0;
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{FileKind, StreamFrame};
+use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEADER_BYTES: usize = 4096;
+/// End of the name of the file that says that the node has a part only.
+const MARKER: &[u8] = b".importing";
 /// In every file that is a table's own.
 const ROOT_PAGE_NO: u64 = 3;
 /// What is written, or looked through for pages that must still be sent, under one hold of the locks: whole pages of
@@ -50,6 +58,8 @@ const WINDOW_BYTES: u64 = 512 << 10;
 pub struct Adoption {
     /// The local file, by a descriptor of its own.
     file: OwnedFd,
+    /// Where the file was when it was copied in.
+    path: Vec<u8>,
     page_size: usize,
     /// By page number; none beyond the end.
     sent: Vec<bool>,
@@ -81,10 +91,16 @@ impl AdoptionState {
     }
 
     /// The file was emptied.
-    pub(super) fn cancel(&self) {
-        if let Some(mut guard) = self.lock() {
-            self.end(&mut guard);
+    ///
+    /// # Errors
+    /// That of removing the marker, or `EIO`.
+    pub(super) fn cancel(&self, content: &Content) -> Result<(), Errno> {
+        let Some(mut guard) = self.lock() else { return Ok(()) };
+        if let Some(adoption) = guard.as_ref() {
+            remove_marker(content, &adoption.path)?;
         }
+        self.end(&mut guard);
+        Ok(())
     }
 
     fn end(&self, guard: &mut Option<Adoption>) {
@@ -170,12 +186,19 @@ pub fn begin(
     ));
     let page_count =
         usize::try_from(status.len_bytes.div_ceil(page_size as u64)).map_err(|_| Errno(libc::EFBIG))?;
-    let mut adoption =
-        Adoption { file: real::reopen(fd)?, page_size, sent: vec![false; page_count], is_written: false };
+    make_marker(content, path)?;
+    let mut adoption = Adoption {
+        file: real::reopen(fd)?,
+        path: path.to_vec(),
+        page_size,
+        sent: vec![false; page_count],
+        is_written: false,
+    };
     content.stream.append(&StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode })?;
     tablespace.sent(content.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
     tablespace.cut_cache(content, 0);
-    tablespace.lock_info().flags = Some(flags);
+    // If the node had a part of it before, it was another file.
+    *tablespace.lock_info() = Info { flags: Some(flags), ..Info::default() };
     adoption.send(tablespace, content, hold, 0..1)?;
     if !tablespace.look_up(content, hold, false)? {
         message::error(&format!("{} was sent, but the storage node does not have it", show(path)));
@@ -185,7 +208,65 @@ pub fn begin(
     Ok(())
 }
 
+fn marker(content: &Content, path: &[u8]) -> Result<(Vec<u8>, CString), Errno> {
+    let marker = [path, MARKER].concat();
+    let local = absolute(&content.datadir, &marker)?;
+    Ok((marker, local))
+}
+
+fn make_marker(content: &Content, path: &[u8]) -> Result<(), Errno> {
+    const MODE: u32 = 0o660;
+    let (marker, local) = marker(content, path)?;
+    let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
+    real::close_file(real::open_file(&local, flags, MODE)?)?;
+    let frame = StreamFrame::Create { path: &marker, kind: FileKind::Plain, mode: MODE };
+    content.stream.append(&frame).map(|_| ())
+}
+
+/// The node has all of the file at `path`, or none of it any more. The caller holds the names.
+///
+/// # Errors
+/// That of the local call, or `EIO`.
+pub fn remove_marker(content: &Content, path: &[u8]) -> Result<(), Errno> {
+    let (marker, local) = marker(content, path)?;
+    match real::remove_file(&local) {
+        Ok(()) => content.stream.append(&StreamFrame::Unlink { path: &marker }).map(|_| ()),
+        Err(Errno(libc::ENOENT)) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The node has a part only of the file at `path`.
+///
+/// # Errors
+/// `EINVAL` for a path with a NUL byte.
+pub fn is_marked(content: &Content, path: &[u8]) -> Result<bool, Errno> {
+    Ok(real::status_of(&marker(content, path)?.1).is_ok())
+}
+
 impl Tablespace {
+    /// Before the file behind `fd`, which the node knows, is used for writing: whether it must be adopted (again).
+    ///
+    /// # Errors
+    /// `EIO` for a file of which only a part is left.
+    pub(super) fn must_be_adopted(&self, content: &Content, fd: RawFd, path: &[u8]) -> Result<bool, Errno> {
+        if self.adoption.is_on() {
+            return self.is_copied_again(fd);
+        }
+        if !is_marked(content, path)? {
+            return Ok(false);
+        }
+        if real::has_data(fd)? {
+            return Ok(true);
+        }
+        message::error(&format!(
+            "{}: the server ended while it was imported, and only a part of it is left; copy it into the data \
+             directory again, then import it",
+            show(path)
+        ));
+        Err(Errno::EIO)
+    }
+
     /// Reads from the local file, if it is being adopted and stays so.
     ///
     /// # Errors
@@ -255,8 +336,11 @@ impl Tablespace {
         if let Err(errno) = real::punch_hole(fd, real::status(fd)?.len_bytes) {
             message::note(&format!("the local copy of an imported tablespace keeps its room: {errno}"));
         }
+        let path = adoption.path.clone();
         self.adoption.end(&mut guard);
-        Ok(())
+        drop(guard);
+        let _hold = content.names.hold();
+        remove_marker(content, &path)
     }
 
     /// A descriptor of the file was closed. After an import has written to it there is nothing left to wait for; one
@@ -272,7 +356,7 @@ impl Tablespace {
     }
 
     /// `fd` is another local file than the one that is being adopted: it was copied again.
-    pub(super) fn is_copied_again(&self, fd: RawFd) -> Result<bool, Errno> {
+    fn is_copied_again(&self, fd: RawFd) -> Result<bool, Errno> {
         let Some(guard) = self.adoption.lock() else { return Ok(false) };
         let Some(adoption) = guard.as_ref() else { return Ok(false) };
         Ok(real::identity(fd)? != real::identity(adoption.file.as_raw_fd())?)
