@@ -16,6 +16,7 @@ use crate::args::RunArguments;
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use datadir::DataDirectory;
+use redoubt_transport::Connector;
 use redoubt_wire::control::{Reply, Request};
 use server::Server;
 use std::os::unix::process::CommandExt;
@@ -91,7 +92,14 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_COMPRESS", if arguments.compress { "1" } else { "0" })
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
-    // Paths only: environments are easily seen.
+    pass_credentials(&mut command, &connector);
+    directory.keep_locked()?;
+    let error = command.exec();
+    Err(CliError::io("start", &server.program, error))
+}
+
+/// Tells the library where its certificate and key are: paths only, because environments are easily seen.
+fn pass_credentials(command: &mut Command, connector: &Connector) {
     command.env_remove(crate::tls::DIRECTORY_VARIABLE);
     let files = connector.tls.as_ref().map(|tls| tls.files());
     let paths = files.map(|files| [&files.authority, &files.certificate, &files.key]);
@@ -101,9 +109,6 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
             None => command.env_remove(name),
         };
     }
-    directory.keep_locked()?;
-    let error = command.exec();
-    Err(CliError::io("start", &server.program, error))
 }
 
 /// Tells the library how pages are read.

@@ -8,7 +8,6 @@
 #[path = "../../../redo/tests/support/encoder.rs"]
 mod encoder;
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
-#[path = "../../../shim/src/connections/stream/queue.rs"]
 mod queue;
 
 mod disk;

@@ -1,7 +1,7 @@
 //! A simulated server process: the library's side of the protocol, and a workload.
 //!
 //! Threads of one process: the writer makes frames and sends them, the connection thread connects, sends again what
-//! is not durable (with the queue of the library itself) and takes notices, readers read pages. The writer holds the
+//! is not durable (as the library does) and takes notices, readers read pages. The writer holds the
 //! queue while it sends, as the library does.
 
 mod stubborn;
