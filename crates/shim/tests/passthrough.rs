@@ -62,20 +62,17 @@ fn missing_configuration_is_named_before_the_server_does_anything() {
     assert!(output.stdout.is_empty());
 }
 
-#[test]
-fn server_without_node_fails_with_a_clear_message() {
-    let directory = tempfile::tempdir().unwrap();
-    let datadir = directory.path().canonicalize().unwrap();
+/// A bootstrap with a node that nobody listens for; what it said.
+fn bootstrap_without_node(datadir: &std::path::Path) -> String {
     // A port that was free a moment ago: nobody listens.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let began = std::time::Instant::now();
     let output = server()
         .arg("--bootstrap")
         .arg(format!("--datadir={}", datadir.display()))
         .env("REDOUBT_NODE", format!("127.0.0.1:{port}"))
         .env("REDOUBT_VOLUME", "v")
         .env("REDOUBT_GENERATION", "1")
-        .env("REDOUBT_DATADIR", &datadir)
+        .env("REDOUBT_DATADIR", datadir)
         .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")
         .env("REDOUBT_TIMEOUT_S", "2")
         .stdin(std::process::Stdio::null())
@@ -83,9 +80,29 @@ fn server_without_node_fails_with_a_clear_message() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{text}");
+    assert!(!datadir.join("ibdata1").exists());
+    text
+}
+
+#[test]
+fn server_without_node_fails_with_a_clear_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = directory.path().canonicalize().unwrap();
+    let file = std::fs::File::create(datadir.join(redoubt_unsent::FILE_NAME)).unwrap();
+    let head = redoubt_unsent::layout::new_head("0123456789abcdef0123456789abcdef").unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &head, 0).unwrap();
+    file.set_len(redoubt_unsent::FILE_LEN_BYTES).unwrap();
+    let began = std::time::Instant::now();
+    let text = bootstrap_without_node(&datadir);
     assert!(text.contains("was not reachable for 2 s"), "{text}");
     assert!(began.elapsed() < std::time::Duration::from_secs(30));
-    assert!(!datadir.join("ibdata1").exists());
+}
+
+#[test]
+fn server_that_redoubt_run_has_not_prepared_fails_with_a_clear_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = bootstrap_without_node(&directory.path().canonicalize().unwrap());
+    assert!(text.contains(redoubt_unsent::FILE_NAME) && text.contains("redoubt run"), "{text}");
 }
 
 #[test]

@@ -52,6 +52,19 @@ fn data_directory(directory: &tempfile::TempDir) -> PathBuf {
     path.join("data")
 }
 
+/// What `redoubt run` does before each start: the file of what the node has not taken is there, and keeps nothing.
+fn prepare(datadir: &Path) {
+    let head = redoubt_unsent::layout::new_head("0123456789abcdef0123456789abcdef").unwrap();
+    let path = datadir.join(redoubt_unsent::FILE_NAME);
+    std::fs::write(&path, head).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(redoubt_unsent::FILE_LEN_BYTES)
+        .unwrap();
+}
+
 struct Server<'a> {
     datadir: &'a Path,
     node: &'a ModelNode,
@@ -60,6 +73,7 @@ struct Server<'a> {
 
 impl Server<'_> {
     fn command(&self) -> Command {
+        prepare(self.datadir);
         let mut command = Command::new("mariadbd");
         command
             .arg("--no-defaults")
