@@ -37,8 +37,18 @@ impl Host {
         Self { directory, datadir }
     }
 
+    /// What `redoubt run` does before each start: the file of what the node has not taken is there, and keeps nothing.
+    fn prepare(&self) {
+        let head = redoubt_unsent::layout::new_head("0123456789abcdef0123456789abcdef").unwrap();
+        let path = self.datadir.join(redoubt_unsent::FILE_NAME);
+        std::fs::write(&path, head).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(redoubt_unsent::FILE_LEN_BYTES).unwrap();
+    }
+
     /// Runs a test of this file in a process that the library takes for a server. Returns what it said.
     fn run(&self, test: &str, node: &ModelNode) -> String {
+        self.prepare();
         let output = Command::new(self.directory.path().join("mariadbd"))
             .args(["--exact", test, "--ignored", "--nocapture"])
             .env("LD_PRELOAD", library())

@@ -23,11 +23,12 @@ impl Volume {
         }
     }
 
-    /// Bytes of a plain file as it is now; bytes after its end are left as they were.
+    /// Bytes of a plain file as it is now; bytes after its end are zero.
     ///
     /// # Errors
     /// [`NodeError::Io`].
     pub fn read_plain_file(&self, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
+        out.fill(0);
         self.plain.read(file, offset_bytes, out)
     }
 

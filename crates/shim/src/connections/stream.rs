@@ -424,6 +424,13 @@ impl Stream {
         }
     }
 
+    /// A queue without a connection: what is appended stays in it.
+    #[cfg(test)]
+    pub fn begin_alone(&self) {
+        let ring = crate::connections::unsent_file::tests::mapped().begin(1, 1, Seq(0));
+        self.lock_state().queue = Some(FrameQueue::new(ring));
+    }
+
     /// Waits until everything before `seq` is durable.
     ///
     /// # Errors

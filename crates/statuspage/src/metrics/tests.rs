@@ -86,7 +86,7 @@ fn a_counter_that_no_table_knows_is_there_too() {
 fn a_node_without_volumes_has_all_metrics_without_samples() {
     let found = strict::parse(&render(&node(Vec::new()), 0)).unwrap();
     assert!(found.metrics.contains_key("redoubt_received_bytes_total"));
-    assert_eq!(found.metrics.values().filter(|metric| !metric.samples.is_empty()).count(), 3);
+    assert_eq!(found.metrics.values().filter(|metric| !metric.samples.is_empty()).count(), 5);
     assert!(found.metrics.values().all(|metric| metric.help.ends_with('.')));
 }
 

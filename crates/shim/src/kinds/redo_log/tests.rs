@@ -90,6 +90,7 @@ impl Host {
         let counters = Arc::<Counters>::default();
         let (images_wanted, _) = std::sync::mpsc::channel();
         let stream = Stream::new(new_session(&config, None), Arc::clone(&counters), images_wanted);
+        stream.begin_alone();
         let content = Content::new(&config, stream, counters).unwrap();
         Self { directory, content, log: RedoLog::default() }
     }
