@@ -120,9 +120,10 @@ impl PathProbe {
         }
     }
 
-    /// Length of the unit that a block device log writes, in bytes: what the device and the file system take, what the drive
-    /// writes at once, and at least 512. With a shorter one, the drive would read and write again what was acknowledged in
-    /// the same physical block, and a power cut could take that. Where nobody says what the drive writes, 4096.
+    /// Length of the unit that a block device log writes, in bytes: what the device and the file system take, what the
+    /// drive writes at once, and at least 512. With a shorter one, the drive would read and write again what was
+    /// acknowledged in the same physical block, and a power cut could take that. Where nobody says what the drive
+    /// writes, 4096.
     pub fn write_unit_len(&self) -> u32 {
         let device = self.block_device.as_ref();
         let logical = device.and_then(|device| device.logical_block_len).unwrap_or(SECTOR_LEN);

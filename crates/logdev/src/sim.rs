@@ -11,10 +11,10 @@
 //! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later
 //!   sync succeeds without them, while reads still show them until [`StorageFile::drop_cache`](crate::storage::StorageFile::drop_cache).
 //! * A failed write may have been done in part.
-//! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors. If the disk has
-//!   physical sectors of more than one sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive), it writes a whole
-//!   physical sector to change a part of it, and a power cut then may leave anything in all of it. Writes by way of the cache
-//!   come in whole pages and have no such parts.
+//! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors. If the
+//!   disk has physical sectors of more than one sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive), it
+//!   writes a whole physical sector to change a part of it, and a power cut then may leave anything in all of it.
+//!   Writes by way of the cache come in whole pages and have no such parts.
 //!
 //! Every changing call counts as one operation, so a test can cut the power at each of them in turn.
 //! [`SimDisk::subdirectory`] is a second directory on the same disk, for what is kept apart but loses power together.

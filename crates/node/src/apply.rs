@@ -170,9 +170,9 @@ fn apply_page(
     if changes_page { output.add(key, builder.finish()?) } else { Ok(()) }
 }
 
-/// The page before its entries, and from which of them on they count. What is stored is read only if something builds on it or
-/// compares with it. If it is damaged for good, the comparisons are given up where the entries start the page anew; `None`:
-/// they only free it.
+/// The page before its entries, and from which of them on they count. What is stored is read only if something builds
+/// on it or compares with it. If it is damaged for good, the comparisons are given up where the entries start the page
+/// anew; `None`: they only free it.
 fn begin(
     pages: StoredPages<'_>,
     key: PageKey,

@@ -10,8 +10,8 @@
 //!   page's LSN would then say that all of it is there.
 //! - What INIT_PAGE or an image makes void is not applied, not even in older tables, and a stored image that
 //!   nothing builds on is not read: it may be damaged. Only a verify entry before it asks for more.
-//! - FREE_PAGE makes void too, but leaves nothing instead; a page that was freed is served with the content it had, because a
-//!   read that was under way when it was freed may still want it.
+//! - FREE_PAGE makes void too, but leaves nothing instead; a page that was freed is served with the content it had,
+//!   because a read that was under way when it was freed may still want it.
 
 use crate::error::NodeError;
 use crate::index::table::resolve;

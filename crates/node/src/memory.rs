@@ -1,11 +1,11 @@
 //! One bound for what the volumes of a node keep in memory: received frames, and the index that refers to them.
 //!
-//! Each volume counts what it keeps ([`VolumeMemory`]); the node's budget is the sum. A volume whose frames find no room in
-//! either waits, and its server with it, until something is applied. A volume that keeps nothing unapplied may always
-//! take one frame, so none starves and none waits for another one for ever.
+//! Each volume counts what it keeps ([`VolumeMemory`]); the node's budget is the sum. A volume whose frames find no
+//! room in either waits, and its server with it, until something is applied. A volume that keeps nothing unapplied may
+//! always take one frame, so none starves and none waits for another one for ever.
 //!
-//! Not counted, because it does not grow with the load: the batch of pages that is being written (100 MB at most for each
-//! volume), buffers of connections, names.
+//! Not counted, because it does not grow with the load: the batch of pages that is being written (100 MB at most for
+//! each volume), buffers of connections, names.
 //!
 //! No locks: the numbers are atomics, and a frame more or less does not matter.
 

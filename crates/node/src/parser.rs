@@ -166,8 +166,8 @@ impl<'v> Parser<'v> {
         Ok(())
     }
 
-    /// What a record about a file says for an import, whose files have the names that they had at the end of the redo: only
-    /// the last tablespace with a name has its file.
+    /// What a record about a file says for an import, whose files have the names that they had at the end of the redo:
+    /// only the last tablespace with a name has its file.
     fn of_import<'a>(&self, note: &FileNote<'a>) -> FileRecord<'a> {
         let (
             Some(resets),
@@ -227,8 +227,9 @@ impl<'v> Parser<'v> {
         Ok(())
     }
 
-    /// A file that somebody else put into the server's data directory: it is no file of the volume (docs/limits.md). What it held
-    /// before is not known here, so the writes alone would make another file of it; the whole one is on the server's host.
+    /// A file that somebody else put into the server's data directory: it is no file of the volume (docs/limits.md).
+    /// What it held before is not known here, so the writes alone would make another file of it; the whole one is on
+    /// the server's host.
     fn unknown_file(&mut self, path: String) -> Option<String> {
         if self.unknown_files.len() >= UNKNOWN_FILES || !self.unknown_files.insert(path.clone()) {
             return None;
@@ -242,8 +243,8 @@ impl<'v> Parser<'v> {
         Some(path)
     }
 
-    /// TRIM_PAGES. 10.11 truncates undo tablespaces, always to the same length, and begins them anew. Later servers also shrink
-    /// the system tablespace, whose pages before the new end keep their content: that is another operation.
+    /// TRIM_PAGES. 10.11 truncates undo tablespaces, always to the same length, and begins them anew. Later servers
+    /// also shrink the system tablespace, whose pages before the new end keep their content: that is another operation.
     fn trim(&mut self, space: SpaceId, pages: u32, lsn: Lsn) -> Result<(), NodeError> {
         let refused = |why: String| {
             let reason = format!(

@@ -294,7 +294,8 @@ fn what_an_import_found_to_be_void_does_not_get_into_the_index() {
     assert_eq!((first, second, table.pages()), (1, 1, 2));
 }
 
-/// After a kill in the middle of ALTER TABLE: the name was another tablespace's, and page 0 of the new one was never written.
+/// After a kill in the middle of ALTER TABLE: the name was another tablespace's, and page 0 of the new one was never
+/// written.
 #[test]
 fn the_file_of_an_import_is_of_the_tablespace_that_had_its_name_last() {
     let mut fixture = Fixture::new();

@@ -6,8 +6,8 @@
 //! contents, because they are writes at offsets, truncations and removals in the same order.
 //!
 //! A file is opened when it is changed, and stays open until it is synced: closing one with changes that no sync has
-//! covered could lose the report of a failed write. When [`MAX_OPEN_FILES`] are open, the one not changed for longest is
-//! closed, after a sync if it needs one.
+//! covered could lose the report of a failed write. When [`MAX_OPEN_FILES`] are open, the one not changed for longest
+//! is closed, after a sync if it needs one.
 //!
 //! Lock order: queue, then open files.
 
@@ -214,7 +214,8 @@ impl PlainStore {
         self.checksums.touched(id, from_bytes);
         let made = make(&*file);
         self.checksums.touched(id, from_bytes);
-        // After the change, since a sync may have begun before it; and also if it failed, since it may have been made in part.
+        // After the change, since a sync may have begun before it; and also if it failed, since it may have been made
+        // in part.
         let mut open = self.open.lock();
         let last_changed = open.clock;
         let known = open.files.entry(id).or_insert(OpenFile { file, is_dirty: true, last_changed });
@@ -273,14 +274,15 @@ impl PlainStore {
     /// Makes everything executed so far durable.
     ///
     /// # Errors
-    /// [`NodeError::Unsynced`], [`NodeError::Io`]; the volume must stop, because the kernel may have dropped what it could
-    /// not write.
+    /// [`NodeError::Unsynced`], [`NodeError::Io`]; the volume must stop, because the kernel may have dropped what it
+    /// could not write.
     pub fn sync(&self) -> Result<(), NodeError> {
         let mut dirty = Vec::new();
         let has_new_names = {
             let mut open = self.open.lock();
             for (id, open) in open.files.iter_mut().filter(|(_, open)| open.is_dirty) {
-                // What is changed from now on is for the next sync. The file stays open here, also if it is closed there.
+                // What is changed from now on is for the next sync. The file stays open here, also if it is closed
+                // there.
                 open.is_dirty = false;
                 dirty.push((*id, Arc::clone(&open.file)));
             }

@@ -66,7 +66,8 @@ fn waiting_ends_when_earlier_changes_are_executed_and_not_before() {
     assert_eq!(store.wait_executed(Seq(21), None), WaitEnd::Closed);
 }
 
-/// A directory that notes which files were closed with changes that no sync had covered, and whose syncs fail on one file.
+/// A directory that notes which files were closed with changes that no sync had covered, and whose syncs fail on one
+/// file.
 struct Watched {
     dir: Arc<dyn StorageDir>,
     closed_unsynced: Arc<Mutex<Vec<String>>>,
@@ -150,7 +151,8 @@ impl StorageFile for WatchedFile {
         self.file.len_bytes()
     }
 
-    /// As the kernel does it: a failed write is reported by the first sync of a file that was open then, and by no other.
+    /// As the kernel does it: a failed write is reported by the first sync of a file that was open then, and by no
+    /// other.
     fn sync_data(&self) -> io::Result<()> {
         let had_unsynced = self.has_unsynced.swap(false, Ordering::Relaxed);
         if self.fails && had_unsynced {

@@ -2,11 +2,11 @@
 //!
 //! What a kill leaves is more than a copy of some moment: pages of any age, torn ones aside, and pages that the server
 //! never wrote because they were freed while they were dirty, with records in the redo log that fit nothing in the
-//! file. Each round draws page size, buffer pool, redo log, flushing, and the node's batch by seed, loads the server with
-//! statements that free pages (deletes, truncates, drops, indexes, large columns), kills it after a random time, and requires:
-//! the import succeeds; a server on the volume shows what a stock server shows after its own recovery of a copy
-//! (`CHECKSUM TABLE`, definitions); `CHECK TABLE` finds nothing; more load runs, also over a kill of the server; the volume
-//! never stops and no page differs (`--verify=all`).
+//! file. Each round draws page size, buffer pool, redo log, flushing, and the node's batch by seed, loads the server
+//! with statements that free pages (deletes, truncates, drops, indexes, large columns), kills it after a random time,
+//! and requires: the import succeeds; a server on the volume shows what a stock server shows after its own recovery of
+//! a copy (`CHECKSUM TABLE`, definitions); `CHECK TABLE` finds nothing; more load runs, also over a kill of the server;
+//! the volume never stops and no page differs (`--verify=all`).
 //!
 //! Settings and statements follow from the seed; where the kill meets the server depends on time, so a seed gives the
 //! same kind of round again, not the same bytes. The directory of a round that failed is kept.
@@ -132,8 +132,8 @@ fn pick<T: Copy>(random: &mut fastrand::Rng, choices: &[T]) -> T {
 /// Runs the rounds; `progress` gets a line per round.
 ///
 /// # Errors
-/// The first broken promise, with its seed and plan, unless the rounds go on after one; what is no finding (a server that cannot
-/// be installed) in any case.
+/// The first broken promise, with its seed and plan, unless the rounds go on after one; what is no finding (a server
+/// that cannot be installed) in any case.
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
     let templates =
         tempfile::Builder::new().prefix("rdt-").tempdir().map_err(Error::io("make a temporary directory"))?;

@@ -133,8 +133,8 @@ enum Command {
         #[command(flatten)]
         options: fault_rounds::Options,
     },
-    /// Import data directories of servers killed under load, and hold the volumes against stock recovery; progress goes to
-    /// standard error
+    /// Import data directories of servers killed under load, and hold the volumes against stock recovery; progress goes
+    /// to standard error
     ImportKilled {
         #[command(flatten)]
         options: killed_imports::Options,

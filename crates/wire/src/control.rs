@@ -199,7 +199,8 @@ pub struct Entry {
     pub mode: u32,
     /// Length in bytes (0 for directories).
     pub len_bytes: u64,
-    /// CRC-32C of the contents of a plain file, in the answer to [`Request::List`]. `None` there: they were being changed.
+    /// CRC-32C of the contents of a plain file, in the answer to [`Request::List`]. `None` there: they were being
+    /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<u32>,
 }

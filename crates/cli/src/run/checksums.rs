@@ -1,9 +1,9 @@
 //! Checksums of plain files in a data directory, remembered from one start to the next.
 //!
-//! A file is believed to be as it was only if length, inode, and both times of change are what they were, on the same boot
-//! of this host: after a power cut the times may be older than the contents. The contents are on the disk before they are
-//! remembered, and a file that changed in the last two seconds is not remembered, since its times may not move with the next
-//! change. All of this is a cache: whatever is missing or not understood is computed again.
+//! A file is believed to be as it was only if length, inode, and both times of change are what they were, on the same
+//! boot of this host: after a power cut the times may be older than the contents. The contents are on the disk before
+//! they are remembered, and a file that changed in the last two seconds is not remembered, since its times may not move
+//! with the next change. All of this is a cache: whatever is missing or not understood is computed again.
 
 use crate::error::{CliError, Result};
 use serde::{Deserialize, Serialize};

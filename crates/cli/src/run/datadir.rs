@@ -3,8 +3,8 @@
 //! A directory that `redoubt run` filled carries `.redoubt` (JSON: volume id and name). Any other directory with
 //! something in it is refused. A lock on that file, inherited by the server, keeps a second `redoubt run` out.
 //!
-//! It is filled in two steps: before the volume is attached, which may take long, and again afterwards, when only what has changed
-//! meanwhile is looked at. Plain files are compared by length and checksum ([`super::checksums`]).
+//! It is filled in two steps: before the volume is attached, which may take long, and again afterwards, when only what
+//! has changed meanwhile is looked at. Plain files are compared by length and checksum ([`super::checksums`]).
 //!
 //! Files the volume does not have are moved to `.redoubt-orphans/`; only stubs, which have no content, are removed.
 
@@ -163,8 +163,8 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Brings the directory to the state of the volume, as far as it is known before the volume is attached. This takes as
-    /// long as there are bytes to fetch and to compare; a server that has the volume goes on meanwhile.
+    /// Brings the directory to the state of the volume, as far as it is known before the volume is attached. This takes
+    /// as long as there are bytes to fetch and to compare; a server that has the volume goes on meanwhile.
     ///
     /// # Errors
     /// [`CliError::Io`], or what the node answers.

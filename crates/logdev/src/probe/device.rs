@@ -51,11 +51,11 @@ pub struct BlockDevice {
     pub model: Option<String>,
     /// Smallest write that the device takes, in bytes.
     pub logical_block_len: Option<u32>,
-    /// What the drive writes at once, in bytes. Of a shorter write it reads the rest and writes that again, with all that was
-    /// acknowledged there (a *512e* drive: logical blocks of 512 bytes, physical ones of 4096).
+    /// What the drive writes at once, in bytes. Of a shorter write it reads the rest and writes that again, with all
+    /// that was acknowledged there (a *512e* drive: logical blocks of 512 bytes, physical ones of 4096).
     pub physical_block_len: Option<u32>,
-    /// How far the device begins from a physical block of its drive, in bytes; not 0: a partition that is not aligned. -1: the
-    /// kernel knows only that it is not.
+    /// How far the device begins from a physical block of its drive, in bytes; not 0: a partition that is not aligned.
+    /// -1: the kernel knows only that it is not.
     pub alignment_offset_bytes: Option<i64>,
     /// The write cache.
     pub write_cache: WriteCache,

@@ -100,8 +100,8 @@ impl DeviceMedia {
         })
     }
 
-    /// Why a write of a block is one of a part of what the drive writes at once: it would write its neighbours again, and a
-    /// power cut could take them.
+    /// Why a write of a block is one of a part of what the drive writes at once: it would write its neighbours again,
+    /// and a power cut could take them.
     pub fn why_blocks_are_parts(&self) -> Option<String> {
         self.block_device.as_ref().and_then(why_blocks_are_parts)
     }

@@ -9,12 +9,13 @@
 //! leaves level 0 only after its pages are in the page store. So a reader that looks at level 0 first and at
 //! the page store second misses nothing.
 //!
-//! **Void redo.** A page of a live server starts empty, and each stored page is its state at some point of the stream, so
-//! every record fits. Not so the pages of an import: files as a kill left them lack changes that the server never wrote
-//! because the page was freed meanwhile (see [`LastResets`]). Tables are applied one by one, so a record that fits nothing may
-//! be due long before the parser comes to the FREE_PAGE that makes it void. Therefore an import, which has the whole redo of
-//! its source, says before the first frame what is void ([`LogIndex::leave_out`]), and that never gets into the index. It does not
-//! end before all that redo is applied; so a later start of the node, which knows nothing of it, does not read it again.
+//! **Void redo.** A page of a live server starts empty, and each stored page is its state at some point of the stream,
+//! so every record fits. Not so the pages of an import: files as a kill left them lack changes that the server never
+//! wrote because the page was freed meanwhile (see [`LastResets`]). Tables are applied one by one, so a record that
+//! fits nothing may be due long before the parser comes to the FREE_PAGE that makes it void. Therefore an import, which
+//! has the whole redo of its source, says before the first frame what is void ([`LogIndex::leave_out`]), and that never
+//! gets into the index. It does not end before all that redo is applied; so a later start of the node, which knows
+//! nothing of it, does not read it again.
 //!
 //! Lock order: level 0 shard, then table bucket. The queue lock is a leaf.
 

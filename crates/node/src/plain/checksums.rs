@@ -1,15 +1,15 @@
 //! Checksums of plain files, remembered.
 //!
 //! What is remembered of a file is the CRC-32C of its first bytes: a file that only grew is read from there on, so a
-//! binary log costs what was appended. Changing or cutting off any of those bytes forgets it. Of long files it is also in
-//! the file `checksums` beside the contents, so that a restart need not read them.
+//! binary log costs what was appended. Changing or cutting off any of those bytes forgets it. Of long files it is also
+//! in the file `checksums` beside the contents, so that a restart need not read them.
 //!
 //! Invariants:
 //! * A change is told before and after it is made ([`Checksums::touched`]), so a checksum over bytes that were being
 //!   changed is never kept.
-//! * What `checksums` says is true of the contents as of A, or is changed by a frame after A. A frame after A is executed
-//!   again at the next start and forgets it then. So what is forgotten must be gone from `checksums` before A moves
-//!   ([`Checksums::forget`], from the sync of the plain files).
+//! * What `checksums` says is true of the contents as of A, or is changed by a frame after A. A frame after A is
+//!   executed again at the next start and forgets it then. So what is forgotten must be gone from `checksums` before A
+//!   moves ([`Checksums::forget`], from the sync of the plain files).
 //! * It is a cache: a file that is damaged, or of another version, is as good as none.
 //!
 //! Lock order: `turn`, `saving`, `state`.

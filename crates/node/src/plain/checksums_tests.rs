@@ -78,7 +78,8 @@ fn a_restart_believes_it_and_no_power_cut_makes_it_wrong() {
         store_before.sync().unwrap();
         require_true(&store_before, &disk, "new");
         store_before.save_checksums();
-        // One batch of changes, which the checkpoint covers when the sync has returned; the power is cut before or after.
+        // One batch of changes, which the checkpoint covers when the sync has returned; the power is cut before or
+        // after.
         let (at, bytes) = (rng.u64(..LONG as u64), random(rng.usize(1..9000), seed + 1));
         disk.cut_power_at(disk.ops_done() + rng.u64(..12));
         let covered = store_before.write(FILE, at, &bytes).and_then(|()| store_before.sync()).is_ok();

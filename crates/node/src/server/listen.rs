@@ -1,8 +1,8 @@
 //! The socket that connections come in by, and its end.
 //!
-//! Accepting waits in one `poll` for the socket and for an eventfd. Stopping writes to the eventfd, so it works whatever
-//! has become of the network: the address may be gone and the link down. The socket itself does not block, so a
-//! connection that is gone again before it is accepted holds nobody up either.
+//! Accepting waits in one `poll` for the socket and for an eventfd. Stopping writes to the eventfd, so it works
+//! whatever has become of the network: the address may be gone and the link down. The socket itself does not block, so
+//! a connection that is gone again before it is accepted holds nobody up either.
 
 use crate::error::NodeError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};

@@ -137,8 +137,9 @@ impl Node {
         }
     }
 
-    /// Ends [`Node::serve`], all connections and all volumes. Safe to call from a signal thread; needs no network. It waits
-    /// for the volumes' threads, and a thread waits for what its device does; [`Node::stop_waits_for`] says which.
+    /// Ends [`Node::serve`], all connections and all volumes. Safe to call from a signal thread; needs no network. It
+    /// waits for the volumes' threads, and a thread waits for what its device does; [`Node::stop_waits_for`] says
+    /// which.
     pub fn stop(&self) {
         self.listener.stop();
         self.stopping.run("the list of connections".to_owned(), || self.admission.close());

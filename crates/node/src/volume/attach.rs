@@ -139,8 +139,8 @@ impl Volume {
     /// Takes the volume over for a new server.
     ///
     /// # Errors
-    /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if what was received does not become
-    /// durable, of which the message says whether the old server was fenced; [`NodeError::Stopped`].
+    /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if what was received does not
+    /// become durable, of which the message says whether the old server was fenced; [`NodeError::Stopped`].
     pub fn attach(&self, who: &str) -> Result<Attachment, NodeError> {
         let name = &self.context.name;
         // One at a time: what an earlier one still has to end must not be the server of a later one.

@@ -1,9 +1,9 @@
 //! The way out: a state of the volume, read while the volume goes on.
 //!
 //! An export is the stream up to the point where it began, as a killed server leaves it: page store and plain files up
-//! to there, and `ib_logfile0` with the redo since the server's checkpoint. Nothing is held for it ([`crate::snapshot`]).
-//! The parser closes its table at that point; when the table is applied, the names are known and the export can be read.
-//! From then on, what is about to change is put aside first.
+//! to there, and `ib_logfile0` with the redo since the server's checkpoint. Nothing is held for it
+//! ([`crate::snapshot`]). The parser closes its table at that point; when the table is applied, the names are known and
+//! the export can be read. From then on, what is about to change is put aside first.
 //!
 //! Owns the one export that there may be, and the pin that keeps the log until the server's redo is laid out.
 //!

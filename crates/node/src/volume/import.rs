@@ -1,8 +1,9 @@
 //! Import: the way in.
 //!
-//! It fills the page store and plain store of a new volume directly, then feeds the source's redo from its checkpoint on
-//! through the ordinary stream, without what later redo makes void (see [`crate::index`]). The volume gets its real name
-//! only when all of that is durable and applied: from then on every stored page is its state at some point of the stream.
+//! It fills the page store and plain store of a new volume directly, then feeds the source's redo from its checkpoint
+//! on through the ordinary stream, without what later redo makes void (see [`crate::index`]). The volume gets its real
+//! name only when all of that is durable and applied: from then on every stored page is its state at some point of the
+//! stream.
 
 use super::indexing::close_table_at;
 use super::{Identity, Volume};

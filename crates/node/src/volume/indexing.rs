@@ -1,6 +1,7 @@
 //! What the stream says: the log index, the names, and how far both are (P).
 //!
-//! Owns the parser's thread and the one that builds long chains early. The parser is the only writer of index and names.
+//! Owns the parser's thread and the one that builds long chains early. The parser is the only writer of index and
+//! names.
 //!
 //! Invariants: names and index are those of P; an object that has died is in the names or among the dying until the
 //! point of its end is applied, so whoever looks at the names first and at the dying second finds it in one of them.

@@ -34,8 +34,8 @@
 //! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
 //! answered to a read; the generation on disk is never older than one that was given out.
 //!
-//! Lock order: session, then receiving, then indexing, then the rest. No part calls another with a lock of its own held,
-//! but for: a session takes its place in `receiving`; the log is pinned while the checkpoint is looked at.
+//! Lock order: session, then receiving, then indexing, then the rest. No part calls another with a lock of its own
+//! held, but for: a session takes its place in `receiving`; the log is pinned while the checkpoint is looked at.
 
 mod applying;
 mod attach;

@@ -58,8 +58,8 @@ impl Retention {
         positions.get(after.checked_sub(1)?).copied()
     }
 
-    /// Keeps the log from where `first` finds that it is needed, until the pin is dropped. `first` runs while nothing of
-    /// the log can be given up.
+    /// Keeps the log from where `first` finds that it is needed, until the pin is dropped. `first` runs while nothing
+    /// of the log can be given up.
     pub fn pin(self: &Arc<Self>, first: impl FnOnce() -> Point) -> Pin {
         let mut state = self.0.lock();
         let number = state.next_pin;

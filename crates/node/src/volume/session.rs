@@ -1,7 +1,7 @@
 //! Who writes the volume: the generation that was given out last, the server process of it, and its connection.
 //!
-//! *Attach* (`redoubt run`) takes a new generation, which fences the server before it. A *session* is one server process
-//! of a generation; it may lose its connection and come back, and then sends again what was not acknowledged.
+//! *Attach* (`redoubt run`) takes a new generation, which fences the server before it. A *session* is one server
+//! process of a generation; it may lose its connection and come back, and then sends again what was not acknowledged.
 //!
 //! Invariants: the generation on disk is never older than one that was given out; at most one connection is the
 //! session's.
@@ -135,9 +135,9 @@ impl Session {
         Ok(identity.generation)
     }
 
-    /// Makes `hello` the volume's session, or says why not. `take_place` lets the new connection append and nobody else,
-    /// and returns where the stream ends then; it is called when nothing but that end can refuse the session any more.
-    /// Returns what `take_place` did, and whether the session is one that has come back.
+    /// Makes `hello` the volume's session, or says why not. `take_place` lets the new connection append and nobody
+    /// else, and returns where the stream ends then; it is called when nothing but that end can refuse the session any
+    /// more. Returns what `take_place` did, and whether the session is one that has come back.
     ///
     /// # Errors
     /// The refusal to send.

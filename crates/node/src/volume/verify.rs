@@ -1,8 +1,8 @@
 //! Self-verification: comparing a page the server wanted to write with ours.
 //!
 //! Owns the differences that were found. Any of them stops the volume at once, also for later starts of the node (file
-//! `stopped`). The report file names the page and both LSNs; when the server still has the page's image, it is asked for
-//! and the differing byte ranges and both images are added.
+//! `stopped`). The report file names the page and both LSNs; when the server still has the page's image, it is asked
+//! for and the differing byte ranges and both images are added.
 //!
 //! Lock: a leaf.
 

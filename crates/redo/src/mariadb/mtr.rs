@@ -112,13 +112,14 @@ pub struct RunRef {
     pub space_flags: SpaceFlagsChange,
 }
 
-/// How a run starts its page anew: what the stream has for the page before it, here and in earlier mini-transactions, is void.
+/// How a run starts its page anew: what the stream has for the page before it, here and in earlier mini-transactions,
+/// is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageReset {
     /// INIT_PAGE: the page is empty, and what comes after it fills it.
     Init,
-    /// FREE_PAGE: the content that the page had counts no more, and there is no other until INIT_PAGE. The server need not write
-    /// the page, and never writes what it had not written when the page was freed.
+    /// FREE_PAGE: the content that the page had counts no more, and there is no other until INIT_PAGE. The server need
+    /// not write the page, and never writes what it had not written when the page was freed.
     Free,
 }
 

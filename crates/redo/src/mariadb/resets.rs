@@ -1,10 +1,11 @@
-//! What only the end of a redo stream tells: where each page starts anew for the last time, what that makes void, and which
-//! tablespace each file name was given to last.
+//! What only the end of a redo stream tells: where each page starts anew for the last time, what that makes void, and
+//! which tablespace each file name was given to last.
 //!
-//! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE. What the stream
-//! holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a page that was
-//! freed while it was dirty, yet moves its checkpoint past the page's first change. After a kill the file lacks those changes and
-//! the log has only the later ones. The server's own recovery leaves them out in the same way, after it has scanned the whole log.
+//! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE. What the
+//! stream holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a
+//! page that was freed while it was dirty, yet moves its checkpoint past the page's first change. After a kill the file
+//! lacks those changes and the log has only the later ones. The server's own recovery leaves them out in the same way,
+//! after it has scanned the whole log.
 //!
 //! Exact only for a stream that is known to its end: feed it whole, then ask.
 
@@ -28,9 +29,9 @@ impl LastResets {
         self.spaces.get(&space).is_some_and(|reset| start_lsn < *reset)
     }
 
-    /// The redo of the mini-transaction that starts at `start_lsn` has no effect on the page. A mini-transaction that frees the page may
-    /// have changed it before, and is void with those changes. One that begins it anew counts: what comes before INIT_PAGE in it
-    /// is left out when it is applied.
+    /// The redo of the mini-transaction that starts at `start_lsn` has no effect on the page. A mini-transaction that
+    /// frees the page may have changed it before, and is void with those changes. One that begins it anew counts: what
+    /// comes before INIT_PAGE in it is left out when it is applied.
     pub fn void_page(&self, page: PageId, start_lsn: Lsn) -> bool {
         self.void_space(page.space, start_lsn)
             || self.pages.get(&page).is_some_and(|(at, reset)| match reset {
@@ -39,8 +40,8 @@ impl LastResets {
             })
     }
 
-    /// The tablespace is the last one that the stream gives this name to. Names are used again (`#sql-alter-...`): the file that
-    /// lies there after a kill need not be of the tablespace that had the name when the stream begins.
+    /// The tablespace is the last one that the stream gives this name to. Names are used again (`#sql-alter-...`): the
+    /// file that lies there after a kill need not be of the tablespace that had the name when the stream begins.
     pub fn has_name_last(&self, space: SpaceId, path: &[u8]) -> bool {
         self.names.get(path) == Some(&space)
     }

@@ -2,9 +2,9 @@
 //!
 //! Only what recovery reads is kept: tablespaces, the names of directories, and the log's header and checkpoint.
 //! Every page of a clean base is what the server has at the checkpoint, because a clean shutdown writes them all
-//! and [`Base::read`] refuses a log that goes on behind its checkpoint. Of a killed server's base ([`Base::read_killed`]) the
-//! pages are of any age from the checkpoint on, and pages that were freed while they were dirty are older than that: redo
-//! fits them only without what a later FREE_PAGE or INIT_PAGE makes void.
+//! and [`Base::read`] refuses a log that goes on behind its checkpoint. Of a killed server's base
+//! ([`Base::read_killed`]) the pages are of any age from the checkpoint on, and pages that were freed while they were
+//! dirty are older than that: redo fits them only without what a later FREE_PAGE or INIT_PAGE makes void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

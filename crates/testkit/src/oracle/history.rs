@@ -104,7 +104,8 @@ impl Setup {
         .map(str::to_owned)
         .to_vec();
         config.server_args.push(format!("--secure-file-priv={}", files.display()));
-        // A small pool is flushed by need. A large one is flushed at once, so that the checkpoint moves during the history.
+        // A small pool is flushed by need. A large one is flushed at once, so that the checkpoint moves during the
+        // history.
         if self.pool_mib >= EAGER_POOL_MIB {
             config
                 .server_args
@@ -190,7 +191,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The page files as the kill left them, and the redo that its checkpoint needs. To be called before the directory is recovered.
+    /// The page files as the kill left them, and the redo that its checkpoint needs. To be called before the directory
+    /// is recovered.
     ///
     /// # Errors
     /// Those of reading it.

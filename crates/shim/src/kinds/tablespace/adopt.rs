@@ -16,8 +16,8 @@
 //! them alone too, before it writes: page 0, the root of the clustered index ([`ROOT_PAGE_NO`]), and the last page, if
 //! its last request has no other. They need only be there themselves. The exceptions never cover both pages that a new
 //! page needs: the inodes of the clustered index are on page 2, and another index has its root and its inodes on two
-//! pages of which one at most is the last. (Of a table with ROW_FORMAT=COMPRESSED an import reads and writes one page at
-//! a time: it is sent whole at the first of them, read from the node, and sent again as it is written.)
+//! pages of which one at most is the last. (Of a table with ROW_FORMAT=COMPRESSED an import reads and writes one page
+//! at a time: it is sent whole at the first of them, read from the node, and sent again as it is written.)
 //!
 //! A server that dies meanwhile leaves a part of the file on the node. So that nobody takes it for the whole, a plain
 //! file beside it ([`MARKER`]) is there from before the first page until after the last one, here and on the node. A
