@@ -47,7 +47,7 @@ const ORPHANS: &str = ".redoubt-orphans";
 fn is_local(path: &str) -> bool {
     !path.contains('/')
         // `mysql_upgrade_info` is written by mariadb-install-db, not by the server.
-        && ([".redoubt", ".redoubt-unsent", "ib_buffer_pool", "ibtmp1", "mysql_upgrade_info"].contains(&path)
+        && ([".redoubt", ".redoubt-checksums", ".redoubt-unsent", "ib_buffer_pool", "ibtmp1", "mysql_upgrade_info"].contains(&path)
             || path.ends_with(".pid")
             || path.ends_with("-slow.log"))
 }
