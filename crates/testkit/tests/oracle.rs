@@ -48,7 +48,7 @@ fn loads_recover_as_the_stock_server_recovers_them() {
         let summary = run(&plan).unwrap();
         assert!(summary.is_sound(), "{kind:?} {:?}\n{}", summary.failures, summary.checked.refusal);
         assert!(summary.checked.report.touched > 200, "{kind:?} {:?}", summary.checked);
-        assert_eq!(summary.node.histories, 1);
+        assert_eq!(summary.node.histories, 2, "as a stream, and as an import of what the kill left");
     }
 }
 
