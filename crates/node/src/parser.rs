@@ -25,8 +25,8 @@ use std::sync::Arc;
 /// Chains longer than this are built early.
 pub const CHAIN_CAP: usize = 512;
 
-/// Length of an undo tablespace that the server has truncated.
-const UNDO_TRUNCATED_BYTES: u64 = 10 << 20;
+/// Length of an undo tablespace that the server has truncated, in pages of any size (seen with 4 KiB to 64 KiB).
+const UNDO_TRUNCATED_PAGES: u32 = 640;
 
 /// What the caller has to do after a frame.
 #[derive(Default)]
@@ -248,26 +248,18 @@ impl<'v> Parser<'v> {
     fn trim(&mut self, space: SpaceId, pages: u32, lsn: Lsn) -> Result<(), NodeError> {
         let refused = |why: String| {
             let reason = format!(
-                "TRIM_PAGES of tablespace {space} to {pages} pages, {why}. MariaDB 10.11 does not write that; run the volume with a \
-                 supported version, or import it again from one"
+                "TRIM_PAGES of tablespace {space} to {pages} pages, {why}. MariaDB 10.11 does not write that; run the \
+                 volume with a supported version, or import it again from one"
             );
             Err(NodeError::Redo { lsn, reason })
         };
         if space == SpaceId(0) {
             return refused("the system tablespace".to_owned());
         }
-        let mut names = self.names.write();
-        let flags_of = |space| names.object(names.known_object_of_space(space)?)?.flags;
-        // All tablespaces of a server have one logical page size; undo tablespaces are not compressed.
-        let Some(flags) = flags_of(space).or_else(|| flags_of(SpaceId(0))) else {
-            return refused("whose page size is not known: its page 0 was never logged nor sent".to_owned());
-        };
-        let len_bytes = u64::from(pages) * redoubt_page::SpaceFlags(flags).logical_page_size_bytes() as u64;
-        if len_bytes != UNDO_TRUNCATED_BYTES {
-            return refused(format!("{len_bytes} bytes instead of {UNDO_TRUNCATED_BYTES}"));
+        if pages != UNDO_TRUNCATED_PAGES {
+            return refused(format!("instead of {UNDO_TRUNCATED_PAGES}"));
         }
-        let (_, effects) = names.trim(space);
-        drop(names);
+        let (_, effects) = self.names.write().trim(space);
         self.names_changed(effects);
         Ok(())
     }

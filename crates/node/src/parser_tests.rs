@@ -239,12 +239,12 @@ fn a_write_to_a_file_that_the_volume_does_not_have_is_reported_once_and_makes_no
 fn trim_pages_that_10_11_does_not_write_is_refused() {
     for (space, pages, flags, why) in [
         (0, 640, 0x15, Some("the system tablespace")),
-        (3, 64, 0x15, Some("1048576 bytes instead of 10485760")),
+        (3, 64, 0x15, Some("instead of 640")),
         (3, 640, 0x15, None),
         // 4 KiB pages, and 64 KiB pages.
-        (3, 640, 0x13, Some("2621440 bytes")),
-        (3, 2560, 0x13, None),
-        (3, 160, 0x17, None),
+        (3, 640, 0x13, None),
+        (3, 2560, 0x13, Some("instead of 640")),
+        (3, 640, 0x17, None),
     ] {
         let mut fixture = Fixture::new();
         let mut create = MtrWriter::new();
@@ -260,12 +260,6 @@ fn trim_pages_that_10_11_does_not_write_is_refused() {
             (error, why) => panic!("{space} {pages} {flags:#x}: {error:?}, expected {why:?}"),
         }
     }
-    let mut fixture = Fixture::new();
-    let mut trim = MtrWriter::new();
-    trim.trim((3, 640));
-    let chunk = fixture.chunk(&StreamFrame::Redo(&trim.finish(1)));
-    let error = Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).err().unwrap();
-    assert!(error.to_string().contains("page size is not known"), "{error}");
 }
 
 #[test]
