@@ -178,6 +178,9 @@ pub struct NodeArguments {
     /// (64MiB or more) [default: a quarter of this host's memory, at least 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Option<u64>,
+    /// Bytes per second that an export reads while a server writes the volume (1MiB or more).
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_export_rate)]
+    pub export_rate: u64,
     /// Bytes of redo applied together (1MiB or more) [default: a quarter of --ring].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub batch: Option<u64>,
@@ -567,6 +570,11 @@ pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
 fn parse_ring(text: &str) -> std::result::Result<u64, String> {
     parse_size(text)
         .and_then(|size| if size >= 16 << 20 { Ok(size) } else { Err("16MiB is the least".to_owned()) })
+}
+
+fn parse_export_rate(text: &str) -> std::result::Result<u64, String> {
+    parse_size(text)
+        .and_then(|size| if size >= 1 << 20 { Ok(size) } else { Err("1MiB is the least".to_owned()) })
 }
 
 fn parse_memory(text: &str) -> std::result::Result<u64, String> {

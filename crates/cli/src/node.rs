@@ -93,6 +93,7 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     if let Some(limit_bytes) = arguments.memory {
         options.memory = Arc::new(MemoryBudget::new(limit_bytes));
     }
+    options.export_rate_bytes_per_second = arguments.export_rate;
     options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 4);
     options.apply_interval = Duration::from_secs(arguments.apply_interval);
     options.pages = page_options(&arguments.pages)?;

@@ -24,6 +24,8 @@ pub struct NodeOptions {
     /// What all volumes together may keep in memory: frames that are not applied yet, and the index of them. Default a
     /// quarter of the host's memory, at least 1 GiB. Shared by the copies of these options.
     pub memory: Arc<MemoryBudget>,
+    /// How fast an export reads while a server writes the volume; otherwise it goes as fast as it can. Default 16 MiB/s.
+    pub export_rate_bytes_per_second: u64,
     /// Stream bytes per table of the log index, applied together. Default a quarter of the ring, at least 1 MiB.
     pub batch_len_bytes: u64,
     /// A table is applied after this time even if it is not full. A longer time
@@ -55,6 +57,7 @@ impl NodeOptions {
             listen,
             ring_len_bytes: 256 << 20,
             memory: Arc::default(),
+            export_rate_bytes_per_second: 16 << 20,
             batch_len_bytes: 64 << 20,
             apply_interval: Duration::from_secs(60),
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),

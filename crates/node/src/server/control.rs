@@ -5,6 +5,7 @@
 use super::Node;
 use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};
+use super::pace::Pace;
 use crate::error::{Kind, NodeError};
 use crate::place::remove_volume_directory;
 use crate::volume::{Export, Import, Volume};
@@ -17,6 +18,7 @@ use redoubt_wire::control::{
 use redoubt_wire::page::FileId;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Longest frame: a piece of a file with its offset. Requests are shorter.
 const FRAME_LIMIT_BYTES: usize = MAX_DATA_LEN_BYTES + 8;
@@ -274,7 +276,13 @@ impl<'s> Session<'s> {
         let entry = export.attachment.entries.iter().find(|entry| entry.path == path);
         let result = match entry.map(|entry| entry.len_bytes) {
             Some(len_bytes) => self.reply(&Reply::FileFollows { len_bytes }).and_then(|()| {
-                self.send_file(0..len_bytes, |offset, out| volume.read_export(&export, path, offset, out))
+                let log_writes = || volume.counters().log_syncs.load(Ordering::Relaxed);
+                let mut pace = Pace::new(self.node.options.export_rate_bytes_per_second, log_writes());
+                self.send_file(0..len_bytes, |offset, out| {
+                    volume.read_export(&export, path, offset, out)?;
+                    pace.keep(out.len() as u64, log_writes());
+                    Ok(())
+                })
             }),
             None => Err(NodeError::Refused(format!("the volume has no file {path}"))),
         };

@@ -12,6 +12,7 @@ mod io;
 mod listen;
 mod log;
 mod notices;
+mod pace;
 mod page;
 mod stopping;
 
