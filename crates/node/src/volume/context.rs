@@ -259,3 +259,7 @@ impl Context {
         self.work.notify_all();
     }
 }
+
+#[cfg(test)]
+#[path = "context_tests.rs"]
+mod tests;

@@ -227,3 +227,7 @@ impl Session {
         self.context.notices.disconnect();
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -1,0 +1,104 @@
+//! The session alone: no log, no index, no disk but the identity's file.
+
+use super::*;
+use crate::home::Folder;
+use crate::mark::Point;
+use crate::options::NodeOptions;
+use redoubt_wire::hello::Role;
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    session: Session,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let own = Folder::open(directory.path()).unwrap();
+        let options = NodeOptions::new(directory.path().to_owned(), "127.0.0.1:0".to_owned());
+        let context = Arc::new(Context::new("v", own, &options));
+        let session = Session::new(&context, Identity::new());
+        Self { directory, session }
+    }
+
+    fn connect(&self, generation: u64, session: u64, resume: u64) -> Result<bool, Welcome> {
+        let connection = self.session.next_connection();
+        let received = Point { seq: Seq(100), lsn: Lsn(50) };
+        self.session.connect(&hello(generation, session, resume), connection, || received).map(
+            |(at, resumes)| {
+                assert_eq!(at, received);
+                resumes
+            },
+        )
+    }
+}
+
+fn hello(generation: u64, session: u64, resume: u64) -> Hello {
+    Hello {
+        role: Role::Log,
+        volume: "v".to_owned(),
+        generation,
+        session,
+        resume: Seq(resume),
+        compression: false,
+    }
+}
+
+fn status(refused: Result<bool, Welcome>) -> Status {
+    refused.expect_err("it was let in").status
+}
+
+#[test]
+fn only_the_newest_generation_is_let_in_and_it_is_on_disk_before_it_is_given_out() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.session.next_generation("first").unwrap(), 1);
+    assert!(!fixture.connect(1, 7, 0).unwrap());
+    assert_eq!(fixture.session.next_generation("second").unwrap(), 2);
+    let own = Folder::open(fixture.directory.path()).unwrap();
+    let written = Identity::read(&own).unwrap();
+    assert_eq!((written.generation, written.attached_by.as_str()), (2, "second"));
+    assert_eq!(status(fixture.connect(1, 7, 0)), Status::Fenced);
+    assert_eq!(status(fixture.connect(3, 7, 0)), Status::Refused, "never given out");
+    assert!(!fixture.connect(2, 8, 0).unwrap());
+}
+
+#[test]
+fn a_session_comes_back_and_another_one_waits_until_it_has_ended() {
+    let fixture = Fixture::new();
+    fixture.session.next_generation("first").unwrap();
+    assert!(!fixture.connect(1, 7, 0).unwrap());
+    assert!(fixture.connect(1, 7, 100).unwrap(), "the same session resumes");
+    assert_eq!(status(fixture.connect(1, 8, 0)), Status::TryLater, "another process while it is connected");
+    assert!(fixture.session.is_connected());
+    // A connection that was replaced does not end the one that replaced it.
+    fixture.session.disconnected(1);
+    assert!(fixture.session.is_connected());
+    fixture.session.disconnected(2);
+    assert!(!fixture.session.is_connected());
+    assert!(!fixture.connect(1, 8, 0).unwrap());
+}
+
+#[test]
+fn who_was_acknowledged_more_than_there_is_is_refused() {
+    let fixture = Fixture::new();
+    fixture.session.next_generation("first").unwrap();
+    assert_eq!(status(fixture.connect(1, 7, 101)), Status::Refused);
+    assert!(!fixture.session.is_connected());
+}
+
+#[test]
+fn a_stopped_volume_lets_nobody_in_and_one_that_shuts_down_says_later() {
+    let stopped = Fixture::new();
+    stopped.session.next_generation("first").unwrap();
+    assert!(stopped.session.context.stop("a difference"));
+    assert!(!stopped.session.context.stop("another reason"), "only the first counts");
+    assert_eq!(status(stopped.connect(1, 7, 0)), Status::Refused);
+    assert!(
+        stopped.session.check_fence(&hello(1, 7, 0)).is_ok(),
+        "the image of the difference may still come"
+    );
+    let ending = Fixture::new();
+    ending.session.next_generation("first").unwrap();
+    ending.session.context.begin_shutdown();
+    assert_eq!(status(ending.connect(1, 7, 0)), Status::TryLater);
+}
