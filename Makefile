@@ -33,7 +33,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed
+.PHONY: demo build install uninstall test lint bench bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed
 
 demo:
 	./demo
@@ -70,6 +70,11 @@ bench:
 	mkdir -p target/bench $(BENCH_DIR)
 	TMPDIR=$(BENCH_DIR) target/release/redoubt bench --json --report target/bench/report.html $(BENCH) \
 	  > target/bench/bench.json
+
+# A server's throughput while its volume is exported, about ten minutes and 30 GB of disk; needs two cores.
+bench-export:
+	cargo build --release -p redoubt-cli -p redoubt-shim
+	TMPDIR=$(BENCH_DIR) scripts/bench-export
 
 # Ratios of one run, about 25 minutes: waiters, log devices, whole servers, page bytes per redo byte. BENCH_SECONDS is per run of a
 # server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines to target/bench/. See docs/benchmarks.md.
