@@ -14,7 +14,7 @@ fn a_server_killed_under_load_moves_in_as_its_own_recovery_has_it() {
     let failures = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let options = Options {
         seed: setting("REDOUBT_SEED", 6),
-        rounds: setting("REDOUBT_KILLED_IMPORTS", 3) as u32,
+        rounds: setting("REDOUBT_KILLED_IMPORTS", 2) as u32,
         failures: failures.path().to_owned(),
         go_on: false,
     };
