@@ -4,8 +4,8 @@
 //! room in either waits, and its server with it, until something is applied. A volume that keeps nothing unapplied may
 //! always take one frame, so none starves and none waits for another one for ever.
 //!
-//! Not counted, because it does not grow with the load: the batch of pages that is being written (100 MB at most for
-//! each volume), buffers of connections, names.
+//! Not counted, because it does not grow with the load: the pages that are being built and written, buffers of
+//! connections, names. A test with a bound of 64 MiB sees 175 to 298 MiB of a process with one volume.
 //!
 //! No locks: the numbers are atomics, and a frame more or less does not matter.
 
