@@ -8,6 +8,8 @@ FAULT_SEED ?= 1
 # Rounds and first seed of `make import-killed`.
 ROUNDS ?= 100
 SEED ?= 1
+# Minutes of `make full-disk`.
+FULL_DISK_MINUTES ?= 60
 # Statements that `make oracle` holds against a stock server's recovery.
 ORACLE_STATEMENTS ?= 1000000
 # Seconds of simulated worlds in `make simulate` and `make soak`.
@@ -33,7 +35,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed
+.PHONY: demo build install uninstall test lint bench bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk
 
 demo:
 	./demo
@@ -130,6 +132,11 @@ server-suite:
 import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
+
+# The node's disk full for FULL_DISK_MINUTES, once with the log on it and once with the pages alone, under a server that writes.
+full-disk:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
+	REDOUBT_FULL_DISK_MINUTES=$(FULL_DISK_MINUTES) cargo test --release -p redoubt-testkit --test trouble -- --ignored --nocapture full_for_an_hour
 
 # Random histories, sysbench, the TPC-C-like mix and cuts of them against a stock server's recovery: hours. See docs/oracle.md.
 oracle:

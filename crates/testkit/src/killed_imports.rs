@@ -49,6 +49,9 @@ pub struct Options {
     /// Go on after a round that failed
     #[arg(long)]
     pub go_on: bool,
+    /// Without a node: the second load and kill on the stock server, to see what is the server's own doing
+    #[arg(long)]
+    pub stock: bool,
 }
 
 /// What came of it.
@@ -144,7 +147,12 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary>
         let template = template(&plan, templates.path())?;
         let mut stock = Server::new(plan.config())?;
         copy_directory(&template, &stock.datadir())?;
-        match round(&plan, &mut stock, &mut summary) {
+        let result = if options.stock {
+            stock_round(&plan, &mut stock, &mut summary)
+        } else {
+            round(&plan, &mut stock, &mut summary)
+        };
+        match result {
             Ok(()) => {
                 summary.sound += 1;
                 *summary.page_sizes.entry(plan.page_size_bytes).or_default() += 1;
@@ -210,6 +218,19 @@ fn round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
     summary.pages_verified += counter("pages_verified").unwrap_or(0);
     summary.redo_bytes += imported;
     Ok(())
+}
+
+/// The same two loads and kills on one stock server.
+fn stock_round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
+    stock.start()?;
+    prepare(stock, plan)?;
+    let load = Load::start(&stock.socket(), plan.seed, plan.rows);
+    load.run_for(Duration::from_millis(plan.load_ms));
+    stock.kill9()?;
+    summary.statements += load.stop()?;
+    stock.start()?;
+    let result = stand_load_and_kill(plan, stock);
+    result.map_err(|error| Error::Violation(format!("stock: {error}\nserver: {}", stock.error_log_tail(60))))
 }
 
 fn prepare(server: &Server, plan: &Plan) -> Result<()> {
@@ -357,16 +378,30 @@ fn require_same_on_volume(plan: &Plan, node: &Node, expected: &Snapshot) -> Resu
         server.start()?;
         let shown = Snapshot::take(&mut server.connect()?, Some(DATABASE), &[])?;
         expected.require_same(&shown, "on the imported volume")?;
-        let load = Load::start(&server.socket(), plan.seed + 1_000_000, plan.rows);
-        load.run_for(Duration::from_millis(600));
-        server.kill9()?;
-        load.stop()?;
-        server.start()?;
-        finish_purge(&mut server.connect()?)?;
-        check_database(&mut server.connect()?, DATABASE)?;
-        server.shutdown()
+        stand_load_and_kill(plan, &mut server)
     })();
     result.map_err(|error: Error| {
         Error::Violation(format!("on the volume: {error}\nserver: {}", server.error_log_tail(15)))
     })
+}
+
+/// More load, a kill, and a check of what the server shows after it.
+fn stand_load_and_kill(plan: &Plan, server: &mut Server) -> Result<()> {
+    let load = Load::start(&server.socket(), plan.seed + 1_000_000, plan.rows);
+    load.run_for(Duration::from_millis(600));
+    server.kill9()?;
+    load.stop()?;
+    server.start()?;
+    finish_purge(&mut server.connect()?)?;
+    if let Err(error) = check_database(&mut server.connect()?, DATABASE) {
+        std::thread::sleep(Duration::from_secs(10));
+        let again = check_database(&mut server.connect()?, DATABASE);
+        let mut text = format!("first: {error}; 10 s later: {again:?}");
+        server.shutdown()?;
+        server.start()?;
+        let again = check_database(&mut server.connect()?, DATABASE);
+        text.push_str(&format!("; after restart: {again:?}"));
+        return Err(Error::Violation(text));
+    }
+    server.shutdown()
 }

@@ -7,20 +7,20 @@
 mod compression;
 #[path = "trouble/difference.rs"]
 mod difference;
+#[path = "trouble/full_disk.rs"]
+mod full_disk;
 #[path = "trouble/stopping.rs"]
 mod stopping;
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use redoubt_testkit::check::{check_all, finish_purge};
+use redoubt_testkit::check::check_all;
 use redoubt_testkit::error::Error;
 use redoubt_testkit::launcher::{Verify, find_redoubt};
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, connect, execute, query_text};
+use redoubt_testkit::server::{Server, ServerConfig, connect, execute};
 
 const VOLUME: &str = "trouble";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,60 +98,6 @@ fn in_background(server: &Server, statement: &'static str) -> mpsc::Receiver<Res
         let _ = sender.send(result);
     });
     receiver
-}
-
-#[test]
-fn a_full_disk_of_the_node_stops_commits_until_there_is_room() {
-    let disk = match Mount::small_disk(600 << 20) {
-        Ok(disk) => disk,
-        Err(reason) => return eprintln!("\n*** SKIPPED: a loop device needs root: {reason} ***\n"),
-    };
-    let node = Node::in_directory(&find_redoubt().unwrap(), disk.path(), &NODE_ARGS).unwrap();
-    let mut setup = Setup::on(node, Verify::All, &[]);
-    let file = setup.server.directory().join("ledger");
-    let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
-    run.wait_for_more(100, PATIENCE).unwrap();
-    setup.sql(&[
-        "CREATE DATABASE bulk",
-        "CREATE TABLE bulk.t (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=InnoDB",
-    ]);
-    let filler = disk.fill().unwrap();
-
-    // More new pages than the log buffer holds bytes.
-    let bulk = in_background(
-        &setup.server,
-        "INSERT INTO bulk.t SELECT seq, RANDOM_BYTES(1000) FROM mysql.seq_1_to_150000",
-    );
-    setup.wait_for_log(&[
-        "[Warning]",
-        "[redoubt]",
-        "storage node waits",
-        "commits are blocked",
-        "No space left",
-    ]);
-    poll_until("the end of commits", PATIENCE, || match run.wait_for_more(1, A_WHILE) {
-        Ok(()) => Ok(None),
-        Err(Error::Deadline { .. }) => Ok(Some(())),
-        Err(other) => Err(other),
-    })
-    .unwrap();
-    let volume = setup.volume();
-    println!("state {} ({}), waits for {:?}", volume["state"], volume["reason"], volume["ring_waits_for"]);
-
-    std::fs::remove_file(filler).unwrap();
-    run.wait_for_more(200, PATIENCE).unwrap_or_else(|error| {
-        panic!("{error}\nserver: {}\nnode: {}", setup.server.error_log_tail(10), setup.node.log_tail(10))
-    });
-    bulk.recv_timeout(PATIENCE).unwrap().unwrap();
-    setup.wait_for_log(&["[Note]", "[redoubt]", "storage node goes on"]);
-    run.stop().unwrap();
-    let mut conn = setup.server.connect().unwrap();
-    assert_eq!(query_text(&mut conn, "SELECT COUNT(*) FROM bulk.t").unwrap(), [["150000"]]);
-    ledger::verify(&mut conn, &Entries::read(&file).unwrap()).unwrap().require_sound().unwrap();
-    finish_purge(&mut conn).unwrap();
-    check_all(&mut conn).unwrap();
-    setup.require_no_mismatch();
-    setup.server.shutdown().unwrap();
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! No room on the node's disk: commits wait, the server lives and answers reads, and goes on when there is room.
+//!
+//! The long ones, `make full-disk`, wait for [`minutes`] each: longer than every timeout there is on the way (the
+//! kernel's for a connection whose peer takes nothing, the library's `--timeout` of 600 s).
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use redoubt_testkit::check::{check_all, finish_purge};
+use redoubt_testkit::error::Error;
+use redoubt_testkit::launcher::{Verify, find_redoubt};
+use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_testkit::mount::Mount;
+use redoubt_testkit::node::Node;
+use redoubt_testkit::process::poll_until;
+use redoubt_testkit::server::query_text;
+
+use super::{A_WHILE, NODE_ARGS, PATIENCE, Setup, in_background};
+
+const DISK_BYTES: u64 = 600 << 20;
+
+#[test]
+fn a_full_disk_of_the_node_stops_commits_until_there_is_room() {
+    if let Some(disk) = small_disk() {
+        let node = Node::in_directory(&find_redoubt().unwrap(), disk.path(), &NODE_ARGS).unwrap();
+        commits_wait_for_room(&disk, node, Duration::ZERO);
+    }
+}
+
+#[test]
+#[ignore = "an hour: make full-disk"]
+fn a_disk_that_is_full_for_an_hour_costs_time_only() {
+    if let Some(disk) = small_disk() {
+        let node = Node::in_directory(&find_redoubt().unwrap(), disk.path(), &NODE_ARGS).unwrap();
+        commits_wait_for_room(&disk, node, minutes());
+    }
+}
+
+/// The log has room and the pages have none: nothing is applied, and the log buffer is full.
+#[test]
+#[ignore = "an hour: make full-disk"]
+fn a_log_buffer_that_is_full_for_an_hour_costs_time_only() {
+    if let Some(disk) = small_disk() {
+        let pages = disk.path().display().to_string();
+        let args = [&NODE_ARGS[..], &["--pages-path", &pages, "--journal-path", &pages]].concat();
+        commits_wait_for_room(&disk, Node::create(&find_redoubt().unwrap(), &args).unwrap(), minutes());
+    }
+}
+
+fn small_disk() -> Option<Mount> {
+    match Mount::small_disk(DISK_BYTES) {
+        Ok(disk) => Some(disk),
+        Err(reason) => {
+            eprintln!("\n*** SKIPPED: a loop device needs root: {reason} ***\n");
+            None
+        }
+    }
+}
+
+/// How long the long tests leave the disk full: `REDOUBT_FULL_DISK_MINUTES`, or an hour.
+fn minutes() -> Duration {
+    let minutes = std::env::var("REDOUBT_FULL_DISK_MINUTES").map_or(60, |text| text.parse().unwrap());
+    Duration::from_secs(60 * minutes)
+}
+
+fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
+    let mut setup = Setup::on(node, Verify::All, &[]);
+    let process_id = setup.server.process_id();
+    let file = setup.server.directory().join("ledger");
+    let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
+    run.wait_for_more(100, PATIENCE).unwrap();
+    setup.sql(&[
+        "CREATE DATABASE bulk",
+        "CREATE TABLE bulk.t (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=InnoDB",
+    ]);
+    let filler = disk.fill().unwrap();
+
+    // More new pages than the log buffer holds bytes.
+    let bulk = in_background(
+        &setup.server,
+        "INSERT INTO bulk.t SELECT seq, RANDOM_BYTES(1000) FROM mysql.seq_1_to_150000",
+    );
+    setup.wait_for_log(&[
+        "[Warning]",
+        "[redoubt]",
+        "storage node waits",
+        "commits are blocked",
+        "No space left",
+    ]);
+    wait_until_no_commit_ends(&run);
+    let volume = setup.volume();
+    println!("state {} ({}), waits for {:?}", volume["state"], volume["reason"], volume["ring_waits_for"]);
+    stay_full(&setup, &run, full_for);
+
+    std::fs::remove_file(filler).unwrap();
+    run.wait_for_more(200, PATIENCE).unwrap_or_else(|error| {
+        panic!("{error}\nserver: {}\nnode: {}", setup.server.error_log_tail(10), setup.node.log_tail(10))
+    });
+    bulk.recv_timeout(PATIENCE).unwrap().unwrap();
+    setup.wait_for_log(&["[Note]", "[redoubt]", "storage node goes on"]);
+    assert_eq!(setup.server.process_id(), process_id);
+    run.stop().unwrap();
+    require_all(&mut setup, &file);
+}
+
+fn wait_until_no_commit_ends(run: &Run) {
+    poll_until("the end of commits", PATIENCE, || match run.wait_for_more(1, A_WHILE) {
+        Ok(()) => Ok(None),
+        Err(Error::Deadline { .. }) => Ok(Some(())),
+        Err(other) => Err(other),
+    })
+    .unwrap();
+}
+
+/// The server answers reads all the time, on new connections too, and no commit ends.
+fn stay_full(setup: &Setup, run: &Run, full_for: Duration) {
+    let began = Instant::now();
+    let mut answered = 0_u32;
+    while began.elapsed() < full_for {
+        match run.wait_for_more(1, Duration::from_secs(5)) {
+            Err(Error::Deadline { .. }) => {}
+            other => panic!("{other:?} after {:?}\n{}", began.elapsed(), setup.server.error_log_tail(20)),
+        }
+        let rows = setup.server.query("SELECT COUNT(*) FROM mysql.innodb_table_stats");
+        rows.unwrap_or_else(|error| panic!("{error}\n{}", setup.server.error_log_tail(20)));
+        answered += 1;
+    }
+    println!("full for {:?}; {answered} reads on new connections were answered", began.elapsed());
+}
+
+fn require_all(setup: &mut Setup, ledger_file: &Path) {
+    let mut conn = setup.server.connect().unwrap();
+    assert_eq!(query_text(&mut conn, "SELECT COUNT(*) FROM bulk.t").unwrap(), [["150000"]]);
+    ledger::verify(&mut conn, &Entries::read(ledger_file).unwrap()).unwrap().require_sound().unwrap();
+    finish_purge(&mut conn).unwrap();
+    check_all(&mut conn).unwrap();
+    setup.require_no_mismatch();
+    setup.server.shutdown().unwrap();
+}
