@@ -37,6 +37,10 @@ pub struct FileEntry {
     pub object: Option<u32>,
     /// Offset of its first byte inside the tablespace (second and later files of the system tablespace).
     pub first_byte: u64,
+    /// The redo says that it is deleted, and its unlink has not been seen. The server lets writes end that are under way
+    /// then, so pages may still come for it; they are of nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_deleted: bool,
 }
 
 /// An incarnation of a tablespace.
@@ -177,9 +181,10 @@ impl Namespace {
         self.spaces.get(&space.0).map(|object| ObjectId(*object))
     }
 
-    /// The object behind a file; a new one, without a space, if pages are written before redo names it.
+    /// The object behind a file; a new one, without a space, if pages are written before redo names it. `None` for a
+    /// file that is gone or about to go.
     pub fn object_of_file(&mut self, id: FileId) -> Option<ObjectId> {
-        let entry = self.files.get(&id.0)?;
+        let entry = self.files.get(&id.0).filter(|entry| !entry.is_deleted)?;
         if let Some(object) = entry.object {
             return Some(ObjectId(object));
         }
@@ -242,6 +247,9 @@ impl Namespace {
             }
             FileRecord::Delete { .. } => {
                 if let Some(object) = self.spaces.get(&space.0).copied() {
+                    for file in self.files.values_mut().filter(|file| file.object == Some(object)) {
+                        file.is_deleted = true;
+                    }
                     self.kill_object(object, &mut effects);
                 }
             }
@@ -288,6 +296,7 @@ impl Namespace {
                 let object = self.object_of_space(space);
                 if let Some(entry) = self.files.get_mut(&file) {
                     entry.object = Some(object.0);
+                    entry.is_deleted = false;
                 }
                 if let Some(placeholder) = placeholder {
                     self.kill_object(placeholder, effects);
@@ -328,7 +337,15 @@ impl Namespace {
         let object = tablespace.then(|| self.unlinked_object_named(path)).flatten();
         self.files.insert(
             id,
-            FileEntry { path: path.to_owned(), tablespace, mode, len_bytes: 0, object, first_byte: 0 },
+            FileEntry {
+                path: path.to_owned(),
+                tablespace,
+                mode,
+                len_bytes: 0,
+                object,
+                first_byte: 0,
+                is_deleted: false,
+            },
         );
         self.paths.insert(path.to_owned(), id);
         if tablespace && self.system_files.iter().any(|(name, _)| name == path) {

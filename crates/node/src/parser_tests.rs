@@ -122,6 +122,27 @@ fn a_frame_that_is_not_whole_mini_transactions_stops_the_parser_and_says_where()
     }
 }
 
+/// The server logs that it deletes a file, then deletes it, and lets writes end that are under way meanwhile. A kill may
+/// come before the file is gone from the names.
+#[test]
+fn an_image_between_the_record_of_a_drop_and_the_unlink_is_no_page_of_anything() {
+    let mut fixture = Fixture::new();
+    let create =
+        fixture.chunk(&StreamFrame::Create { path: b"d/t.ibd", kind: FileKind::Tablespace, mode: 0o660 });
+    let redo = fixture.chunk(&StreamFrame::Redo(&create_space(5, "d/t.ibd")));
+    let mut drop_it = MtrWriter::new();
+    drop_it.file(0x90, 5, b"./d/t.ibd");
+    let dropped = fixture.chunk(&StreamFrame::Redo(&drop_it.finish(1)));
+    let page = vec![1; 16384];
+    let image = fixture.chunk(&StreamFrame::Image { path: b"d/t.ibd", page_no: 363, page: &page });
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    for chunk in [&create, &redo, &dropped, &image] {
+        parser.handle(chunk).unwrap();
+    }
+    assert_eq!(fixture.names.read().objects().count(), 0);
+    assert!(fixture.names.read().file_at("d/t.ibd").is_some());
+}
+
 #[test]
 fn a_dropped_and_a_trimmed_tablespace_get_new_objects_and_the_old_ones_die_with_their_table() {
     let mut fixture = Fixture::new();
