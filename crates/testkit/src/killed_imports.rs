@@ -110,7 +110,8 @@ impl Plan {
             seed,
             page_size_bytes,
             pool_mib: pick(&mut random, pools),
-            log_mib: pick(&mut random, &[10, 16, 32, 96]),
+            // A stock server with 10 MiB may overwrite its own log under this load, and then does not start again.
+            log_mib: pick(&mut random, &[16, 32, 96]),
             server_args,
             batch: pick(&mut random, &["1MiB", "4MiB", "16MiB"]),
             rows: random.u32(1_000..15_000),
@@ -381,7 +382,7 @@ fn require_same_on_volume(plan: &Plan, node: &Node, expected: &Snapshot) -> Resu
         stand_load_and_kill(plan, &mut server)
     })();
     result.map_err(|error: Error| {
-        Error::Violation(format!("on the volume: {error}\nserver: {}", server.error_log_tail(15)))
+        Error::Violation(format!("on the volume: {error}\nserver: {}", server.error_log_tail(60)))
     })
 }
 
@@ -394,14 +395,11 @@ fn stand_load_and_kill(plan: &Plan, server: &mut Server) -> Result<()> {
     server.start()?;
     finish_purge(&mut server.connect()?)?;
     if let Err(error) = check_database(&mut server.connect()?, DATABASE) {
-        std::thread::sleep(Duration::from_secs(10));
-        let again = check_database(&mut server.connect()?, DATABASE);
-        let mut text = format!("first: {error}; 10 s later: {again:?}");
+        // Whether it passes says where to look: at what is stored, or at what the server has not done yet.
         server.shutdown()?;
         server.start()?;
         let again = check_database(&mut server.connect()?, DATABASE);
-        text.push_str(&format!("; after restart: {again:?}"));
-        return Err(Error::Violation(text));
+        return Err(Error::Violation(format!("{error}; after another start: {again:?}")));
     }
     server.shutdown()
 }

@@ -156,7 +156,7 @@ impl Volume {
         self.session.end();
         *self.server_log.lock() = None;
         tracing::info!(volume = name, generation, who, "volume attached");
-        self.drain().map_err(|error| match error {
+        self.drain().and_then(|end| self.end_log(end)).map_err(|error| match error {
             NodeError::NotNow(message) => NodeError::NotNow(format!(
                 "{message}. The server before is fenced (generation {generation}); attaching again goes on from here"
             )),

@@ -22,13 +22,20 @@ pub struct Identity {
     pub generation: u64,
     /// Who took it, for people.
     pub attached_by: String,
+    /// Where the redo of the import ends that made the volume, if the server had not been shut down; else 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub imported_to_lsn: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Identity {
     /// A new identity.
     pub fn new() -> Self {
         let volume_id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        Self { format: FORMAT, volume_id, generation: 0, attached_by: String::new() }
+        Self { format: FORMAT, volume_id, generation: 0, attached_by: String::new(), imported_to_lsn: 0 }
     }
 
     /// Reads it from a volume's directory.

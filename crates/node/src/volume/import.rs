@@ -14,6 +14,7 @@ use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::options::NodeOptions;
 use redoubt_pagestore::{ObjectId, PageStore};
+use redoubt_redo::mariadb::log_file::CLEAN_END_LEN_BYTES;
 use redoubt_redo::mariadb::{LastResets, SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, SpaceId};
 use redoubt_wire::Seq;
@@ -44,6 +45,14 @@ struct ImportedLog {
     checkpoints: [Vec<u8>; 2],
     start_lsn: Lsn,
     redo: Vec<u8>,
+}
+
+impl ImportedLog {
+    /// Where its redo ends, if the server was not shut down.
+    fn unclean_end(&self) -> Option<Lsn> {
+        let len_bytes = self.redo.len() as u64;
+        (len_bytes > CLEAN_END_LEN_BYTES).then(|| self.start_lsn.advance(len_bytes))
+    }
 }
 
 impl Import {
@@ -192,6 +201,7 @@ impl Import {
             names: Arc::new(self.names),
         };
         checkpoint.write(&self.own)?;
+        self.identity.imported_to_lsn = log.unclean_end().map_or(0, |end| end.0);
         self.identity.write(&self.own)?;
         drop(self.store);
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
@@ -243,7 +253,7 @@ impl Volume {
         Ok(())
     }
 
-    fn feed(&self, connection: u64, frame: &StreamFrame<'_>) -> Result<(), NodeError> {
+    pub(super) fn feed(&self, connection: u64, frame: &StreamFrame<'_>) -> Result<(), NodeError> {
         let mut payload = Vec::new();
         frame.encode_payload(&mut payload);
         let mut wire = Vec::with_capacity(payload.len() + 8);

@@ -26,7 +26,7 @@
 //! | [`export`] | the state that is being exported ([`crate::snapshot`]) | |
 //! | [`verify`] | differences that were found | |
 //!
-//! What goes across parts is in modules without state: [`attach`] (servers come and go), [`reads`], [`server_log`],
+//! What goes across parts is in modules without state: [`attach`] (servers come and go), [`clean_end`], [`reads`], [`server_log`],
 //! [`import`], [`plain_files`], [`rescue`], [`trace`], [`status`].
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
@@ -39,6 +39,7 @@
 
 mod applying;
 mod attach;
+mod clean_end;
 mod context;
 mod export;
 mod identity;
@@ -112,7 +113,7 @@ pub struct Volume {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions {
     /// W; `None`: just being moved.
-    pub received: Option<Seq>,
+    pub received: Option<Point>,
     /// P.
     pub parsed: Seq,
     /// D.
@@ -341,7 +342,7 @@ impl Volume {
     pub fn positions(&self) -> Positions {
         let durable = self.receiving.durable();
         Positions {
-            received: self.receiving.buffer.try_received().map(|received| received.seq),
+            received: self.receiving.buffer.try_received(),
             parsed: self.indexing.parsed().seq(),
             durable: durable.seq(),
             durable_lsn: durable.try_get().map(|durable| durable.lsn),

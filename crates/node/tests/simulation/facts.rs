@@ -21,6 +21,8 @@ pub struct Counts {
     pub shutdowns: u64,
     pub attaches: u64,
     pub holds: u64,
+    /// Logs that an attach ended with a checkpoint.
+    pub ended_logs: u64,
     pub reconnects: u64,
     pub frames: u64,
     pub reads: u64,
@@ -46,6 +48,7 @@ impl Counts {
             ("strays", self.strays),
             ("stray reads", self.stray_reads),
             ("held states", self.holds),
+            ("ended logs", self.ended_logs),
             ("reconnects", self.reconnects),
             ("frames", self.frames),
             ("reads", self.reads),
@@ -62,6 +65,7 @@ impl Counts {
         self.shutdowns += other.shutdowns;
         self.attaches += other.attaches;
         self.holds += other.holds;
+        self.ended_logs += other.ended_logs;
         self.reconnects += other.reconnects;
         self.frames += other.frames;
         self.reads += other.reads;
@@ -88,6 +92,8 @@ struct Inner {
     frozen_durable: Option<Seq>,
     frozen_applied: Option<Seq>,
     generation: u64,
+    /// A later one has been given out, and nobody has heard of it yet.
+    is_overtaken: bool,
     /// All that were given out.
     given_out: BTreeSet<u64>,
     counts: Counts,
@@ -164,12 +170,19 @@ impl Facts {
         assert!(inner.given_out.insert(generation), "generation {generation} is given out a second time");
         inner.counts.attaches += 1;
         let is_newest = generation > inner.generation;
+        inner.is_overtaken &= !is_newest;
         inner.generation = inner.generation.max(generation);
         is_newest
     }
 
     pub fn generation(&self) -> u64 {
         self.inner().generation
+    }
+
+    /// Whether the server of a generation may still add to the model.
+    pub fn is_current(&self, generation: u64) -> bool {
+        let inner = self.inner();
+        inner.generation == generation && !inner.is_overtaken
     }
 
     /// After a failed sync nothing may be said to be durable any more.
@@ -223,7 +236,8 @@ impl Facts {
         if inner.last == Some(now) {
             return Ok(());
         }
-        let say = |what: &str| Err(format!("{what}: {now:?}, before {:?}", inner.last));
+        let last = inner.last;
+        let say = |what: &str| Err(format!("{what}: {now:?}, before {last:?}"));
         if now.applied > now.parsed {
             return say("A is above P");
         }
@@ -231,21 +245,23 @@ impl Facts {
             return say("A is above D");
         }
         if let Some(received) = now.received {
-            if now.parsed > received {
+            if now.parsed > received.seq {
                 return say("P is above W");
             }
-            if now.durable > received {
+            if now.durable > received.seq {
                 return say("D is above W");
             }
-            if received.0 > self.history().end {
-                return say("W is above what was sent");
+            if self.history().follow(received)? {
+                inner.counts.ended_logs += 1;
+                // Whoever wrote the volume has been fenced, and will hear of it.
+                inner.is_overtaken = true;
             }
         }
         if let Some(last) = inner.last
             && (now.parsed < last.parsed
                 || now.durable < last.durable
                 || now.applied < last.applied
-                || now.received.zip(last.received).is_some_and(|(now, last)| now < last))
+                || now.received.zip(last.received).is_some_and(|(now, last)| now.seq < last.seq))
         {
             return say("a mark went back");
         }

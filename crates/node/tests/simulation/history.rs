@@ -5,7 +5,10 @@
 
 use crate::encoder::MtrWriter;
 use redoubt_page::{Change, SpaceFlags, apply_changes, finalize, layout};
-use redoubt_redo::mariadb::log_file::{Checkpoint, LogHeader};
+use redoubt_node::mark::Point;
+use redoubt_redo::mariadb::log_file::{
+    CHECKPOINT_LEN_BYTES, CLEAN_END_LEN_BYTES, Checkpoint, LogGeometry, LogHeader, clean_end,
+};
 use redoubt_redo::mariadb::{Mtr, mtr::SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, PageId};
 use redoubt_wire::HEADER_LEN_BYTES;
@@ -41,7 +44,8 @@ pub enum What {
     Rename(String, String),
     Unlink(String),
     CreateSpace(String),
-    Checkpoint(Lsn),
+    /// Its block is in this slot.
+    Checkpoint(Lsn, u8),
     Other,
 }
 
@@ -70,7 +74,8 @@ pub struct Names {
     pub spaces: BTreeMap<String, Option<Space>>,
     pub plain: BTreeMap<String, Vec<u8>>,
     pub has_log: bool,
-    pub checkpoint: Lsn,
+    /// LSN of each block.
+    pub checkpoints: [Option<Lsn>; 2],
     /// What redo has said and no system call has done: a server that starts does it.
     pub intent: Option<What>,
 }
@@ -89,7 +94,7 @@ impl Names {
             }
             What::Redo(None) | What::Other => {}
             What::LogFile => self.has_log = true,
-            What::Checkpoint(lsn) => self.checkpoint = *lsn,
+            What::Checkpoint(lsn, slot) => self.checkpoints[usize::from(*slot)] = Some(*lsn),
             What::CreatePlain(path) => {
                 self.plain.insert(path.clone(), Vec::new());
             }
@@ -166,7 +171,7 @@ impl History {
 
     /// Names and plain files when everything before `seq` has happened.
     pub fn names_at(&self, seq: u64) -> Names {
-        let mut names = Names { checkpoint: FIRST_LSN, ..Names::default() };
+        let mut names = Names::default();
         for frame in self.frames.iter().take_while(|frame| frame.end <= seq) {
             names.apply(&frame.what);
         }
@@ -379,16 +384,76 @@ impl History {
 
     /// The server's checkpoint moves to the end of some frame.
     pub fn checkpoint(&mut self, rng: &mut fastrand::Rng) -> Option<Outgoing> {
+        let last = self.names.checkpoints.into_iter().flatten().fold(FIRST_LSN, Lsn::max);
         let ahead: Vec<Lsn> = self
             .frames
             .iter()
-            .filter(|frame| matches!(frame.what, What::Redo(_)) && frame.lsn > self.names.checkpoint)
+            .filter(|frame| matches!(frame.what, What::Redo(_)) && frame.lsn > last)
             .map(|frame| frame.lsn)
             .collect();
         let lsn = *ahead.get(rng.usize(..ahead.len().max(1)))?;
         let block = Checkpoint { checkpoint_lsn: lsn, end_lsn: lsn }.build();
-        let frame = StreamFrame::Checkpoint { slot: rng.u8(..2), block: &block };
-        Some(self.push(&frame, What::Checkpoint(lsn), false))
+        let slot = rng.u8(..2);
+        let frame = StreamFrame::Checkpoint { slot, block: &block };
+        Some(self.push(&frame, What::Checkpoint(lsn, slot), false))
+    }
+
+    /// The node stands at `received`, which is where some frame ends, or where the frames end that an attach appends to
+    /// end the log. In that case the model takes them in, and forgets what came after them. True: it did.
+    ///
+    /// # Errors
+    /// It is neither, or the log must not be ended there.
+    pub fn follow(&mut self, received: Point) -> Result<bool, String> {
+        if received.seq.0 == 0 || self.ends_at(received.seq.0, received.lsn) {
+            return Ok(false);
+        }
+        let record_len = HEADER_LEN_BYTES as u64 + CLEAN_END_LEN_BYTES;
+        // The payload of a checkpoint frame: its slot and the block.
+        let block_len = HEADER_LEN_BYTES as u64 + 1 + CHECKPOINT_LEN_BYTES as u64;
+        let lsn = Lsn(received.lsn.0.saturating_sub(CLEAN_END_LEN_BYTES));
+        for (len, is_whole) in [(record_len, false), (record_len + block_len, true)] {
+            let Some(from) = received.seq.0.checked_sub(len) else { continue };
+            if !self.ends_at(from, lsn) {
+                continue;
+            }
+            self.truncate(from);
+            self.end_log(is_whole)?;
+            return if self.ends_at(received.seq.0, received.lsn) {
+                Ok(true)
+            } else {
+                Err(format!("the frames that end the log end at {}, W is {received:?}", self.end))
+            };
+        }
+        Err(format!("W is {received:?}, where no frame ends"))
+    }
+
+    fn ends_at(&self, seq: u64, lsn: Lsn) -> bool {
+        let found = self.frames.binary_search_by_key(&seq, |frame| frame.end);
+        found.is_ok_and(|index| self.frames[index].lsn == lsn)
+    }
+
+    /// What an attach appends, or the first frame of it.
+    fn end_log(&mut self, is_whole: bool) -> Result<(), String> {
+        if let Some(intent) = &self.names.intent {
+            let what = match intent {
+                What::Unlink(path) | What::Rename(path, _) => path,
+                _ => "?",
+            };
+            return Err(format!("the log is ended although what redo says of {what} is not done"));
+        }
+        let slot = match self.names.checkpoints {
+            [None, None] => return Err("the log is ended although it has no checkpoint".to_owned()),
+            [Some(first), second] if Some(first) > second => 1,
+            _ => 0,
+        };
+        let at = self.end_lsn;
+        let geometry = LogGeometry::new(FIRST_LSN, LOG_FILE_BYTES).map_err(|error| error.to_string())?;
+        self.push(&StreamFrame::Redo(&clean_end(at, &geometry)), What::Redo(None), false);
+        if is_whole {
+            let block = Checkpoint { checkpoint_lsn: at, end_lsn: at }.build();
+            self.push(&StreamFrame::Checkpoint { slot, block: &block }, What::Checkpoint(at, slot), false);
+        }
+        Ok(())
     }
 
     /// A change of a plain file.

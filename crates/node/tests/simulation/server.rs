@@ -127,7 +127,7 @@ impl Server {
     }
 
     fn is_current(&self) -> bool {
-        self.facts.generation() == self.generation
+        self.facts.is_current(self.generation)
     }
 
     fn die(&self, why: &str) {

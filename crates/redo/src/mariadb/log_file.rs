@@ -31,6 +31,8 @@ const CREATOR_START: usize = 16;
 const CREATOR_END: usize = 48;
 const HEADER_CRC_OFFSET: usize = 508;
 const CHECKPOINT_CRC_OFFSET: usize = 60;
+/// Type and length of a FILE_CHECKPOINT record: tablespace 0, page 0, 8 bytes of LSN.
+const FILE_CHECKPOINT_OF_10_BYTES: u8 = 0xfa;
 
 /// Why a log file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -277,6 +279,21 @@ impl Checkpoint {
             (first, None) => first,
         }
     }
+}
+
+/// Length in bytes of what [`clean_end`] gives: records, end byte and checksum.
+pub const CLEAN_END_LEN_BYTES: u64 = 16;
+
+/// The mini-transaction that a server writes last when it is shut down: FILE_CHECKPOINT of the LSN at which it starts.
+/// With a checkpoint block of that LSN, recovery has nothing to do.
+pub fn clean_end(lsn: Lsn, geometry: &LogGeometry) -> [u8; CLEAN_END_LEN_BYTES as usize] {
+    let mut mtr = [0; CLEAN_END_LEN_BYTES as usize];
+    put(&mut mtr, 0, &[FILE_CHECKPOINT_OF_10_BYTES]);
+    put(&mut mtr, 3, &lsn.0.to_be_bytes());
+    put(&mut mtr, 11, &[geometry.sequence_bit(lsn.advance(11))]);
+    let crc = crc32c::crc32c(mtr.get(..11).unwrap_or_default());
+    put(&mut mtr, 12, &crc.to_be_bytes());
+    mtr
 }
 
 #[cold]

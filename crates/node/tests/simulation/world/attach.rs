@@ -116,7 +116,8 @@ fn answered(volume: &Volume, attachment: &Attachment, facts: &Facts) -> (u64, u6
         }
         thread::yield_now();
     };
-    let received = positions.received.unwrap_or_default();
+    let at = positions.received.unwrap_or_default();
+    let received = at.seq;
     simulation::note(|| format!("generation {} attached at {received}", attachment.generation));
     if !is_newest || facts.generation() != attachment.generation {
         // Overtaken: the stream may be another server's by now.
@@ -124,6 +125,9 @@ fn answered(volume: &Volume, attachment: &Attachment, facts: &Facts) -> (u64, u6
     }
     if positions.durable < received {
         simulation::fail(&format!("attached at {received}, but D is at {}", positions.durable));
+    }
+    if let Err(message) = facts.history().follow(at) {
+        simulation::fail(&message);
     }
     if !facts.history().truncate(received.0) {
         simulation::fail(&format!("the volume was attached at {received}, where no frame ends"));

@@ -1,0 +1,111 @@
+//! Ends the redo log of a volume that nobody writes with a checkpoint, so that the server that takes it over has nothing
+//! to recover.
+//!
+//! A stock server that was killed reads its redo since its last checkpoint, opens every tablespace named there and applies
+//! it. Here the pages have all of it already. So an attach appends what a server writes last when it is shut down: a
+//! FILE_CHECKPOINT of D, and the checkpoint block of D. What is left to the new server is what any start does: roll back
+//! transactions that were not committed.
+//!
+//! Not where recovery does more than apply redo to pages: a file operation that the redo tells of and that was not done
+//! (the server was killed between the two), and the redo of an import, whose files somebody else may have cut. There
+//! the server recovers from its own checkpoint, as ever.
+//!
+//! In the stream it is redo like any other, and comes in the server's order: the record first, then the block. A node
+//! that ends between the two leaves a record that every recovery passes over.
+
+use super::Volume;
+use crate::error::NodeError;
+use crate::mark::Point;
+use crate::namespace::Namespace;
+use redoubt_pagestore::ObjectId;
+use redoubt_redo::Lsn;
+use redoubt_redo::mariadb::log_file::{CLEAN_END_LEN_BYTES, Checkpoint, LogGeometry, LogHeader, clean_end};
+use redoubt_sync::is_planted;
+use redoubt_wire::stream::StreamFrame;
+
+/// Why the server has to recover by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recovers {
+    /// It will not: it was shut down.
+    IsClean,
+    /// There is no log yet, or none that it would start from.
+    NoLog,
+    /// Redo of an import.
+    Import,
+    /// This file is not where, or not what, the redo says.
+    FileOperation(String),
+    /// The log buffer has no room at the moment.
+    NoRoom,
+}
+
+/// The frames that end the log at `end`: the redo, the slot of the checkpoint block, and the block.
+type End = ([u8; CLEAN_END_LEN_BYTES as usize], u8, [u8; 64]);
+
+/// What ends the log at `end`, or why nothing may. `imported_to`: where the redo of an import that was not shut down
+/// cleanly ends.
+pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, Recovers> {
+    let log_file = names.log_file().ok_or(Recovers::NoLog)?;
+    let header = LogHeader::parse(&log_file.header).map_err(|_| Recovers::NoLog)?;
+    let geometry =
+        LogGeometry::new(header.first_lsn, log_file.file_size_bytes).map_err(|_| Recovers::NoLog)?;
+    let [first, second] = log_file.checkpoints.each_ref().map(|block| Checkpoint::parse(block));
+    let newest = Checkpoint::newest(first, second).ok_or(Recovers::NoLog)?;
+    if newest.checkpoint_lsn < imported_to {
+        return Err(Recovers::Import);
+    }
+    if newest.end_lsn.advance(CLEAN_END_LEN_BYTES) == end && newest.checkpoint_lsn == newest.end_lsn {
+        return Err(Recovers::IsClean);
+    }
+    if let Some(path) = unfinished_file_operation(names).filter(|_| !is_planted("log ended too early")) {
+        return Err(Recovers::FileOperation(path.to_owned()));
+    }
+    let slot = u8::from(Some(newest) == first && Some(newest) != second);
+    let block = Checkpoint { checkpoint_lsn: end, end_lsn: end }.build();
+    Ok((clean_end(end, &geometry), slot, block))
+}
+
+/// A tablespace file whose creation, deletion or rename the redo tells of and that the file does not show.
+fn unfinished_file_operation(names: &Namespace) -> Option<&str> {
+    let is_unfinished = |entry: &crate::namespace::FileEntry| {
+        let Some(object) = entry.object.map(ObjectId) else { return true };
+        // Nothing named the files of the system tablespace, nor one whose pages were imported.
+        let named = names.object(object).and_then(|object| object.name.as_deref());
+        named.is_some_and(|name| name != entry.path)
+    };
+    let mut files = names.files().map(|(_, entry)| entry).filter(|entry| entry.tablespace);
+    files.find(|entry| is_unfinished(entry)).map(|entry| entry.path.as_str())
+}
+
+impl Volume {
+    /// Ends the redo log at `end`, where everything is durable and nobody is connected. Returns where the stream ends
+    /// then.
+    ///
+    /// # Errors
+    /// [`NodeError::Stopped`]; those of [`Volume::drain`].
+    pub(super) fn end_log(&self, end: Point) -> Result<Point, NodeError> {
+        let imported_to = Lsn(self.session.identity().imported_to_lsn);
+        let found = match self.receiving.buffer.waits_for() {
+            Some(_) => Err(Recovers::NoRoom),
+            None => frames(&self.indexing.names.read(), end.lsn, imported_to),
+        };
+        let (redo, slot, block) = match found {
+            Ok(frames) => frames,
+            Err(why) => {
+                tracing::info!(volume = self.context.name, ?why, "the server recovers from its own checkpoint");
+                return Ok(end);
+            }
+        };
+        let connection = self.session.next_connection();
+        self.receiving.set_current(connection);
+        let fed = self
+            .feed(connection, &StreamFrame::Redo(&redo))
+            .and_then(|()| self.feed(connection, &StreamFrame::Checkpoint { slot, block: &block }));
+        self.receiving.set_current(0);
+        fed?;
+        self.drain()
+    }
+}
+
+#[cfg(test)]
+#[path = "clean_end_tests.rs"]
+mod tests;

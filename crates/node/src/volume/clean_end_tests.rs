@@ -1,0 +1,75 @@
+use super::*;
+use crate::namespace::LogFileEntry;
+use redoubt_redo::SpaceId;
+use redoubt_redo::mariadb::record::FileRecord;
+use redoubt_wire::stream::FileKind;
+
+const FIRST: Lsn = Lsn(12_288);
+const CHECKPOINT: Lsn = Lsn(20_000);
+const END: Lsn = Lsn(30_000);
+
+fn block(checkpoint_lsn: Lsn, end_lsn: Lsn) -> Vec<u8> {
+    Checkpoint { checkpoint_lsn, end_lsn }.build().to_vec()
+}
+
+/// A server with one table that was killed.
+fn killed(checkpoints: [Vec<u8>; 2]) -> Namespace {
+    let mut names = Namespace::default();
+    let header = LogHeader { first_lsn: FIRST, creator: b"MariaDB 10.11.19".to_vec() }.build().to_vec();
+    names.set_log_file(LogFileEntry { file_size_bytes: 1 << 20, header, checkpoints });
+    names.create("d/t.ibd", FileKind::Tablespace, 0o660);
+    record(&mut names, &FileRecord::Create { path: b"./d/t.ibd" });
+    names
+}
+
+fn record(names: &mut Namespace, record: &FileRecord<'_>) {
+    names.file_record(SpaceId(5), record, END).unwrap();
+}
+
+#[test]
+fn the_block_goes_where_the_older_one_is() {
+    for (checkpoints, slot) in [
+        ([block(CHECKPOINT, CHECKPOINT), vec![0; 64]], 1),
+        ([vec![0; 64], block(CHECKPOINT, CHECKPOINT)], 0),
+        ([block(CHECKPOINT, CHECKPOINT), block(FIRST, FIRST)], 1),
+        ([block(FIRST, FIRST), block(CHECKPOINT, CHECKPOINT)], 0),
+    ] {
+        let (redo, found, block) = frames(&killed(checkpoints), END, Lsn(0)).unwrap();
+        assert_eq!(found, slot);
+        assert_eq!(Checkpoint::parse(&block), Some(Checkpoint { checkpoint_lsn: END, end_lsn: END }));
+        assert_eq!(redo[3..11], END.0.to_be_bytes());
+    }
+}
+
+#[test]
+fn a_server_that_was_shut_down_is_left_alone() {
+    let last = Lsn(END.0 - CLEAN_END_LEN_BYTES);
+    let names = killed([block(last, last), vec![0; 64]]);
+    assert_eq!(frames(&names, END, Lsn(0)), Err(Recovers::IsClean));
+    assert_eq!(frames(&Namespace::default(), END, Lsn(0)), Err(Recovers::NoLog));
+}
+
+#[test]
+fn the_redo_of_an_import_is_recovered_by_the_server() {
+    let names = killed([block(CHECKPOINT, CHECKPOINT), vec![0; 64]]);
+    assert_eq!(frames(&names, END, CHECKPOINT.advance(1)), Err(Recovers::Import));
+    assert!(frames(&names, END, CHECKPOINT).is_ok());
+}
+
+#[test]
+fn a_file_operation_that_was_not_done_is_left_to_the_servers_recovery() {
+    let checkpoints = || [block(CHECKPOINT, CHECKPOINT), vec![0; 64]];
+    let unfinished = Err(Recovers::FileOperation("d/t.ibd".to_owned()));
+
+    let mut names = killed(checkpoints());
+    record(&mut names, &FileRecord::Rename { old_path: b"./d/t.ibd", new_path: b"./d/u.ibd" });
+    assert_eq!(frames(&names, END, Lsn(0)), unfinished);
+    names.rename("d/t.ibd", "d/u.ibd");
+    assert!(frames(&names, END, Lsn(0)).is_ok());
+
+    let mut names = killed(checkpoints());
+    record(&mut names, &FileRecord::Delete { path: b"./d/t.ibd" });
+    assert_eq!(frames(&names, END, Lsn(0)), unfinished);
+    names.unlink("d/t.ibd");
+    assert!(frames(&names, END, Lsn(0)).is_ok());
+}
