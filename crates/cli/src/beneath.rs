@@ -9,10 +9,12 @@ use crate::error::{CliError, Result};
 use redoubt_wire::control::check_path;
 use rustix::fs::{Mode, OFlags, fchown, mkdirat, openat};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::fs::{File, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Names that belong to this command.
 const OWN_PREFIX: &str = ".redoubt";
@@ -25,6 +27,8 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBL
 pub struct Beneath {
     path: PathBuf,
     directory: OwnedFd,
+    /// The directory of the last file, and its name: files come directory by directory.
+    last: RefCell<Option<(String, Rc<OwnedFd>)>>,
     /// Who gets what is made; `None`: it stays with the user of this process.
     owner: Option<(u32, u32)>,
 }
@@ -36,7 +40,7 @@ impl Beneath {
     /// [`CliError::Io`].
     pub fn open(path: &Path, owner: Option<(u32, u32)>) -> Result<Self> {
         let directory = File::open(path).map_err(|error| CliError::io("open", path, error))?;
-        Ok(Self { path: path.to_owned(), directory: directory.into(), owner })
+        Ok(Self { path: path.to_owned(), directory: directory.into(), last: RefCell::default(), owner })
     }
 
     /// The directory at `relative`, made if it is missing, with its parents.
@@ -74,8 +78,10 @@ impl Beneath {
     /// [`CliError::Io`].
     pub fn finish(&self, relative: &str, file: &File, mode: u32, default_mode: u32) -> Result<()> {
         let mode = if mode & 0o777 == 0 { default_mode } else { mode & 0o775 };
-        file.set_permissions(Permissions::from_mode(mode))
-            .map_err(|error| self.failed("set permissions of", relative, error))?;
+        let failed = |error| self.failed("set permissions of", relative, error);
+        if file.metadata().map_err(failed)?.permissions().mode() & 0o7777 != mode {
+            file.set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+        }
         self.give(file.as_fd()).map_err(|error| self.failed("change the owner of", relative, error.into()))
     }
 
@@ -83,10 +89,7 @@ impl Beneath {
         check_name(relative)?;
         let failed = |error: std::io::Error| self.failed("create", relative, error);
         let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
-        let mut at = self.directory.try_clone().map_err(failed)?;
-        for part in parents.split('/').filter(|part| !part.is_empty()) {
-            at = self.step(&at, part).map_err(|error| failed(error.into()))?;
-        }
+        let at = self.parent(parents).map_err(failed)?;
         let mode = Mode::from_raw_mode(0o600);
         let file: File = openat(&at, name, FILE | flags, mode).map_err(|error| failed(error.into()))?.into();
         if !file.metadata().map_err(failed)?.is_file() {
@@ -96,6 +99,21 @@ impl Beneath {
             )));
         }
         Ok(file)
+    }
+
+    fn parent(&self, relative: &str) -> std::io::Result<Rc<OwnedFd>> {
+        if let Some((path, directory)) = &*self.last.borrow()
+            && path == relative
+        {
+            return Ok(Rc::clone(directory));
+        }
+        let mut at = self.directory.try_clone()?;
+        for part in relative.split('/').filter(|part| !part.is_empty()) {
+            at = self.step(&at, part)?;
+        }
+        let at = Rc::new(at);
+        *self.last.borrow_mut() = Some((relative.to_owned(), Rc::clone(&at)));
+        Ok(at)
     }
 
     fn step(&self, at: &OwnedFd, part: &str) -> std::result::Result<OwnedFd, Errno> {

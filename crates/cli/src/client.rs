@@ -196,9 +196,18 @@ impl Client {
     pub fn download(
         &mut self,
         request: &Request,
-        mut piece: impl FnMut(u64, &[u8]) -> Result<()>,
+        piece: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<u64> {
-        let len_bytes = match self.call(request)? {
+        self.request(request)?;
+        self.receive_file(piece)
+    }
+
+    /// Waits for a file that was asked for; as [`Client::download`].
+    ///
+    /// # Errors
+    /// As [`Client::reply`], or what `piece` reports.
+    pub fn receive_file(&mut self, mut piece: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+        let len_bytes = match self.reply()? {
             Reply::FileFollows { len_bytes } => len_bytes,
             other => return Err(self.unexpected(&other)),
         };

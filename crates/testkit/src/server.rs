@@ -94,6 +94,8 @@ impl ServerConfig {
 
 /// How long an orderly shutdown may take before it counts as failed.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(120);
+/// What a client waits for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A server and its directory.
 #[derive(Debug)]
@@ -398,12 +400,20 @@ impl Server {
 /// # Errors
 /// [`Error::Sql`] when the server does not accept it.
 pub fn connect(socket: &Path) -> Result<Conn> {
+    connect_for(socket, ANSWER_TIMEOUT)
+}
+
+/// [`connect`], for statements that may take `answer_timeout`.
+///
+/// # Errors
+/// As for [`connect`].
+pub fn connect_for(socket: &Path, answer_timeout: Duration) -> Result<Conn> {
     let options = OptsBuilder::new()
         .socket(Some(socket.to_string_lossy()))
         .user(Some("root"))
         .prefer_socket(false)
-        .read_timeout(Some(Duration::from_secs(300)))
-        .write_timeout(Some(Duration::from_secs(300)));
+        .read_timeout(Some(answer_timeout))
+        .write_timeout(Some(answer_timeout));
     Conn::new(options).map_err(Error::sql("connect"))
 }
 

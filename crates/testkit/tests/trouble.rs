@@ -20,7 +20,7 @@ use redoubt_testkit::error::Error;
 use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, connect, execute};
+use redoubt_testkit::server::{Server, ServerConfig, connect_for, execute};
 
 const VOLUME: &str = "trouble";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,10 +90,19 @@ impl Setup {
 
 /// Runs a statement on a connection of its own, in a thread; the channel gets its end.
 fn in_background(server: &Server, statement: &'static str) -> mpsc::Receiver<Result<(), Error>> {
+    in_background_for(server, statement, PATIENCE)
+}
+
+/// The same with a statement that may take so long.
+fn in_background_for(
+    server: &Server,
+    statement: &'static str,
+    answer_timeout: Duration,
+) -> mpsc::Receiver<Result<(), Error>> {
     let socket = server.socket();
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let result = connect(&socket).and_then(|mut conn| execute(&mut conn, statement));
+        let result = connect_for(&socket, answer_timeout).and_then(|mut conn| execute(&mut conn, statement));
         // Nobody listens any more when the test has failed.
         let _ = sender.send(result);
     });

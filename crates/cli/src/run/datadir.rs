@@ -3,21 +3,21 @@
 //! A directory that `redoubt run` filled carries `.redoubt` (JSON: volume id and name). Any other directory with
 //! something in it is refused. A lock on that file, inherited by the server, keeps a second `redoubt run` out.
 //!
-//! It is filled in two steps: before the volume is attached, which may take long, and again afterwards, when only what
+//! It is filled ([`super::fill`]) in two steps: before the volume is attached, which may take long, and again afterwards, when only what
 //! has changed meanwhile is looked at. Plain files are compared by length and checksum ([`super::checksums`]).
 //!
 //! Files the volume does not have are moved to `.redoubt-orphans/`; only stubs, which have no content, are removed.
 
-use super::checksums::{Checksums, Contents};
+use super::checksums::Checksums;
+use super::fill::{self, Filled};
 use super::server::Server;
-use crate::beneath::{Beneath, check_name};
+use crate::beneath::check_name;
 use crate::client::Client;
 use crate::error::{CliError, Result};
-use crate::show::Progress;
 use redoubt_logdev::format_version::unknown_version;
-use redoubt_wire::control::{Entry, EntryKind, Reply, Request, VolumeStatus};
+use redoubt_wire::control::{Reply, Request, VolumeStatus};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -43,13 +43,6 @@ struct Marker {
     /// Generation of the last attach from this directory.
     #[serde(default)]
     generation: Option<u64>,
-}
-
-/// What a directory holds of a volume.
-pub struct Filled {
-    /// Entries that are in the directory as they are here.
-    entries: HashMap<String, Entry>,
-    checksums: Checksums,
 }
 
 /// See the module.
@@ -169,7 +162,7 @@ impl DataDirectory {
     /// # Errors
     /// [`CliError::Io`], or what the node answers.
     pub fn prepare(&self, client: &mut Client, server: &Server) -> Result<Filled> {
-        let mut filled = Filled { entries: HashMap::new(), checksums: Checksums::load(&self.path)? };
+        let mut filled = Filled::new(Checksums::load(&self.path)?);
         self.fill(client, server, &mut filled, false)?;
         filled.checksums.save()?;
         Ok(filled)
@@ -193,7 +186,6 @@ impl DataDirectory {
         let owner = owner_for(server)?;
         give(&self.path, owner)?;
         self.give_marker(owner)?;
-        let beneath = Beneath::open(&self.path, owner)?;
         let entries = match client.call(&Request::List { volume: self.volume.clone() })? {
             Reply::Attached(attachment) => attachment.entries,
             other => return Err(client.unexpected(&other)),
@@ -203,62 +195,7 @@ impl DataDirectory {
         }
         let known: BTreeSet<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
         self.remove_others("", &known, server)?;
-        let plain = |entry: &&Entry| entry.kind == EntryKind::Plain;
-        let total_bytes = entries.iter().filter(plain).map(|entry| entry.len_bytes).sum();
-        let mut progress = Progress::new("fetching plain files", total_bytes);
-        for entry in &entries {
-            if is_attached && filled.entries.get(&entry.path) == Some(entry) {
-                progress.add(entry.len_bytes);
-                continue;
-            }
-            self.fill_one(client, entry, &beneath, filled, is_attached)?;
-            progress.add(if entry.kind == EntryKind::Plain { entry.len_bytes } else { 0 });
-        }
-        progress.finish();
-        Ok(())
-    }
-
-    fn fill_one(
-        &self,
-        client: &mut Client,
-        entry: &Entry,
-        beneath: &Beneath,
-        filled: &mut Filled,
-        is_attached: bool,
-    ) -> Result<()> {
-        let default_mode = if entry.kind == EntryKind::Directory { 0o700 } else { 0o660 };
-        let file = match entry.kind {
-            EntryKind::Directory => beneath.directory(&entry.path)?,
-            EntryKind::Tablespace | EntryKind::RedoLog => self.stub(entry, beneath)?,
-            EntryKind::Plain => {
-                let file = beneath.write(&entry.path)?;
-                let is_current = match self.plain_file(client, entry, &file, &mut filled.checksums) {
-                    Ok(is_current) => is_current,
-                    // Without a volume of its own yet, a file may go while it is fetched.
-                    Err(CliError::Node(_)) if !is_attached => false,
-                    Err(error) => return Err(error),
-                };
-                beneath.finish(&entry.path, &file, entry.mode, default_mode)?;
-                let failed = |error| CliError::io("read", self.path.join(&entry.path), error);
-                filled.checksums.keep(&entry.path, &file).map_err(failed)?;
-                if is_current && !is_attached {
-                    filled.checksums.sync(&entry.path, &file).map_err(failed)?;
-                }
-                if is_current {
-                    filled.entries.insert(entry.path.clone(), entry.clone());
-                } else if is_attached {
-                    return Err(CliError::Node(format!(
-                        "plain file {} is not as the volume lists it, although no server has the volume; see the node's \
-                         log, then try again",
-                        entry.path
-                    )));
-                }
-                return Ok(());
-            }
-        };
-        beneath.finish(&entry.path, &file, entry.mode, default_mode)?;
-        filled.entries.insert(entry.path.clone(), entry.clone());
-        Ok(())
+        fill::fill(&self.path, &self.volume, owner, client, &entries, filled, is_attached)
     }
 
     /// The lock outlives this process image: the server inherits it.
@@ -277,52 +214,6 @@ impl DataDirectory {
         let Some((user, group)) = owner else { return Ok(()) };
         std::os::unix::fs::fchown(&self.lock, Some(user), Some(group))
             .map_err(|error| CliError::io("change the owner of", self.path.join(MARKER), error))
-    }
-
-    /// Fetches what is missing of a plain file. False: it is not what the list said, since it is being changed.
-    fn plain_file(
-        &self,
-        client: &mut Client,
-        entry: &Entry,
-        file: &File,
-        checksums: &mut Checksums,
-    ) -> Result<bool> {
-        let target = self.path.join(&entry.path);
-        let failed = |error| CliError::io("write", &target, error);
-        let (volume, path) = (self.volume.clone(), entry.path.clone());
-        let wanted = entry.checksum.map(|crc| Contents { len_bytes: entry.len_bytes, crc });
-        let found = checksums.of(&path, file).map_err(failed)?;
-        if Some(found) == wanted {
-            return Ok(true);
-        }
-        let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
-        if found.len_bytes > 0 && found.len_bytes < entry.len_bytes {
-            // Most often it was appended to.
-            let from_bytes = found.len_bytes;
-            let request = Request::FetchTail { volume: volume.clone(), path: path.clone(), from_bytes };
-            let len_bytes = client.download(&request, write)?;
-            file.set_len(len_bytes.max(from_bytes)).map_err(failed)?;
-            if Some(checksums.read_on(&path, file, found).map_err(failed)?) == wanted {
-                return Ok(true);
-            }
-        }
-        file.set_len(0).map_err(failed)?;
-        let len_bytes = client.download(&Request::Fetch { volume, path: path.clone() }, write)?;
-        file.set_len(len_bytes).map_err(failed)?;
-        Ok(Some(checksums.read_on(&path, file, Contents::default()).map_err(failed)?) == wanted)
-    }
-
-    /// A sparse file of the right length without content.
-    fn stub(&self, entry: &Entry, beneath: &Beneath) -> Result<File> {
-        let file = beneath.write(&entry.path)?;
-        let make = || -> std::io::Result<()> {
-            if file.metadata()?.blocks() != 0 {
-                file.set_len(0)?;
-            }
-            file.set_len(entry.len_bytes)
-        };
-        make().map_err(|error| CliError::io("create", self.path.join(&entry.path), error))?;
-        Ok(file)
     }
 
     fn remove_others(&self, relative: &str, known: &BTreeSet<&str>, server: &Server) -> Result<()> {

@@ -7,6 +7,7 @@
 
 pub mod checksums;
 pub mod datadir;
+pub mod fill;
 pub mod local_log;
 pub mod preload;
 pub mod server;

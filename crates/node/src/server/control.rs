@@ -273,8 +273,7 @@ impl<'s> Session<'s> {
         let Some((volume, export)) = self.export.take() else {
             return Err(NodeError::Refused("no export is under way on this connection".to_owned()));
         };
-        let entry = export.attachment.entries.iter().find(|entry| entry.path == path);
-        let result = match entry.map(|entry| entry.len_bytes) {
+        let result = match export.len_bytes(path) {
             Some(len_bytes) => self.reply(&Reply::FileFollows { len_bytes }).and_then(|()| {
                 let log_writes = || volume.counters().log_syncs.load(Ordering::Relaxed);
                 let mut pace = Pace::new(self.node.options.export_rate_bytes_per_second, log_writes());
@@ -296,8 +295,9 @@ impl<'s> Session<'s> {
         range_bytes: std::ops::Range<u64>,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), NodeError>,
     ) -> Result<Reply, NodeError> {
-        let mut buffer = vec![0; MAX_DATA_LEN_BYTES];
         let (mut offset, len_bytes) = (range_bytes.start, range_bytes.end);
+        let longest = len_bytes.saturating_sub(offset).min(MAX_DATA_LEN_BYTES as u64) as usize;
+        let mut buffer = vec![0; longest];
         let mut failure = None;
         while offset < len_bytes && failure.is_none() {
             let len = (len_bytes - offset).min(MAX_DATA_LEN_BYTES as u64) as usize;

@@ -26,6 +26,7 @@ use redoubt_redo::PageId;
 use redoubt_sync::{Mutex, is_planted};
 use redoubt_wire::Seq;
 use redoubt_wire::control::Attachment;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The export of a volume, and what former ones have left to do.
@@ -139,9 +140,18 @@ pub struct Export {
     pub attachment: Attachment,
     /// Up to where.
     pub point: Point,
+    /// Length of each of its files, in bytes.
+    lengths: FxHashMap<String, u64>,
     snapshot: Arc<Snapshot>,
     names: Arc<Namespace>,
     server_log: Option<ServerLog>,
+}
+
+impl Export {
+    /// Length of a file in bytes; `None` if it has none of this name.
+    pub fn len_bytes(&self, path: &str) -> Option<u64> {
+        self.lengths.get(path).copied()
+    }
 }
 
 impl Volume {
@@ -190,7 +200,8 @@ impl Volume {
             end_lsn: point.lsn.0,
             entries: names.entries(|file| snapshot.plain.len_bytes(file, &self.plain))?,
         };
-        Ok(Export { attachment, point, snapshot, names, server_log })
+        let lengths = attachment.entries.iter().map(|entry| (entry.path.clone(), entry.len_bytes)).collect();
+        Ok(Export { attachment, point, lengths, snapshot, names, server_log })
     }
 
     /// Ends the export, if there is one.

@@ -15,7 +15,7 @@ use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
 use redoubt_testkit::server::query_text;
 
-use super::{A_WHILE, NODE_ARGS, PATIENCE, Setup, in_background};
+use super::{A_WHILE, NODE_ARGS, PATIENCE, Setup, in_background_for};
 
 const DISK_BYTES: u64 = 600 << 20;
 
@@ -76,9 +76,10 @@ fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
     let filler = disk.fill().unwrap();
 
     // More new pages than the log buffer holds bytes.
-    let bulk = in_background(
+    let bulk = in_background_for(
         &setup.server,
         "INSERT INTO bulk.t SELECT seq, RANDOM_BYTES(1000) FROM mysql.seq_1_to_150000",
+        full_for + 2 * PATIENCE,
     );
     setup.wait_for_log(&[
         "[Warning]",

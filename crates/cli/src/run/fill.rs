@@ -1,0 +1,211 @@
+//! Fills a data directory with what a volume has: directories, stubs of InnoDB files, plain files.
+//!
+//! A server that takes a volume over waits for this, and it grows with the number of tables. So plain files are asked
+//! for before the ones before have come. (More threads do not help: the files of a database are in one directory, which
+//! the kernel lets one thread at a time change.)
+//!
+//! Invariant: the answers of a connection come in the order of its requests; [`Plain::asked`] is that order, and nothing
+//! else is asked for while something is in it.
+
+use super::checksums::{Checksums, Contents};
+use crate::beneath::Beneath;
+use crate::client::Client;
+use crate::error::{CliError, Result};
+use crate::show::Progress;
+use redoubt_wire::control::{Entry, EntryKind, Request};
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// Files asked for that have not come. Requests are short: the node can always take this many.
+const ASKED_FILES: usize = 64;
+
+/// What a directory holds of a volume.
+pub struct Filled {
+    /// Entries that are in the directory as they are here.
+    entries: HashMap<String, Entry>,
+    /// Of its plain files.
+    pub checksums: Checksums,
+}
+
+impl Filled {
+    /// Nothing so far.
+    pub fn new(checksums: Checksums) -> Self {
+        Self { entries: HashMap::new(), checksums }
+    }
+
+    fn has(&self, entry: &Entry) -> bool {
+        self.entries.get(&entry.path) == Some(entry)
+    }
+}
+
+/// Brings `directory` to what `entries` say of `volume`. What `filled` says is there already is not looked at again.
+/// `is_attached`: the volume does not change any more.
+///
+/// # Errors
+/// [`CliError::Io`], or what the node answers.
+pub fn fill(
+    directory: &Path,
+    volume: &str,
+    owner: Option<(u32, u32)>,
+    client: &mut Client,
+    entries: &[Entry],
+    filled: &mut Filled,
+    is_attached: bool,
+) -> Result<()> {
+    let wanted: Vec<&Entry> = entries.iter().filter(|entry| !filled.has(entry)).collect();
+    let of_kind = |kinds: &'static [EntryKind]| {
+        let of = wanted.iter().copied().filter(|entry| kinds.contains(&entry.kind));
+        of.collect::<Vec<_>>()
+    };
+    let directories = of_kind(&[EntryKind::Directory]);
+    let stubs = of_kind(&[EntryKind::Tablespace, EntryKind::RedoLog]);
+    let plain = of_kind(&[EntryKind::Plain]);
+    let beneath = Beneath::open(directory, owner)?;
+    for entry in &directories {
+        let made = beneath.directory(&entry.path)?;
+        beneath.finish(&entry.path, &made, entry.mode, 0o700)?;
+    }
+    for entry in &stubs {
+        make_stub(directory, &beneath, entry)?;
+    }
+    Plain { directory, volume, client, beneath, filled, is_attached, asked: VecDeque::new() }.fill(&plain)?;
+    for entry in directories.into_iter().chain(stubs) {
+        filled.entries.insert(entry.path.clone(), entry.clone());
+    }
+    Ok(())
+}
+
+/// A sparse file of the right length without content.
+fn make_stub(directory: &Path, beneath: &Beneath, entry: &Entry) -> Result<()> {
+    let file = beneath.write(&entry.path)?;
+    let make = || -> std::io::Result<()> {
+        let metadata = file.metadata()?;
+        if metadata.blocks() != 0 {
+            file.set_len(0)?;
+        }
+        if metadata.blocks() != 0 || metadata.len() != entry.len_bytes {
+            file.set_len(entry.len_bytes)?;
+        }
+        Ok(())
+    };
+    make().map_err(|error| CliError::io("create", directory.join(&entry.path), error))?;
+    beneath.finish(&entry.path, &file, entry.mode, 0o660)
+}
+
+/// The plain files of a directory, while they are fetched.
+struct Plain<'a> {
+    directory: &'a Path,
+    volume: &'a str,
+    client: &'a mut Client,
+    beneath: Beneath,
+    filled: &'a mut Filled,
+    is_attached: bool,
+    /// Whole files that were asked for and have not come.
+    asked: VecDeque<(&'a Entry, File)>,
+}
+
+impl<'a> Plain<'a> {
+    fn fill(mut self, entries: &[&'a Entry]) -> Result<()> {
+        let total_bytes = entries.iter().map(|entry| entry.len_bytes).sum();
+        let mut progress = Progress::new("fetching plain files", total_bytes);
+        for entry in entries {
+            self.fill_one(entry)?;
+            progress.add(entry.len_bytes);
+        }
+        self.take_asked(0)?;
+        progress.finish();
+        Ok(())
+    }
+
+    fn fill_one(&mut self, entry: &'a Entry) -> Result<()> {
+        let file = self.beneath.write(&entry.path)?;
+        let failed = |error| CliError::io("read", self.directory.join(&entry.path), error);
+        let found = self.filled.checksums.of(&entry.path, &file).map_err(failed)?;
+        if Some(found) == wanted(entry) {
+            return self.finish(entry, &file, true);
+        }
+        if found.len_bytes > 0 && found.len_bytes < entry.len_bytes {
+            // Most often it was appended to.
+            self.take_asked(0)?;
+            match self.fetch_tail(entry, &file, found) {
+                Ok(false) => {}
+                Ok(true) => return self.finish(entry, &file, true),
+                // Without a volume of its own yet, a file may go while it is fetched.
+                Err(CliError::Node(_)) if !self.is_attached => return self.finish(entry, &file, false),
+                Err(error) => return Err(error),
+            }
+        }
+        file.set_len(0).map_err(|error| self.cannot_write(entry, error))?;
+        self.client.request(&Request::Fetch { volume: self.volume.to_owned(), path: entry.path.clone() })?;
+        self.asked.push_back((entry, file));
+        self.take_asked(ASKED_FILES)
+    }
+
+    /// Takes what was asked for, until no more than `left` are.
+    fn take_asked(&mut self, left: usize) -> Result<()> {
+        while self.asked.len() > left
+            && let Some((entry, file)) = self.asked.pop_front()
+        {
+            let is_current = match self.take(entry, &file) {
+                // As above.
+                Err(CliError::Node(_)) if !self.is_attached => false,
+                taken => taken?,
+            };
+            self.finish(entry, &file, is_current)?;
+        }
+        Ok(())
+    }
+
+    /// The next answer is this file. False: it is not what the list said, since it is being changed.
+    fn take(&mut self, entry: &Entry, file: &File) -> Result<bool> {
+        let path = self.directory.join(&entry.path);
+        let failed = |error| CliError::io("write", &path, error);
+        let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
+        let len_bytes = self.client.receive_file(write)?;
+        file.set_len(len_bytes).map_err(failed)?;
+        let read = self.filled.checksums.read_on(&entry.path, file, Contents::default()).map_err(failed)?;
+        Ok(Some(read) == wanted(entry))
+    }
+
+    /// Fetches what comes after `found`. False: that does not make it what the list said.
+    fn fetch_tail(&mut self, entry: &Entry, file: &File, found: Contents) -> Result<bool> {
+        let target = self.directory.join(&entry.path);
+        let failed = |error| CliError::io("write", &target, error);
+        let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
+        let (volume, path, from_bytes) = (self.volume.to_owned(), entry.path.clone(), found.len_bytes);
+        let len_bytes = self.client.download(&Request::FetchTail { volume, path, from_bytes }, write)?;
+        file.set_len(len_bytes.max(from_bytes)).map_err(failed)?;
+        let read = self.filled.checksums.read_on(&entry.path, file, found).map_err(failed)?;
+        Ok(Some(read) == wanted(entry))
+    }
+
+    fn finish(&mut self, entry: &Entry, file: &File, is_current: bool) -> Result<()> {
+        self.beneath.finish(&entry.path, file, entry.mode, 0o660)?;
+        let failed = |error| CliError::io("read", self.directory.join(&entry.path), error);
+        let checksums = &mut self.filled.checksums;
+        checksums.keep(&entry.path, file).map_err(failed)?;
+        if is_current && !self.is_attached {
+            checksums.sync(&entry.path, file).map_err(failed)?;
+        }
+        if is_current {
+            self.filled.entries.insert(entry.path.clone(), entry.clone());
+        } else if self.is_attached {
+            return Err(CliError::Node(format!(
+                "plain file {} is not as the volume lists it, although no server has the volume; see the node's log, \
+                 then try again",
+                entry.path
+            )));
+        }
+        Ok(())
+    }
+
+    fn cannot_write(&self, entry: &Entry, error: std::io::Error) -> CliError {
+        CliError::io("write", self.directory.join(&entry.path), error)
+    }
+}
+
+fn wanted(entry: &Entry) -> Option<Contents> {
+    entry.checksum.map(|crc| Contents { len_bytes: entry.len_bytes, crc })
+}
