@@ -149,6 +149,12 @@ fn volume(out: &Out, directory: &Path) {
     }
     let checkpoint = std::fs::read(directory.join("checkpoint")).unwrap();
     out.put("node_files", &[&[2], &checkpoint[..]].concat());
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("names-")) {
+            out.put("node_files", &[&[6], &std::fs::read(path).unwrap()[..]].concat());
+        }
+    }
     let identity = std::fs::read(directory.join("volume")).unwrap();
     out.put("node_files", &[&[3], &identity[..]].concat());
     out.put("page_files", &[&[4], &page_files::legacy_journal()[..80]].concat());

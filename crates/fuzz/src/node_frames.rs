@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use redoubt_logdev::Seq;
-use redoubt_node::checkpoint::Checkpoint;
+use redoubt_node::checkpoint::CheckpointFiles;
 use redoubt_node::construct::Builder;
 use redoubt_node::home::Folder;
 use redoubt_node::index::LogIndex;
@@ -128,16 +128,21 @@ pub fn run(data: &[u8]) {
     }
     drop(parser);
     execute(&plain);
+    let changes = names.write().take_changes();
     let names = Arc::new(names.into_inner());
     build(&index, &names);
     let _ = history.rebuild(&[], start.lsn);
-    let checkpoint = Checkpoint { applied: end, log_start: start, names: Arc::clone(&names) };
     let folder = Folder::open(directory).unwrap();
-    checkpoint.write(&folder).unwrap();
-    assert!(Checkpoint::read(&folder).expect("what was written can be read").names == names);
+    CheckpointFiles::create(&folder, &Namespace::default()).unwrap();
+    let (mut files, _) = CheckpointFiles::open(&folder).expect("what was written can be read");
+    // Names that follow by their changes alone.
+    files.write(end, start, &changes, u64::MAX, || Arc::clone(&names)).unwrap();
+    let (_, read) = CheckpointFiles::open(&folder).expect("what was written can be read");
+    assert!(*read.names == *names && read.applied == end);
     for entry in std::fs::read_dir(directory).unwrap() {
         let name = entry.unwrap().file_name();
-        assert!(name == "plain" || name == "checkpoint", "{name:?} is outside of the plain files' directory");
+        let is_known = ["plain", "checkpoint", "names-00000001"].iter().any(|known| name == *known);
+        assert!(is_known, "{name:?} is outside of the plain files' directory");
     }
     std::fs::remove_dir_all(&place).unwrap();
 }

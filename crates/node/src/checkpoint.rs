@@ -1,19 +1,36 @@
 //! The node's own checkpoint of a volume: how far it is applied, and the names as of that point.
 //!
-//! One file, `checkpoint`, replaced atomically: first line CRC-32C (8 hex) of the rest, then JSON. It is written
-//! after the pages and plain files it speaks of are durable, and before anything older is given up.
+//! | file | what |
+//! |---|---|
+//! | `checkpoint` | A, from where on the log is needed, and which names belong to that; replaced atomically |
+//! | `names-*` | the names: all of them at one checkpoint, then what changed up to each later one ([`names_file`]) |
+//!
+//! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written after the pages and
+//! plain files it speaks of, and the names it refers to, are durable, and before anything older is given up. What is in
+//! a names file behind the end that the checkpoint names is left over from one that was not written, and ignored.
+//!
+//! So a checkpoint costs what changed since the last one, however many files there are. Now and then the names file is
+//! made anew, when more has changed than there is.
+//!
+//! Format 1 had all the names in `checkpoint`, and no names file. It is read; the first checkpoint makes it format 2.
+
+pub mod names_file;
 
 use crate::error::NodeError;
 use crate::home::Folder;
 use crate::mark::Point;
-use crate::namespace::Namespace;
+use crate::namespace::{FileEntry, LogFileEntry, NameChange, Namespace, ObjectEntry};
+use names_file::{NamesEnd, NamesFile};
 use redoubt_logdev::format_version::unknown_version;
 use redoubt_redo::Lsn;
+use redoubt_sync::is_planted;
 use redoubt_wire::Seq;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+const FORMAT_WITH_NAMES: u32 = 1;
 const FILE_NAME: &str = "checkpoint";
 
 /// See the module.
@@ -29,65 +46,190 @@ pub struct Checkpoint {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored<N> {
+struct Stored {
     format: u32,
     applied_seq: u64,
     applied_lsn: u64,
     log_start_seq: u64,
     log_start_lsn: u64,
-    names: N,
+    names: NamesEnd,
 }
 
-impl Checkpoint {
-    /// Replaces the checkpoint in `directory`.
+/// What format 1 had. Its maps from paths and spaces are the others the other way round.
+#[derive(Deserialize)]
+struct StoredWithNames {
+    applied_seq: u64,
+    applied_lsn: u64,
+    log_start_seq: u64,
+    log_start_lsn: u64,
+    names: StoredNames,
+}
+
+#[derive(Deserialize)]
+struct StoredNames {
+    next_file: u32,
+    next_object: u32,
+    directories: BTreeMap<String, u32>,
+    files: BTreeMap<u32, FileEntry>,
+    objects: BTreeMap<u32, ObjectEntry>,
+    system_files: Vec<(String, u64)>,
+    log_file: Option<LogFileEntry>,
+}
+
+impl StoredNames {
+    fn into_names(self) -> Namespace {
+        let mut names = Namespace::default();
+        names.apply(&[NameChange::Next { file: self.next_file, object: self.next_object }]);
+        names.apply(&[NameChange::SystemFiles(self.system_files)]);
+        names.apply(&self.log_file.map(NameChange::LogFile));
+        for (path, mode) in self.directories {
+            names.apply(&[NameChange::Directory(path, mode)]);
+        }
+        for (id, entry) in self.objects {
+            names.apply(&[NameChange::Object(id, entry)]);
+        }
+        for (id, entry) in self.files {
+            names.apply(&[NameChange::File(id, entry)]);
+        }
+        names
+    }
+}
+
+fn point(seq: u64, lsn: u64) -> Point {
+    Point { seq: Seq(seq), lsn: Lsn(lsn) }
+}
+
+/// The checkpoint of one volume on its disk. There is one at a time; it is the only writer of these files.
+pub struct CheckpointFiles {
+    directory: Folder,
+    /// `None`: the checkpoint is of format 1.
+    names: Option<NamesFile>,
+    /// Of the next names file. None has it twice: that a checkpoint was not written is not certain when writing it
+    /// failed, and what it may refer to must stay.
+    next_number: u64,
+}
+
+impl CheckpointFiles {
+    /// Makes the first checkpoint of a volume, at the start of the stream.
     ///
     /// # Errors
-    /// [`NodeError::Io`]; retryable if the disk is full (the old checkpoint is untouched).
-    pub fn write(&self, directory: &Folder) -> Result<(), NodeError> {
-        let stored = Stored {
-            format: FORMAT,
-            applied_seq: self.applied.seq.0,
-            applied_lsn: self.applied.lsn.0,
-            log_start_seq: self.log_start.seq.0,
-            log_start_lsn: self.log_start.lsn.0,
-            names: &*self.names,
-        };
-        let body = serde_json::to_vec(&stored)
-            .map_err(|error| NodeError::io("encode", directory.path().join(FILE_NAME), error.into()))?;
-        write_checked(directory, FILE_NAME, &body)
+    /// [`NodeError::Io`].
+    pub fn create(directory: &Folder, names: &Namespace) -> Result<(), NodeError> {
+        let mut files = Self { directory: directory.clone(), names: None, next_number: 1 };
+        files.write(Point::default(), Point::default(), &[], 0, || Arc::new(names.clone()))
     }
 
-    /// Reads the checkpoint in `directory`.
+    /// Reads the checkpoint in `directory`. Changes nothing.
     ///
     /// # Errors
     /// [`NodeError::Io`] or [`NodeError::Damaged`].
-    pub fn read(directory: &Folder) -> Result<Self, NodeError> {
+    pub fn open(directory: &Folder) -> Result<(Self, Checkpoint), NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
-        check_format(directory, FILE_NAME, &body, FORMAT)?;
-        let stored: Stored<Namespace> = parse(directory, FILE_NAME, &body)?;
-        Ok(Self {
-            applied: Point { seq: Seq(stored.applied_seq), lsn: Lsn(stored.applied_lsn) },
-            log_start: Point { seq: Seq(stored.log_start_seq), lsn: Lsn(stored.log_start_lsn) },
-            names: Arc::new(stored.names),
-        })
+        let format = check_format(directory, FILE_NAME, &body, FORMAT_WITH_NAMES..=FORMAT)?;
+        let (names_file, checkpoint) = if format == FORMAT_WITH_NAMES {
+            let stored: StoredWithNames = parse(directory, FILE_NAME, &body)?;
+            let checkpoint = Checkpoint {
+                applied: point(stored.applied_seq, stored.applied_lsn),
+                log_start: point(stored.log_start_seq, stored.log_start_lsn),
+                names: Arc::new(stored.names.into_names()),
+            };
+            (None, checkpoint)
+        } else {
+            let stored: Stored = parse(directory, FILE_NAME, &body)?;
+            let (file, names) = NamesFile::open(directory, stored.names)?;
+            let checkpoint = Checkpoint {
+                applied: point(stored.applied_seq, stored.applied_lsn),
+                log_start: point(stored.log_start_seq, stored.log_start_lsn),
+                names: Arc::new(names),
+            };
+            (Some(file), checkpoint)
+        };
+        let next_number = names_file.as_ref().map_or(1, |names| names.number() + 1);
+        Ok((Self { directory: directory.clone(), names: names_file, next_number }, checkpoint))
+    }
+
+    /// Replaces the checkpoint. `changes` are those of the names since the last one, `all` gives the names with them.
+    /// The names file is made anew when its changes are longer than all names were, and than `least_log_bytes`.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]; retryable if the disk is full. The last checkpoint is untouched then.
+    pub fn write(
+        &mut self,
+        applied: Point,
+        log_start: Point,
+        changes: &[NameChange],
+        least_log_bytes: u64,
+        all: impl FnOnce() -> Arc<Namespace>,
+    ) -> Result<(), NodeError> {
+        let renewed = match &mut self.names {
+            Some(names) if !names.is_long(least_log_bytes) => {
+                names.append(changes)?;
+                None
+            }
+            _ => {
+                let number = self.next_number;
+                self.next_number += 1;
+                let renewed = NamesFile::create(&self.directory, number, &all())?;
+                if is_planted("names removed before the checkpoint") {
+                    remove_names_but(&self.directory, Some(number));
+                }
+                Some(renewed)
+            }
+        };
+        let Some(end) = renewed.as_ref().or(self.names.as_ref()).map(NamesFile::end) else { return Ok(()) };
+        let stored = Stored {
+            format: FORMAT,
+            applied_seq: applied.seq.0,
+            applied_lsn: applied.lsn.0,
+            log_start_seq: log_start.seq.0,
+            log_start_lsn: log_start.lsn.0,
+            names: end,
+        };
+        let body = serde_json::to_vec(&stored)
+            .map_err(|error| NodeError::io("encode", self.directory.path().join(FILE_NAME), error.into()))?;
+        write_checked(&self.directory, FILE_NAME, &body)?;
+        if renewed.is_some() {
+            self.names = renewed;
+            self.remove_leftovers();
+        } else if let Some(names) = &mut self.names {
+            names.keep();
+        }
+        Ok(())
+    }
+
+    /// Removes names files that the checkpoint does not refer to. They are in nobody's way, so a failure is only told.
+    pub fn remove_leftovers(&self) {
+        remove_names_but(&self.directory, self.names.as_ref().map(NamesFile::number));
     }
 }
 
-/// Refuses a file of another format than `known` before anything else in it is looked at: a later one may have other
-/// fields.
+fn remove_names_but(directory: &Folder, kept: Option<u64>) {
+    if let Err(error) = names_file::remove_others(directory, kept) {
+        tracing::warn!(%error, "a names file that is no longer used cannot be removed");
+    }
+}
+
+/// Refuses a file of another format than those `known` before anything else in it is looked at: a later one may have
+/// other fields. Returns the format.
 ///
 /// # Errors
-/// [`NodeError::Damaged`] with the version found, the one known, and what to do.
-pub fn check_format(directory: &Folder, name: &str, body: &[u8], known: u32) -> Result<(), NodeError> {
+/// [`NodeError::Damaged`] with the version found, the newest one known, and what to do.
+pub fn check_format(
+    directory: &Folder,
+    name: &str,
+    body: &[u8],
+    known: std::ops::RangeInclusive<u32>,
+) -> Result<u32, NodeError> {
     #[derive(Deserialize)]
     struct Head {
         format: u64,
     }
     let Head { format } = parse(directory, name, body)?;
-    if format == u64::from(known) {
-        return Ok(());
+    if let Some(format) = u32::try_from(format).ok().filter(|format| known.contains(format)) {
+        return Ok(format);
     }
-    Err(NodeError::Damaged { path: directory.path().join(name), reason: unknown_version(format, known) })
+    let reason = unknown_version(format, *known.end());
+    Err(NodeError::Damaged { path: directory.path().join(name), reason })
 }
 
 /// Parses JSON of one of the node's own files.
@@ -139,5 +281,4 @@ pub fn read_checked(directory: &Folder, name: &str) -> Result<Vec<u8>, NodeError
 }
 
 #[cfg(test)]
-#[path = "checkpoint_tests.rs"]
 mod tests;

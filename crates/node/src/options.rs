@@ -31,6 +31,8 @@ pub struct NodeOptions {
     /// A table is applied after this time even if it is not full. A longer time
     /// means fewer page writes. Default 60 s.
     pub apply_interval: Duration,
+    /// Changes of the names that a volume's names file has at least before it is made anew. Default 1 MiB.
+    pub names_log_len_bytes: u64,
     /// Threads that apply a table. Default: the number of cores.
     pub apply_workers: usize,
     /// Where and how pages are written.
@@ -60,6 +62,7 @@ impl NodeOptions {
             export_rate_bytes_per_second: 16 << 20,
             batch_len_bytes: 64 << 20,
             apply_interval: Duration::from_secs(60),
+            names_log_len_bytes: 1 << 20,
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pages: PageOptions::default(),
             log: LogOptions::default(),

@@ -54,9 +54,8 @@ pub struct Parser<'v> {
     index: &'v LogIndex,
     names: &'v RwLock<Namespace>,
     plain: &'v PlainStore,
-    /// Space to object, as in `names`; cleared whenever a name changes.
+    /// Space to object, as in `names`. A space gets another object only when the one it has dies.
     objects: FxHashMap<SpaceId, ObjectId>,
-    names_changed: bool,
     dead: Vec<ObjectId>,
     died: Vec<(ObjectId, ObjectEntry)>,
     /// See [`Outcome::unknown_file`].
@@ -69,12 +68,12 @@ const UNKNOWN_FILES: usize = 1000;
 impl<'v> Parser<'v> {
     /// A parser that continues where index and names stand.
     pub fn new(index: &'v LogIndex, names: &'v RwLock<Namespace>, plain: &'v PlainStore) -> Self {
+        names.write().track();
         Self {
             index,
             names,
             plain,
             objects: FxHashMap::default(),
-            names_changed: false,
             dead: Vec::new(),
             died: Vec::new(),
             unknown_files: BTreeSet::new(),
@@ -158,7 +157,7 @@ impl<'v> Parser<'v> {
         for note in mtr.files {
             let record = self.of_import(note);
             let effects = self.names.write().file_record(note.space, &record, mtr.start_lsn)?;
-            self.names_changed(effects);
+            self.note_deaths(effects);
         }
         for run in mtr.runs {
             self.run(run, mtr.start_lsn, mtr.end_lsn, table, number, outcome)?;
@@ -260,7 +259,7 @@ impl<'v> Parser<'v> {
             return refused(format!("instead of {UNDO_TRUNCATED_PAGES}"));
         }
         let (_, effects) = self.names.write().trim(space);
-        self.names_changed(effects);
+        self.note_deaths(effects);
         Ok(())
     }
 
@@ -268,14 +267,7 @@ impl<'v> Parser<'v> {
         if let Some(object) = self.objects.get(&space) {
             return *object;
         }
-        let mut names = self.names.write();
-        let object = match names.known_object_of_space(space) {
-            Some(object) => object,
-            None => {
-                self.names_changed = true;
-                names.object_of_space(space)
-            }
-        };
+        let object = self.names.write().object_of_space(space);
         self.objects.insert(space, object);
         object
     }
@@ -288,7 +280,6 @@ impl<'v> Parser<'v> {
                 .check()
                 .map_err(|error| NodeError::Redo { lsn, reason: error.to_string() })?;
             self.names.write().set_flags(object, flags);
-            self.names_changed = true;
         }
         Ok(())
     }
@@ -317,7 +308,6 @@ impl<'v> Parser<'v> {
         let first_byte = entry.first_byte;
         let Some(object) = names.object_of_file(file) else { return Ok(()) };
         drop(names);
-        self.names_changed = true;
         if page_no == 0 && first_byte == 0 {
             let flags = redoubt_page::flags_of_page0(page).map_err(|error| NodeError::Redo {
                 lsn: chunk.start.lsn,
@@ -408,15 +398,16 @@ impl<'v> Parser<'v> {
                 self.plain.queue(seq, Change::Remove(*file));
             }
         }
-        self.names_changed(effects);
+        self.note_deaths(effects);
         Ok(())
     }
 
-    fn names_changed(&mut self, effects: Vec<Effect>) {
-        self.names_changed = true;
-        self.objects.clear();
+    fn note_deaths(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             if let Effect::ObjectDead(object, entry) = effect {
+                if let Some(space) = entry.space {
+                    self.objects.remove(&SpaceId(space));
+                }
                 self.dead.push(object);
                 self.died.push((object, entry));
             }
@@ -430,8 +421,7 @@ impl<'v> Parser<'v> {
 
     /// Closes the open table at `point`, the end of the last frame handled.
     pub fn close_table(&mut self, point: Point) {
-        let names = self.names_changed.then(|| Arc::new(self.names.read().clone()));
-        self.names_changed = false;
+        let names = self.names.write().take_changes();
         self.index.close_table(TableEnd { point, names, dead: std::mem::take(&mut self.dead) });
     }
 }

@@ -417,7 +417,7 @@ fn live(parts: &mut Parts<'_>, model: &mut Model, steps: usize, counts: &mut Cou
                 if model.random.u8(..100) < 85 {
                     shared.index.remove_applied(&head);
                     applied = end.point;
-                    applied_names = end.names.unwrap_or(applied_names);
+                    Arc::make_mut(&mut applied_names).apply(&*end.names);
                 } else {
                     counts.torn_applies += 1;
                 }

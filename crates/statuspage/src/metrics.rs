@@ -15,7 +15,7 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const BOUND_POWERS: std::ops::RangeInclusive<u32> = 4..=26;
 
 /// States a volume can be in.
-const STATES: [&str; 6] = ["ready", "attached", "waiting", "stopped", "exporting", "unusable"];
+const STATES: [&str; 7] = ["ready", "attached", "waiting", "stopped", "exporting", "recovering", "unusable"];
 
 #[derive(Clone, Copy)]
 enum Kind {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, tail};
 use crate::launcher::{Launcher, Verify};
@@ -138,11 +138,30 @@ impl Node {
         tail(&self.directory.join("node.log"), lines)
     }
 
-    /// Starts the node and waits until it says that it listens.
+    /// Starts the node and waits until it has opened its volumes, or given up those that cannot be opened.
     ///
     /// # Errors
     /// [`Error::Exited`] or [`Error::Deadline`] with the end of its log.
     pub fn start(&mut self) -> Result<()> {
+        self.start_at_once()?;
+        let address = self.listen.to_string();
+        let since = Instant::now();
+        // A node that cannot be asked is the business of who started it.
+        while matches!(self.redoubt(&["status", "--node", &address]), Ok(status) if status.contains("recovering"))
+        {
+            if since.elapsed() > READY_TIMEOUT {
+                let what = "the node's volumes to be opened".into();
+                return Err(Error::Deadline { what, after: READY_TIMEOUT, detail: self.log_tail(30) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the node and waits until it says that it listens; its volumes are perhaps still being opened.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] or [`Error::Deadline`] with the end of its log.
+    pub fn start_at_once(&mut self) -> Result<()> {
         if self.process.is_some() {
             return Err(Error::State(format!("the node at {} runs already", self.listen)));
         }

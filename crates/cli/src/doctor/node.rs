@@ -102,6 +102,9 @@ fn judge_volume(volume: Option<&VolumeStatus>, name: &str) -> Check {
             Check::warning(VOLUME, format!("{found}: {reason}"), "commits wait until the node has room")
         }
         "exporting" => Check::note(VOLUME, found, "wait for the end of the export"),
+        "recovering" => {
+            Check::note(VOLUME, found, "the node has just started; wait until it has read the log")
+        }
         _ => Check::problem(
             VOLUME,
             format!("{found}: {reason}"),
@@ -147,6 +150,7 @@ mod tests {
         assert_eq!(level("ready"), Level::Ok);
         assert_eq!(level("attached"), Level::Note);
         assert_eq!(level("waiting"), Level::Warning);
+        assert_eq!(level("recovering"), Level::Note);
         for state in ["stopped", "unusable", "a state of the future"] {
             assert_eq!(level(state), Level::Problem);
         }

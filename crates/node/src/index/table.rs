@@ -7,7 +7,7 @@ use super::PageKey;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
 use crate::memory::VolumeMemory;
-use crate::namespace::Namespace;
+use crate::namespace::NameChanges;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::mtr::PageReset;
@@ -70,8 +70,8 @@ pub struct Entry {
 pub struct TableEnd {
     /// End of the stream covered by the table and those before it.
     pub point: Point,
-    /// Names as of that point, if they changed in this table.
-    pub names: Option<Arc<Namespace>>,
+    /// What changed in the names since the end of the table before.
+    pub names: NameChanges,
     /// Objects that died in this table.
     pub dead: Vec<ObjectId>,
 }

@@ -4,7 +4,7 @@
 //! number of peers is this far.
 
 use super::admission::{ConnectionLimits, Ender, Present};
-use super::{Node, control, log, notices, page};
+use super::{Node, PATIENCE_WITH_OPENING, control, log, notices, page};
 use crate::error::NodeError;
 use crate::server::authority::check_volume;
 use crate::volume::Volume;
@@ -125,9 +125,12 @@ impl Node {
             welcome(stream, &accepted())?;
             return control::serve(self, stream);
         }
-        let volume = self.volumes.lock().get(&hello.volume).cloned();
-        let Some(volume) = volume else {
-            return welcome(stream, &refused(self.why_no_volume(&hello.volume)));
+        let volume = match self.volume(&hello.volume, PATIENCE_WITH_OPENING) {
+            Ok(volume) => volume,
+            Err(error @ NodeError::NotNow(_)) => {
+                return welcome(stream, &Welcome { status: Status::TryLater, ..refused(error.to_string()) });
+            }
+            Err(error) => return welcome(stream, &refused(error.to_string())),
         };
         serve_role(&volume, &hello, connection)
     }

@@ -2,10 +2,10 @@
 //!
 //! Invariant: an export, an import that did not end, and a trace go away with their connection.
 
-use super::Node;
 use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};
 use super::pace::Pace;
+use super::{Node, PATIENCE_OF_REQUESTS};
 use crate::error::{Kind, NodeError};
 use crate::place::remove_volume_directory;
 use crate::volume::{Export, Import, Volume};
@@ -191,7 +191,7 @@ impl<'s> Session<'s> {
     }
 
     fn volume(&self, name: &str) -> Result<Arc<Volume>, NodeError> {
-        self.node.volumes.lock().get(name).cloned().ok_or_else(|| self.no_volume(name))
+        self.node.volume(name, PATIENCE_OF_REQUESTS)
     }
 
     fn no_volume(&self, name: &str) -> NodeError {
@@ -200,6 +200,9 @@ impl<'s> Session<'s> {
 
     fn reserve(&self, name: &str) -> Result<BusyName<'s>, NodeError> {
         check_volume_name(name).map_err(NodeError::Refused)?;
+        if self.node.opening.contains(name) {
+            return Err(self.node.opening.not_now(name));
+        }
         let mut busy = self.node.busy.lock();
         if busy.iter().any(|other| other == name) {
             return Err(NodeError::NotNow(format!("volume {name} is being created, imported or deleted")));

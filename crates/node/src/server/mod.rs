@@ -12,6 +12,7 @@ mod io;
 mod listen;
 mod log;
 mod notices;
+mod opening;
 mod pace;
 mod page;
 mod stopping;
@@ -26,6 +27,7 @@ use crate::volume::Volume;
 use admission::Admission;
 use complaints::Complaints;
 use listen::Listener;
+use opening::Opening;
 use redoubt_sync::{Mutex, thread, time};
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use std::collections::BTreeMap;
@@ -36,6 +38,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stopping::Steps;
 
+/// A server's connection to a volume that is being opened waits for so long before it is told to try later. Shorter than
+/// any peer waits for its greeting.
+const PATIENCE_WITH_OPENING: Duration = Duration::from_secs(5);
+/// The same for the requests of commands, which wait as long as they are let.
+const PATIENCE_OF_REQUESTS: Duration = Duration::from_secs(120);
 /// How long to wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -46,6 +53,7 @@ pub struct Node {
     volumes: Mutex<BTreeMap<String, Arc<Volume>>>,
     /// Volumes that could not be opened, and why.
     unusable: Mutex<BTreeMap<String, String>>,
+    opening: Opening,
     /// Names that are being created, imported or deleted.
     busy: Mutex<Vec<String>>,
     admission: Admission,
@@ -57,8 +65,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens all volumes in the data directory and starts to listen. Volumes that cannot be opened are reported
-    /// and left alone.
+    /// Starts to listen, and to open all volumes in the data directory, several at a time; that goes on when this
+    /// returns. Volumes that cannot be opened are reported and left alone.
     ///
     /// # Errors
     /// [`NodeError::Io`] if directory or address cannot be used; [`NodeError::Refused`] if another node has them.
@@ -74,6 +82,7 @@ impl Node {
             listener,
             volumes: Mutex::default(),
             unusable: Mutex::default(),
+            opening: Opening::default(),
             busy: Mutex::default(),
             admission,
             complaints: Mutex::new(Complaints::new()),
@@ -82,33 +91,39 @@ impl Node {
             _lock: lock,
         });
         crate::page_store::warn_of_new_volumes(&node.options);
-        node.open_volumes()?;
+        let names = node.find_volumes()?;
+        // More than one in any case: opening mostly waits for the disk.
+        let at_once = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        Opening::begin(&node, names, at_once);
         Ok(node)
     }
 
-    fn open_volumes(&self) -> Result<(), NodeError> {
+    /// The volumes in the data directory. Removes what is left of imports and deletions that did not finish.
+    fn find_volumes(&self) -> Result<Vec<String>, NodeError> {
         let directory = self.options.data_directory.join("volumes");
-        let entries =
-            std::fs::read_dir(&directory).map_err(|error| NodeError::io("list", &directory, error))?;
-        for entry in entries {
-            let entry = entry.map_err(|error| NodeError::io("list", &directory, error))?;
+        let failed = |error| NodeError::io("list", &directory, error);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with('.') {
-                // An import or a deletion that did not finish.
                 remove_volume_directory(&entry.path(), &self.options.devices)?;
-                continue;
-            }
-            match Volume::open(&name, &entry.path(), &self.options) {
-                Ok(volume) => {
-                    self.volumes.lock().insert(name, volume);
-                }
-                Err(error) => {
-                    tracing::error!(volume = name, %error, "volume cannot be opened");
-                    self.unusable.lock().insert(name, error.to_string());
-                }
+            } else {
+                names.push(name);
             }
         }
-        Ok(())
+        names.sort();
+        Ok(names)
+    }
+
+    /// A volume by its name, waited for if it is being opened, but no longer than `patience`.
+    ///
+    /// # Errors
+    /// [`NodeError::NotNow`] if it is still being opened; [`NodeError::Refused`] if there is none that can be used.
+    fn volume(&self, name: &str, patience: Duration) -> Result<Arc<Volume>, NodeError> {
+        self.opening.wait_for(name, patience)?;
+        let volume = self.volumes.lock().get(name).cloned();
+        volume.ok_or_else(|| NodeError::Refused(self.why_no_volume(name)))
     }
 
     /// The address it listens on.
@@ -144,6 +159,7 @@ impl Node {
     pub fn stop(&self) {
         self.listener.stop();
         self.stopping.run("the list of connections".to_owned(), || self.admission.close());
+        self.stopping.run("volumes that are being opened".to_owned(), || self.opening.stop());
         let mut volumes = BTreeMap::new();
         self.stopping.run("the list of volumes".to_owned(), || volumes.clone_from(&self.volumes.lock()));
         for (name, volume) in volumes {
@@ -166,7 +182,11 @@ impl Node {
 
     /// State of the node and its volumes.
     pub fn status(&self) -> NodeStatus {
-        let volumes: Vec<_> = self.volumes.lock().values().cloned().collect();
+        // First: a volume that is opened meanwhile is there twice, or not at all.
+        let mut opening = self.opening.statuses();
+        let volumes = self.volumes.lock().clone();
+        let unusable = self.unusable.lock().clone();
+        opening.retain(|of| !volumes.contains_key(&of.name) && !unusable.contains_key(&of.name));
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listen: self.address().to_string(),
@@ -176,12 +196,13 @@ impl Node {
             memory_limit_bytes: self.options.memory.limit_bytes(),
             status_page: self.options.status_page.map(|address| address.to_string()),
             volumes: volumes
-                .iter()
+                .values()
                 .map(|volume| volume.status())
-                .chain(self.unusable.lock().iter().map(|(name, reason)| VolumeStatus {
-                    name: name.clone(),
+                .chain(opening)
+                .chain(unusable.into_iter().map(|(name, reason)| VolumeStatus {
+                    name,
                     state: "unusable".to_owned(),
-                    reason: reason.clone(),
+                    reason,
                     ..VolumeStatus::default()
                 }))
                 .collect(),

@@ -6,21 +6,23 @@
 //!
 //! Invariants: `A <= P` and `A <= D`; nothing above D is ever written to pages; only the apply thread writes pages.
 //!
-//! Lock order: checkpoint and repairs are leaves.
+//! Names as of A are kept in memory: each table says what it changes in them.
+//!
+//! Lock order: files, then checkpoint; checkpoint and repairs are leaves.
 
 use super::context::{Context, Waiter};
 use super::export::Exports;
 use super::indexing::{Described, Indexing};
 use super::receiving::Receiving;
 use crate::apply::{Applied, apply_table};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, CheckpointFiles};
 use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::counters::add;
 use crate::error::NodeError;
 use crate::figures::Worker;
 use crate::index::{PageKey, Table, TableEnd, TableState};
 use crate::mark::{Mark, Point, WaitEnd};
-use crate::namespace::Namespace;
+use crate::namespace::{LogFileEntry, Namespace};
 use crate::page_store::Description;
 use crate::plain::PlainStore;
 use redoubt_pagestore::{ObjectId, PageStore, PageWrite};
@@ -64,6 +66,8 @@ pub struct Applying {
     pub store: Box<dyn PageStore>,
     /// The same, for people.
     pub description: Description,
+    /// The checkpoint on disk.
+    files: Mutex<CheckpointFiles>,
     checkpoint: Mutex<Checkpoint>,
     applied: Mark,
     /// Figures of the workers.
@@ -78,13 +82,14 @@ impl Applying {
         context: &Arc<Context>,
         store: Box<dyn PageStore>,
         description: Description,
-        checkpoint: Checkpoint,
+        (files, checkpoint): (CheckpointFiles, Checkpoint),
     ) -> Self {
         Self {
             context: Arc::clone(context),
             store,
             description,
             applied: Mark::at(checkpoint.applied),
+            files: Mutex::new(files),
             checkpoint: Mutex::new(checkpoint),
             workers: Worker::several(context.options.apply_workers),
             repairs: Mutex::default(),
@@ -101,11 +106,18 @@ impl Applying {
         self.checkpoint.lock().clone()
     }
 
+    /// A, and from where on the log is needed.
+    pub fn points(&self) -> (Point, Point) {
+        let checkpoint = self.checkpoint.lock();
+        (checkpoint.applied, checkpoint.log_start)
+    }
+
     /// Removes objects that the names do not know: frames after the checkpoint made them, and will make them again.
     ///
     /// # Errors
     /// [`NodeError::PageStore`].
     pub fn remove_leftovers(&self, names: &Namespace) -> Result<(), NodeError> {
+        self.files.lock().remove_leftovers();
         for object in self.store.objects()? {
             if names.object(object).is_none() {
                 self.store.remove(object)?;
@@ -170,9 +182,9 @@ impl Applying {
             sources.plain.sync()?;
         }
         self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;
-        let checkpoint = self.next_checkpoint(end, sources.receiving);
-        self.context.with_retry(Waiter::Pages, || checkpoint.write(&self.context.own))?;
-        self.finish_table(sources, table, end, checkpoint)?;
+        let log_start = self.next_log_start(end, sources.receiving);
+        self.context.with_retry(Waiter::Pages, || self.write_checkpoint(end, log_start))?;
+        self.finish_table(sources, table, end, log_start)?;
         self.count(table, end, applied);
         Ok(())
     }
@@ -201,12 +213,23 @@ impl Applying {
         );
     }
 
-    fn next_checkpoint(&self, end: &TableEnd, receiving: &Receiving) -> Checkpoint {
-        let last = self.checkpoint();
-        let names = end.names.clone().unwrap_or(last.names);
-        let wanted = server_checkpoint(&names).unwrap_or(end.point.lsn).min(end.point.lsn);
+    fn next_log_start(&self, end: &TableEnd, receiving: &Receiving) -> Point {
+        let (log_file, last) = {
+            let checkpoint = self.checkpoint.lock();
+            (checkpoint.names.log_file_after(&end.names), checkpoint.log_start)
+        };
+        let wanted = server_checkpoint(log_file.as_ref()).unwrap_or(end.point.lsn).min(end.point.lsn);
         let log_start = receiving.retention.position(wanted).filter(|start| start.seq <= end.point.seq);
-        Checkpoint { applied: end.point, log_start: log_start.unwrap_or(last.log_start), names }
+        log_start.unwrap_or(last)
+    }
+
+    fn write_checkpoint(&self, end: &TableEnd, log_start: Point) -> Result<(), NodeError> {
+        let mut files = self.files.lock();
+        files.write(end.point, log_start, &end.names, self.context.options.names_log_len_bytes, || {
+            let mut names = self.checkpoint().names;
+            Arc::make_mut(&mut names).apply(&*end.names);
+            names
+        })
     }
 
     fn finish_table(
@@ -214,11 +237,16 @@ impl Applying {
         sources: &Sources<'_>,
         table: &Arc<Table>,
         end: &TableEnd,
-        checkpoint: Checkpoint,
+        log_start: Point,
     ) -> Result<(), NodeError> {
-        let log_start: Point = checkpoint.log_start;
-        sources.exports.applied(checkpoint.applied, &checkpoint.names);
-        *self.checkpoint.lock() = checkpoint;
+        let names = {
+            let mut checkpoint = self.checkpoint.lock();
+            Arc::make_mut(&mut checkpoint.names).apply(&*end.names);
+            (checkpoint.applied, checkpoint.log_start) = (end.point, log_start);
+            Arc::clone(&checkpoint.names)
+        };
+        sources.exports.applied(end.point, &names);
+        drop(names);
         sources.indexing.index.remove_applied(table);
         self.applied.advance(end.point);
         sources.receiving.buffer.set_applied(end.point.seq);
@@ -260,9 +288,9 @@ impl Applying {
     }
 }
 
-/// The server's own checkpoint, as of the names given.
-pub fn server_checkpoint(names: &Namespace) -> Option<Lsn> {
+/// The server's own checkpoint, which its redo log file names.
+pub fn server_checkpoint(log_file: Option<&LogFileEntry>) -> Option<Lsn> {
     use redoubt_redo::mariadb::log_file::Checkpoint as Block;
-    let [first, second] = &names.log_file()?.checkpoints;
+    let [first, second] = &log_file?.checkpoints;
     Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
 }

@@ -162,7 +162,7 @@ impl Volume {
     pub fn begin_export(&self) -> Result<Export, NodeError> {
         self.context.check_running()?;
         let pin = {
-            let checkpoint = || self.applying.checkpoint().log_start;
+            let checkpoint = || self.applying.points().1;
             self.receiving.retention.pin(checkpoint)
         };
         let snapshot = {
@@ -191,7 +191,7 @@ impl Volume {
             let reason = format!("{} was passed without a checkpoint there", point.seq);
             return Err(NodeError::Damaged { path: self.context.own.path().join("checkpoint"), reason });
         };
-        let server_log = self.compose_server_log(&names, point)?;
+        let server_log = self.compose_server_log(names.log_file(), point)?;
         let identity = self.session.identity();
         let attachment = Attachment {
             volume_id: identity.volume_id,

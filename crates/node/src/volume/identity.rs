@@ -44,7 +44,7 @@ impl Identity {
     /// [`NodeError::Io`], [`NodeError::Damaged`].
     pub fn read(directory: &Folder) -> Result<Self, NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
-        check_format(directory, FILE_NAME, &body, FORMAT)?;
+        check_format(directory, FILE_NAME, &body, FORMAT..=FORMAT)?;
         parse(directory, FILE_NAME, &body)
     }
 

@@ -7,10 +7,9 @@
 
 use super::indexing::close_table_at;
 use super::{Identity, Volume};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::CheckpointFiles;
 use crate::error::NodeError;
 use crate::home::{DirectoryHome, Folder, Home};
-use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::options::NodeOptions;
 use redoubt_pagestore::{ObjectId, PageStore};
@@ -195,12 +194,7 @@ impl Import {
             self.store.sync_object(object)?;
         }
         self.plain.sync()?;
-        let checkpoint = Checkpoint {
-            applied: Point::default(),
-            log_start: Point::default(),
-            names: Arc::new(self.names),
-        };
-        checkpoint.write(&self.own)?;
+        CheckpointFiles::create(&self.own, &self.names)?;
         self.identity.imported_to_lsn = log.unclean_end().map_or(0, |end| end.0);
         self.identity.write(&self.own)?;
         drop(self.store);

@@ -280,9 +280,7 @@ impl Indexing {
 
     /// Path of a file of an object, or `?`.
     pub fn path_of_object(&self, object: ObjectId) -> String {
-        let names = self.names.read();
-        let found = names.files().find(|(_, entry)| entry.object == Some(object.0));
-        found.map_or_else(|| "?".to_owned(), |(_, entry)| entry.path.clone())
+        self.names.read().path_of_object(object).unwrap_or("?").to_owned()
     }
 
     /// Ends all waits of this part.

@@ -5,7 +5,7 @@
 //! | name | what |
 //! |---|---|
 //! | `volume` | identity and generation ([`identity`]) |
-//! | `checkpoint` | how far it is applied, and the names as of that point ([`crate::checkpoint`]) |
+//! | `checkpoint`, `names-*` | how far it is applied, and the names as of that point ([`crate::checkpoint`]) |
 //! | `log/` | the log device: every logged frame since the oldest needed one ([`crate::log_device`]); a link if it is elsewhere ([`crate::place`]) |
 //! | `pages/` | the page store: one file per tablespace incarnation, plus the page journal ([`crate::page_store`]); or a link |
 //! | `journal` | a link to the page journal, if that is elsewhere |
@@ -64,7 +64,7 @@ pub use identity::Identity;
 pub use import::Import;
 pub use receiving::{Received, decode_chunk};
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::CheckpointFiles;
 use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::counters::Counters;
 use crate::error::NodeError;
@@ -145,12 +145,7 @@ impl Volume {
     /// [`NodeError::Io`].
     pub fn create_on(home: &dyn Home) -> Result<(), NodeError> {
         let own = home.own()?;
-        let checkpoint = Checkpoint {
-            applied: Point::default(),
-            log_start: Point::default(),
-            names: Arc::new(Namespace::default()),
-        };
-        checkpoint.write(&own)?;
+        CheckpointFiles::create(&own, &Namespace::default())?;
         Identity::new().write(&own)
     }
 
@@ -171,7 +166,7 @@ impl Volume {
         let own = home.own()?;
         verify::check_not_stopped(&own)?;
         let identity = Identity::read(&own)?;
-        let checkpoint = Checkpoint::read(&own)?;
+        let (files, checkpoint) = CheckpointFiles::open(&own)?;
         let log = home.log(&identity.volume_id, options)?;
         let (store, description) = home.pages(&identity.volume_id, options)?;
         say_opened(name, &log, &*store, &description);
@@ -183,7 +178,7 @@ impl Volume {
             receiving: Receiving::new(&context, log, applied),
             indexing: Indexing::new(&context, applied, names),
             plain: PlainStore::new(home.plain()?),
-            applying: Applying::new(&context, store, description, checkpoint),
+            applying: Applying::new(&context, store, description, (files, checkpoint)),
             exports: Exports::new(&context),
             verification: Verification::new(&context),
             server_log: Mutex::default(),

@@ -241,7 +241,8 @@ impl Receiving {
         self.buffer.set_durable(end.seq);
     }
 
-    /// Feeds everything in the log after `applied` back into the log buffer, and finds out where the stream ends.
+    /// Feeds everything in the log after `applied` back into the log buffer, and finds out where the stream ends. What is
+    /// before that, for the server's next start, is not read: the device has seen that it is whole.
     ///
     /// # Errors
     /// [`NodeError::Damaged`] if the log ends before `applied` or is not whole frames; [`NodeError::LogDevice`].
@@ -255,12 +256,11 @@ impl Receiving {
             return Err(NodeError::Damaged { path: self.log_path(), reason });
         }
         let mut recovered_bytes = 0u64;
-        let last = self.read_frames(log_start, end, |chunk| {
+        self.retention.begin(log_start);
+        let last = self.read_frames(applied, end, |chunk| {
             self.retention.note(chunk.start, chunk.end);
-            if chunk.start.seq >= applied.seq {
-                recovered_bytes += chunk.wire.len() as u64;
-                self.buffer.push_recovered(chunk);
-            }
+            recovered_bytes += chunk.wire.len() as u64;
+            self.buffer.push_recovered(chunk);
             Ok(())
         })?;
         self.durable.advance(last);

@@ -26,8 +26,7 @@ impl Volume {
         let owner = |path: &[u8], page_no: u32| self.image_owner(key, flags, path, page_no);
         let mut attempt = 0;
         loop {
-            let checkpoint = self.applying.checkpoint();
-            let (log_start, applied) = (checkpoint.log_start, checkpoint.applied);
+            let (applied, log_start) = self.applying.points();
             let mut history = PageHistory::new(page_id, flags);
             let read =
                 self.receiving.read_frames(log_start, applied.seq, |chunk| history.frame(&chunk, &owner));
@@ -36,7 +35,7 @@ impl Volume {
                 Err(error) => {
                     attempt += 1;
                     // What has just been applied may have been cut off the log meanwhile.
-                    let was_cut = self.applying.checkpoint().log_start != log_start;
+                    let was_cut = self.applying.points().1 != log_start;
                     if !was_cut || attempt == MAX_ATTEMPTS {
                         return Err(error);
                     }

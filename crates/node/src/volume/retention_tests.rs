@@ -46,3 +46,21 @@ fn a_frame_without_redo_is_no_position() {
     retention.note(point(14, 7), point(100, 7));
     assert_eq!(retention.position(Lsn(7)), None);
 }
+
+#[test]
+fn of_a_log_that_was_left_only_the_beginning_is_known_until_more_is_noted() {
+    let retention = Arc::<Retention>::default();
+    let (beginning, applied) = (point(1000, 50), point(1_000_000, 900_000));
+    retention.begin(beginning);
+    for lsn in [50, 51, 899_999, 2_000_000] {
+        assert_eq!(retention.position(Lsn(lsn)), Some(beginning));
+    }
+    assert_eq!(retention.position(Lsn(49)), None, "it was given up");
+    retention.note(applied, point(1_000_200, 900_100));
+    assert_eq!(retention.position(Lsn(899_999)), Some(beginning));
+    assert_eq!(retention.position(Lsn(900_000)), Some(applied));
+    assert_eq!(retention.give_up_before(beginning), beginning);
+    assert_eq!(retention.position(Lsn(50)), Some(beginning));
+    assert_eq!(retention.give_up_before(applied), applied);
+    assert_eq!(retention.position(Lsn(50)), None);
+}

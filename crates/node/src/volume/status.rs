@@ -29,7 +29,7 @@ impl Volume {
         let received = buffer.received();
         let (files, checkpoint_lsn) = {
             let names = self.indexing.names.read();
-            (names.files().count() as u64, server_checkpoint(&names))
+            (names.files().len() as u64, server_checkpoint(names.log_file()))
         };
         VolumeStatus {
             name: self.context.name.clone(),

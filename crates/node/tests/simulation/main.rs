@@ -38,7 +38,7 @@ const COUNT: &str = "count ";
 const SEEDS_FOR_A_BUG: u64 = 200;
 
 /// Every planted bug, and the invariant of the design that it breaks.
-const PLANTED: [(&str, &str); 15] = [
+const PLANTED: [(&str, &str); 17] = [
     ("answered before durable", "1: durable before answered"),
     ("failed sync ignored", "7: after a failed sync the node stops"),
     ("read above durable", "3: never from the future"),
@@ -49,6 +49,8 @@ const PLANTED: [(&str, &str); 15] = [
     ("applied before durable", "nothing above D in the page store"),
     ("plain change before durable", "nothing above D in plain files"),
     ("checkpoint before plain files", "what is before A is durable in its place"),
+    ("names not durable before the checkpoint", "the names that a checkpoint refers to are durable"),
+    ("names removed before the checkpoint", "the names that a checkpoint refers to are there"),
     ("end of a tablespace noted late", "only what is dead for good is left out of the page store"),
     ("any connection may append", "4: one writer"),
     ("old generation let in", "4: one writer"),

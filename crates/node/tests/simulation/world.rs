@@ -71,6 +71,7 @@ fn choose_options(rng: &mut fastrand::Rng) -> NodeOptions {
     options.batch_len_bytes = (options.ring_len_bytes >> rng.u32(1..5)).max(1024);
     options.apply_interval = Duration::from_millis([20, 200, 2000, 20_000][rng.usize(..4)]);
     options.apply_workers = rng.usize(1..4);
+    options.names_log_len_bytes = 4096 * rng.u64(..4);
     options.log.device = Some(if rng.bool() { DeviceKind::File } else { DeviceKind::Block });
     options.log.segment_len_bytes = 8192 << rng.u32(0..4);
     options.log.max_in_flight = rng.usize(1..5);

@@ -14,6 +14,7 @@ mod import;
 mod log_place;
 mod many;
 mod memory;
+mod opening;
 mod protocol;
 mod replay;
 mod rescue;

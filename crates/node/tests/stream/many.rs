@@ -11,8 +11,7 @@ const TABLES: u32 = 100_000;
 /// With names of this length their list is longer than any frame.
 const NAME: &str = "a_table_with_a_name_of_some_length_as_generated_ones_have";
 
-/// Few batches: each writes all names.
-const SIZES: Sizes = Sizes { ring: 128 << 20, batch: 32 << 20, interval_ms: 600_000 };
+const SIZES: Sizes = Sizes { ring: 128 << 20, batch: 1 << 20, interval_ms: 600_000 };
 
 fn path(table: u32, ending: &str) -> String {
     format!("shop/{NAME}_{table:06}.{ending}")

@@ -40,8 +40,19 @@ pub struct LocalNode {
 }
 
 impl LocalNode {
-    /// Opens it; a node that was stopped just before may need a moment to let go of the directory.
+    /// Opens it and its volumes; a node that was stopped just before may need a moment to let go of the directory.
     pub fn open(options: &NodeOptions) -> Self {
+        let node = Self::open_at_once(options);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while node.node.status().volumes.iter().any(|volume| volume.state == "recovering") {
+            assert!(Instant::now() < deadline, "a volume is not opened");
+            std::thread::yield_now();
+        }
+        node
+    }
+
+    /// Opens it; its volumes are perhaps still being opened.
+    pub fn open_at_once(options: &NodeOptions) -> Self {
         let deadline = Instant::now() + Duration::from_secs(30);
         let node = loop {
             match Node::open(options.clone()) {

@@ -29,16 +29,26 @@ fn put_crc(bytes: &mut [u8], at: usize) {
 }
 
 /// A checksum line and JSON. The new version has a field that we do not know, and lacks one that we do.
-fn json(bytes: &mut Vec<u8>) {
+fn json<const NEW: u32>(bytes: &mut Vec<u8>) {
     let text = String::from_utf8(bytes[9..].to_vec()).unwrap();
-    let text =
-        text.replacen("\"format\":1", "\"format\":2,\"more\":true", 1).replacen("_lsn\"", "_position\"", 1);
+    let text = text.replacen("\"format\":1", &format!("\"format\":{NEW},\"more\":true"), 1).replacen(
+        "_lsn\"",
+        "_position\"",
+        1,
+    );
     *bytes = format!("{:08x}\n{text}", crc32c::crc32c(text.as_bytes())).into_bytes();
 }
 
 const FILES: [Newer; 6] = [
-    Newer { fixture: "page-journal", directory: "", name: "volume", change: json, found: 2, known: 1 },
-    Newer { fixture: "first-slice", directory: "", name: "checkpoint", change: json, found: 2, known: 1 },
+    Newer { fixture: "page-journal", directory: "", name: "volume", change: json::<2>, found: 2, known: 1 },
+    Newer {
+        fixture: "first-slice",
+        directory: "",
+        name: "checkpoint",
+        change: json::<3>,
+        found: 3,
+        known: 2,
+    },
     Newer {
         fixture: "log-devices-block",
         directory: "log",

@@ -1,5 +1,8 @@
 use super::*;
 
+mod naive;
+mod random;
+
 const LSN: Lsn = Lsn(1);
 
 fn create_record(names: &mut Namespace, space: u32, path: &str) -> Vec<Effect> {

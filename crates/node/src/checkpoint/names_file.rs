@@ -1,0 +1,290 @@
+//! The names of a volume on its disk: all of them at one moment, and after that what changed.
+//!
+//! `names-<number, 8 hex>` is text, one entry a line: CRC-32C (8 hex), a space, JSON. The checksum goes on from that of
+//! the line before, so a line that is missing or in another place is found like one that is damaged.
+//!
+//! | line | JSON |
+//! |---|---|
+//! | first | `{"format":1,"number":N}` |
+//! | up to `base_len_bytes` | lists of changes which together make all names |
+//! | each one after that | list of what changed up to one checkpoint ([`NameChange`]) |
+//!
+//! Each line ends at a multiple of 4096, with spaces behind its JSON. So no block with names that were durable is
+//! written again.
+//!
+//! The checkpoint has a [`NamesEnd`]: the number, where the names end that belong to it, and the checksum there. What
+//! is behind that end is ignored and written over. Everything before it was durable before the checkpoint, so whatever
+//! is wrong there is damage.
+//!
+//! A file that becomes long is followed by one with the next number; the former goes when the checkpoint refers to the
+//! new one. After a sync that failed nothing is appended any more: what was dropped then is not known, so the names go
+//! to a new file.
+
+use crate::checkpoint::parse;
+use crate::error::NodeError;
+use crate::home::Folder;
+use crate::namespace::{NameChange, Namespace};
+use redoubt_logdev::format_version::unknown_version;
+use redoubt_logdev::storage::StorageFile;
+use redoubt_sync::is_planted;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+const FORMAT: u32 = 1;
+const PREFIX: &str = "names-";
+/// Changes in one line of those that make all names.
+const BASE_LINE_CHANGES: usize = 1000;
+/// Bytes written at once, about.
+const PIECE_BYTES: usize = 1 << 20;
+/// What the disk may write as one.
+const BLOCK_BYTES: usize = 4096;
+/// The checksum of a line, and a space.
+const CRC_BYTES: usize = 9;
+
+const WAY_OUT: &str = "restore the volume from an export or another copy";
+
+/// Where the names of a checkpoint end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamesEnd {
+    /// Number of the file.
+    pub number: u64,
+    /// Length of what makes all names, in bytes.
+    pub base_len_bytes: u64,
+    /// Length with the changes up to this checkpoint, in bytes.
+    pub len_bytes: u64,
+    /// Checksum of the last line before that.
+    pub crc: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    format: u32,
+    number: u64,
+}
+
+/// A names file that is open for appends.
+pub struct NamesFile {
+    file: Arc<dyn StorageFile>,
+    directory: Folder,
+    /// What the checkpoint on disk refers to.
+    kept: NamesEnd,
+    /// What is durable.
+    end: NamesEnd,
+    has_failed: bool,
+}
+
+fn name_of(number: u64) -> String {
+    format!("{PREFIX}{number:08x}")
+}
+
+/// Adds a line that ends at a multiple of [`BLOCK_BYTES`] if `bytes` begins at one. Returns its checksum; `before` is
+/// that of the line before.
+fn push_line(bytes: &mut Vec<u8>, before: u32, content: &impl Serialize) -> std::io::Result<u32> {
+    let mut json = serde_json::to_vec(content)?;
+    let len = bytes.len() + CRC_BYTES + json.len() + 1;
+    json.resize(json.len() + (len.next_multiple_of(BLOCK_BYTES) - len), b' ');
+    let crc = crc32c::crc32c_append(before, &json);
+    bytes.extend_from_slice(format!("{crc:08x} ").as_bytes());
+    bytes.extend_from_slice(&json);
+    bytes.push(b'\n');
+    Ok(crc)
+}
+
+impl NamesFile {
+    /// Makes a file with all of `names`, durably. No checkpoint refers to it yet.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn create(directory: &Folder, number: u64, names: &Namespace) -> Result<Self, NodeError> {
+        let name = name_of(number);
+        let write = || -> std::io::Result<(Arc<dyn StorageFile>, NamesEnd)> {
+            let file = directory.open_or_create(&name)?;
+            // Perhaps of one that no checkpoint ever referred to.
+            file.set_len(0)?;
+            let mut bytes = Vec::new();
+            let mut crc = push_line(&mut bytes, 0, &Head { format: FORMAT, number })?;
+            let mut len_bytes = 0;
+            let mut all = names.all().peekable();
+            while all.peek().is_some() {
+                let line: Vec<_> = all.by_ref().take(BASE_LINE_CHANGES).collect();
+                crc = push_line(&mut bytes, crc, &line)?;
+                if bytes.len() >= PIECE_BYTES || all.peek().is_none() {
+                    file.write_at(len_bytes, &bytes)?;
+                    len_bytes += bytes.len() as u64;
+                    bytes.clear();
+                }
+            }
+            sync(&*file)?;
+            let end = NamesEnd { number, base_len_bytes: len_bytes, len_bytes, crc };
+            Ok((file, end))
+        };
+        let (file, end) =
+            write().map_err(|error| NodeError::io("write", directory.path().join(&name), error))?;
+        directory.sync()?;
+        Ok(Self { file, directory: directory.clone(), kept: end, end, has_failed: false })
+    }
+
+    /// Reads the names that end at `end`. Changes nothing.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`] or [`NodeError::Damaged`].
+    pub fn open(directory: &Folder, end: NamesEnd) -> Result<(Self, Namespace), NodeError> {
+        let name = name_of(end.number);
+        let damaged = |what: String| NodeError::Damaged {
+            path: directory.path().join(&name),
+            reason: format!("{what}; {WAY_OUT}"),
+        };
+        let file = directory.find(&name)?;
+        let file =
+            file.ok_or_else(|| damaged("it is missing, and the checkpoint refers to it".to_owned()))?;
+        let too_short = || {
+            damaged(format!("it is shorter than the {} bytes that the checkpoint refers to", end.len_bytes))
+        };
+        let io = |error| NodeError::io("read", directory.path().join(&name), error);
+        if file.len_bytes().map_err(io)? < end.len_bytes {
+            return Err(too_short());
+        }
+        let len = usize::try_from(end.len_bytes).map_err(|_| too_short())?;
+        let mut bytes = vec![0; len];
+        if file.read_at(0, &mut bytes).map_err(io)? < len {
+            return Err(too_short());
+        }
+        let mut lines = Lines { rest: &bytes, at: 0, crc: 0 };
+        let mut names = Namespace::default();
+        let mut is_first = true;
+        while let Some(line) = lines.next() {
+            let json = line.map_err(damaged)?;
+            if std::mem::take(&mut is_first) {
+                check_head(directory, &name, json, end.number)?;
+            } else {
+                let changes: Vec<NameChange> = parse(directory, &name, json)?;
+                names.apply(&changes);
+            }
+        }
+        if lines.crc != end.crc || is_first {
+            return Err(damaged("it is not the one that the checkpoint refers to".to_owned()));
+        }
+        let names_file = Self { file, directory: directory.clone(), kept: end, end, has_failed: false };
+        Ok((names_file, names))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.end.number
+    }
+
+    /// Where it ends, durably.
+    pub fn end(&self) -> NamesEnd {
+        self.end
+    }
+
+    /// It is to be made anew: its changes are longer than what makes all names, and than `least_log_bytes`, or nothing
+    /// can be appended to it.
+    pub fn is_long(&self, least_log_bytes: u64) -> bool {
+        let log_bytes = self.kept.len_bytes.saturating_sub(self.kept.base_len_bytes);
+        self.has_failed || log_bytes > self.kept.base_len_bytes.max(least_log_bytes)
+    }
+
+    /// Appends what changed since the last checkpoint, durably, in place of whatever was appended since then.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn append(&mut self, changes: &[NameChange]) -> Result<(), NodeError> {
+        self.end = self.kept;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let path = || self.directory.path().join(name_of(self.kept.number));
+        let mut line = Vec::new();
+        let encoded = push_line(&mut line, self.kept.crc, &changes);
+        let crc = encoded.map_err(|error| NodeError::io("encode", path(), error))?;
+        let written = self.file.write_at(self.kept.len_bytes, &line);
+        written.map_err(|error| NodeError::io("write", path(), error))?;
+        if let Err(error) = sync(&*self.file) {
+            let error = NodeError::io("sync", path(), error);
+            self.has_failed = true;
+            return Err(error);
+        }
+        self.end = NamesEnd { len_bytes: self.kept.len_bytes + line.len() as u64, crc, ..self.kept };
+        Ok(())
+    }
+
+    /// The checkpoint that refers to the end is durable.
+    pub fn keep(&mut self) {
+        self.kept = self.end;
+    }
+}
+
+fn sync(file: &dyn StorageFile) -> std::io::Result<()> {
+    if is_planted("names not durable before the checkpoint") {
+        return Ok(());
+    }
+    file.sync_data()
+}
+
+fn check_head(directory: &Folder, name: &str, json: &[u8], number: u64) -> Result<(), NodeError> {
+    let damaged = |reason| NodeError::Damaged { path: directory.path().join(name), reason };
+    let head: Head = parse(directory, name, json)?;
+    if head.format != FORMAT {
+        return Err(damaged(unknown_version(head.format.into(), FORMAT)));
+    }
+    if head.number != number {
+        return Err(damaged(format!("it is the one with number {}: put the right one back", head.number)));
+    }
+    Ok(())
+}
+
+/// The lines of a names file, checked.
+struct Lines<'b> {
+    rest: &'b [u8],
+    at: u64,
+    crc: u32,
+}
+
+impl<'b> Lines<'b> {
+    /// The JSON of the next line, or what is wrong with it. `None`: there is no further one.
+    fn next(&mut self) -> Option<Result<&'b [u8], String>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let at = self.at;
+        let line = self.take_line();
+        Some(line.ok_or_else(|| format!("the line at byte {at} is damaged")))
+    }
+
+    fn take_line(&mut self) -> Option<&'b [u8]> {
+        let len = self.rest.iter().position(|byte| *byte == b'\n')?;
+        let (line, rest) = self.rest.split_at(len);
+        let (crc, json) = line.split_first_chunk::<CRC_BYTES>()?;
+        let crc = std::str::from_utf8(crc).ok()?.strip_suffix(' ')?;
+        let crc = u32::from_str_radix(crc, 16).ok()?;
+        if crc != crc32c::crc32c_append(self.crc, json) {
+            return None;
+        }
+        (self.crc, self.rest, self.at) = (crc, rest.get(1..)?, self.at + len as u64 + 1);
+        Some(json)
+    }
+}
+
+/// Removes names files of other numbers than `kept`.
+///
+/// # Errors
+/// [`NodeError::Io`].
+pub fn remove_others(directory: &Folder, kept: Option<u64>) -> Result<(), NodeError> {
+    let kept = kept.map(name_of);
+    let names = directory.dir().list().map_err(|error| NodeError::io("list", directory.path(), error))?;
+    let is_ours =
+        |name: &str| name.strip_prefix(PREFIX).is_some_and(|number| u64::from_str_radix(number, 16).is_ok());
+    let others: Vec<_> = names.iter().filter(|name| is_ours(name) && Some(*name) != kept.as_ref()).collect();
+    if !others.is_empty() {
+        // That the checkpoint refers to another one may be so in memory only, if the process that wrote it was killed.
+        directory.sync()?;
+    }
+    for name in others {
+        directory.remove(name)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

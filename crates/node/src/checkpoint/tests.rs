@@ -1,0 +1,217 @@
+use super::*;
+use redoubt_logdev::sim::{Fault, OpKind, SimDisk};
+use redoubt_wire::stream::FileKind;
+use std::path::Path;
+
+const FIRST_NAMES_FILE: &str = "names-00000001";
+
+fn state(seq: u64, names: &Namespace) -> Checkpoint {
+    let applied = point(seq, seq + 100);
+    Checkpoint { applied, log_start: point(seq / 2, seq / 2 + 100), names: Arc::new(names.clone()) }
+}
+
+fn same(one: &Checkpoint, other: &Checkpoint) -> bool {
+    (one.applied, one.log_start) == (other.applied, other.log_start) && one.names == other.names
+}
+
+fn write(files: &mut CheckpointFiles, state: &Checkpoint, changes: &[NameChange]) -> Result<(), NodeError> {
+    files.write(state.applied, state.log_start, changes, 0, || Arc::clone(&state.names))
+}
+
+#[test]
+fn a_checkpoint_survives_the_round_trip_and_any_damage_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut names = Namespace::default();
+    names.create("test/t.ibd", FileKind::Tablespace, 0o660);
+    let folder = Folder::open(directory.path()).unwrap();
+    CheckpointFiles::create(&folder, &names).unwrap();
+    let (mut files, first) = CheckpointFiles::open(&folder).unwrap();
+    let at_the_start = (first.applied, first.log_start) == (Point::default(), Point::default());
+    assert!(at_the_start && *first.names == names);
+    names.track();
+    names.create("test/u.ibd", FileKind::Tablespace, 0o660);
+    let next = state(10, &names);
+    write(&mut files, &next, &names.take_changes()).unwrap();
+    assert!(same(&CheckpointFiles::open(&folder).unwrap().1, &next));
+
+    let path = directory.path().join(FILE_NAME);
+    let good = std::fs::read(&path).unwrap();
+    for at in (0..good.len()).step_by(7) {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, &bad).unwrap();
+        assert!(CheckpointFiles::open(&folder).is_err() || at == 8, "byte {at}");
+        std::fs::write(&path, &good[..at]).unwrap();
+        assert!(CheckpointFiles::open(&folder).is_err(), "cut at {at}");
+    }
+    std::fs::write(&path, &good).unwrap();
+    std::fs::remove_file(directory.path().join(FIRST_NAMES_FILE)).unwrap();
+    let error = CheckpointFiles::open(&folder).err().unwrap();
+    assert!(error.to_string().contains("restore the volume from an export"), "{error}");
+}
+
+#[test]
+fn a_later_format_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    write_checked(&folder, FILE_NAME, br#"{"format":3,"something":"else"}"#).unwrap();
+    let error = CheckpointFiles::open(&folder).err().unwrap().to_string();
+    assert!(error.contains("its format has version 3") && error.contains("versions up to 2"), "{error}");
+}
+
+/// As format 1 had it, from a volume of an earlier version.
+const OF_FORMAT_1: &str = r#"{"format":1,"applied_seq":1197,"applied_lsn":43027875,"log_start_seq":664,
+    "log_start_lsn":43027859,"names":{"next_file":9,"next_object":4,"directories":{"mysql":448,"test":448},
+    "files":{"0":{"path":"ibdata1","tablespace":true,"mode":432,"len_bytes":12582912,"object":0,"first_byte":0},
+    "7":{"path":"test/t.ibd","tablespace":true,"mode":432,"len_bytes":65536,"object":3,"first_byte":0},
+    "8":{"path":"test/t.frm","tablespace":false,"mode":432,"len_bytes":900,"object":null,"first_byte":0}},
+    "paths":{"ibdata1":0,"test/t.frm":8,"test/t.ibd":7},
+    "objects":{"0":{"space":0,"flags":21,"name":null},"3":{"space":5,"flags":21,"name":"test/t.ibd"}},
+    "spaces":{"0":0,"5":3},"system_files":[["ibdata1",12582912]],
+    "log_file":{"file_size_bytes":100663296,"header":[1,2,3],"checkpoints":[[4],[5,6]]}}}"#;
+
+#[test]
+fn a_checkpoint_of_format_1_is_read_and_becomes_format_2_with_the_next_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    write_checked(&folder, FILE_NAME, OF_FORMAT_1.as_bytes()).unwrap();
+    let before = std::fs::read(directory.path().join(FILE_NAME)).unwrap();
+    let (mut files, read) = CheckpointFiles::open(&folder).unwrap();
+    files.remove_leftovers();
+    assert_eq!(std::fs::read(directory.path().join(FILE_NAME)).unwrap(), before, "reading changes nothing");
+    assert_eq!((read.applied, read.log_start), (point(1197, 43_027_875), point(664, 43_027_859)));
+    let mut names = (*read.names).clone();
+    let (file, entry) = names.file_at("test/t.ibd").unwrap();
+    assert_eq!((file.0, entry.object, entry.len_bytes), (7, Some(3), 65_536));
+    assert_eq!(names.known_object_of_space(redoubt_redo::SpaceId(5)).unwrap().0, 3);
+    assert_eq!(names.directories().count(), 2);
+    assert_eq!(names.log_file().unwrap().checkpoints, [vec![4], vec![5, 6]]);
+
+    names.track();
+    let (created, _) = names.create("test/u.ibd", FileKind::Tablespace, 0o660);
+    assert_eq!(created.0, 9, "numbers go on");
+    let next = state(2000, &names);
+    write(&mut files, &next, &names.take_changes()).unwrap();
+    assert!(same(&CheckpointFiles::open(&folder).unwrap().1, &next));
+    let text = std::fs::read_to_string(directory.path().join(FILE_NAME)).unwrap();
+    assert!(text.contains(r#""format":2"#) && text.len() < 400, "{text}");
+}
+
+fn random_change(names: &mut Namespace, random: &mut fastrand::Rng) {
+    let path = format!("d/t{}.ibd", random.u32(..40));
+    match random.u8(..5) {
+        0 => drop(names.create(&path, FileKind::Tablespace, 0o660)),
+        1 => drop(names.unlink(&path)),
+        2 => drop(names.rename(&path, &format!("d/t{}.ibd", random.u32(..40)))),
+        _ => drop(names.set_len(&path, random.u64(..1 << 20))),
+    }
+}
+
+/// Writes checkpoints until one fails, or there were enough. `last` is the newest that was written. Returns the one
+/// that failed: it may be there, or not.
+fn write_some(
+    files: &mut CheckpointFiles,
+    last: &mut Checkpoint,
+    count: usize,
+    random: &mut fastrand::Rng,
+) -> Option<(Checkpoint, NodeError)> {
+    let mut names = (*last.names).clone();
+    names.track();
+    for _ in 0..count {
+        for _ in 0..random.usize(..20) {
+            random_change(&mut names, random);
+        }
+        let next = state(last.applied.seq.0 + 2, &names);
+        if let Err(error) = write(files, &next, &names.take_changes()) {
+            return Some((next, error));
+        }
+        *last = next;
+    }
+    None
+}
+
+fn open_sim(disk: &SimDisk) -> (CheckpointFiles, Checkpoint) {
+    let folder = Folder::new(Arc::new(disk.clone()), Path::new("simulated"));
+    CheckpointFiles::open(&folder).unwrap()
+}
+
+/// Opens what a crash left, which must be `last` or `failed`, and goes on from there for a while.
+fn check_after(disk: &SimDisk, last: &Checkpoint, failed: Option<&Checkpoint>, random: &mut fastrand::Rng) {
+    let (mut files, mut read) = open_sim(disk);
+    let is_failed = failed.is_some_and(|failed| same(failed, &read));
+    assert!(
+        is_failed || same(last, &read),
+        "{:?} is neither {:?} nor what failed",
+        read.applied,
+        last.applied
+    );
+    files.remove_leftovers();
+    assert!(write_some(&mut files, &mut read, 12, random).is_none());
+    let (_, again) = open_sim(&disk.after_power_cut());
+    assert!(same(&again, &read), "what was written after the crash");
+    let names = redoubt_logdev::storage::StorageDir::list(disk).unwrap();
+    assert_eq!(names.iter().filter(|name| name.starts_with("names-")).count(), 1, "{names:?}");
+}
+
+#[test]
+fn a_power_cut_or_a_kill_at_any_step_leaves_the_last_checkpoint_or_the_next() {
+    let mut rewritten = 0;
+    for seed in 0..6 {
+        let make = || {
+            let disk = SimDisk::new(seed);
+            let folder = Folder::new(Arc::new(disk.clone()), Path::new("simulated"));
+            CheckpointFiles::create(&folder, &Namespace::default()).unwrap();
+            disk
+        };
+        let mut op = make().ops_done();
+        loop {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let disk = make();
+            disk.cut_power_at(op);
+            let (mut files, mut last) = open_sim(&disk);
+            let failed = write_some(&mut files, &mut last, 12, &mut random);
+            rewritten += u64::from(files.next_number > 2);
+            check_after(
+                &disk.after_power_cut(),
+                &last,
+                failed.as_ref().map(|(failed, _)| failed),
+                &mut random,
+            );
+            if failed.is_none() {
+                break;
+            }
+            op += 1;
+        }
+    }
+    assert!(rewritten > 10, "{rewritten}: no names file was made anew");
+}
+
+#[test]
+fn after_a_failed_operation_the_same_checkpoint_can_be_written_again() {
+    let kinds =
+        [OpKind::Write, OpKind::SetLen, OpKind::Sync, OpKind::Create, OpKind::Rename, OpKind::SyncNames];
+    for (seed, kind) in (0..).zip(kinds.repeat(12)) {
+        let disk = SimDisk::new(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let folder = Folder::new(Arc::new(disk.clone()), Path::new("simulated"));
+        CheckpointFiles::create(&folder, &Namespace::default()).unwrap();
+        let (mut files, mut last) = open_sim(&disk);
+        let skip = random.u64(..20);
+        disk.inject(Fault { kind, name: String::new(), skip, error: std::io::ErrorKind::StorageFull });
+        if let Some((failed, error)) = write_some(&mut files, &mut last, 20, &mut random) {
+            assert_eq!(error.kind(), crate::Kind::Retry, "{error}");
+            // A power cut before it is tried again, and one after that.
+            check_after(&disk.after_power_cut(), &last, Some(&failed), &mut random.clone());
+            let mut changed = (*last.names).clone();
+            changed.track();
+            changed.apply(&failed.names.all().collect::<Vec<_>>());
+            for (id, _) in last.names.files().filter(|(id, _)| failed.names.file(*id).is_none()) {
+                changed.apply(&[NameChange::FileGone(id.0)]);
+            }
+            assert!(changed == *failed.names);
+            write(&mut files, &failed, &changed.take_changes()).unwrap();
+            last = failed;
+        }
+        check_after(&disk.after_power_cut(), &last, None, &mut random);
+    }
+}

@@ -1,0 +1,244 @@
+//! The names of a volume: directories, files, which file holds which tablespace, and the redo log file's shape.
+//!
+//! A pure state machine: the parser feeds it stream frames and FILE_ records in stream order, and the same
+//! frames always give the same state, numbers included. So a snapshot taken at A plus the frames after A give
+//! the state at W again. It does no I/O. An operation takes time that grows with the files it concerns, and only with
+//! the logarithm of how many there are.
+//!
+//! What the operations do to the entries goes through [`tables`]; [`changes`] says what has changed since a point, for
+//! whoever follows the names without a copy of all of them.
+//!
+//! Three kinds of numbers:
+//! * a *file* ([`FileId`]) is what the server opened; it survives a rename;
+//! * an *object* ([`ObjectId`]) is one incarnation of a tablespace in the page store. Dropping a tablespace, or
+//!   truncating an undo tablespace, ends the object, and every record indexed for it becomes void;
+//! * a *space* is the server's tablespace id. FILE_ records and observed page writes say which file holds it;
+//!   nothing else does. Names follow the server's system calls, not the FILE_ records, because that is what its
+//!   own directory would look like at the same point of the stream.
+
+mod changes;
+mod operations;
+mod tables;
+
+pub use changes::{NameChange, NameChanges};
+
+use crate::error::NodeError;
+use redoubt_pagestore::ObjectId;
+use redoubt_redo::mariadb::record::FileRecord;
+use redoubt_redo::{Lsn, SpaceId};
+use redoubt_wire::control::{Entry, EntryKind};
+use redoubt_wire::page::FileId;
+use redoubt_wire::stream::{FileKind, SystemFile};
+use serde::{Deserialize, Serialize};
+use tables::Tables;
+
+/// A file of the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Relative path.
+    pub path: String,
+    /// InnoDB pages (else a plain file).
+    pub tablespace: bool,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length in bytes (tablespaces: of the server's stub; plain files: see the plain store).
+    pub len_bytes: u64,
+    /// The tablespace incarnation it holds, once known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<u32>,
+    /// Offset of its first byte inside the tablespace (second and later files of the system tablespace).
+    pub first_byte: u64,
+    /// The redo says that it is deleted, and its unlink has not been seen. The server lets writes end that are under way
+    /// then, so pages may still come for it; they are of nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_deleted: bool,
+}
+
+/// An incarnation of a tablespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectEntry {
+    /// The server's tablespace id; `None` for pages written before any redo names the space (IMPORT).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<u32>,
+    /// FSP_SPACE_FLAGS, once page 0 was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flags: Option<u32>,
+    /// Name in the last FILE_ record, to link a file created later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// The server's redo log file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogFileEntry {
+    /// Size in bytes.
+    pub file_size_bytes: u64,
+    /// First 512 bytes.
+    pub header: Vec<u8>,
+    /// Used bytes of the checkpoint blocks.
+    pub checkpoints: [Vec<u8>; 2],
+}
+
+impl LogFileEntry {
+    /// A checkpoint block was written. False: nothing is different.
+    fn set_checkpoint(&mut self, slot: u8, block: &[u8]) -> bool {
+        match self.checkpoints.get_mut(usize::from(slot)) {
+            Some(place) if place != block => {
+                block.clone_into(place);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Namespace {
+    tables: Tables,
+}
+
+/// What the caller has to do in the page store or plain store after a change of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The object is dead. Once that is durable its index entries are void; once this point is checkpointed its
+    /// pages can go.
+    ObjectDead(ObjectId, ObjectEntry),
+    /// The plain file is gone.
+    PlainGone(FileId),
+}
+
+impl Namespace {
+    /// The file at `path`.
+    pub fn file_at(&self, path: &str) -> Option<(FileId, &FileEntry)> {
+        let id = self.tables.file_at(path)?;
+        Some((FileId(id), self.tables.files().get(&id)?))
+    }
+
+    /// A file by its number.
+    pub fn file(&self, id: FileId) -> Option<&FileEntry> {
+        self.tables.files().get(&id.0)
+    }
+
+    /// All files.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = (FileId, &FileEntry)> {
+        self.tables.files().iter().map(|(id, entry)| (FileId(*id), entry))
+    }
+
+    /// All directories with their permission bits, parents first.
+    pub fn directories(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.tables.directories().iter().map(|(path, mode)| (path.as_str(), *mode))
+    }
+
+    /// A live object.
+    pub fn object(&self, id: ObjectId) -> Option<&ObjectEntry> {
+        self.tables.objects().get(&id.0)
+    }
+
+    /// All live objects.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.tables.objects().keys().map(|id| ObjectId(*id))
+    }
+
+    /// Path of the oldest file of an object.
+    pub fn path_of_object(&self, object: ObjectId) -> Option<&str> {
+        let file = self.tables.holders_of(object.0).next()?;
+        Some(&self.tables.files().get(&file)?.path)
+    }
+
+    /// Remembers from now on what changes, for [`Namespace::take_changes`].
+    pub fn track(&mut self) {
+        self.tables.track();
+    }
+
+    /// What has changed since the last call, or since [`Namespace::track`].
+    pub fn take_changes(&mut self) -> NameChanges {
+        self.tables.take_changes()
+    }
+
+    /// Everything, as changes of empty names.
+    pub fn all(&self) -> impl Iterator<Item = NameChange> {
+        changes::all(&self.tables)
+    }
+
+    /// Follows the names that these changes were taken of.
+    pub fn apply<'c>(&mut self, changes: impl IntoIterator<Item = &'c NameChange>) {
+        changes.into_iter().for_each(|change| self.tables.apply(change));
+    }
+
+    /// The redo log file, as it would be after [`Namespace::apply`].
+    pub fn log_file_after(&self, changes: &[NameChange]) -> Option<LogFileEntry> {
+        changes::log_file_after(self.tables.log_file(), changes)
+    }
+
+    /// Directories and files, parents first, then the redo log. `plain_len` gives the length of a plain file in bytes.
+    ///
+    /// # Errors
+    /// Those of `plain_len`.
+    pub fn entries(
+        &self,
+        plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
+    ) -> Result<Vec<Entry>, NodeError> {
+        let directory = |(path, mode): (&str, u32)| Entry {
+            path: path.to_owned(),
+            kind: EntryKind::Directory,
+            mode,
+            len_bytes: 0,
+            checksum: None,
+        };
+        let mut entries: Vec<_> = self.directories().map(directory).collect();
+        for (id, entry) in self.files() {
+            entries.push(Entry {
+                path: entry.path.clone(),
+                kind: if entry.tablespace { EntryKind::Tablespace } else { EntryKind::Plain },
+                mode: entry.mode,
+                len_bytes: if entry.tablespace { entry.len_bytes } else { plain_len(id)? },
+                checksum: None,
+            });
+        }
+        if let Some(log_file) = self.log_file() {
+            entries.push(Entry {
+                path: "ib_logfile0".to_owned(),
+                kind: EntryKind::RedoLog,
+                mode: 0o660,
+                len_bytes: log_file.file_size_bytes,
+                checksum: None,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// The redo log file, if there is one yet.
+    pub fn log_file(&self) -> Option<&LogFileEntry> {
+        self.tables.log_file()
+    }
+}
+
+/// A path of the stream as text.
+///
+/// # Errors
+/// If it is not UTF-8. The server encodes identifiers in ASCII; such a file is none of its own.
+pub fn text_path(path: &[u8]) -> Result<String, NodeError> {
+    match std::str::from_utf8(path) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(NodeError::Refused(format!(
+            "file name {:?} in the data directory is not UTF-8; rename or remove that file",
+            String::from_utf8_lossy(path)
+        ))),
+    }
+}
+
+fn redo_path(path: &[u8], lsn: Lsn) -> Result<String, NodeError> {
+    let stripped = path.strip_prefix(b"./").unwrap_or(path);
+    redoubt_wire::control::check_path(stripped).map_err(|error| NodeError::Redo {
+        lsn,
+        reason: format!(
+            "tablespace path {:?}: {error}. Tablespaces outside the data directory (DATA DIRECTORY) are not supported",
+            String::from_utf8_lossy(path)
+        ),
+    })?;
+    text_path(stripped)
+}
+
+#[cfg(test)]
+mod tests;

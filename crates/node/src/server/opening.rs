@@ -1,0 +1,152 @@
+//! Volumes that a node that has just started is still opening, several at a time.
+//!
+//! The node serves meanwhile. Whoever asks for a volume that is being opened waits for it a while, and is told to try
+//! later after that; nobody can delete it or use its name.
+//!
+//! Invariants: a volume is in the node's list, or among those that cannot be used with the reason, before its name
+//! leaves this one. No volume is begun after [`Opening::stop`].
+//!
+//! Lock: `state` is a leaf; nothing is opened with it held.
+
+use super::Node;
+use crate::error::NodeError;
+use crate::home::Folder;
+use crate::volume::{Identity, Volume};
+use redoubt_sync::thread::{self, JoinHandle};
+use redoubt_sync::{Condvar, Mutex, time};
+use redoubt_wire::control::VolumeStatus;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Default)]
+struct State {
+    /// Who the volumes are, as far as that can be read.
+    names: BTreeMap<String, Option<Identity>>,
+    /// Those that nobody has begun.
+    next: VecDeque<String>,
+    is_stopping: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Opening {
+    state: Mutex<State>,
+    /// A name has left, or the node stops.
+    changed: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Opening {
+    /// Begins to open these volumes of `node`, at most `at_once` at a time.
+    pub fn begin(node: &Arc<Node>, names: Vec<String>, at_once: usize) {
+        let opening = &node.opening;
+        let identity = |name: &str| Identity::read(&Folder::open(&node.volume_directory(name)).ok()?).ok();
+        let identities: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), identity(name))).collect();
+        let at_once = at_once.min(names.len());
+        {
+            let mut state = opening.state.lock();
+            state.names = identities;
+            state.next = names.into();
+        }
+        for _ in 0..at_once {
+            let of = Arc::clone(node);
+            let builder = thread::Builder::new().name("opening".to_owned());
+            match builder.spawn(move || of.opening.run(&of)) {
+                Ok(thread) => opening.threads.lock().push(thread),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot start a thread that opens volumes");
+                    // Somebody must.
+                    opening.run(node);
+                }
+            }
+        }
+    }
+
+    fn run(&self, node: &Node) {
+        while let Some(name) = self.take_next() {
+            let directory = node.volume_directory(&name);
+            // A thread that is gone without a word would leave everybody waiting for the volume.
+            let open = || Volume::open(&name, &directory, &node.options);
+            let opened = std::panic::catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| {
+                let reason = "opening it met a defect of the node; see the node's error output";
+                Err(NodeError::Stopped(reason.to_owned()))
+            });
+            match opened {
+                Ok(volume) => drop(node.volumes.lock().insert(name.clone(), volume)),
+                Err(error) => {
+                    tracing::error!(volume = name, %error, "volume cannot be opened");
+                    node.unusable.lock().insert(name.clone(), error.to_string());
+                }
+            }
+            self.state.lock().names.remove(&name);
+            self.changed.notify_all();
+        }
+    }
+
+    fn take_next(&self) -> Option<String> {
+        let mut state = self.state.lock();
+        if state.is_stopping { None } else { state.next.pop_front() }
+    }
+
+    /// This volume is being opened.
+    pub fn contains(&self, name: &str) -> bool {
+        self.state.lock().names.contains_key(name)
+    }
+
+    /// Waits until the volume of this name is not being opened, at most for `patience`.
+    ///
+    /// # Errors
+    /// [`NodeError::NotNow`] if it still is.
+    pub fn wait_for(&self, name: &str, patience: Duration) -> Result<(), NodeError> {
+        let deadline = time::now() + patience;
+        let mut state = self.state.lock();
+        loop {
+            if !state.names.contains_key(name) {
+                return Ok(());
+            }
+            if state.is_stopping || self.changed.wait_until(&mut state, deadline).timed_out() {
+                return Err(self.not_now(name));
+            }
+        }
+    }
+
+    /// The error of whoever cannot wait for the volume.
+    pub fn not_now(&self, name: &str) -> NodeError {
+        NodeError::NotNow(format!(
+            "volume {name} is still being opened, its log is being read; try again, and see `redoubt status`"
+        ))
+    }
+
+    /// What can be said of the volumes that are being opened.
+    pub fn statuses(&self) -> Vec<VolumeStatus> {
+        let state = self.state.lock();
+        let status = |(name, identity): (&String, &Option<Identity>)| {
+            let of = VolumeStatus {
+                name: name.clone(),
+                state: "recovering".to_owned(),
+                reason: "its log is being read".to_owned(),
+                ..VolumeStatus::default()
+            };
+            match identity.clone() {
+                Some(Identity { volume_id, generation, attached_by, .. }) => {
+                    VolumeStatus { volume_id, generation, attached_by, ..of }
+                }
+                None => of,
+            }
+        };
+        state.names.iter().map(status).collect()
+    }
+
+    /// Opens no more volumes and ends all waits. Returns when those that were begun are open.
+    pub fn stop(&self) {
+        self.state.lock().is_stopping = true;
+        self.changed.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("a thread that opens volumes panicked");
+            }
+        }
+    }
+}
