@@ -107,6 +107,14 @@ pub trait StorageDir: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the names durable.
     fn sync(&self) -> io::Result<()>;
+    /// Makes the content of several files of this directory durable, in any order, perhaps some at a time. An error
+    /// comes with the number of its file; what became of the others is then unknown.
+    fn sync_files(&self, files: &[Arc<dyn StorageFile>]) -> Result<(), (usize, io::Error)> {
+        files
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, file)| file.sync_data().map_err(|error| (number, error)))
+    }
     /// Which writes to files of this directory can be untorn, found out by trying; `None`: none can.
     fn untorn_limits(&self) -> io::Result<Option<UntornLimits>> {
         Ok(None)

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use redoubt_logdev::storage::{RealDir, StorageDir, UntornLimits};
+use redoubt_logdev::storage::{RealDir, StorageDir, StorageFile, UntornLimits};
 use redoubt_sync::{Mutex, RwLock};
 
 use crate::error::PageStoreError;
@@ -178,6 +178,11 @@ impl FilePageStore {
         error
     }
 
+    /// The object's file. Opening it may include a look at the disk, whose failure is as bad as that of any sync.
+    fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
+        self.home.file(object).map_err(|error| self.note(error))
+    }
+
     fn create_file(&self, object: ObjectId) -> Result<(), PageStoreError> {
         let _names = self.namespace.lock();
         if self.home.objects.contains(object) {
@@ -248,8 +253,14 @@ impl FilePageStore {
         }
     }
 
-    fn read_home(&self, object: &Object, at: u64, end: u64, page: &mut [u8]) -> Result<bool, PageStoreError> {
-        let file = self.home.file(object)?;
+    fn read_home(
+        &self,
+        object: &Arc<Object>,
+        at: u64,
+        end: u64,
+        page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        let file = self.file(object)?;
         let n = file.read_at(at, page).map_err(PageStoreError::read(&object.name, at))?;
         if let Some(rest) = page.get_mut(n..) {
             rest.fill(0);
@@ -307,7 +318,7 @@ impl PageStore for FilePageStore {
             self.settle_object(&mut self.writer.lock(), object).map_err(|error| self.note(error))?;
         }
         let object = self.home.objects.get(object)?;
-        let file = self.home.file(&object)?;
+        let file = self.file(&object)?;
         let _no_writer = object.io.read();
         file.read_at(offset_bytes, buf).map_err(PageStoreError::read(&object.name, offset_bytes))
     }
@@ -332,10 +343,12 @@ impl PageStore for FilePageStore {
     fn sync_object(&self, object: ObjectId) -> Result<(), PageStoreError> {
         self.check_poison()?;
         let object = self.home.objects.get(object)?;
-        let file = self.home.file(&object)?;
+        let file = self.file(&object)?;
         // Before the sync: what is written during it is not covered.
         object.has_unsynced.store(false, Ordering::Release);
-        self.home.sync_file(&*file, &object.name).map_err(|error| self.note(error))
+        self.home.sync_file(&*file, &object.name).map_err(|error| self.note(error))?;
+        self.home.objects.may_be_closed(&object);
+        Ok(())
     }
 
     fn set_len(&self, object: ObjectId, len_bytes: u64) -> Result<(), PageStoreError> {
@@ -344,7 +357,7 @@ impl PageStore for FilePageStore {
 
     fn len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError> {
         let object = self.home.objects.get(object)?;
-        let file = self.home.file(&object)?;
+        let file = self.file(&object)?;
         // First: what ceases to be pending in between is in the file by then.
         let pending_end = self.pending.read().end(object.id);
         let len = file.len_bytes().map_err(PageStoreError::read(&object.name, 0))?;

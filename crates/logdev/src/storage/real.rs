@@ -14,12 +14,19 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use redoubt_sync::thread;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 
 use super::untorn::{self, Tearing};
 use super::{StorageDir, StorageFile, UntornLimits, WriteOptions};
+
+/// Files that are synced at the same time, at most.
+const SYNC_THREADS_MAX: usize = 8;
+/// For fewer files than this another thread is not worth its start.
+const FILES_PER_SYNC_THREAD: usize = 4;
 
 /// How a [`RealDir`] is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -115,6 +122,27 @@ impl StorageDir for RealDir {
 
     fn sync(&self) -> io::Result<()> {
         self.dir.sync_all()
+    }
+
+    /// Some at a time: a file system makes one commit, and one flush of the drive's cache, of syncs that come together.
+    fn sync_files(&self, files: &[Arc<dyn StorageFile>]) -> Result<(), (usize, io::Error)> {
+        let next = AtomicUsize::new(0);
+        let failure = OnceLock::new();
+        let sync_some = || {
+            while let (number, None) = (next.fetch_add(1, Ordering::Relaxed), failure.get()) {
+                let Some(file) = files.get(number) else { return };
+                if let Err(error) = file.sync_data() {
+                    let _ = failure.set((number, error));
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..(files.len() / FILES_PER_SYNC_THREAD).min(SYNC_THREADS_MAX - 1) {
+                scope.spawn(sync_some);
+            }
+            sync_some();
+        });
+        failure.into_inner().map_or(Ok(()), Err)
     }
 
     fn untorn_limits(&self) -> io::Result<Option<UntornLimits>> {

@@ -152,7 +152,7 @@ impl Home {
         Self { dir, objects, counters: Counters::default(), max_open_files }
     }
 
-    pub fn file(&self, object: &Object) -> Result<Arc<dyn StorageFile>, PageStoreError> {
+    pub fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
         self.objects.file(&*self.dir, object)
     }
 
@@ -166,16 +166,19 @@ impl Home {
         self.dir.sync().map_err(PageStoreError::io("sync the directory of", name))
     }
 
-    /// Makes sure that what the files show is what the disk holds. After a failed sync in an earlier process, memory
+    /// Makes sure that what every file shows is what the disk holds. After a failed sync in an earlier process, memory
     /// may hold pages that the disk does not. The ring would bring them again, but not in mode `atomic`.
     pub fn look_at_the_disk(&self) -> Result<(), PageStoreError> {
+        self.look_at_the_disk_when_used();
         for id in self.objects.ids() {
-            let object = self.objects.get(id)?;
-            let file = self.file(&object)?;
-            self.sync_file(&*file, &object.name)?;
-            file.drop_cache().map_err(PageStoreError::io("drop the cache of", &object.name))?;
+            self.file(&self.objects.get(id)?)?;
         }
         Ok(())
+    }
+
+    /// The same for each file when it is first opened.
+    pub fn look_at_the_disk_when_used(&self) {
+        self.objects.distrust_memory();
     }
 
     /// Writes pages to their files and syncs those.
@@ -226,10 +229,12 @@ impl Home {
     }
 
     pub fn sync_touched(&self, touched: &mut Touched) -> Result<(), PageStoreError> {
-        for (object, file) in touched.drain(..) {
-            self.sync_file(&*file, &object.name)?;
-        }
-        Ok(())
+        let (objects, files): (Vec<_>, Vec<_>) = touched.drain(..).unzip();
+        add(&self.counters.syncs, files.len() as u64);
+        self.dir.sync_files(&files).map_err(|(number, source)| {
+            let name = objects.get(number).map_or("a page file", |object| &object.name);
+            PageStoreError::io("sync", name)(source)
+        })
     }
 
     fn write_run(

@@ -3,13 +3,19 @@
 //! Files are opened when they are used. When more than the limit are open, the one not used for longest is closed;
 //! a file with bytes that no sync has covered stays open, since closing it could lose the report of a failed write.
 //!
-//! Lock order: `table`, then one object's `handle`; other objects' handles are only tried.
+//! Whoever finds a file open only writes down when. Which one to close is found in a queue of open files by the last use
+//! that the queue knows of: one that was used since goes back in with that, and one that may not be closed is left out
+//! until it may. So closing a file costs what the uses before it left to do, however many objects there are.
+//!
+//! Lock order: one object's `handle`, then `queue`; with `queue` locked other objects' handles are only tried. `table`
+//! is a leaf.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use redoubt_logdev::storage::{StorageDir, StorageFile};
-use redoubt_sync::{Mutex, RwLock};
+use redoubt_sync::{Mutex, MutexGuard, RwLock};
 use rustc_hash::FxHashMap;
 
 use crate::ObjectId;
@@ -25,8 +31,12 @@ pub(super) struct Object {
     pub io: RwLock<()>,
     /// Bytes were written that no sync has covered.
     pub has_unsynced: AtomicBool,
+    /// Memory may show of the file what the disk does not hold: see [`Objects::distrust_memory`].
+    is_distrusted: AtomicBool,
     handle: Mutex<Option<Arc<dyn StorageFile>>>,
     last_used: AtomicU64,
+    /// Its place in the queue of open files, 0: none. Changes only with the queue locked.
+    queued_at: AtomicU64,
 }
 
 impl Object {
@@ -36,9 +46,67 @@ impl Object {
             name: file_name(id),
             io: RwLock::new(()),
             has_unsynced: AtomicBool::new(false),
+            is_distrusted: AtomicBool::new(false),
             handle: Mutex::new(None),
             last_used: AtomicU64::new(0),
+            queued_at: AtomicU64::new(0),
         })
+    }
+
+    fn open(&self, dir: &dyn StorageDir) -> Result<Arc<dyn StorageFile>, PageStoreError> {
+        let file = dir.open(&self.name).map_err(PageStoreError::read(&self.name, 0))?;
+        if self.is_distrusted.load(Ordering::Acquire) {
+            file.sync_data().map_err(PageStoreError::io("sync", &self.name))?;
+            file.drop_cache().map_err(PageStoreError::io("drop the cache of", &self.name))?;
+            self.is_distrusted.store(false, Ordering::Release);
+        }
+        Ok(file)
+    }
+}
+
+/// Open files that may be closed, by the last use known here. Times are of [`Objects::clock`], each of one object.
+#[derive(Default)]
+struct Queue {
+    by_use: BTreeMap<u64, Arc<Object>>,
+    /// Files looked at to close one.
+    #[cfg(test)]
+    looked_at: u64,
+}
+
+impl Queue {
+    fn insert(&mut self, object: &Arc<Object>) {
+        let at = object.last_used.load(Ordering::Relaxed);
+        object.queued_at.store(at, Ordering::Relaxed);
+        self.by_use.insert(at, object.clone());
+    }
+
+    fn remove(&mut self, object: &Object) {
+        self.by_use.remove(&object.queued_at.swap(0, Ordering::Relaxed));
+    }
+
+    /// Takes the file out that was not used for longest. `None`: all have to stay open, or that one is being looked at
+    /// by somebody else.
+    fn close_one(&mut self) -> Option<Arc<dyn StorageFile>> {
+        while let Some((at, object)) = self.by_use.pop_first() {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
+            object.queued_at.store(0, Ordering::Relaxed);
+            if object.last_used.load(Ordering::Relaxed) > at {
+                self.insert(&object);
+                continue;
+            }
+            let Some(mut handle) = object.handle.try_lock() else {
+                self.insert(&object);
+                return None;
+            };
+            if object.has_unsynced.load(Ordering::Acquire) {
+                continue;
+            }
+            return handle.take();
+        }
+        None
     }
 }
 
@@ -62,13 +130,19 @@ pub(super) struct Objects {
     max_open_files: usize,
     open_files: AtomicUsize,
     clock: AtomicU64,
+    queue: Mutex<Queue>,
 }
 
 impl Objects {
     pub fn new(ids: impl IntoIterator<Item = ObjectId>, max_open_files: usize) -> Self {
-        let table = ids.into_iter().map(|id| (id, Object::new(id))).collect();
-        let (open_files, clock) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Self { table: RwLock::new(table), max_open_files, open_files, clock }
+        Self {
+            table: RwLock::new(ids.into_iter().map(|id| (id, Object::new(id))).collect()),
+            max_open_files,
+            open_files: AtomicUsize::new(0),
+            // 0 means never.
+            clock: AtomicU64::new(1),
+            queue: Mutex::default(),
+        }
     }
 
     pub fn ids(&self) -> Vec<ObjectId> {
@@ -90,10 +164,19 @@ impl Objects {
     }
 
     pub fn remove(&self, id: ObjectId) {
-        if let Some(object) = self.table.write().remove(&id)
-            && object.handle.lock().take().is_some()
-        {
+        let Some(object) = self.table.write().remove(&id) else { return };
+        let mut handle = object.handle.lock();
+        if handle.take().is_some() {
+            self.queue.lock().remove(&object);
             self.open_files.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on each file that is there now is synced and read from the disk again when it is first opened. Before
+    /// any is open.
+    pub fn distrust_memory(&self) {
+        for object in self.table.read().values() {
+            object.is_distrusted.store(true, Ordering::Release);
         }
     }
 
@@ -101,37 +184,44 @@ impl Objects {
     pub fn file(
         &self,
         dir: &dyn StorageDir,
-        object: &Object,
+        object: &Arc<Object>,
     ) -> Result<Arc<dyn StorageFile>, PageStoreError> {
         object.last_used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let mut handle = object.handle.lock();
         if let Some(file) = &*handle {
             return Ok(file.clone());
         }
-        let file = dir.open(&object.name).map_err(PageStoreError::read(&object.name, 0))?;
+        let file = object.open(dir)?;
         *handle = Some(file.clone());
+        let mut queue = self.queue.lock();
+        queue.insert(object);
+        self.open_files.fetch_add(1, Ordering::Relaxed);
         drop(handle);
-        if self.open_files.fetch_add(1, Ordering::Relaxed) >= self.max_open_files {
-            self.close_one();
-        }
+        self.close_some(queue);
         Ok(file)
     }
 
-    /// Closes the file that was not used for longest. Who uses it at this moment keeps it open until done.
-    fn close_one(&self) {
-        let table = self.table.read();
-        let mut candidates: Vec<_> =
-            table.values().map(|object| (object.last_used.load(Ordering::Relaxed), object)).collect();
-        candidates.sort_unstable_by_key(|(last_used, _)| *last_used);
-        for (_, object) in candidates {
-            if let Some(mut handle) = object.handle.try_lock()
-                && !object.has_unsynced.load(Ordering::Acquire)
-                && handle.take().is_some()
-            {
-                self.open_files.fetch_sub(1, Ordering::Relaxed);
-                return;
-            }
+    /// The object has no more bytes that no sync has covered.
+    pub fn may_be_closed(&self, object: &Arc<Object>) {
+        let handle = object.handle.lock();
+        let mut queue = self.queue.lock();
+        if handle.is_some() && object.queued_at.load(Ordering::Relaxed) == 0 {
+            queue.insert(object);
         }
+        drop(handle);
+        self.close_some(queue);
+    }
+
+    /// Closes the files that were not used for longest, down to the limit.
+    fn close_some(&self, mut queue: MutexGuard<'_, Queue>) {
+        let mut closed = Vec::new();
+        while self.open_files.load(Ordering::Relaxed) > self.max_open_files {
+            let Some(file) = queue.close_one() else { break };
+            self.open_files.fetch_sub(1, Ordering::Relaxed);
+            closed.push(file);
+        }
+        // They are closed without the lock.
+        drop(queue);
     }
 
     #[cfg(test)]
@@ -139,3 +229,7 @@ impl Objects {
         self.open_files.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+#[path = "objects_tests.rs"]
+mod tests;

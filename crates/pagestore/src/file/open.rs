@@ -154,11 +154,17 @@ fn open_needed(
         return Err(bad("it belongs to another page directory: name the journal directory of this one"));
     }
     let mut ring = Ring::open(file, superblock)?;
-    if ring.protection() == PageProtection::Atomic {
-        home.look_at_the_disk()?;
-    }
     let pending = pending_pages(home, &ring)?;
     let stays = is_in_place && ring.file_len_bytes() == wanted.journal_len_bytes;
+    if ring.protection() == PageProtection::Atomic {
+        // A file that this life does not open is left to the next one, which sees this mode in the same ring. If it
+        // would not, all files are looked at now.
+        if stays && wanted.protection == PageProtection::Atomic {
+            home.look_at_the_disk_when_used();
+        } else {
+            home.look_at_the_disk()?;
+        }
+    }
     let is_lazy = [wanted.protection, ring.protection()] == [PageProtection::Journal; 2];
     if stays && is_lazy {
         ring.begin_life(ring.tail(), wanted.protection)?;

@@ -3,9 +3,11 @@
 //! Fed only with mini-transactions whose checksum was found right and whose bytes went into the stream.
 //! Invariant: an entry holds the end LSN of the last mini-transaction in the stream that changed the page, so
 //! a page write with exactly this LSN contains nothing the node does not have. An entry is removed when that
-//! version is written and when its tablespace goes away; a missing entry means "not explained". A freed page has an
-//! entry that no page has the LSN of, until it is used again: nothing explains it, and a cached version of it is too
-//! old.
+//! version is written and when its tablespace goes away; a missing entry means "not explained". Of a freed page only
+//! that it is free is kept, until it is used again: nothing explains it, and a cached version of it is too old.
+//!
+//! A tablespace goes away under the redo log's lock, so its pages are together: what that costs does not grow with
+//! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours.
 
 use redoubt_redo::mariadb::Mtr;
 use redoubt_redo::mariadb::record::FileRecord;
@@ -14,12 +16,53 @@ use rustc_hash::FxHashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
-/// No page has this LSN.
-const FREED: Lsn = Lsn(u64::MAX);
+/// Neighbours whose free pages are in one word.
+const WORD_PAGES: u32 = 64;
+
+/// The pages of a tablespace that are in one shard.
+#[derive(Debug, Default)]
+struct SpacePages {
+    changed: FxHashMap<u32, Lsn>,
+    /// Free pages, a bit each, by page number divided by [`WORD_PAGES`]. No word is 0.
+    free: FxHashMap<u32, u64>,
+}
+
+impl SpacePages {
+    const fn bit(page_no: u32) -> u64 {
+        1 << (page_no % WORD_PAGES)
+    }
+
+    fn change(&mut self, page_no: u32, lsn: Lsn) {
+        self.changed.insert(page_no, lsn);
+        // Most tablespaces have no free pages.
+        if let Some(word) = self.free.get_mut(&(page_no / WORD_PAGES)) {
+            *word &= !Self::bit(page_no);
+            if *word == 0 {
+                self.free.remove(&(page_no / WORD_PAGES));
+            }
+        }
+    }
+
+    fn free(&mut self, page_no: u32) {
+        self.changed.remove(&page_no);
+        *self.free.entry(page_no / WORD_PAGES).or_default() |= Self::bit(page_no);
+    }
+
+    fn contains(&self, page_no: u32) -> bool {
+        self.changed.contains_key(&page_no)
+            || self.free.get(&(page_no / WORD_PAGES)).is_some_and(|word| word & Self::bit(page_no) != 0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.free.is_empty()
+    }
+}
+
+type Shard = FxHashMap<SpaceId, SpacePages>;
 
 /// Page to LSN, in shards.
 pub struct DirtyPages {
-    shards: [Mutex<FxHashMap<PageId, Lsn>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Default for DirtyPages {
@@ -28,61 +71,82 @@ impl Default for DirtyPages {
     }
 }
 
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl DirtyPages {
-    fn shard(&self, page: PageId) -> MutexGuard<'_, FxHashMap<PageId, Lsn>> {
-        let mixed = page.page_no.0.wrapping_mul(0x9e37_79b9) ^ page.space.0.wrapping_mul(0x85eb_ca6b);
+    /// Pages of one word are in one shard.
+    fn shard(&self, page: PageId) -> MutexGuard<'_, Shard> {
+        let word = page.page_no.0 / WORD_PAGES;
+        let mixed = word.wrapping_mul(0x9e37_79b9) ^ page.space.0.wrapping_mul(0x85eb_ca6b);
         // The upper six bits.
-        self.shards[(mixed >> 26) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[(mixed >> 26) as usize])
     }
 
     /// Takes in a mini-transaction.
     pub fn observe(&self, mtr: &Mtr<'_, '_>) {
         for note in mtr.files {
             if matches!(note.record, FileRecord::Delete { .. }) {
-                self.forget(note.space, 0);
+                self.forget(note.space);
             }
         }
         for run in mtr.runs {
             if run.trim_pages.is_some() {
-                self.forget(run.page.space, 0);
-                continue;
+                self.forget(run.page.space);
+            } else if run.ends_with_free {
+                self.free(run.page);
+            } else {
+                self.change(run.page, mtr.end_lsn);
             }
-            self.shard(run.page).insert(run.page, if run.ends_with_free { FREED } else { mtr.end_lsn });
         }
+    }
+
+    fn change(&self, page: PageId, lsn: Lsn) {
+        self.shard(page).entry(page.space).or_default().change(page.page_no.0, lsn);
+    }
+
+    fn free(&self, page: PageId) {
+        self.shard(page).entry(page.space).or_default().free(page.page_no.0);
     }
 
     /// Whether this version of the page is the newest in the stream. If so, the entry is removed.
     pub fn take_if_explained(&self, page: PageId, lsn: Lsn) -> bool {
         let mut shard = self.shard(page);
-        if lsn != FREED && shard.get(&page) == Some(&lsn) {
-            shard.remove(&page);
-            return true;
+        let Some(pages) = shard.get_mut(&page.space) else { return false };
+        if pages.changed.get(&page.page_no.0) != Some(&lsn) {
+            return false;
         }
-        false
+        pages.changed.remove(&page.page_no.0);
+        if pages.is_empty() {
+            shard.remove(&page.space);
+        }
+        true
     }
 
     /// Whether there is redo of the page that is newer than its last write, or the page is free.
     pub fn contains(&self, page: PageId) -> bool {
-        self.shard(page).contains_key(&page)
+        self.shard(page).get(&page.space).is_some_and(|pages| pages.contains(page.page_no.0))
     }
 
-    /// Forgets the pages of a tablespace from `first_page_no` on.
-    pub fn forget(&self, space: SpaceId, first_page_no: u32) {
+    /// Forgets the pages of a tablespace.
+    pub fn forget(&self, space: SpaceId) {
         for shard in &self.shards {
-            shard
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .retain(|page, _| page.space != space || page.page_no.0 < first_page_no);
+            let gone = lock(shard).remove(&space);
+            // Their memory is given back without the lock.
+            drop(gone);
         }
     }
 
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
-    }
-
-    /// There is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Changed pages, and words of free ones.
+    #[cfg(test)]
+    fn sizes(&self) -> (usize, usize) {
+        let shards: Vec<_> = self.shards.iter().map(lock).collect();
+        let spaces = || shards.iter().flat_map(|shard| shard.values());
+        (spaces().map(|pages| pages.changed.len()).sum(), spaces().map(|pages| pages.free.len()).sum())
     }
 }
+
+#[cfg(test)]
+#[path = "dirty_tests.rs"]
+mod tests;

@@ -4,8 +4,9 @@
 //! * An entry is what the server itself wrote last to that place, or, where it wrote nothing since, what the node
 //!   answered to its own read. A write that redo does not explain, a shorter file and anything unclear take the entry
 //!   out.
-//! * A page read ahead of the server goes in only if the server has changed nothing in its shard since it was asked
-//!   for. So a page is put or taken out *after* [`super::need`] says that later reads must see what the server wrote.
+//! * An answer of the node goes in only if since it was asked for the server has written nothing in the page's shard,
+//!   and its file did not become shorter. So a page is put or taken out *after* [`super::need`] says that later reads
+//!   must see what the server wrote.
 //! * A page with redo in the stream that is newer than its last write is never taken from here
 //!   ([`crate::content::dirty`]).
 //! * It starts empty with every process, and ends with it: nothing of it outlives a generation. Its file has no name.
@@ -25,6 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 256;
+/// Files share counters of how often they were cut.
+const CUT_COUNTERS: usize = 256;
 
 /// Where the bytes of a shard are.
 enum Store {
@@ -43,13 +46,18 @@ pub struct PageCache {
     slot_len_bytes: usize,
     /// Not only what was read ahead.
     keeps_all: bool,
+    /// How often a file was cut, before its pages are taken out.
+    cuts: [AtomicU64; CUT_COUNTERS],
     evictions: AtomicU64,
     ahead_used: AtomicU64,
 }
 
-/// What was known about a shard when a page was asked for.
+/// What was known about a page's shard and its file when it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub struct Ticket {
+    changes: u64,
+    cuts: u64,
+}
 
 impl PageCache {
     /// A cache of at most `capacity_bytes` for pages of up to `page_len_bytes`, in memory, or in a nameless file in
@@ -74,6 +82,7 @@ impl PageCache {
             shards: shards.collect(),
             slot_len_bytes: page_len_bytes as usize,
             keeps_all: true,
+            cuts: [const { AtomicU64::new(0) }; CUT_COUNTERS],
             evictions: AtomicU64::new(0),
             ahead_used: AtomicU64::new(0),
         })
@@ -128,13 +137,21 @@ impl PageCache {
 
     /// To be taken before a page is asked for.
     pub fn ticket(&self, key: CacheKey) -> Ticket {
-        Ticket(self.shard(key).index.changes())
+        self.ticket_of(&self.shard(key), key)
+    }
+
+    fn ticket_of(&self, shard: &Shard, key: CacheKey) -> Ticket {
+        Ticket { changes: shard.index.changes(), cuts: self.cuts_of(key.file).load(Ordering::Acquire) }
+    }
+
+    const fn cuts_of(&self, file: u64) -> &AtomicU64 {
+        &self.cuts[file as usize % CUT_COUNTERS]
     }
 
     /// The node answered with this page. It is kept unless the server changed something meanwhile.
     pub fn put_answer(&self, key: CacheKey, bytes: &[u8], asked: Ticket) {
         let mut shard = self.shard(key);
-        if self.keeps_all && Ticket(shard.index.changes()) == asked {
+        if self.keeps_all && self.ticket_of(&shard, key) == asked {
             self.place(&mut shard, key, bytes, false);
         }
     }
@@ -142,7 +159,7 @@ impl PageCache {
     /// The same for a page that the server has not asked for yet.
     pub fn put_ahead(&self, key: CacheKey, bytes: &[u8], asked: Ticket) {
         let mut shard = self.shard(key);
-        if Ticket(shard.index.changes()) == asked {
+        if self.ticket_of(&shard, key) == asked {
             self.place(&mut shard, key, bytes, true);
         }
     }
@@ -166,13 +183,12 @@ impl PageCache {
         shard.index.remove(key);
     }
 
-    /// Nor are those of a file from `first_page_no` on.
-    pub fn remove_file(&self, file: u64, first_page_no: u32) {
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.index.note_change();
-            shard.index.remove_file(file, first_page_no);
-        }
+    /// Nor are those of a file from `first_page_no` on. Returns how many there were.
+    pub fn remove_file(&self, file: u64, first_page_no: u32) -> usize {
+        // First: an answer that is put into a shard after this loop has passed it is seen to be too late.
+        self.cuts_of(file).fetch_add(1, Ordering::AcqRel);
+        let shards = self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
+        shards.map(|mut shard| shard.index.remove_file(file, first_page_no)).sum()
     }
 
     /// Its size.

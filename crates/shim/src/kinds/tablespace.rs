@@ -452,10 +452,11 @@ impl Tablespace {
     /// Makes the file longer, here and on the node.
     fn grow(&self, content: &Content, hold: &NameHold<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
-        if real::status(fd)?.len_bytes >= len_bytes {
+        let old_len_bytes = real::status(fd)?.len_bytes;
+        if old_len_bytes >= len_bytes {
             return Ok(());
         }
-        self.set_len_locked(content, hold, fd, len_bytes)
+        self.set_len_locked(content, hold, fd, old_len_bytes, len_bytes)
     }
 
     fn set_len_locked(
@@ -463,10 +464,14 @@ impl Tablespace {
         content: &Content,
         hold: &NameHold<'_>,
         fd: RawFd,
+        old_len_bytes: u64,
         len_bytes: u64,
     ) -> Result<(), Errno> {
         real::set_len(fd, len_bytes)?;
-        self.cut_cache(content, len_bytes);
+        // Nothing behind the old end is in the cache.
+        if len_bytes < old_len_bytes {
+            self.cut_cache(content, len_bytes);
+        }
         if let Some(path) = self.name.path(hold) {
             self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
         }
@@ -480,7 +485,7 @@ impl Tablespace {
     pub fn set_len(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         let hold = content.names.hold();
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set_len_locked(content, &hold, fd, len_bytes)
+        self.set_len_locked(content, &hold, fd, real::status(fd)?.len_bytes, len_bytes)
     }
 
     /// fallocate without a mode: the file has at least this length.

@@ -113,3 +113,56 @@ fn they_can_be_pretended_for_measurements() {
     assert_eq!((limits.min_len_bytes, limits.max_len_bytes), (4096, 65_536));
     check_untorn_writes(&real, limits);
 }
+
+/// Counts its syncs; one of them may fail.
+struct Synced {
+    syncs: AtomicUsize,
+    fails: bool,
+}
+
+impl StorageFile for Synced {
+    fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<usize> {
+        unreachable!()
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        unreachable!()
+    }
+    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!()
+    }
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        unreachable!()
+    }
+    fn len_bytes(&self) -> io::Result<u64> {
+        unreachable!()
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        if self.fails { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        unreachable!()
+    }
+    fn drop_cache(&self) -> io::Result<()> {
+        unreachable!()
+    }
+}
+
+#[test]
+fn of_several_files_each_is_synced_once_and_the_one_that_fails_is_named() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = RealDir::open(temporary.path()).unwrap();
+    for count in [0_usize, 1, 3, 8, 100] {
+        for failing in [None, Some(0), Some(count / 2), count.checked_sub(1)] {
+            let failing = failing.filter(|failing| *failing < count);
+            let synced =
+                |number| Arc::new(Synced { syncs: AtomicUsize::new(0), fails: failing == Some(number) });
+            let files: Vec<_> = (0..count).map(synced).collect();
+            let as_files: Vec<_> = files.iter().map(|file| file.clone() as Arc<dyn StorageFile>).collect();
+            let failed = dir.sync_files(&as_files).map_err(|(number, _)| number).err();
+            assert_eq!(failed, failing);
+            let most = if failing.is_some() { 0..=1 } else { 1..=1 };
+            assert!(files.iter().all(|file| most.contains(&file.syncs.load(Ordering::Relaxed))), "{count}");
+        }
+    }
+}

@@ -337,3 +337,53 @@ fn a_ring_that_cannot_be_read_stops_the_store_and_loses_nothing() {
         }
     }
 }
+
+/// In mode `atomic` nothing brings a page again whose sync failed, so a later process must not believe what memory
+/// shows, however many processes there were in between that had no use for the file.
+#[test]
+fn pages_whose_sync_failed_are_not_believed_by_any_later_process() {
+    let mut lost = 0;
+    for mode in MODES {
+        for seed in 0..40 {
+            let atomic = Setup::new(PageProtection::Atomic, 512);
+            let mut disk = atomic.disk(seed);
+            let store = atomic.prepared(&disk);
+            store.create(ObjectId(2)).unwrap();
+            disk.inject(fault(OpKind::Sync, "00000001", EIO));
+            write_versions(&store, 8, 2).unwrap_err();
+            for life in 0..seed % 3 {
+                disk = disk.copy();
+                let store = atomic.open(&disk).unwrap();
+                let page = image(100 + life as u32);
+                store.write_batch(&[PageWrite { object: ObjectId(2), page_no: 0, page: &page }]).unwrap();
+            }
+            disk = disk.copy();
+            drop(Setup { mode, ..atomic }.open(&disk).unwrap());
+            disk = disk.copy();
+            let seen = versions(&atomic.open(&disk).unwrap());
+            let kept = versions(&atomic.open(&disk.after_power_cut()).unwrap());
+            assert_eq!(seen, kept, "{mode:?}, seed {seed}");
+            lost += seen.iter().filter(|version| **version == 1).count();
+        }
+    }
+    assert!(lost > 0);
+}
+
+#[test]
+fn in_mode_atomic_opening_a_store_costs_nothing_per_object() {
+    let setup = Setup::new(PageProtection::Atomic, 512);
+    let cost_of = |objects: u32| {
+        let disk = setup.disk(1);
+        let store = setup.open(&disk).unwrap();
+        for object in 0..objects {
+            store.create(ObjectId(object)).unwrap();
+            let page = image(1);
+            store.write_batch(&[PageWrite { object: ObjectId(object), page_no: 0, page: &page }]).unwrap();
+        }
+        drop(store);
+        let before = disk.ops_done();
+        setup.open(&disk).unwrap();
+        disk.ops_done() - before
+    };
+    assert_eq!(cost_of(2), cost_of(400));
+}

@@ -1,12 +1,14 @@
 //! Which page is in which slot, and which slot goes next. Pure: it knows no bytes.
 //!
 //! Slots are handed out round (CLOCK) and a page that was read since the hand passed it is spared, up to three times,
-//! so that pages read often outlive a scan.
+//! so that pages read often outlive a scan. The pages of a file are together and in order: to take out its end costs
+//! what is taken out.
 //!
 //! Invariants: a page is in at most one slot, and a slot holds at most one page; `changes` grows with every page that
 //! is put or removed by what the server writes.
 
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Rounds of the hand that a page survives without being read, at most.
 const USES_MAX: u8 = 3;
@@ -32,7 +34,8 @@ struct Slot {
 /// The pages of one shard.
 #[derive(Debug)]
 pub struct Index {
-    map: FxHashMap<CacheKey, u32>,
+    /// Slots by page, of each file that has any.
+    files: FxHashMap<u64, BTreeMap<u32, u32>>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     hand: usize,
@@ -43,7 +46,14 @@ pub struct Index {
 impl Index {
     /// Room for `capacity` pages.
     pub fn new(capacity: usize) -> Self {
-        Self { map: FxHashMap::default(), slots: Vec::new(), free: Vec::new(), hand: 0, capacity, changes: 0 }
+        Self {
+            files: FxHashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            hand: 0,
+            capacity,
+            changes: 0,
+        }
     }
 
     /// Pages there is room for.
@@ -54,7 +64,7 @@ impl Index {
     /// Pages in it.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.map.len()
+        self.files.values().map(BTreeMap::len).sum()
     }
 
     /// How often the server changed what is, or could be, in it.
@@ -67,9 +77,23 @@ impl Index {
         self.changes += 1;
     }
 
+    fn slot_of(&self, key: CacheKey) -> Option<u32> {
+        self.files.get(&key.file)?.get(&key.page_no).copied()
+    }
+
+    /// Takes a page out of its file; returns its slot.
+    fn unlink(&mut self, key: CacheKey) -> Option<u32> {
+        let pages = self.files.get_mut(&key.file)?;
+        let at = pages.remove(&key.page_no);
+        if pages.is_empty() {
+            self.files.remove(&key.file);
+        }
+        at
+    }
+
     /// Slot of a page with this length, which counts as a use; and whether it was read ahead for this one.
     pub fn find(&mut self, key: CacheKey, len_bytes: u32) -> Option<(u32, bool)> {
-        let at = *self.map.get(&key)?;
+        let at = self.slot_of(key)?;
         let slot = self.slots.get_mut(at as usize)?.as_mut()?;
         if slot.len_bytes != len_bytes {
             return None;
@@ -80,14 +104,14 @@ impl Index {
 
     /// Whether a page is in it. That is no use of it.
     pub fn contains(&self, key: CacheKey) -> bool {
-        self.map.contains_key(&key)
+        self.slot_of(key).is_some()
     }
 
     /// Gives the page a slot: its own, a free one, or that of another page, which is out then (true). `None`: there is
     /// no room at all.
     pub fn place(&mut self, key: CacheKey, len_bytes: u32, is_ahead: bool) -> Option<(u32, bool)> {
         let new = Some(Slot { key, len_bytes, uses: 0, is_ahead });
-        if let Some(at) = self.map.get(&key).copied() {
+        if let Some(at) = self.slot_of(key) {
             if let Some(Some(slot)) = self.slots.get_mut(at as usize) {
                 (slot.len_bytes, slot.is_ahead) = (len_bytes, is_ahead);
             }
@@ -102,7 +126,7 @@ impl Index {
             None => (self.evict()?, true),
         };
         *self.slots.get_mut(at as usize)? = new;
-        self.map.insert(key, at);
+        self.files.entry(key.file).or_default().insert(key.page_no, at);
         Some((at, evicted))
     }
 
@@ -114,8 +138,8 @@ impl Index {
             match self.slots.get_mut(at)? {
                 Some(slot) if slot.uses > 0 => slot.uses -= 1,
                 Some(slot) => {
-                    self.map.remove(&slot.key);
-                    return u32::try_from(at).ok();
+                    let key = slot.key;
+                    return self.unlink(key);
                 }
                 // On the list of free ones, which is empty when this is called.
                 None => {}
@@ -126,21 +150,27 @@ impl Index {
 
     /// Takes a page out.
     pub fn remove(&mut self, key: CacheKey) {
-        if let Some(at) = self.map.remove(&key) {
-            if let Some(slot) = self.slots.get_mut(at as usize) {
-                *slot = None;
-            }
-            self.free.push(at);
+        if let Some(at) = self.unlink(key) {
+            self.give_up(at);
         }
     }
 
-    /// Takes all pages of a file out, from `first_page_no` on.
-    pub fn remove_file(&mut self, file: u64, first_page_no: u32) {
-        let gone: Vec<_> =
-            self.map.keys().filter(|key| key.file == file && key.page_no >= first_page_no).copied().collect();
-        for key in gone {
-            self.remove(key);
+    /// Takes all pages of a file out, from `first_page_no` on. Returns how many there were.
+    pub fn remove_file(&mut self, file: u64, first_page_no: u32) -> usize {
+        let Some(pages) = self.files.get_mut(&file) else { return 0 };
+        let gone = pages.split_off(&first_page_no);
+        if pages.is_empty() {
+            self.files.remove(&file);
         }
+        gone.values().for_each(|at| self.give_up(*at));
+        gone.len()
+    }
+
+    fn give_up(&mut self, at: u32) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            *slot = None;
+        }
+        self.free.push(at);
     }
 }
 

@@ -29,7 +29,7 @@ fn a_page_is_where_it_was_put_and_no_two_share_a_slot() {
                     }
                 }
                 85..97 => index.remove(key),
-                _ => index.remove_file(key.file, key.page_no),
+                _ => drop(index.remove_file(key.file, key.page_no)),
             }
             assert!(index.len() <= index.capacity && index.slots.len() <= index.capacity);
             let used = index.slots.iter().flatten().count();
@@ -57,4 +57,28 @@ fn pages_that_are_read_outlive_those_that_are_not() {
 #[test]
 fn without_room_nothing_is_placed() {
     assert_eq!(Index::new(0).place(key(1), 16384, false), None);
+}
+
+#[test]
+fn the_end_of_a_file_goes_and_nothing_else() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut index = Index::new(random.usize(1..60));
+        let keys = |index: &Index| -> Vec<CacheKey> {
+            let all = (0..4).flat_map(|file| (0..80).map(move |page_no| CacheKey { file, page_no }));
+            all.filter(|key| index.contains(*key)).collect()
+        };
+        for _ in 0..100 {
+            for _ in 0..random.u32(..20) {
+                let key = CacheKey { file: random.u64(..4), page_no: random.u32(..80) };
+                index.place(key, 16384, false).unwrap();
+            }
+            let (file, first) = (random.u64(..4), random.u32(..90));
+            let is_gone = |key: &CacheKey| key.file == file && key.page_no >= first;
+            let (gone, stays): (Vec<_>, Vec<_>) = keys(&index).into_iter().partition(is_gone);
+            assert_eq!(index.remove_file(file, first), gone.len(), "seed {seed}");
+            assert_eq!(keys(&index), stays, "seed {seed}");
+            assert!(index.files.values().all(|pages| !pages.is_empty()), "seed {seed}");
+        }
+    }
 }

@@ -113,3 +113,70 @@ fn pages_read_ahead_into_the_whole_cache_stay_and_count_once() {
         assert_eq!(cache.ahead_used(), 1);
     }
 }
+
+#[test]
+fn cutting_a_file_voids_its_own_answers_and_no_others() {
+    for cache in caches(64 << 20) {
+        let other = CacheKey { file: 8, page_no: 3 };
+        cache.put(key(1), &page(1));
+        cache.put(key(5), &page(5));
+        let (late, untouched) = (cache.ticket(key(7)), cache.ticket(other));
+        assert_eq!(cache.remove_file(7, 4), 1, "page 5");
+        cache.put_answer(key(7), &page(7), late);
+        cache.put_answer(other, &page(3), untouched);
+        assert!(!cache.contains(key(7)) && cache.contains(other) && cache.contains(key(1)));
+        cache.put_answer(key(7), &page(7), cache.ticket(key(7)));
+        assert!(cache.contains(key(7)));
+    }
+}
+
+/// An answer whose file is cut while it is put in is not left behind, whichever comes first.
+#[test]
+fn no_answer_stays_behind_a_cut() {
+    let cache = PageCache::new(64 << 20, PAGE as u32, None).unwrap();
+    let (asked, cut) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let mut left = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..3000 {
+                let tickets: Vec<_> = (0..8).map(|page_no| cache.ticket(key(page_no))).collect();
+                asked.wait();
+                for (page_no, ticket) in (0..8).zip(tickets) {
+                    cache.put_answer(key(page_no), &page(1), ticket);
+                }
+                cut.wait();
+            }
+        });
+        for _ in 0..3000 {
+            asked.wait();
+            cache.remove_file(7, 0);
+            cut.wait();
+            // The next answers wait for this thread.
+            left += (0..8).filter(|page_no| cache.contains(key(*page_no))).count();
+        }
+    });
+    assert_eq!(left, 0);
+}
+
+/// The medians of many tries are far from both the limit and what looking at every page would take.
+#[test]
+fn cutting_a_file_takes_no_longer_with_many_pages_of_others() {
+    const SHORT: u32 = 512;
+    let median_ns = |others: u32| {
+        let cache = PageCache::new(256 << 20, SHORT, None).unwrap();
+        (0..others).for_each(|page_no| cache.put(CacheKey { file: 8, page_no }, &[1; SHORT as usize]));
+        let mut times: Vec<_> = (0..101)
+            .map(|_| {
+                cache.put(key(1), &[2; SHORT as usize]);
+                let start = std::time::Instant::now();
+                assert_eq!(cache.remove_file(7, 1), 1);
+                start.elapsed().as_nanos()
+            })
+            .collect();
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let (few, many) = (median_ns(100), median_ns(300_000));
+    println!("cutting a file beside 100 pages: {few} ns, beside 300000: {many} ns");
+    assert!(many < few * 10 + 50_000, "{few} ns, then {many} ns");
+}
