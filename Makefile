@@ -10,6 +10,8 @@ ROUNDS ?= 100
 SEED ?= 1
 # Minutes of `make full-disk`.
 FULL_DISK_MINUTES ?= 60
+# Tables of `make scale`.
+SCALE_TABLES ?= 100000
 # Statements that `make oracle` holds against a stock server's recovery.
 ORACLE_STATEMENTS ?= 1000000
 # Seconds of simulated worlds in `make simulate` and `make soak`.
@@ -35,7 +37,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk
+.PHONY: demo build install uninstall test lint bench bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale
 
 demo:
 	./demo
@@ -132,6 +134,11 @@ server-suite:
 import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
+
+# What starts, takeovers and batches cost with SCALE_TABLES tables, and with a tenth of them. See docs/results.md.
+scale:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
+	target/release/redoubt-testkit scale --tables $(SCALE_TABLES)
 
 # The node's disk full for FULL_DISK_MINUTES, once with the log on it and once with the pages alone, under a server that writes.
 full-disk:

@@ -17,6 +17,7 @@
 //! * [`faults`], [`proxy`]: calls of the C library, and the network, made worse by seed.
 //! * [`fault_rounds`]: rounds of the ledger under such faults, and kills.
 //! * [`killed_imports`]: data directories of killed servers become volumes.
+//! * [`scale`]: what costs with many tables, and with a tenth of them.
 //! * [`plain_files`]: the node's copy of a data directory against the server's.
 //! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
 //! * [`mount`]: small and read-only file systems.
@@ -49,6 +50,7 @@ pub mod plain_files;
 pub mod process;
 pub mod product;
 pub mod proxy;
+pub mod scale;
 pub mod script;
 pub mod server;
 pub mod server_suite;

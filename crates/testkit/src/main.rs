@@ -17,7 +17,7 @@ use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
 use redoubt_testkit::{
     check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, killed_imports, oracle,
-    process, server_suite,
+    process, scale, server_suite,
 };
 use serde_json::{Value, json};
 
@@ -138,6 +138,12 @@ enum Command {
     ImportKilled {
         #[command(flatten)]
         options: killed_imports::Options,
+    },
+    /// What starts, takeovers and batches cost with many tables, and with a tenth of them; progress and a table go to
+    /// standard error
+    Scale {
+        #[command(flatten)]
+        options: scale::Options,
     },
     /// Histories of transactions on a stock server and on Redoubt under kills, and the anomalies of both; progress and a
     /// table go to standard error
@@ -296,6 +302,11 @@ fn run(command: Command) -> Result<Answer> {
         Command::ImportKilled { options } => {
             let summary = killed_imports::run(&options, |line| eprintln!("{line}"))?;
             Ok(Answer(answer(&summary)?.0, summary.failures.is_empty()))
+        }
+        Command::Scale { options } => {
+            let sizes = scale::run(&options, |line| eprintln!("{line}"))?;
+            eprintln!("\n{}", scale::table(&sizes));
+            answer(&sizes)
         }
         Command::Isolation { options } => compare_isolation(&options),
         Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),

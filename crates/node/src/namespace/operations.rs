@@ -160,7 +160,15 @@ impl Namespace {
         let id = self.tables.new_file();
         let object = tablespace.then(|| self.unlinked_object_named(path)).flatten();
         let path_of = path.to_owned();
-        let entry = FileEntry { path: path_of, tablespace, mode, len_bytes: 0, object, first_byte: 0, is_deleted: false };
+        let entry = FileEntry {
+            path: path_of,
+            tablespace,
+            mode,
+            len_bytes: 0,
+            object,
+            first_byte: 0,
+            is_deleted: false,
+        };
         self.tables.set_file(id, entry);
         if tablespace && self.tables.system_files().iter().any(|(name, _)| name == path) {
             let object = self.object_of_space(SpaceId(0));

@@ -91,7 +91,11 @@ impl Volume {
         let (redo, slot, block) = match found {
             Ok(frames) => frames,
             Err(why) => {
-                tracing::info!(volume = self.context.name, ?why, "the server recovers from its own checkpoint");
+                tracing::info!(
+                    volume = self.context.name,
+                    ?why,
+                    "the server recovers from its own checkpoint"
+                );
                 return Ok(end);
             }
         };

@@ -4,8 +4,8 @@
 //! node does not have is forgotten ([`History::truncate`]); what was durable never is.
 
 use crate::encoder::MtrWriter;
-use redoubt_page::{Change, SpaceFlags, apply_changes, finalize, layout};
 use redoubt_node::mark::Point;
+use redoubt_page::{Change, SpaceFlags, apply_changes, finalize, layout};
 use redoubt_redo::mariadb::log_file::{
     CHECKPOINT_LEN_BYTES, CLEAN_END_LEN_BYTES, Checkpoint, LogGeometry, LogHeader, clean_end,
 };

@@ -151,8 +151,15 @@ impl Naive {
         let newest = self.objects.iter().rev().find(|(_, entry)| entry.name.as_deref() == Some(path));
         let object =
             newest.map(|(id, _)| *id).filter(|object| tablespace && self.path_of_object(*object).is_none());
-        let entry =
-            FileEntry { path: path.to_owned(), tablespace, mode, len_bytes: 0, object, first_byte: 0, is_deleted: false };
+        let entry = FileEntry {
+            path: path.to_owned(),
+            tablespace,
+            mode,
+            len_bytes: 0,
+            object,
+            first_byte: 0,
+            is_deleted: false,
+        };
         self.files.insert(id, entry);
         if tablespace && self.system_files.iter().any(|(name, _)| name == path) {
             let object = self.object_of_space(0);
