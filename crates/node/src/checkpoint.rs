@@ -23,11 +23,12 @@ use crate::namespace::{FileEntry, LogFileEntry, NameChange, Namespace, ObjectEnt
 use names_file::{NamesEnd, NamesFile};
 use redoubt_logdev::format_version::unknown_version;
 use redoubt_redo::Lsn;
-use redoubt_sync::is_planted;
+use redoubt_sync::{is_planted, thread};
 use redoubt_wire::Seq;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 const FORMAT: u32 = 2;
 const FORMAT_WITH_NAMES: u32 = 1;
@@ -172,6 +173,7 @@ impl CheckpointFiles {
                 let renewed = NamesFile::create(&self.directory, number, &all())?;
                 if is_planted("names removed before the checkpoint") {
                     remove_names_but(&self.directory, Some(number));
+                    thread::sleep(Duration::from_millis(50));
                 }
                 Some(renewed)
             }

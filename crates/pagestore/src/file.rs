@@ -196,22 +196,26 @@ impl FilePageStore {
         Ok(())
     }
 
-    fn remove_file(&self, object: ObjectId) -> Result<(), PageStoreError> {
+    fn remove_files(&self, objects: &[ObjectId]) -> Result<(), PageStoreError> {
         let _names = self.namespace.lock();
         let mut writer = self.writer.lock();
-        if !self.home.objects.contains(object) {
-            return Ok(());
+        let mut last_name = None;
+        for &object in objects {
+            if !self.home.objects.contains(object) {
+                continue;
+            }
+            let name = objects::file_name(object);
+            self.home.objects.remove(object);
+            {
+                let mut pending = self.pending.write();
+                add(&self.home.counters.images_superseded, pending.remove_object(object) as u64);
+                self.pending_pages.store(pending.len(), Ordering::Release);
+            }
+            writer.ring.object_changed(object);
+            self.home.dir.remove(&name).map_err(PageStoreError::io("remove", &name))?;
+            last_name = Some(name);
         }
-        let name = objects::file_name(object);
-        self.home.objects.remove(object);
-        {
-            let mut pending = self.pending.write();
-            add(&self.home.counters.images_superseded, pending.remove_object(object) as u64);
-            self.pending_pages.store(pending.len(), Ordering::Release);
-        }
-        writer.ring.object_changed(object);
-        self.home.dir.remove(&name).map_err(PageStoreError::io("remove", &name))?;
-        self.home.sync_names(&name)
+        last_name.map_or(Ok(()), |name| self.home.sync_names(&name))
     }
 
     fn write_pieces(&self, object: ObjectId, offset_bytes: u64, bytes: &[u8]) -> Result<(), PageStoreError> {
@@ -275,9 +279,9 @@ impl PageStore for FilePageStore {
         self.create_file(object).map_err(|error| self.note(error))
     }
 
-    fn remove(&self, object: ObjectId) -> Result<(), PageStoreError> {
+    fn remove_all(&self, objects: &[ObjectId]) -> Result<(), PageStoreError> {
         self.check_poison()?;
-        self.remove_file(object).map_err(|error| self.note(error))
+        self.remove_files(objects).map_err(|error| self.note(error))
     }
 
     fn objects(&self) -> Result<Vec<ObjectId>, PageStoreError> {

@@ -108,11 +108,19 @@ pub trait PageStore: Send + Sync {
     /// [`PageStoreError::NoSpace`] or an I/O failure.
     fn create(&self, object: ObjectId) -> Result<(), PageStoreError>;
 
-    /// Removes an object; does nothing if there is none. Durable when it returns.
+    /// Removes objects, those of them that are there. Durable when it returns; one sync for all of them.
     ///
     /// # Errors
     /// An I/O failure.
-    fn remove(&self, object: ObjectId) -> Result<(), PageStoreError>;
+    fn remove_all(&self, objects: &[ObjectId]) -> Result<(), PageStoreError>;
+
+    /// [`PageStore::remove_all`] of one.
+    ///
+    /// # Errors
+    /// An I/O failure.
+    fn remove(&self, object: ObjectId) -> Result<(), PageStoreError> {
+        self.remove_all(&[object])
+    }
 
     /// All objects, in order.
     ///

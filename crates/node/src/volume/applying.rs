@@ -118,12 +118,9 @@ impl Applying {
     /// [`NodeError::PageStore`].
     pub fn remove_leftovers(&self, names: &Namespace) -> Result<(), NodeError> {
         self.files.lock().remove_leftovers();
-        for object in self.store.objects()? {
-            if names.object(object).is_none() {
-                self.store.remove(object)?;
-            }
-        }
-        Ok(())
+        let mut leftovers = self.store.objects()?;
+        leftovers.retain(|object| names.object(*object).is_none());
+        Ok(self.store.remove_all(&leftovers)?)
     }
 
     /// A stored page is damaged: the apply thread is to write it again.
@@ -140,7 +137,7 @@ impl Applying {
         while let Some(work) = self.context.wait_for_work(|| self.next_work(sources)) {
             let done = match work {
                 Work::Repairs => self.repair_pages(sources),
-                Work::Removals(objects) => self.remove_objects(&objects),
+                Work::Removals(objects) => Ok(self.store.remove_all(&objects)?),
                 Work::Table(table, end) => self.apply(sources, &table, &end),
             };
             match done {
@@ -252,15 +249,8 @@ impl Applying {
         sources.receiving.buffer.set_applied(end.point.seq);
         sources.indexing.forget_dead(&end.dead);
         let gone: Vec<_> = end.dead.iter().copied().filter(|object| !sources.exports.keep(*object)).collect();
-        self.remove_objects(&gone)?;
+        self.store.remove_all(&gone)?;
         sources.receiving.give_up_before(log_start)
-    }
-
-    fn remove_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {
-        for object in objects {
-            self.store.remove(*object)?;
-        }
-        Ok(())
     }
 
     /// Writes pages again that were found damaged.

@@ -323,8 +323,8 @@ impl PageStore for WatchedStore {
         self.store.create(object)
     }
 
-    fn remove(&self, object: ObjectId) -> Result<(), PageStoreError> {
-        self.store.remove(object)
+    fn remove_all(&self, objects: &[ObjectId]) -> Result<(), PageStoreError> {
+        self.store.remove_all(objects)
     }
 
     fn objects(&self) -> Result<Vec<ObjectId>, PageStoreError> {

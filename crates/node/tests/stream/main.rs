@@ -9,6 +9,7 @@ mod disk_full;
 #[path = "../../../redo/tests/support/encoder.rs"]
 mod encoder;
 mod export;
+mod figures;
 mod hostile;
 mod import;
 mod log_place;

@@ -46,6 +46,27 @@ fn a_reopened_store_holds_what_was_written() {
 }
 
 #[test]
+fn many_objects_are_removed_with_one_sync_of_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FilePageStore::open(dir.path(), None, FilePageStoreOptions::default()).unwrap();
+    for id in 0..40 {
+        store.create(ObjectId(id)).unwrap();
+        let (object, page) = (ObjectId(id), page(4096, 1));
+        store.write_batch(&[PageWrite { object, page_no: 0, page: &page }]).unwrap();
+    }
+    let syncs = || store.stats().syncs;
+    let before = syncs();
+    // Some of them are not there.
+    let odd: Vec<_> = (1..80).step_by(2).map(ObjectId).collect();
+    store.remove_all(&odd).unwrap();
+    assert_eq!(syncs(), before + 1);
+    assert_eq!(store.objects().unwrap(), (0..40).step_by(2).map(ObjectId).collect::<Vec<_>>());
+    assert!(!dir.path().join("00000001.pages").exists());
+    store.remove_all(&odd).unwrap();
+    assert_eq!(syncs(), before + 1, "nothing was removed");
+}
+
+#[test]
 fn open_files_stay_under_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     let options = FilePageStoreOptions { max_open_files: 3, ..FilePageStoreOptions::default() };
