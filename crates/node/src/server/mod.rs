@@ -15,6 +15,7 @@ mod notices;
 mod pace;
 mod page;
 mod stopping;
+mod view;
 
 pub use accept::serve_volume;
 pub use admission::ConnectionLimits;

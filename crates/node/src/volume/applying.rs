@@ -20,7 +20,7 @@ use crate::error::NodeError;
 use crate::figures::Worker;
 use crate::index::{PageKey, Table, TableEnd, TableState};
 use crate::mark::{Mark, Point, WaitEnd};
-use crate::namespace::Namespace;
+use crate::namespace::{LogFileEntry, Namespace};
 use crate::page_store::Description;
 use crate::plain::PlainStore;
 use redoubt_pagestore::{ObjectId, PageStore, PageWrite};
@@ -262,7 +262,12 @@ impl Applying {
 
 /// The server's own checkpoint, as of the names given.
 pub fn server_checkpoint(names: &Namespace) -> Option<Lsn> {
+    newest_checkpoint(names.log_file()?)
+}
+
+/// The same, of one log file.
+pub fn newest_checkpoint(log_file: &LogFileEntry) -> Option<Lsn> {
     use redoubt_redo::mariadb::log_file::Checkpoint as Block;
-    let [first, second] = &names.log_file()?.checkpoints;
+    let [first, second] = &log_file.checkpoints;
     Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
 }
