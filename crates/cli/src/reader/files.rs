@@ -11,10 +11,12 @@ use super::tree::{Called, Change, Errno, Meta, OpenFile, Tree};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The kernel may believe what does not change for so long.
-const VALID_SECONDS: u64 = 3600;
+const FIXED_VALID: Duration = Duration::from_secs(3600);
+/// And this what may: as long as it needs for one call.
+const LIVE_VALID: Duration = Duration::from_millis(1);
 /// A rename that must not replace anything.
 const RENAME_NOREPLACE: u32 = 1;
 /// Shown as the size of the file system, and half of it as free.
@@ -72,6 +74,8 @@ struct Handles {
 /// See the module.
 pub struct Files {
     tree: Box<dyn Tree>,
+    /// Links in the root directory: name, and where it leads.
+    links: HashMap<String, String>,
     owner: (u32, u32),
     time_seconds: u64,
     nodes: Mutex<Nodes>,
@@ -82,18 +86,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn link(target: &str) -> Meta {
+    Meta { mode: libc::S_IFLNK | 0o777, len_bytes: target.len() as u64 }
+}
+
 const ENOENT: Errno = Errno(libc::ENOENT);
 
 impl Files {
-    /// A tree whose files belong to this user and group.
-    pub fn new(tree: Box<dyn Tree>, owner: (u32, u32)) -> Self {
+    /// A tree whose files belong to this user and group, with links in its root directory.
+    pub fn new(tree: Box<dyn Tree>, links: HashMap<String, String>, owner: (u32, u32)) -> Self {
         let nodes = Nodes {
             by_path: HashMap::from([(String::new(), ROOT)]),
             paths: HashMap::from([(ROOT, String::new())]),
             next: ROOT + 1,
         };
         let time_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Self { tree, owner, time_seconds, nodes: Mutex::new(nodes), handles: Mutex::default() }
+        Self { tree, links, owner, time_seconds, nodes: Mutex::new(nodes), handles: Mutex::default() }
     }
 
     /// The answer; `None`: there is none to this request.
@@ -111,10 +119,15 @@ impl Files {
             Operation::Begin { flags, max_readahead_bytes, .. } => Ok(ok.begun(flags, max_readahead_bytes)),
             Operation::Lookup(name) => {
                 let path = self.child(node, name)?;
-                let meta = self.tree.stat(&path)?.ok_or(ENOENT)?;
-                Ok(ok.entry(&self.attributes(lock(&self.nodes).number(&path), meta)))
+                let meta = self.stat(&path)?.ok_or(ENOENT)?;
+                let number = lock(&self.nodes).number(&path);
+                Ok(self.entry(ok, number, meta))
             }
             Operation::GetAttributes => Ok(ok.attributes(&self.attributes(node, self.meta_of(node)?))),
+            Operation::ReadLink => {
+                let target = self.links.get(&self.path(node)?).ok_or(Errno(libc::EINVAL))?;
+                Ok(ok.bytes(target.as_bytes()))
+            }
             Operation::SetAttributes { mode, len_bytes } => {
                 self.set_attributes(node, mode, len_bytes)?;
                 Ok(ok.attributes(&self.attributes(node, self.meta_of(node)?)))
@@ -128,7 +141,7 @@ impl Files {
                 self.tree.change(&path, Change::Create { mode: libc::S_IFREG | mode & 0o7777 })?;
                 let number = lock(&self.nodes).number(&path);
                 let (handle, flags) = self.open(number, flags)?;
-                Ok(ok.entry(&self.attributes(number, self.meta_of(number)?)).opened(handle, flags))
+                Ok(self.entry(ok, number, self.meta_of(number)?).opened(handle, flags))
             }
             Operation::MakeNode { name, mode } => self.make(node, name, Change::Create { mode }, ok),
             Operation::MakeDirectory { name, mode } => {
@@ -171,7 +184,20 @@ impl Files {
             mode: meta.mode,
             owner: self.owner,
             time_seconds: self.time_seconds,
-            valid_seconds: if self.tree.is_fixed() { VALID_SECONDS } else { 0 },
+            valid: if self.tree.is_fixed() { FIXED_VALID } else { LIVE_VALID },
+        }
+    }
+
+    /// Answers with what a name leads to. A name that may change is looked up with every call.
+    fn entry(&self, ok: Answer, number: u64, meta: Meta) -> Answer {
+        let name_valid = if self.tree.is_fixed() { FIXED_VALID } else { Duration::ZERO };
+        ok.entry(&self.attributes(number, meta), name_valid)
+    }
+
+    fn stat(&self, path: &str) -> Called<Option<Meta>> {
+        match self.links.get(path) {
+            Some(target) => Ok(Some(link(target))),
+            None => self.tree.stat(path),
         }
     }
 
@@ -188,7 +214,7 @@ impl Files {
 
     fn meta_of(&self, node: u64) -> Called<Meta> {
         if let Ok(path) = self.path(node)
-            && let Some(meta) = self.tree.stat(&path)?
+            && let Some(meta) = self.stat(&path)?
         {
             return Ok(meta);
         }
@@ -251,7 +277,7 @@ impl Files {
         let path = self.child(node, name)?;
         self.tree.change(&path, change)?;
         let number = lock(&self.nodes).number(&path);
-        Ok(ok.entry(&self.attributes(number, self.meta_of(number)?)))
+        Ok(self.entry(ok, number, self.meta_of(number)?))
     }
 
     fn remove(&self, node: u64, name: &OsStr, change: Change<'_>, ok: Answer) -> Called<Answer> {
@@ -277,7 +303,11 @@ impl Files {
 
     fn open_directory(&self, node: u64) -> Called<u64> {
         let path = self.path(node)?;
-        let names = self.tree.list(&path)?;
+        let mut names = self.tree.list(&path)?;
+        if path.is_empty() {
+            names.retain(|(name, _)| !self.links.contains_key(name));
+            names.extend(self.links.iter().map(|(name, target)| (name.clone(), link(target))));
+        }
         let mut nodes = lock(&self.nodes);
         let listed = names.into_iter().map(|(name, meta)| {
             let child = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };

@@ -5,7 +5,11 @@
 //! Go make system calls themselves, stdio and `opendir` call inside the C library, `cp` asks the file system where the
 //! holes are, and each new tool or version may find another way. Whatever is missed reads a stub, without an error: a
 //! backup of nothing. A file system in user space is beneath all tools and sees every call of each; it cannot be
-//! missed. It needs `/dev/fuse`, and `fusermount3` for who is not the super-user; the library would need nothing.
+//! missed. It needs `/dev/fuse`; the library would need nothing.
+//!
+//! **Where.** The view is mounted in a namespace of the program's own ([`namespace`]), so it may lie over the directory of
+//! a running server: `mariadb-backup` insists on reading where the server says its data is. Sockets of that directory
+//! are shown as links to themselves.
 //!
 //! Two processes. This one becomes the program, so that signals, exit status and process id are the program's own. The
 //! other one ([`serve_view`]) mounts the view, answers the kernel and unmounts when the program has ended; it is the
@@ -14,13 +18,14 @@
 //! * [`source`]: questions to the node
 //! * [`tree`]: what a file system shows; [`live`] and [`log`] the volume as it is now, [`fixed`] a moment of it
 //! * [`files`], [`protocol`]: the kernel's requests
-//! * [`mount`]: mounting, and the threads that answer
+//! * [`mount`], [`namespace`]: mounting, and the threads that answer
 
 mod files;
 mod fixed;
 mod live;
 mod log;
 mod mount;
+mod namespace;
 mod protocol;
 mod source;
 mod tree;
@@ -37,7 +42,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,6 +50,8 @@ use std::sync::Arc;
 
 /// Set for the process that serves a view: the process id of the program.
 const SERVES: &str = "REDOUBT_READER_SERVES";
+/// Set for it as well: the view is mounted in a namespace.
+const IN_NAMESPACE: &str = "REDOUBT_READER_IN_NAMESPACE";
 /// What that process says when the view can be used.
 const READY: &[u8] = b"ready\n";
 
@@ -109,7 +116,8 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         let program = program.ok_or_else(|| CliError::Usage(format!("{SERVES} is not a process id")))?;
         return serve_view(arguments, &wanted, program);
     }
-    let directory = prepare(wanted.directory)?;
+    let in_namespace = namespace::enter();
+    let directory = prepare(wanted.directory, in_namespace)?;
     wanted.directory = &directory;
     let program = match wanted.is(&server::SERVER_NAMES) {
         true => server::find_program(wanted.program)?,
@@ -121,6 +129,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut server = Command::new(&own)
         .args(std::env::args_os().skip(1))
         .env(SERVES, std::process::id().to_string())
+        .envs(in_namespace.then_some((IN_NAMESPACE, "1")))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -140,21 +149,27 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     Err(CliError::io("start", wanted.program, error))
 }
 
-/// An empty directory, made if it is missing, by its full path.
-fn prepare(directory: &Path) -> Result<PathBuf> {
+/// An empty directory, made if it is missing, or that of a server, by its full path.
+fn prepare(directory: &Path, in_namespace: bool) -> Result<PathBuf> {
     if mount::is_dead_mount(directory) {
         mount::unmount(directory);
     }
     crate::show::make_directory(directory)?;
     let path = directory.canonicalize().map_err(|error| CliError::io("open", directory, error))?;
     let mut entries = std::fs::read_dir(&path).map_err(|error| CliError::io("list", &path, error))?;
-    if entries.next().is_some() {
-        return Err(CliError::Usage(format!(
-            "{} is not empty; a view of a volume needs an empty directory of its own, not the one of a server",
-            path.display()
-        )));
+    let is_servers = crate::run::datadir::volume_id_of(&path).is_some();
+    if entries.next().is_none() || (is_servers && in_namespace) {
+        return Ok(path);
     }
-    Ok(path)
+    let shown = path.display();
+    Err(CliError::Usage(if is_servers {
+        format!(
+            "{shown} is a server's, and a view can lie over it only in a mount namespace, which is not allowed here: \
+             run this as the super-user, or give an empty directory"
+        )
+    } else {
+        format!("{shown} is not empty; a view of a volume needs an empty directory, or that of the volume's server")
+    }))
 }
 
 /// Serves the view until the program has ended.
@@ -167,18 +182,43 @@ fn serve_view(arguments: &RunArguments, wanted: &Wanted<'_>, program: libc::pid_
     let moment = wanted.moment(arguments.at_once)?;
     let source = Source::begin(connector, wanted.volume, moment)?;
     let tree: Box<dyn tree::Tree> = match moment {
-        None => Box::new(Live::new(source)),
-        Some(_) => Box::new(Fixed::new(source)?),
+        None => Box::new(Live::new(Arc::clone(&source))),
+        Some(_) => Box::new(Fixed::new(Arc::clone(&source))?),
     };
     let directory =
         wanted.directory.canonicalize().map_err(|error| CliError::io("open", wanted.directory, error))?;
-    let files = Arc::new(files::Files::new(tree, owner(wanted)?));
-    let mount = Mount::new(&directory, &name)?;
+    if let Some(volume_id) = crate::run::datadir::volume_id_of(&directory)
+        && volume_id != source.volume_id
+    {
+        return Err(CliError::Usage(format!(
+            "{} is the directory of another volume's server; give an empty one, or that of volume {}",
+            directory.display(),
+            wanted.volume
+        )));
+    }
+    let covered = File::open(&directory).map_err(|error| CliError::io("open", &directory, error))?;
+    let links = sockets(&directory, &covered)?;
+    let files = Arc::new(files::Files::new(tree, links, owner(wanted)?));
+    let mount = Mount::new(&directory, &name, std::env::var_os(IN_NAMESPACE).is_some())?;
     mount.serve(&files)?;
     say_ready()?;
     wait_for_end(&ended);
     drop(mount);
     Ok(())
+}
+
+/// Links to the sockets of a directory, which lead there also when something is mounted on it.
+fn sockets(directory: &Path, opened: &File) -> Result<HashMap<String, String>> {
+    let failed = |error| CliError::io("list", directory, error);
+    let mut links = HashMap::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let (Ok(name), true) = (entry.file_name().into_string(), entry.file_type().is_ok_and(|kind| kind.is_socket())) {
+            let target = format!("/proc/{}/fd/{}/{name}", std::process::id(), opened.as_raw_fd());
+            links.insert(name, target);
+        }
+    }
+    Ok(links)
 }
 
 /// Who owns the files: the user that a server is told to change to, otherwise the user of this process.

@@ -1,7 +1,7 @@
 //! Mounting a file system in user space, and serving it.
 //!
-//! The super-user mounts by a system call; then every user reaches the files that the permission bits let him reach.
-//! Anybody else has it done by `fusermount3` (package fuse3), and only he reaches them. Requests are answered by
+//! In a namespace of its own ([`super::namespace`]) this is a system call; every user in there reaches the files that the
+//! permission bits let him reach. Elsewhere `fusermount3` (package fuse3) does it, for its user only. Requests are answered by
 //! [`THREADS`] threads, each of which takes one, answers it, and takes the next.
 
 use super::files::Files;
@@ -22,10 +22,11 @@ const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 const FILE_SYSTEM: &str = "fuse.redoubt";
 
-/// A directory with a file system mounted on it; unmounted when this goes.
+/// A directory with a file system mounted on it; unmounted when this goes, or with its namespace.
 pub struct Mount {
     directory: PathBuf,
     device: Arc<File>,
+    in_namespace: bool,
 }
 
 impl Mount {
@@ -33,9 +34,9 @@ impl Mount {
     ///
     /// # Errors
     /// [`CliError::Usage`] if this host cannot.
-    pub fn new(directory: &Path, name: &str) -> Result<Self> {
-        let device = if is_super_user() { mount(directory, name)? } else { mount_by_helper(directory, name)? };
-        Ok(Self { directory: directory.to_owned(), device: Arc::new(device) })
+    pub fn new(directory: &Path, name: &str, in_namespace: bool) -> Result<Self> {
+        let device = if in_namespace { mount(directory, name)? } else { mount_by_helper(directory, name)? };
+        Ok(Self { directory: directory.to_owned(), device: Arc::new(device), in_namespace })
     }
 
     /// Answers requests until the file system is unmounted. Returns at once.
@@ -56,7 +57,9 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        unmount(&self.directory);
+        if !self.in_namespace {
+            unmount(&self.directory);
+        }
     }
 }
 
@@ -81,12 +84,6 @@ fn serve(device: &File, files: &Files) {
             return;
         }
     }
-}
-
-/// This process is the super-user's.
-pub fn is_super_user() -> bool {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }
 
 fn c_string(bytes: &[u8]) -> Result<CString> {
@@ -116,12 +113,7 @@ fn mount(directory: &Path, name: &str) -> Result<File> {
     if status == 0 {
         return Ok(device);
     }
-    let error = std::io::Error::last_os_error();
-    Err(CliError::Usage(format!(
-        "cannot mount a view on {}: {error}; in a container it needs the device {DEVICE} and the capability \
-         SYS_ADMIN",
-        directory.display()
-    )))
+    Err(CliError::io("mount a view on", directory, std::io::Error::last_os_error()))
 }
 
 fn no_device(error: std::io::Error) -> CliError {
@@ -201,16 +193,9 @@ fn receive_descriptor(socket: &UnixStream) -> Result<File> {
     }
 }
 
-/// Takes away what is mounted there, in use or not.
+/// Takes away what the helper mounted there, in use or not.
 pub fn unmount(directory: &Path) {
-    if is_super_user() {
-        if let Ok(target) = c_string(directory.as_os_str().as_bytes()) {
-            // SAFETY: a string with a zero at its end that lives until it returns.
-            unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
-        }
-    } else {
-        let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(directory).status();
-    }
+    let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(directory).status();
 }
 
 /// What a view left that was killed: every call on it fails.

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 /// Number of the root directory.
 pub const ROOT: u64 = 1;
@@ -52,6 +53,7 @@ pub enum Operation<'a> {
     /// No reply.
     Forget,
     GetAttributes,
+    ReadLink,
     SetAttributes { mode: Option<u32>, len_bytes: Option<u64> },
     Open { flags: i32 },
     Read { handle: u64, offset_bytes: u64, len_bytes: u32 },
@@ -122,6 +124,7 @@ fn operation(code: u32, mut fields: Fields<'_>) -> Option<Operation<'_>> {
         2 | 42 => Operation::Forget,
         3 => Operation::GetAttributes,
         4 => set_attributes(fields)?,
+        5 => Operation::ReadLink,
         8 => {
             let mode = fields.u32()?;
             fields.skip(12)?;
@@ -187,8 +190,11 @@ fn set_attributes(mut fields: Fields<'_>) -> Option<Operation<'_>> {
 
 fn rename(mut fields: Fields<'_>, has_flags: bool) -> Option<Operation<'_>> {
     let to_directory = fields.u64()?;
-    let flags = if has_flags { fields.u64()? } else { 0 };
-    let flags = u32::try_from(flags & u64::from(u32::MAX)).ok()?;
+    let mut flags = 0;
+    if has_flags {
+        flags = fields.u32()?;
+        fields.skip(4)?;
+    }
     Some(Operation::Rename { from: fields.name()?, to_directory, to: fields.name()?, flags })
 }
 
@@ -206,7 +212,7 @@ pub struct Attributes {
     /// All times, in seconds since 1970.
     pub time_seconds: u64,
     /// How long the kernel may believe this.
-    pub valid_seconds: u64,
+    pub valid: Duration,
 }
 
 /// A reply that is being put together.
@@ -289,19 +295,21 @@ impl Answer {
 
     /// To [`Operation::GetAttributes`] and [`Operation::SetAttributes`].
     pub fn attributes(mut self, attributes: &Attributes) -> Self {
-        self.u64(attributes.valid_seconds);
-        self.u64(0);
+        self.u64(attributes.valid.as_secs());
+        self.u32(attributes.valid.subsec_nanos());
+        self.u32(0);
         self.attributes_only(attributes);
         self
     }
 
-    /// To a lookup or the making of something.
-    pub fn entry(mut self, attributes: &Attributes) -> Self {
+    /// To a lookup or the making of something. The kernel looks the name up again after `name_valid`.
+    pub fn entry(mut self, attributes: &Attributes, name_valid: Duration) -> Self {
         self.u64(attributes.node);
         self.u64(0);
-        self.u64(attributes.valid_seconds);
-        self.u64(attributes.valid_seconds);
-        self.u64(0);
+        self.u64(name_valid.as_secs());
+        self.u64(attributes.valid.as_secs());
+        self.u32(name_valid.subsec_nanos());
+        self.u32(attributes.valid.subsec_nanos());
         self.attributes_only(attributes);
         self
     }

@@ -57,12 +57,12 @@ fn replies_have_the_kernels_lengths() {
         mode: libc::S_IFREG | 0o640,
         owner: (1, 2),
         time_seconds: 4,
-        valid_seconds: 5,
+        valid: Duration::from_millis(5),
     };
     let len = |answer: Answer| answer.finish().len() - REPLY_HEADER_BYTES;
     assert_eq!(len(Answer::new(1).begun(u32::MAX, 1)), 64);
     assert_eq!(len(Answer::new(1).attributes(&attributes)), 104);
-    assert_eq!(len(Answer::new(1).entry(&attributes)), 128);
+    assert_eq!(len(Answer::new(1).entry(&attributes, Duration::ZERO)), 128);
     assert_eq!(len(Answer::new(1).opened(1, 0)), 16);
     assert_eq!(len(Answer::new(1).written(1)), 8);
     assert_eq!(len(Answer::new(1).file_system(1 << 40, 1 << 39)), 80);

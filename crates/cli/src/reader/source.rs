@@ -30,6 +30,8 @@ pub struct Contents {
 pub struct Source {
     connector: Connector,
     volume: String,
+    /// Random id of the volume.
+    pub volume_id: String,
     view: u64,
     idle: Mutex<Vec<Client>>,
 }
@@ -43,8 +45,8 @@ impl Source {
         let mut client = Client::connect(&connector)?;
         let about = ViewRequest::Begin { moment };
         let begun = client.call(&Request::View { volume: volume.to_owned(), about });
-        let view = match begun {
-            Ok(Reply::View(ViewReply::Begun { number, .. })) => number,
+        let (view, volume_id) = match begun {
+            Ok(Reply::View(ViewReply::Begun { number, volume_id, .. })) => (number, volume_id),
             Ok(other) => return Err(client.unexpected(&other)),
             // What a node says of a request that was made after it.
             Err(CliError::Node(message)) if message.contains("unknown variant") => {
@@ -56,8 +58,8 @@ impl Source {
             }
             Err(error) => return Err(error),
         };
-        let source =
-            Arc::new(Self { connector, volume: volume.to_owned(), view, idle: Mutex::new(Vec::new()) });
+        let (volume, idle) = (volume.to_owned(), Mutex::default());
+        let source = Arc::new(Self { connector, volume, volume_id, view, idle });
         if view == LIVE {
             source.put_back(client);
         } else {

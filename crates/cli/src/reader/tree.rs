@@ -18,13 +18,6 @@ pub struct Meta {
     pub len_bytes: u64,
 }
 
-impl Meta {
-    /// It is a directory.
-    pub const fn is_directory(&self) -> bool {
-        self.mode & libc::S_IFMT == libc::S_IFDIR
-    }
-}
-
 /// An open file.
 pub trait OpenFile: Send + Sync {
     /// What it is now.

@@ -45,6 +45,12 @@ struct Marker {
     generation: Option<u64>,
 }
 
+/// The volume whose files a directory holds, as far as it says so.
+pub fn volume_id_of(directory: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(directory.join(MARKER)).ok()?;
+    Some(serde_json::from_str::<Marker>(&text).ok()?.volume_id)
+}
+
 /// What a directory holds of a volume.
 pub struct Filled {
     /// Entries that are in the directory as they are here.

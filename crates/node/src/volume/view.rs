@@ -1,7 +1,7 @@
 //! The volume as a data directory for readers: tools that take nothing over and change nothing.
 //!
-//! A *live* view is what is there when it is asked: everything received before a question is durable, parsed and
-//! executed before it is answered, so that who has an answer of the server finds what it is about. A view of a *moment*
+//! A *live* view is what is there when it is asked: everything received before a question is in the names, the plain files
+//! and the redo log that answer it, so that who has an answer of the server finds what it is about. A view of a *moment*
 //! is an export whose files may be read in any order, any number of times: nothing of it is given up before it ends.
 //!
 //! The redo log of a live view is followed: from its first question on, a follower has what the server's checkpoint
@@ -12,15 +12,16 @@
 
 use super::Volume;
 use super::applying::newest_checkpoint;
+use super::attach::DRAIN_TIMEOUT;
 use super::export::Export;
 use super::retention::Pin;
 use super::server_log::redo_from;
 use crate::error::NodeError;
-use crate::mark::Point;
+use crate::mark::{Point, WaitEnd};
 use crate::namespace::{LogFileEntry, Namespace};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
-use redoubt_sync::Mutex;
+use redoubt_sync::{Mutex, time};
 use redoubt_wire::control::{Attachment, Entry, EntryKind};
 use redoubt_wire::page::FileId;
 use redoubt_wire::view::{Moment, ViewFile, ViewLog};
@@ -98,13 +99,26 @@ impl Volume {
         }
     }
 
+    /// Waits until everything received is in the names and in the plain files. Only what changes these need be durable
+    /// for it: a reader that asks about many files does not wait for the log with each.
+    fn settle(&self) -> Result<(), NodeError> {
+        self.context.check_running()?;
+        let received = self.receiving.buffer.received().seq;
+        self.wait_parsed(received)?;
+        let deadline = Some(time::now() + DRAIN_TIMEOUT);
+        match self.plain.wait_executed(received, deadline) {
+            WaitEnd::Reached => Ok(()),
+            WaitEnd::Closed => Err(self.context.stopped_error()),
+            WaitEnd::TimedOut => Err(self.still_full()),
+        }
+    }
+
     /// Names of everything received so far, without checksums.
     ///
     /// # Errors
-    /// [`NodeError::NotNow`] if what was received does not become durable; [`NodeError::Stopped`], [`NodeError::Io`].
+    /// [`NodeError::NotNow`] if what was received is not executed in time; [`NodeError::Stopped`], [`NodeError::Io`].
     pub fn live_names(&self) -> Result<Attachment, NodeError> {
-        self.context.check_running()?;
-        self.drain()?;
+        self.settle()?;
         self.attachment(&self.indexing.names.read(), self.session.identity().generation)
     }
 
@@ -113,8 +127,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::live_names`].
     pub fn live_file(&self, path: &str) -> Result<Option<ViewFile>, NodeError> {
-        self.context.check_running()?;
-        self.drain()?;
+        self.settle()?;
         stat(&self.indexing.names.read(), path, |file| self.plain.len_bytes(file))
     }
 
