@@ -210,11 +210,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::reply`], or what `piece` reports.
-    pub fn pieces(
-        &mut self,
-        len_bytes: u64,
-        mut piece: impl FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    pub fn pieces(&mut self, len_bytes: u64, mut piece: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut failure = None;
         loop {
             let (kind, payload) = self.receive()?;

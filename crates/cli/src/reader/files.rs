@@ -109,7 +109,8 @@ impl Files {
         if matches!(request.operation, Operation::Forget | Operation::Interrupt) {
             return None;
         }
-        let answer = self.try_answer(request).unwrap_or_else(|Errno(errno)| Answer::error(request.unique, errno));
+        let answer =
+            self.try_answer(request).unwrap_or_else(|Errno(errno)| Answer::error(request.unique, errno));
         Some(answer.finish())
     }
 
@@ -318,7 +319,13 @@ impl Files {
         Ok(self.handle(Handle::Directory(listed)))
     }
 
-    fn read_directory(&self, handle: u64, position: u64, len_bytes: u32, mut answer: Answer) -> Called<Answer> {
+    fn read_directory(
+        &self,
+        handle: u64,
+        position: u64,
+        len_bytes: u32,
+        mut answer: Answer,
+    ) -> Called<Answer> {
         let listed = match lock(&self.handles).open.get(&handle) {
             Some(Handle::Directory(listed)) => Arc::clone(listed),
             _ => return Err(Errno(libc::EBADF)),

@@ -79,7 +79,9 @@ impl Fixed {
 fn meta(item: &Item) -> Called<Meta> {
     match &item.contents {
         Some(contents) => Ok(Meta { mode: item.mode, ..contents.meta()? }),
-        None => Ok(Meta { mode: item.mode, len_bytes: if is_directory(item.mode) { BLOCK_BYTES } else { 0 } }),
+        None => {
+            Ok(Meta { mode: item.mode, len_bytes: if is_directory(item.mode) { BLOCK_BYTES } else { 0 } })
+        }
     }
 }
 
@@ -125,8 +127,7 @@ impl Tree for Fixed {
         match change {
             Change::Create { mode } if !items.contains_key(path) => {
                 let is_file = mode & libc::S_IFMT == libc::S_IFREG;
-                let contents =
-                    is_file.then(|| Arc::new(self.contents(None, Meta { mode, len_bytes: 0 })));
+                let contents = is_file.then(|| Arc::new(self.contents(None, Meta { mode, len_bytes: 0 })));
                 items.insert(path.to_owned(), Item { mode, contents });
             }
             Change::Create { .. } => {}
@@ -146,8 +147,7 @@ impl Tree for Fixed {
             Change::Rename { to } => {
                 let item = items.remove(path).ok_or(Errno(libc::ENOENT))?;
                 let prefix = format!("{path}/");
-                let inside: Vec<_> =
-                    items.range(prefix.clone()..).map(|(found, _)| found.clone()).collect();
+                let inside: Vec<_> = items.range(prefix.clone()..).map(|(found, _)| found.clone()).collect();
                 for found in inside.into_iter().take_while(|found| found.starts_with(&prefix)) {
                     if let Some(moved) = items.remove(&found) {
                         items.insert(format!("{to}/{}", &found[prefix.len()..]), moved);
@@ -242,7 +242,8 @@ impl OpenFile for Contents {
         let len = state.meta.len_bytes.saturating_sub(offset_bytes).min(u64::from(len_bytes));
         let mut out = vec![0; usize::try_from(len).unwrap_or(0)];
         let wanted = blocks_of(offset_bytes, len);
-        let (base_len, is_own) = (state.base_len_bytes, wanted.clone().all(|block| state.blocks.contains(&block)));
+        let (base_len, is_own) =
+            (state.base_len_bytes, wanted.clone().all(|block| state.blocks.contains(&block)));
         if offset_bytes < base_len && !is_own {
             let file = self.number(&mut state)?;
             if state.blocks.range(wanted.clone()).next().is_none() {
@@ -258,7 +259,8 @@ impl OpenFile for Contents {
         for block in blocks.range(wanted) {
             let from = (block * BLOCK_BYTES).max(offset_bytes);
             let to = ((block + 1) * BLOCK_BYTES).min(offset_bytes + len);
-            let place = usize::try_from(from - offset_bytes).ok().zip(usize::try_from(to - offset_bytes).ok());
+            let place =
+                usize::try_from(from - offset_bytes).ok().zip(usize::try_from(to - offset_bytes).ok());
             if let Some(part) = place.and_then(|(from, to)| out.get_mut(from..to)) {
                 own.read_exact_at(part, from).map_err(|error| self.failed(&error))?;
             }

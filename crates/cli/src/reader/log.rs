@@ -72,7 +72,9 @@ impl LogMirror {
                 let Some(mirror) = weak.upgrade() else { return };
                 let mut state = mirror.state.lock().unwrap_or_else(PoisonError::into_inner);
                 if state.asked.elapsed() >= POLL {
-                    mirror.refresh(&mut state).unwrap_or_else(|error| mirror.complaints.say(error.to_string()));
+                    mirror
+                        .refresh(&mut state)
+                        .unwrap_or_else(|error| mirror.complaints.say(error.to_string()));
                 }
             }
         };
@@ -175,8 +177,11 @@ impl State {
             return false;
         }
         let lsn_at = |offset| self.image.geometry.lsn_at(offset, self.image.end_lsn);
-        let (Some(first), Some(last)) = (lsn_at(offset_bytes), lsn_at(end.saturating_sub(1))) else { return false };
-        last.0.checked_sub(first.0) == Some(u64::from(len_bytes).saturating_sub(1)) && first >= self.image.oldest_lsn
+        let (Some(first), Some(last)) = (lsn_at(offset_bytes), lsn_at(end.saturating_sub(1))) else {
+            return false;
+        };
+        last.0.checked_sub(first.0) == Some(u64::from(len_bytes).saturating_sub(1))
+            && first >= self.image.oldest_lsn
     }
 }
 

@@ -12,8 +12,7 @@
 //! are shown as links to themselves.
 //!
 //! Two processes. This one becomes the program, so that signals, exit status and process id are the program's own. The
-//! other one ([`serve_view`]) mounts the view, answers the kernel and unmounts when the program has ended; it is the
-//! same command, told by [`SERVES`] what it is to do.
+//! other one ([`process`], [`serve_view`]) mounts the view, answers the kernel, and ends when the program has ended.
 //!
 //! * [`source`]: questions to the node
 //! * [`tree`]: what a file system shows; [`live`] and [`log`] the volume as it is now, [`fixed`] a moment of it
@@ -26,6 +25,7 @@ mod live;
 mod log;
 mod mount;
 mod namespace;
+mod process;
 mod protocol;
 mod source;
 mod tree;
@@ -36,23 +36,20 @@ use crate::run::server;
 use fixed::Fixed;
 use live::Live;
 use mount::Mount;
+use process::Side;
 use redoubt_wire::view::Moment;
 use source::Source;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::{PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
-/// Set for the process that serves a view: the process id of the program.
-const SERVES: &str = "REDOUBT_READER_SERVES";
-/// Set for it as well: the view is mounted in a namespace.
-const IN_NAMESPACE: &str = "REDOUBT_READER_IN_NAMESPACE";
-/// What that process says when the view can be used.
+/// What the process that serves the view says when that can be used.
 const READY: &[u8] = b"ready\n";
 
 /// What is to be read, and by what.
@@ -96,8 +93,8 @@ impl<'a> Wanted<'a> {
     fn program_arguments(&self) -> Vec<String> {
         let mut arguments = self.arguments.to_vec();
         let says = |option: &str| self.arguments.iter().any(|argument| argument.starts_with(option));
-        let takes = self.is(&server::SERVER_NAMES)
-            || self.is(&["mariadb-backup", "mariabackup"]) && says("--backup");
+        let takes =
+            self.is(&server::SERVER_NAMES) || self.is(&["mariadb-backup", "mariabackup"]) && says("--backup");
         if takes && !says("--datadir") {
             arguments.push(format!("--datadir={}", self.directory.display()));
         }
@@ -111,41 +108,34 @@ impl<'a> Wanted<'a> {
 /// Whatever keeps the view from being mounted or the program from being started.
 pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut wanted = Wanted::of(arguments)?;
-    if let Some(program) = std::env::var_os(SERVES) {
-        let program = program.to_str().and_then(|text| text.parse().ok());
-        let program = program.ok_or_else(|| CliError::Usage(format!("{SERVES} is not a process id")))?;
-        return serve_view(arguments, &wanted, program);
-    }
     let in_namespace = namespace::enter();
     let directory = prepare(wanted.directory, in_namespace)?;
     wanted.directory = &directory;
-    let program = match wanted.is(&server::SERVER_NAMES) {
+    let program = process::watch_self()?;
+    let (mut said, say) =
+        std::io::pipe().map_err(|error| CliError::io("make", "a pipe between two processes", error))?;
+    if let Side::View = process::split()? {
+        drop(said);
+        let served =
+            process::step_back().and_then(|()| serve_view(arguments, &wanted, in_namespace, say, &program));
+        if let Err(error) = served {
+            eprintln!("redoubt: {error}");
+        }
+        std::process::exit(0);
+    }
+    drop((say, program));
+    let mut heard = Vec::new();
+    said.read_to_end(&mut heard)
+        .map_err(|error| CliError::io("hear from", "the process that serves the view", error))?;
+    if heard != READY {
+        // The other process has said why.
+        std::process::exit(1);
+    }
+    let path = match wanted.is(&server::SERVER_NAMES) {
         true => server::find_program(wanted.program)?,
         false => PathBuf::from(wanted.program),
     };
-    let mut command = Command::new(program);
-    command.args(wanted.program_arguments());
-    let own = std::env::current_exe().map_err(|error| CliError::io("find", "this command", error))?;
-    let mut server = Command::new(&own)
-        .args(std::env::args_os().skip(1))
-        .env(SERVES, std::process::id().to_string())
-        .envs(in_namespace.then_some((IN_NAMESPACE, "1")))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| CliError::io("start", &own, error))?;
-    let mut said = Vec::new();
-    if let Some(output) = &mut server.stdout {
-        output
-            .read_to_end(&mut said)
-            .map_err(|error| CliError::io("hear from", "the process that serves the view", error))?;
-    }
-    if said != READY {
-        let status = server.wait().map_err(|error| CliError::io("wait for", &own, error))?;
-        // It has said why.
-        std::process::exit(status.code().unwrap_or(1).max(1));
-    }
-    let error = command.exec();
+    let error = Command::new(path).args(wanted.program_arguments()).exec();
     Err(CliError::io("start", wanted.program, error))
 }
 
@@ -168,14 +158,20 @@ fn prepare(directory: &Path, in_namespace: bool) -> Result<PathBuf> {
              run this as the super-user, or give an empty directory"
         )
     } else {
-        format!("{shown} is not empty; a view of a volume needs an empty directory, or that of the volume's server")
+        format!(
+            "{shown} is not empty; a view of a volume needs an empty directory, or that of the volume's server"
+        )
     }))
 }
 
 /// Serves the view until the program has ended.
-fn serve_view(arguments: &RunArguments, wanted: &Wanted<'_>, program: libc::pid_t) -> Result<()> {
-    let ended = watch(program)?;
-    ignore_signals();
+fn serve_view(
+    arguments: &RunArguments,
+    wanted: &Wanted<'_>,
+    in_namespace: bool,
+    mut say: PipeWriter,
+    program: &OwnedFd,
+) -> Result<()> {
     let connector = arguments.address.connector()?;
     crate::tls::check_volume(&connector, wanted.volume)?;
     let name = format!("redoubt:{}/{}", connector.address, wanted.volume);
@@ -185,9 +181,8 @@ fn serve_view(arguments: &RunArguments, wanted: &Wanted<'_>, program: libc::pid_
         None => Box::new(Live::new(Arc::clone(&source))),
         Some(_) => Box::new(Fixed::new(Arc::clone(&source))?),
     };
-    let directory =
-        wanted.directory.canonicalize().map_err(|error| CliError::io("open", wanted.directory, error))?;
-    if let Some(volume_id) = crate::run::datadir::volume_id_of(&directory)
+    let directory = wanted.directory;
+    if let Some(volume_id) = crate::run::datadir::volume_id_of(directory)
         && volume_id != source.volume_id
     {
         return Err(CliError::Usage(format!(
@@ -196,13 +191,17 @@ fn serve_view(arguments: &RunArguments, wanted: &Wanted<'_>, program: libc::pid_
             wanted.volume
         )));
     }
-    let covered = File::open(&directory).map_err(|error| CliError::io("open", &directory, error))?;
-    let links = sockets(&directory, &covered)?;
+    let covered = File::open(directory).map_err(|error| CliError::io("open", directory, error))?;
+    let links = sockets(directory, &covered)?;
     let files = Arc::new(files::Files::new(tree, links, owner(wanted)?));
-    let mount = Mount::new(&directory, &name, std::env::var_os(IN_NAMESPACE).is_some())?;
+    let mount = Mount::new(directory, &name, in_namespace)?;
+    if in_namespace && mount::own_ids().0 != 0 {
+        process::drop_capabilities();
+    }
     mount.serve(&files)?;
-    say_ready()?;
-    wait_for_end(&ended);
+    say.write_all(READY).map_err(|error| CliError::io("write to", "the program's process", error))?;
+    drop(say);
+    process::wait_for_end(program);
     drop(mount);
     Ok(())
 }
@@ -213,7 +212,9 @@ fn sockets(directory: &Path, opened: &File) -> Result<HashMap<String, String>> {
     let mut links = HashMap::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if let (Ok(name), true) = (entry.file_name().into_string(), entry.file_type().is_ok_and(|kind| kind.is_socket())) {
+        if let (Ok(name), true) =
+            (entry.file_name().into_string(), entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        {
             let target = format!("/proc/{}/fd/{}/{name}", std::process::id(), opened.as_raw_fd());
             links.insert(name, target);
         }
@@ -230,50 +231,6 @@ fn owner(wanted: &Wanted<'_>) -> Result<(u32, u32)> {
     let settings = wanted.settings()?;
     let user = settings.get("user").map(String::as_str);
     Ok(crate::run::datadir::ids_of(user)?.unwrap_or(own))
-}
-
-/// A descriptor that can be read once the process has ended.
-fn watch(process: libc::pid_t) -> Result<OwnedFd> {
-    // SAFETY: no pointers.
-    let number = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
-    let failed = || CliError::io("watch", "the program", std::io::Error::last_os_error());
-    let number = i32::try_from(number).ok().filter(|number| *number >= 0).ok_or_else(failed)?;
-    // SAFETY: just opened, and nobody else's.
-    let watched = unsafe { OwnedFd::from_raw_fd(number) };
-    // Its number may have been another's if the program had ended before.
-    // SAFETY: no arguments, cannot fail.
-    if unsafe { libc::getppid() } == process {
-        return Ok(watched);
-    }
-    Err(CliError::Usage("the program has ended already".to_owned()))
-}
-
-/// What ends the program must not take its files away before it has ended.
-fn ignore_signals() {
-    // SAFETY: the process ignores these signals from now on; no handler is involved.
-    unsafe {
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-    }
-}
-
-fn wait_for_end(program: &OwnedFd) {
-    let mut wanted = libc::pollfd { fd: program.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which lives until it returns.
-    while unsafe { libc::poll(&raw mut wanted, 1, -1) } < 0 {}
-}
-
-/// Says that the view can be used, and closes standard output, for whose end the other process waits.
-fn say_ready() -> Result<()> {
-    let failed = |error| CliError::io("write", "standard output", error);
-    std::io::stdout().write_all(READY).and_then(|()| std::io::stdout().flush()).map_err(failed)?;
-    let nothing = File::options().write(true).open("/dev/null").map_err(failed)?;
-    // SAFETY: two descriptors that are open; no pointers.
-    if unsafe { libc::dup2(nothing.as_raw_fd(), libc::STDOUT_FILENO) } < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
-    }
-    Ok(())
 }
 
 /// A file without a name, for as long as it is open.

@@ -69,7 +69,9 @@ fn serve(device: &File, files: &Files) {
         let len = match (&mut &*device).read(&mut room) {
             Ok(len) => len,
             // A request that was taken back before it could be read; a signal.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR | libc::EAGAIN)) => continue,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR | libc::EAGAIN)) => {
+                continue;
+            }
             Err(_) => return,
         };
         let Some(request) = room.get(..len).and_then(protocol::decode) else {

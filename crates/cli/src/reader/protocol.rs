@@ -48,27 +48,68 @@ pub struct Request<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// To begin; the kernel's version and flags.
-    Begin { major: u32, minor: u32, flags: u32, max_readahead_bytes: u32 },
+    Begin {
+        major: u32,
+        minor: u32,
+        flags: u32,
+        max_readahead_bytes: u32,
+    },
     Lookup(&'a OsStr),
     /// No reply.
     Forget,
     GetAttributes,
     ReadLink,
-    SetAttributes { mode: Option<u32>, len_bytes: Option<u64> },
-    Open { flags: i32 },
-    Read { handle: u64, offset_bytes: u64, len_bytes: u32 },
-    Write { handle: u64, offset_bytes: u64, bytes: &'a [u8] },
-    Release { handle: u64 },
+    SetAttributes {
+        mode: Option<u32>,
+        len_bytes: Option<u64>,
+    },
+    Open {
+        flags: i32,
+    },
+    Read {
+        handle: u64,
+        offset_bytes: u64,
+        len_bytes: u32,
+    },
+    Write {
+        handle: u64,
+        offset_bytes: u64,
+        bytes: &'a [u8],
+    },
+    Release {
+        handle: u64,
+    },
     Sync,
     OpenDirectory,
-    ReadDirectory { handle: u64, position: u64, len_bytes: u32 },
-    ReleaseDirectory { handle: u64 },
-    Create { name: &'a OsStr, flags: i32, mode: u32 },
-    MakeNode { name: &'a OsStr, mode: u32 },
-    MakeDirectory { name: &'a OsStr, mode: u32 },
+    ReadDirectory {
+        handle: u64,
+        position: u64,
+        len_bytes: u32,
+    },
+    ReleaseDirectory {
+        handle: u64,
+    },
+    Create {
+        name: &'a OsStr,
+        flags: i32,
+        mode: u32,
+    },
+    MakeNode {
+        name: &'a OsStr,
+        mode: u32,
+    },
+    MakeDirectory {
+        name: &'a OsStr,
+        mode: u32,
+    },
     Unlink(&'a OsStr),
     RemoveDirectory(&'a OsStr),
-    Rename { from: &'a OsStr, to_directory: u64, to: &'a OsStr, flags: u32 },
+    Rename {
+        from: &'a OsStr,
+        to_directory: u64,
+        to: &'a OsStr,
+        flags: u32,
+    },
     Link,
     StatFs,
     /// The file system is unmounted.
@@ -148,7 +189,11 @@ fn operation(code: u32, mut fields: Fields<'_>) -> Option<Operation<'_>> {
         16 => {
             let (handle, offset_bytes, len_bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
             fields.skip(20)?;
-            Operation::Write { handle, offset_bytes, bytes: fields.0.get(..usize::try_from(len_bytes).ok()?)? }
+            Operation::Write {
+                handle,
+                offset_bytes,
+                bytes: fields.0.get(..usize::try_from(len_bytes).ok()?)?,
+            }
         }
         17 => Operation::StatFs,
         18 => Operation::Release { handle: fields.u64()? },

@@ -124,8 +124,10 @@ impl Source {
                 },
                 Err(error) => error,
             };
-            let is_away =
-                matches!(error, CliError::Connection { .. } | CliError::Connect { .. } | CliError::Silent { .. });
+            let is_away = matches!(
+                error,
+                CliError::Connection { .. } | CliError::Connect { .. } | CliError::Silent { .. }
+            );
             if !is_away || since.elapsed() > PATIENCE {
                 return Err(error);
             }

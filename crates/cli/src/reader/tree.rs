@@ -49,11 +49,17 @@ pub trait OpenFile: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     /// A file, socket or pipe; a file that is there is left as it is.
-    Create { mode: u32 },
-    MakeDirectory { mode: u32 },
+    Create {
+        mode: u32,
+    },
+    MakeDirectory {
+        mode: u32,
+    },
     Unlink,
     RemoveDirectory,
-    Rename { to: &'a str },
+    Rename {
+        to: &'a str,
+    },
     SetMode(u32),
 }
 

@@ -55,7 +55,8 @@ impl Exports {
     fn begin(&self, snapshot: &Arc<Snapshot>) -> Result<(), NodeError> {
         let mut current = self.current.lock();
         if current.is_some() {
-            let message = format!("volume {} is being exported already, or read as of a moment", self.context.name);
+            let message =
+                format!("volume {} is being exported already, or read as of a moment", self.context.name);
             return Err(NodeError::NotNow(message));
         }
         *current = Some(Arc::clone(snapshot));

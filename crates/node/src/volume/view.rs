@@ -316,4 +316,3 @@ fn stat(
         None => Ok(None),
     }
 }
-

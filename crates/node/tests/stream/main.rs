@@ -20,3 +20,4 @@ mod rescue;
 mod running;
 mod source;
 mod unauthenticated;
+mod view;
