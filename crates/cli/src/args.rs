@@ -468,6 +468,14 @@ pub struct RunArguments {
     /// Local data directory; created if missing. With --local-log the server's own: found out from its options.
     #[arg(long, value_name = "DIR", required_unless_present = "local_log")]
     pub datadir: Option<PathBuf>,
+    /// Take nothing over and start no server: mount the volume on the directory, which must be empty, for as long as the
+    /// program after `--` runs. It sees the data directory of the volume as it is now, and cannot change it.
+    #[arg(long, conflicts_with_all = ["local_log", "verify", "compress", "page_cache", "no_takeover", "timeout"])]
+    pub reader: bool,
+    /// With --reader: see one moment, as a server that was killed then leaves it, for as long as the program runs. What the
+    /// program writes stays on this host and goes away with it. Servers always get this.
+    #[arg(long, requires = "reader")]
+    pub at_once: bool,
     /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX).
     #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
     pub local_log: bool,

@@ -211,6 +211,15 @@ impl Client {
             Reply::FileFollows { len_bytes } => len_bytes,
             other => return Err(self.unexpected(&other)),
         };
+        self.pieces(len_bytes, &mut piece)?;
+        Ok(len_bytes)
+    }
+
+    /// The pieces of a file of this length, and the reply behind them.
+    ///
+    /// # Errors
+    /// As [`Client::reply`], or what `piece` reports.
+    pub fn pieces(&mut self, len_bytes: u64, mut piece: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut failure = None;
         loop {
             let (kind, payload) = self.receive()?;
@@ -233,7 +242,7 @@ impl Client {
             }
         }
         self.reply()?;
-        failure.map_or(Ok(len_bytes), Err)
+        failure.map_or(Ok(()), Err)
     }
 
     /// Sends a piece of a file.

@@ -49,6 +49,15 @@ pub enum Launcher {
         /// Further options of `redoubt run`.
         options: Vec<String>,
     },
+    /// The same server on a view of a volume, `redoubt run --reader`: it takes nothing over.
+    Reader {
+        /// Address of the storage node.
+        node_addr: SocketAddr,
+        /// Volume name; it must not be empty.
+        volume: String,
+        /// The `redoubt` command.
+        redoubt_bin: PathBuf,
+    },
     /// The same server with the library preloaded and no storage node: its redo log in (pretended) persistent memory.
     LocalLog {
         /// The `redoubt` command; `libredoubt.so` lies next to it.
@@ -81,6 +90,12 @@ impl Launcher {
                 command.arg("run").arg("--node").arg(node_addr.to_string());
                 command.arg("--volume").arg(volume).arg("--datadir").arg(datadir);
                 command.arg(format!("--verify={verify}")).args(options).arg("--").arg(program);
+                command
+            }
+            Self::Reader { node_addr, volume, redoubt_bin } => {
+                let mut command = Command::new(redoubt_bin);
+                command.args(["run", "--reader", "--node"]).arg(node_addr.to_string());
+                command.arg("--volume").arg(volume).arg("--datadir").arg(datadir).arg("--").arg(program);
                 command
             }
             Self::LocalLog { redoubt_bin, options } => {

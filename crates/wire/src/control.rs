@@ -10,6 +10,7 @@ use crate::error::WireError;
 use crate::figures::{ApplyWorker, ChainClass, Times};
 use crate::reader::Reader;
 use crate::trace::Sample;
+use crate::view::{ViewReply, ViewRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -140,6 +141,13 @@ pub enum Request {
         /// The volume.
         volume: String,
     },
+    /// Read the volume as a data directory. Nobody is fenced.
+    View {
+        /// The volume.
+        volume: String,
+        /// What about it.
+        about: ViewRequest,
+    },
 }
 
 /// What the node answers.
@@ -157,7 +165,7 @@ pub enum Reply {
     },
     /// To Status.
     Status(NodeStatus),
-    /// To Attach, List and ExportBegin.
+    /// To Attach, List, ExportBegin, and to View for names.
     Attached(Attachment),
     /// To Fetch, FetchTail and ExportFile: the data frames follow.
     FileFollows {
@@ -171,6 +179,8 @@ pub enum Reply {
         /// Samples lost since the trace began: their halves did not meet, or they came too fast.
         lost: u64,
     },
+    /// To View, but for names ([`Reply::Attached`]) and contents ([`Reply::FileFollows`]).
+    View(ViewReply),
 }
 
 /// A volume as handed to a server, or held for an export.

@@ -28,6 +28,7 @@ pub mod page;
 mod reader;
 pub mod stream;
 pub mod trace;
+pub mod view;
 
 pub use error::WireError;
 pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};

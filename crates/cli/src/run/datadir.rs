@@ -45,6 +45,12 @@ struct Marker {
     generation: Option<u64>,
 }
 
+/// The volume whose files a directory holds, as far as it says so.
+pub fn volume_id_of(directory: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(directory.join(MARKER)).ok()?;
+    Some(serde_json::from_str::<Marker>(&text).ok()?.volume_id)
+}
+
 /// See the module.
 pub struct DataDirectory {
     path: PathBuf,
@@ -340,7 +346,16 @@ pub fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
     if unsafe { libc::geteuid() } != 0 {
         return Ok(None);
     }
-    let Some(user) = server.user().filter(|user| *user != "root" && *user != "0") else { return Ok(None) };
+    ids_of(server.user())
+}
+
+/// User and group of this name; `None` for the super-user and if no name is given.
+///
+/// # Errors
+/// [`CliError::Usage`] if this host does not know it.
+pub fn ids_of(user: Option<&str>) -> Result<Option<(u32, u32)>> {
+    let is_other = |user: &&str| !matches!(*user, "" | "root" | "0" | "(No default value)");
+    let Some(user) = user.filter(is_other) else { return Ok(None) };
     let passwd =
         std::fs::read_to_string("/etc/passwd").map_err(|error| CliError::io("read", "/etc/passwd", error))?;
     let found = passwd.lines().find_map(|line| {

@@ -30,6 +30,9 @@ use unsent::Unsent;
 /// # Errors
 /// Anything that keeps the server from starting.
 pub fn run(arguments: &RunArguments) -> Result<()> {
+    if arguments.reader {
+        return crate::reader::run(arguments);
+    }
     let library = preload::find_library(arguments.library.as_deref())?;
     if arguments.local_log {
         return local_log::run(arguments, &library);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-pub(super) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
+pub(crate) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// Scripts that start the server themselves and hand the library on to it.
 const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mariadbd-safe", "mysqld_safe"];
 const ENCRYPTION_PLUGINS: [&str; 4] =

@@ -3,7 +3,7 @@
 //! | | certificate of the volume | of another volume | administrator |
 //! |---|---|---|---|
 //! | log and page connections | yes | no | yes |
-//! | attach, plain checksums, fetch, export | yes | no | yes |
+//! | attach, plain checksums, fetch, export, view | yes | no | yes |
 //! | trace | yes | no | yes |
 //! | status | of its volume | of its volume | of all |
 //! | create, delete, import | no | no | yes |
@@ -42,7 +42,8 @@ pub fn check_request(identity: &Identity, request: &Request) -> Result<(), NodeE
         | Request::ExportFile { volume, .. }
         | Request::ExportEnd { volume }
         | Request::TraceBegin { volume, .. }
-        | Request::TraceTake { volume } => check_volume(identity, volume),
+        | Request::TraceTake { volume }
+        | Request::View { volume, .. } => check_volume(identity, volume),
         Request::Status => Ok(()),
         Request::VolumeCreate { .. } => check_administrator(identity, "creating a volume"),
         Request::VolumeDelete { .. } => check_administrator(identity, "deleting a volume"),

@@ -1,10 +1,11 @@
 //! A control connection: the requests of the `redoubt` command.
 //!
-//! Invariant: an export, an import that did not end, and a trace go away with their connection.
+//! Invariant: an export, an import that did not end, a trace, and what is kept for a reader go away with their connection.
 
 use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};
 use super::pace::Pace;
+use super::view::Reading;
 use super::{Node, PATIENCE_OF_REQUESTS};
 use crate::error::{Kind, NodeError};
 use crate::place::remove_volume_directory;
@@ -25,16 +26,17 @@ const FRAME_LIMIT_BYTES: usize = MAX_DATA_LEN_BYTES + 8;
 /// Longest text about who attaches.
 const WHO_LIMIT_CHARACTERS: usize = 256;
 
-struct Session<'s> {
+pub(super) struct Session<'s> {
     node: &'s Arc<Node>,
     identity: Identity,
     peer: String,
     reader: FrameReader<'s>,
     read_position: u64,
-    writer: FrameWriter<'s>,
+    pub(super) writer: FrameWriter<'s>,
     export: Option<(Arc<Volume>, Export)>,
     import: Option<(Import, BusyName<'s>)>,
     traced: Option<Arc<Volume>>,
+    pub(super) reading: Reading,
 }
 
 /// A volume name that nobody else may create, import or delete meanwhile.
@@ -73,6 +75,7 @@ pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError>
         export: None,
         import: None,
         traced: None,
+        reading: Reading::default(),
     };
     let result = session.run();
     session.end_export();
@@ -118,7 +121,7 @@ impl<'s> Session<'s> {
         Ok(Some((header.kind, payload)))
     }
 
-    fn reply(&mut self, reply: &Reply) -> Result<(), NodeError> {
+    pub(super) fn reply(&mut self, reply: &Reply) -> Result<(), NodeError> {
         self.writer.send_reply(reply)
     }
 
@@ -177,6 +180,10 @@ impl<'s> Session<'s> {
                 volume.begin_trace(one_in)?;
                 self.traced = Some(volume);
                 Ok(Reply::Done)
+            }
+            Request::View { volume, about } => {
+                let volume = self.volume(&volume)?;
+                self.view(&volume, about)
             }
             Request::TraceTake { volume } => match &self.traced {
                 Some(traced) if traced.name() == volume => {
@@ -293,7 +300,7 @@ impl<'s> Session<'s> {
     }
 
     /// Sends a part of a file as data frames without its zero pieces. The final reply follows from the caller.
-    fn send_file(
+    pub(super) fn send_file(
         &mut self,
         range_bytes: std::ops::Range<u64>,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), NodeError>,

@@ -16,6 +16,7 @@ mod opening;
 mod pace;
 mod page;
 mod stopping;
+mod view;
 
 pub use accept::serve_volume;
 pub use admission::ConnectionLimits;

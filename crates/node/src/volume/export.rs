@@ -26,6 +26,7 @@ use redoubt_redo::PageId;
 use redoubt_sync::{Mutex, is_planted};
 use redoubt_wire::Seq;
 use redoubt_wire::control::Attachment;
+use redoubt_wire::page::FileId;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -55,7 +56,8 @@ impl Exports {
     fn begin(&self, snapshot: &Arc<Snapshot>) -> Result<(), NodeError> {
         let mut current = self.current.lock();
         if current.is_some() {
-            let message = format!("volume {} is being exported already", self.context.name);
+            let message =
+                format!("volume {} is being exported already, or read as of a moment", self.context.name);
             return Err(NodeError::NotNow(message));
         }
         *current = Some(Arc::clone(snapshot));
@@ -134,6 +136,13 @@ fn put_aside(
     snapshot.pages.put(key, &page)
 }
 
+/// What becomes of a page of an export once it was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Afterwards {
+    GivenUp,
+    Kept,
+}
+
 /// A state that is being exported.
 pub struct Export {
     /// What is in it.
@@ -151,6 +160,11 @@ impl Export {
     /// Length of a file in bytes; `None` if it has none of this name.
     pub fn len_bytes(&self, path: &str) -> Option<u64> {
         self.lengths.get(path).copied()
+    }
+
+    /// Names of the state.
+    pub(super) fn names(&self) -> &Namespace {
+        &self.names
     }
 }
 
@@ -209,6 +223,17 @@ impl Volume {
         self.exports.end();
     }
 
+    /// Replaces the export's redo log by one from which nothing need be recovered: its pages are complete.
+    pub(super) fn leave_nothing_to_recover(&self, export: &mut Export) -> Result<(), NodeError> {
+        export.server_log = self.empty_server_log(&export.names, export.point.lsn)?;
+        Ok(())
+    }
+
+    /// Length of a plain file of the state, in bytes.
+    pub(super) fn kept_len(&self, export: &Export, file: FileId) -> Result<u64, NodeError> {
+        export.snapshot.plain.len_bytes(file, &self.plain)
+    }
+
     /// Bytes of a file of an export. Each file is read once, from its beginning to its end: what was read is not kept
     /// as it was any longer.
     ///
@@ -220,6 +245,28 @@ impl Volume {
         path: &str,
         offset_bytes: u64,
         out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        self.read_state(export, path, offset_bytes, out, Afterwards::GivenUp)
+    }
+
+    /// The same, and what was read can be read again.
+    pub(super) fn read_kept(
+        &self,
+        export: &Export,
+        path: &str,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        self.read_state(export, path, offset_bytes, out, Afterwards::Kept)
+    }
+
+    fn read_state(
+        &self,
+        export: &Export,
+        path: &str,
+        offset_bytes: u64,
+        out: &mut [u8],
+        afterwards: Afterwards,
     ) -> Result<(), NodeError> {
         out.fill(0);
         if path == "ib_logfile0" {
@@ -235,7 +282,7 @@ impl Volume {
             .ok_or_else(|| NodeError::Refused(format!("volume {name} has no file {path}")))?;
         if entry.tablespace {
             if let Some(object) = entry.object.map(ObjectId) {
-                self.read_pages(export, object, entry.first_byte + offset_bytes, out)?;
+                self.read_pages(export, object, entry.first_byte + offset_bytes, out, afterwards)?;
             }
         } else {
             export.snapshot.plain.read(file, offset_bytes, out, &self.plain)?;
@@ -251,6 +298,7 @@ impl Volume {
         object: ObjectId,
         offset_bytes: u64,
         out: &mut [u8],
+        afterwards: Afterwards,
     ) -> Result<(), NodeError> {
         let Some((space, flags)) = format_of(&export.names, object) else {
             return match self.applying.store.read_raw(object, offset_bytes, out) {
@@ -269,7 +317,7 @@ impl Volume {
             let len = (page_len - within).min(out.len() - at);
             out[at..at + len].copy_from_slice(&page[within..within + len]);
             at += len;
-            if within + len == page_len {
+            if afterwards == Afterwards::GivenUp && within + len == page_len {
                 export.snapshot.pages.passed(object, page_no + 1);
             }
         }

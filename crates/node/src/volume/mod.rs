@@ -25,6 +25,7 @@
 //! | [`applying`] | page store, checkpoint | A |
 //! | [`export`] | the state that is being exported ([`crate::snapshot`]) | |
 //! | [`verify`] | differences that were found | |
+//! | [`view`] | the moment that readers read | |
 //!
 //! What goes across parts is in modules without state: [`attach`] (servers come and go), [`clean_end`], [`reads`], [`server_log`],
 //! [`import`], [`plain_files`], [`rescue`], [`trace`], [`status`].
@@ -56,6 +57,7 @@ mod session;
 mod status;
 mod trace;
 mod verify;
+mod view;
 mod written;
 
 pub use attach::Accepted;
@@ -63,6 +65,7 @@ pub use export::Export;
 pub use identity::Identity;
 pub use import::Import;
 pub use receiving::{Received, decode_chunk};
+pub use view::{Follower, NextRedo};
 
 use crate::checkpoint::CheckpointFiles;
 use crate::construct::{Builder, StoredPages, VerifyCase};
@@ -102,6 +105,8 @@ pub struct Volume {
     applying: Applying,
     exports: Exports,
     verification: Verification,
+    /// What readers have of one moment.
+    held: view::Held,
     /// The redo log file that a starting server reads.
     server_log: Mutex<Option<server_log::ServerLog>>,
     /// Where the log ended when the volume was opened.
@@ -181,6 +186,7 @@ impl Volume {
             applying: Applying::new(&context, store, description, (files, checkpoint)),
             exports: Exports::new(&context),
             verification: Verification::new(&context),
+            held: view::Held::default(),
             server_log: Mutex::default(),
             recovered_seq: AtomicU64::new(applied.seq.0),
             threads: Mutex::default(),

@@ -100,7 +100,7 @@ impl Volume {
         }
     }
 
-    fn wait_parsed(&self, need: Seq) -> Result<(), NodeError> {
+    pub(super) fn wait_parsed(&self, need: Seq) -> Result<(), NodeError> {
         if self.indexing.parsed().get().seq >= need || redoubt_sync::is_planted("read too old") {
             return Ok(());
         }

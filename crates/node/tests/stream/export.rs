@@ -6,8 +6,8 @@ use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::stream::{FileKind, StreamFrame};
 use std::time::Instant;
 
-const PAGE_BYTES: usize = 16_384;
-const PAGES: u32 = 40;
+pub const PAGE_BYTES: usize = 16_384;
+pub const PAGES: u32 = 40;
 
 fn begin_export(fixture: &Fixture) -> ControlClient {
     let mut export = fixture.control();
@@ -24,7 +24,7 @@ fn fetched(fixture: &Fixture, path: &str) -> Vec<u8> {
     fixture.control().file(&Request::Fetch { volume: "v".to_owned(), path: path.to_owned() }).unwrap()
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "{what}");
@@ -32,7 +32,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Two plain files, and a tablespace with pages that say `first`.
-fn filled(fixture: &Fixture) -> (super::client::LogClient, Stream) {
+pub fn filled(fixture: &Fixture) -> (super::client::LogClient, Stream) {
     let mut stream = Stream::new();
     let mut client = fixture.log(1, 0);
     client.send(&stream.begin(PAGES)).unwrap();

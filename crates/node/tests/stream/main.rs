@@ -22,3 +22,4 @@ mod rescue;
 mod running;
 mod source;
 mod unauthenticated;
+mod view;

@@ -1,4 +1,5 @@
 use super::*;
+use redoubt_wire::view::ViewRequest;
 
 fn volume_requests(volume: &str) -> Vec<Request> {
     let (volume, path) = (volume.to_owned(), "x".to_owned());
@@ -9,7 +10,8 @@ fn volume_requests(volume: &str) -> Vec<Request> {
         Request::FetchTail { volume: volume.clone(), path: path.clone(), from_bytes: 1 },
         Request::ExportBegin { volume: volume.clone() },
         Request::ExportFile { volume: volume.clone(), path },
-        Request::ExportEnd { volume },
+        Request::ExportEnd { volume: volume.clone() },
+        Request::View { volume, about: ViewRequest::Names { view: 0 } },
     ]
 }
 

@@ -1,0 +1,329 @@
+//! A moment of the volume, and what is changed in it here.
+//!
+//! The names are the node's at the moment; all contents are read from there and stay what they were. Changes stay on
+//! this side and go away with the view: a file has the blocks that were written to it in a scratch file without a name,
+//! everything else comes from the node. So a server may run on it, which writes logs and control files even when it
+//! writes no data.
+//!
+//! Lock order: names, then one file's contents.
+
+use super::live::meta_of;
+use super::source::Source;
+use super::tree::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree};
+use crate::error::Result;
+use redoubt_wire::control::EntryKind;
+use redoubt_wire::view::MAX_READ_LEN_BYTES;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const BLOCK_BYTES: u64 = 4096;
+
+struct Item {
+    mode: u32,
+    /// `None`: a directory, a socket or a pipe.
+    contents: Option<Arc<Contents>>,
+}
+
+/// See the module.
+pub struct Fixed {
+    source: Arc<Source>,
+    complaints: Arc<Complaints>,
+    items: Mutex<BTreeMap<String, Item>>,
+}
+
+impl Fixed {
+    /// The moment that the source has.
+    ///
+    /// # Errors
+    /// What the node answers.
+    pub fn new(source: Arc<Source>) -> Result<Self> {
+        let complaints = Arc::new(Complaints::default());
+        let entries = source.names()?;
+        let fixed = Self { source, complaints, items: Mutex::default() };
+        let mut items = fixed.items();
+        for entry in entries {
+            let meta = meta_of(entry.kind, entry.mode, entry.len_bytes);
+            let contents = match entry.kind {
+                EntryKind::Directory => None,
+                _ => Some(Arc::new(fixed.contents(Some(entry.path.clone()), meta))),
+            };
+            items.insert(entry.path, Item { mode: meta.mode, contents });
+        }
+        drop(items);
+        Ok(fixed)
+    }
+
+    fn contents(&self, path: Option<String>, meta: Meta) -> Contents {
+        let state = State {
+            meta,
+            base_len_bytes: if path.is_some() { meta.len_bytes } else { 0 },
+            file: None,
+            own: None,
+            blocks: BTreeSet::new(),
+        };
+        Contents {
+            source: Arc::clone(&self.source),
+            complaints: Arc::clone(&self.complaints),
+            path: path.unwrap_or_default(),
+            state: Mutex::new(state),
+        }
+    }
+
+    fn items(&self) -> MutexGuard<'_, BTreeMap<String, Item>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn meta(item: &Item) -> Called<Meta> {
+    match &item.contents {
+        Some(contents) => Ok(Meta { mode: item.mode, ..contents.meta()? }),
+        None => {
+            Ok(Meta { mode: item.mode, len_bytes: if is_directory(item.mode) { BLOCK_BYTES } else { 0 } })
+        }
+    }
+}
+
+const fn is_directory(mode: u32) -> bool {
+    mode & libc::S_IFMT == libc::S_IFDIR
+}
+
+fn has_children(items: &BTreeMap<String, Item>, path: &str) -> bool {
+    let prefix = format!("{path}/");
+    items.range(prefix.clone()..).next().is_some_and(|(found, _)| found.starts_with(&prefix))
+}
+
+impl Tree for Fixed {
+    fn stat(&self, path: &str) -> Called<Option<Meta>> {
+        if path.is_empty() {
+            return Ok(Some(meta_of(EntryKind::Directory, 0o700, 0)));
+        }
+        self.items().get(path).map(meta).transpose()
+    }
+
+    fn list(&self, path: &str) -> Called<Vec<(String, Meta)>> {
+        let items = self.items();
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let inside = items.range(prefix.clone()..).take_while(|(found, _)| found.starts_with(&prefix));
+        let direct = inside.filter(|(found, _)| !found[prefix.len()..].contains('/'));
+        direct.map(|(found, item)| Ok((found[prefix.len()..].to_owned(), meta(item)?))).collect()
+    }
+
+    fn open(&self, path: &str, _to_write: bool) -> Called<Arc<dyn OpenFile>> {
+        let items = self.items();
+        let item = items.get(path).ok_or(Errno(libc::ENOENT))?;
+        match &item.contents {
+            Some(contents) => {
+                let contents: Arc<dyn OpenFile> = Arc::<Contents>::clone(contents);
+                Ok(contents)
+            }
+            None => Err(Errno(libc::EISDIR)),
+        }
+    }
+
+    fn change(&self, path: &str, change: Change<'_>) -> Called<()> {
+        let mut items = self.items();
+        match change {
+            Change::Create { mode } if !items.contains_key(path) => {
+                let is_file = mode & libc::S_IFMT == libc::S_IFREG;
+                let contents = is_file.then(|| Arc::new(self.contents(None, Meta { mode, len_bytes: 0 })));
+                items.insert(path.to_owned(), Item { mode, contents });
+            }
+            Change::Create { .. } => {}
+            Change::MakeDirectory { .. } if items.contains_key(path) => return Err(Errno(libc::EEXIST)),
+            Change::MakeDirectory { mode } => {
+                items.insert(path.to_owned(), Item { mode: libc::S_IFDIR | mode & 0o7777, contents: None });
+            }
+            Change::Unlink | Change::RemoveDirectory => {
+                let item = items.get(path).ok_or(Errno(libc::ENOENT))?;
+                match (change, is_directory(item.mode)) {
+                    (Change::Unlink, true) => return Err(Errno(libc::EISDIR)),
+                    (Change::RemoveDirectory, false) => return Err(Errno(libc::ENOTDIR)),
+                    _ if has_children(&items, path) => return Err(Errno(libc::ENOTEMPTY)),
+                    _ => items.remove(path),
+                };
+            }
+            Change::Rename { to } => {
+                let item = items.remove(path).ok_or(Errno(libc::ENOENT))?;
+                let prefix = format!("{path}/");
+                let inside: Vec<_> = items.range(prefix.clone()..).map(|(found, _)| found.clone()).collect();
+                for found in inside.into_iter().take_while(|found| found.starts_with(&prefix)) {
+                    if let Some(moved) = items.remove(&found) {
+                        items.insert(format!("{to}/{}", &found[prefix.len()..]), moved);
+                    }
+                }
+                items.insert(to.to_owned(), item);
+            }
+            Change::SetMode(mode) => {
+                let item = items.get_mut(path).ok_or(Errno(libc::ENOENT))?;
+                item.mode = item.mode & libc::S_IFMT | mode & 0o7777;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_fixed(&self) -> bool {
+        true
+    }
+}
+
+struct State {
+    meta: Meta,
+    /// As much of the node's file is still part of this one.
+    base_len_bytes: u64,
+    /// The file's number, once it was asked for.
+    file: Option<u32>,
+    own: Option<File>,
+    /// Numbers of the blocks that are in `own`.
+    blocks: BTreeSet<u64>,
+}
+
+/// What is in a file.
+struct Contents {
+    source: Arc<Source>,
+    complaints: Arc<Complaints>,
+    /// Where the node has it.
+    path: String,
+    state: Mutex<State>,
+}
+
+impl Contents {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> Errno {
+        self.complaints.say(format!("{}: {error}", self.path));
+        Errno(libc::EIO)
+    }
+
+    fn number(&self, state: &mut State) -> Called<u32> {
+        if let Some(file) = state.file {
+            return Ok(file);
+        }
+        let found = self.source.stat(&self.path).map_err(|error| self.failed(&error))?;
+        let file = found.ok_or_else(|| self.failed(&"it is not in the view"))?.file;
+        state.file = Some(file);
+        Ok(file)
+    }
+
+    /// The node's bytes; what it does not have, or what is cut off here, is zero.
+    fn base(&self, file: u32, base_len_bytes: u64, offset_bytes: u64, out: &mut [u8]) -> Called<()> {
+        let end = base_len_bytes.min(offset_bytes + out.len() as u64);
+        let mut at = offset_bytes;
+        while at < end {
+            let Ok(len) = u32::try_from((end - at).min(u64::from(MAX_READ_LEN_BYTES))) else { break };
+            let read = self.source.read(file, at, len).map_err(|error| self.failed(&error))?;
+            let bytes = read.ok_or_else(|| self.failed(&"it is not in the view"))?.bytes;
+            if let Ok(from) = usize::try_from(at - offset_bytes)
+                && let Some(place) = out.get_mut(from..from + bytes.len())
+            {
+                place.copy_from_slice(&bytes);
+            }
+            at += u64::from(len);
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of the blocks that a range touches.
+fn blocks_of(offset_bytes: u64, len_bytes: u64) -> std::ops::Range<u64> {
+    offset_bytes / BLOCK_BYTES..(offset_bytes + len_bytes).div_ceil(BLOCK_BYTES)
+}
+
+impl OpenFile for Contents {
+    fn meta(&self) -> Called<Meta> {
+        Ok(self.state().meta)
+    }
+
+    fn read(&self, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
+        let mut state = self.state();
+        let len = state.meta.len_bytes.saturating_sub(offset_bytes).min(u64::from(len_bytes));
+        let mut out = vec![0; usize::try_from(len).unwrap_or(0)];
+        let wanted = blocks_of(offset_bytes, len);
+        let (base_len, is_own) =
+            (state.base_len_bytes, wanted.clone().all(|block| state.blocks.contains(&block)));
+        if offset_bytes < base_len && !is_own {
+            let file = self.number(&mut state)?;
+            if state.blocks.range(wanted.clone()).next().is_none() {
+                // Others may read and write meanwhile.
+                drop(state);
+                self.base(file, base_len, offset_bytes, &mut out)?;
+                state = self.state();
+            } else {
+                self.base(file, base_len, offset_bytes, &mut out)?;
+            }
+        }
+        let State { own: Some(own), blocks, .. } = &*state else { return Ok(out) };
+        for block in blocks.range(wanted) {
+            let from = (block * BLOCK_BYTES).max(offset_bytes);
+            let to = ((block + 1) * BLOCK_BYTES).min(offset_bytes + len);
+            let place =
+                usize::try_from(from - offset_bytes).ok().zip(usize::try_from(to - offset_bytes).ok());
+            if let Some(part) = place.and_then(|(from, to)| out.get_mut(from..to)) {
+                own.read_exact_at(part, from).map_err(|error| self.failed(&error))?;
+            }
+        }
+        Ok(out)
+    }
+
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Called<()> {
+        let mut state = self.state();
+        if state.own.is_none() {
+            state.own = Some(super::scratch_file().map_err(|error| self.failed(&error))?);
+        }
+        let len = bytes.len() as u64;
+        let wanted = blocks_of(offset_bytes, len);
+        // What is around it in its first and last block.
+        for block in [wanted.start, wanted.end.saturating_sub(1)] {
+            let start = block * BLOCK_BYTES;
+            let is_whole = offset_bytes <= start && start + BLOCK_BYTES <= offset_bytes + len;
+            if is_whole || state.blocks.contains(&block) {
+                continue;
+            }
+            let mut around = [0; BLOCK_BYTES as usize];
+            if start < state.base_len_bytes {
+                let file = self.number(&mut state)?;
+                self.base(file, state.base_len_bytes, start, &mut around)?;
+            }
+            write_own(&state, start, &around).map_err(|error| self.failed(&error))?;
+            state.blocks.insert(block);
+        }
+        write_own(&state, offset_bytes, bytes).map_err(|error| match error.raw_os_error() {
+            Some(errno @ (libc::ENOSPC | libc::EDQUOT)) => {
+                let _ = self.failed(&error);
+                Errno(errno)
+            }
+            _ => self.failed(&error),
+        })?;
+        state.blocks.extend(wanted);
+        state.meta.len_bytes = state.meta.len_bytes.max(offset_bytes + len);
+        // The last block is there as a whole.
+        if let Some(own) = &state.own {
+            let whole = state.meta.len_bytes.next_multiple_of(BLOCK_BYTES);
+            own.set_len(whole).map_err(|error| self.failed(&error))?;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Called<()> {
+        let mut state = self.state();
+        state.base_len_bytes = state.base_len_bytes.min(len_bytes);
+        let _ = state.blocks.split_off(&len_bytes.div_ceil(BLOCK_BYTES));
+        if let Some(own) = &state.own {
+            // Cut, then long enough again: what is behind is zero.
+            let whole = len_bytes.next_multiple_of(BLOCK_BYTES);
+            own.set_len(len_bytes).and_then(|()| own.set_len(whole)).map_err(|error| self.failed(&error))?;
+        }
+        state.meta.len_bytes = len_bytes;
+        Ok(())
+    }
+}
+
+fn write_own(state: &State, offset_bytes: u64, bytes: &[u8]) -> std::io::Result<()> {
+    match &state.own {
+        Some(own) => own.write_all_at(bytes, offset_bytes),
+        None => Err(std::io::ErrorKind::NotFound.into()),
+    }
+}

@@ -1,0 +1,215 @@
+//! `ib_logfile0` as it is now: a copy of the redo that is followed for as long as somebody has the file open.
+//!
+//! The node gives the redo from the server's checkpoint on, and then whatever has been added. It keeps what comes behind
+//! that for this connection, so nothing is missed, whatever the server's checkpoint does. What was given lies in a file
+//! without a name, at its distance from the first; what no longer fits into the log file is given back.
+//! [`LogImage`] makes the file's bytes of it.
+//!
+//! The node is asked whenever more is read than redo that is known: then header, checkpoints and end are those of that
+//! moment. While nobody reads, a thread asks now and then, so that the node need not keep much.
+
+use super::source::Source;
+use super::tree::{Called, Complaints, Errno, Meta, OpenFile};
+use crate::client::Client;
+use crate::error::{CliError, Result};
+use redoubt_redo::Lsn;
+use redoubt_redo::mariadb::log_file::{DATA_OFFSET, LogGeometry, LogHeader};
+use redoubt_redo::mariadb::log_image::LogImage;
+use redoubt_wire::control::{EntryKind, Reply};
+use redoubt_wire::view::{ViewLog, ViewReply, ViewRequest};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The node is asked at least this often.
+const POLL: Duration = Duration::from_secs(2);
+/// What was given back is given back in pieces of this.
+const HOLE_BYTES: u64 = 16 << 20;
+
+/// See the module.
+pub struct LogMirror {
+    source: Arc<Source>,
+    complaints: Arc<Complaints>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None`: it broke; the next question begins anew.
+    client: Option<Client>,
+    redo: File,
+    /// LSN at the start of `redo`.
+    first_lsn: Lsn,
+    /// Nothing before it is in `redo` any more.
+    given_back_bytes: u64,
+    image: LogImage,
+    asked: Instant,
+}
+
+impl LogMirror {
+    /// Gets what there is.
+    ///
+    /// # Errors
+    /// What the node answers; [`CliError::Io`] if there is no place for it.
+    pub fn begin(source: Arc<Source>, complaints: Arc<Complaints>) -> Result<Arc<Self>> {
+        let mut client = source.connect()?;
+        let redo = super::scratch_file()?;
+        let log = follow(&source, &mut client, None, |start| start, &redo)?;
+        let state = State {
+            client: Some(client),
+            redo,
+            first_lsn: Lsn(log.start_lsn),
+            given_back_bytes: 0,
+            image: image_of(&log, Lsn(log.start_lsn))?,
+            asked: Instant::now(),
+        };
+        let mirror = Arc::new(Self { source, complaints, state: Mutex::new(state) });
+        let weak = Arc::downgrade(&mirror);
+        let poll = move || {
+            loop {
+                std::thread::sleep(POLL);
+                let Some(mirror) = weak.upgrade() else { return };
+                let mut state = mirror.state.lock().unwrap_or_else(PoisonError::into_inner);
+                if state.asked.elapsed() >= POLL {
+                    mirror
+                        .refresh(&mut state)
+                        .unwrap_or_else(|error| mirror.complaints.say(error.to_string()));
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(poll)
+            .map_err(|error| CliError::io("start", "a thread", error))?;
+        Ok(mirror)
+    }
+
+    /// Gets what was added.
+    fn refresh(&self, state: &mut State) -> Result<()> {
+        state.asked = Instant::now();
+        let (mut client, from) = match state.client.take() {
+            Some(client) => (client, Some(state.image.end_lsn.0)),
+            None => (self.source.connect()?, None),
+        };
+        let (first, end) = (state.first_lsn, state.image.end_lsn);
+        // Another log file, or what was missed meanwhile is gone: it begins anew.
+        let begins = |start: Lsn| if start < first || start > end { start } else { first };
+        let log = follow(&self.source, &mut client, from, begins, &state.redo)?;
+        let begin = begins(Lsn(log.start_lsn));
+        if begin != state.first_lsn {
+            (state.first_lsn, state.given_back_bytes) = (begin, 0);
+        }
+        let oldest = if Some(log.start_lsn) == from { state.image.oldest_lsn } else { Lsn(log.start_lsn) };
+        state.image = image_of(&log, oldest)?;
+        state.client = Some(client);
+        give_back(state);
+        Ok(())
+    }
+}
+
+/// Asks for redo and writes it to its place. `begins` makes of its start the LSN at the start of `redo`.
+fn follow(
+    source: &Source,
+    client: &mut Client,
+    from_lsn: Option<u64>,
+    begins: impl Fn(Lsn) -> Lsn,
+    redo: &File,
+) -> Result<ViewLog> {
+    let log = match client.call(&source.request(ViewRequest::Log { from_lsn }))? {
+        Reply::View(ViewReply::Log(log)) => log,
+        other => return Err(client.unexpected(&other)),
+    };
+    let start = Lsn(log.start_lsn);
+    let shift = start.0.saturating_sub(begins(start).0);
+    client.pieces(log.end_lsn.saturating_sub(log.start_lsn), |offset, piece| {
+        redo.write_all_at(piece, shift + offset)
+            .map_err(|error| CliError::io("write", "the copy of the redo log", error))
+    })?;
+    Ok(log)
+}
+
+fn image_of(log: &ViewLog, oldest_lsn: Lsn) -> Result<LogImage> {
+    let header = LogHeader::parse(&log.header);
+    let geometry = header.and_then(|header| LogGeometry::new(header.first_lsn, log.file_size_bytes));
+    let geometry = geometry.map_err(|error| CliError::Usage(format!("the volume's redo log: {error}")))?;
+    let [first, second] = &log.checkpoints;
+    Ok(LogImage {
+        geometry,
+        header: sized(&log.header),
+        checkpoints: [sized(first), sized(second)],
+        oldest_lsn,
+        end_lsn: Lsn(log.end_lsn),
+    })
+}
+
+fn sized<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut out = [0; N];
+    for (to, from) in out.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    out
+}
+
+/// The log file has room for one lap; what is before that is in nobody's way but the disk's.
+fn give_back(state: &mut State) {
+    let lap = state.image.end_lsn.0.saturating_sub(state.image.geometry.capacity_bytes());
+    let unneeded = lap.saturating_sub(state.first_lsn.0) / HOLE_BYTES * HOLE_BYTES;
+    let (Ok(from), Ok(len)) = (
+        libc::off64_t::try_from(state.given_back_bytes),
+        libc::off64_t::try_from(unneeded.saturating_sub(state.given_back_bytes)),
+    ) else {
+        return;
+    };
+    if len > 0 {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: no pointers; the descriptor is open. A file system that cannot do it keeps the bytes.
+        unsafe { libc::fallocate64(state.redo.as_raw_fd(), mode, from, len) };
+        state.given_back_bytes = unneeded;
+    }
+}
+
+impl State {
+    /// All of a range is redo that is known, and a server would not write there next.
+    fn knows(&self, offset_bytes: u64, len_bytes: u32) -> bool {
+        let end = offset_bytes.saturating_add(u64::from(len_bytes));
+        if offset_bytes < DATA_OFFSET || end > self.image.geometry.file_size_bytes() {
+            return false;
+        }
+        let lsn_at = |offset| self.image.geometry.lsn_at(offset, self.image.end_lsn);
+        let (Some(first), Some(last)) = (lsn_at(offset_bytes), lsn_at(end.saturating_sub(1))) else {
+            return false;
+        };
+        last.0.checked_sub(first.0) == Some(u64::from(len_bytes).saturating_sub(1))
+            && first >= self.image.oldest_lsn
+    }
+}
+
+impl OpenFile for LogMirror {
+    fn meta(&self) -> Called<Meta> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(super::live::meta_of(EntryKind::RedoLog, 0o660, state.image.geometry.file_size_bytes()))
+    }
+
+    fn read(&self, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.knows(offset_bytes, len_bytes) {
+            let asked = self.refresh(&mut state).or_else(|_| self.refresh(&mut state));
+            asked.map_err(|error| {
+                self.complaints.say(format!("the redo log: {error}"));
+                Errno(libc::EIO)
+            })?;
+        }
+        let size = state.image.geometry.file_size_bytes();
+        let len = size.saturating_sub(offset_bytes).min(u64::from(len_bytes));
+        let mut out = vec![0; usize::try_from(len).unwrap_or(0)];
+        let composed = state.image.compose(offset_bytes, &mut out, |lsn, part| {
+            state.redo.read_exact_at(part, lsn.0.saturating_sub(state.first_lsn.0))
+        });
+        composed.map_err(|error| {
+            self.complaints.say(format!("the copy of the redo log: {error}"));
+            Errno(libc::EIO)
+        })?;
+        Ok(out)
+    }
+}

@@ -1,0 +1,246 @@
+//! `redoubt run --reader`: a program that reads a volume as a plain data directory.
+//!
+//! **Why a file system, not the preloaded library.** The library sees what a program asks the C library for. That is all
+//! of what `mariadbd` does, and it is tested with that; of other tools it is only a part: static programs and those in
+//! Go make system calls themselves, stdio and `opendir` call inside the C library, `cp` asks the file system where the
+//! holes are, and each new tool or version may find another way. Whatever is missed reads a stub, without an error: a
+//! backup of nothing. A file system in user space is beneath all tools and sees every call of each; it cannot be
+//! missed. It needs `/dev/fuse`; the library would need nothing.
+//!
+//! **Where.** The view is mounted in a namespace of the program's own ([`namespace`]), so it may lie over the directory of
+//! a running server: `mariadb-backup` insists on reading where the server says its data is. Sockets of that directory
+//! are shown as links to themselves.
+//!
+//! Two processes. This one becomes the program, so that signals, exit status and process id are the program's own. The
+//! other one ([`process`], [`serve_view`]) mounts the view, answers the kernel, and ends when the program has ended.
+//!
+//! * [`source`]: questions to the node
+//! * [`tree`]: what a file system shows; [`live`] and [`log`] the volume as it is now, [`fixed`] a moment of it
+//! * [`files`], [`protocol`]: the kernel's requests
+//! * [`mount`], [`namespace`]: mounting, and the threads that answer
+
+mod files;
+mod fixed;
+mod live;
+mod log;
+mod mount;
+mod namespace;
+mod process;
+mod protocol;
+mod source;
+mod tree;
+
+use crate::args::RunArguments;
+use crate::error::{CliError, Result};
+use crate::run::server;
+use fixed::Fixed;
+use live::Live;
+use mount::Mount;
+use process::Side;
+use redoubt_wire::view::Moment;
+use source::Source;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// What the process that serves the view says when that can be used.
+const READY: &[u8] = b"ready\n";
+
+/// What is to be read, and by what.
+struct Wanted<'a> {
+    volume: &'a str,
+    directory: &'a Path,
+    program: &'a str,
+    arguments: &'a [String],
+}
+
+impl<'a> Wanted<'a> {
+    fn of(arguments: &'a RunArguments) -> Result<Self> {
+        match (&arguments.volume, &arguments.datadir, arguments.command.split_first()) {
+            (Some(volume), Some(directory), Some((program, arguments))) => {
+                Ok(Self { volume, directory, program, arguments })
+            }
+            _ => Err(CliError::Usage("--reader needs --volume, --datadir and a program".to_owned())),
+        }
+    }
+
+    fn is(&self, names: &[&str]) -> bool {
+        Path::new(self.program).file_name().is_some_and(|found| names.iter().any(|name| found == *name))
+    }
+
+    /// Of a server.
+    fn settings(&self) -> Result<HashMap<String, String>> {
+        server::effective_settings(&server::find_program(self.program)?, self.arguments, None)
+    }
+
+    /// A server sees one moment; anything else what is there now, unless asked for otherwise.
+    fn moment(&self, at_once: bool) -> Result<Option<Moment>> {
+        if self.is(&server::SERVER_NAMES) {
+            let settings = self.settings()?;
+            let is_read_only = settings.get("innodb-read-only").is_some_and(|value| server::is_on(value));
+            return Ok(Some(if is_read_only { Moment::NothingToRecover } else { Moment::AsKilled }));
+        }
+        Ok(at_once.then_some(Moment::AsKilled))
+    }
+
+    /// The program's own arguments, and which data directory is meant where it would take another one.
+    fn program_arguments(&self) -> Vec<String> {
+        let mut arguments = self.arguments.to_vec();
+        let says = |option: &str| self.arguments.iter().any(|argument| argument.starts_with(option));
+        let takes =
+            self.is(&server::SERVER_NAMES) || self.is(&["mariadb-backup", "mariabackup"]) && says("--backup");
+        if takes && !says("--datadir") {
+            arguments.push(format!("--datadir={}", self.directory.display()));
+        }
+        arguments
+    }
+}
+
+/// Runs the program; returns only on failure.
+///
+/// # Errors
+/// Whatever keeps the view from being mounted or the program from being started.
+pub fn run(arguments: &RunArguments) -> Result<()> {
+    let mut wanted = Wanted::of(arguments)?;
+    let in_namespace = namespace::enter();
+    let directory = prepare(wanted.directory, in_namespace)?;
+    wanted.directory = &directory;
+    let program = process::watch_self()?;
+    let (mut said, say) =
+        std::io::pipe().map_err(|error| CliError::io("make", "a pipe between two processes", error))?;
+    if let Side::View = process::split()? {
+        drop(said);
+        let served =
+            process::step_back().and_then(|()| serve_view(arguments, &wanted, in_namespace, say, &program));
+        if let Err(error) = served {
+            eprintln!("redoubt: {error}");
+        }
+        std::process::exit(0);
+    }
+    drop((say, program));
+    let mut heard = Vec::new();
+    said.read_to_end(&mut heard)
+        .map_err(|error| CliError::io("hear from", "the process that serves the view", error))?;
+    if heard != READY {
+        // The other process has said why.
+        std::process::exit(1);
+    }
+    let path = match wanted.is(&server::SERVER_NAMES) {
+        true => server::find_program(wanted.program)?,
+        false => PathBuf::from(wanted.program),
+    };
+    let error = Command::new(path).args(wanted.program_arguments()).exec();
+    Err(CliError::io("start", wanted.program, error))
+}
+
+/// An empty directory, made if it is missing, or that of a server, by its full path.
+fn prepare(directory: &Path, in_namespace: bool) -> Result<PathBuf> {
+    if mount::is_dead_mount(directory) {
+        mount::unmount(directory);
+    }
+    crate::show::make_directory(directory)?;
+    let path = directory.canonicalize().map_err(|error| CliError::io("open", directory, error))?;
+    let mut entries = std::fs::read_dir(&path).map_err(|error| CliError::io("list", &path, error))?;
+    let is_servers = crate::run::datadir::volume_id_of(&path).is_some();
+    if entries.next().is_none() || (is_servers && in_namespace) {
+        return Ok(path);
+    }
+    let shown = path.display();
+    Err(CliError::Usage(if is_servers {
+        format!(
+            "{shown} is a server's, and a view can lie over it only in a mount namespace, which is not allowed here: \
+             run this as the super-user, or give an empty directory"
+        )
+    } else {
+        format!(
+            "{shown} is not empty; a view of a volume needs an empty directory, or that of the volume's server"
+        )
+    }))
+}
+
+/// Serves the view until the program has ended.
+fn serve_view(
+    arguments: &RunArguments,
+    wanted: &Wanted<'_>,
+    in_namespace: bool,
+    mut say: PipeWriter,
+    program: &OwnedFd,
+) -> Result<()> {
+    let connector = arguments.address.connector()?;
+    crate::tls::check_volume(&connector, wanted.volume)?;
+    let name = format!("redoubt:{}/{}", connector.address, wanted.volume);
+    let moment = wanted.moment(arguments.at_once)?;
+    let source = Source::begin(connector, wanted.volume, moment)?;
+    let tree: Box<dyn tree::Tree> = match moment {
+        None => Box::new(Live::new(Arc::clone(&source))),
+        Some(_) => Box::new(Fixed::new(Arc::clone(&source))?),
+    };
+    let directory = wanted.directory;
+    if let Some(volume_id) = crate::run::datadir::volume_id_of(directory)
+        && volume_id != source.volume_id
+    {
+        return Err(CliError::Usage(format!(
+            "{} is the directory of another volume's server; give an empty one, or that of volume {}",
+            directory.display(),
+            wanted.volume
+        )));
+    }
+    let covered = File::open(directory).map_err(|error| CliError::io("open", directory, error))?;
+    let links = sockets(directory, &covered)?;
+    let files = Arc::new(files::Files::new(tree, links, owner(wanted)?));
+    let mount = Mount::new(directory, &name, in_namespace)?;
+    if in_namespace && mount::own_ids().0 != 0 {
+        process::drop_capabilities();
+    }
+    mount.serve(&files)?;
+    say.write_all(READY).map_err(|error| CliError::io("write to", "the program's process", error))?;
+    drop(say);
+    process::wait_for_end(program);
+    drop(mount);
+    Ok(())
+}
+
+/// Links to the sockets of a directory, which lead there also when something is mounted on it.
+fn sockets(directory: &Path, opened: &File) -> Result<HashMap<String, String>> {
+    let failed = |error| CliError::io("list", directory, error);
+    let mut links = HashMap::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let (Ok(name), true) =
+            (entry.file_name().into_string(), entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        {
+            let target = format!("/proc/{}/fd/{}/{name}", std::process::id(), opened.as_raw_fd());
+            links.insert(name, target);
+        }
+    }
+    Ok(links)
+}
+
+/// Who owns the files: the user that a server is told to change to, otherwise the user of this process.
+fn owner(wanted: &Wanted<'_>) -> Result<(u32, u32)> {
+    let own = mount::own_ids();
+    if !wanted.is(&server::SERVER_NAMES) {
+        return Ok(own);
+    }
+    let settings = wanted.settings()?;
+    let user = settings.get("user").map(String::as_str);
+    Ok(crate::run::datadir::ids_of(user)?.unwrap_or(own))
+}
+
+/// A file without a name, for as long as it is open.
+fn scratch_file() -> Result<File> {
+    let directory = std::env::temp_dir();
+    File::options()
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_TMPFILE)
+        .open(&directory)
+        .map_err(|error| CliError::io("make a file in", directory, error))
+}

@@ -1,0 +1,195 @@
+//! What a view has, asked from the node: names, lengths, contents.
+//!
+//! Owns a pool of control connections. A connection that breaks (the node is started again) is made anew, for as long as
+//! [`PATIENCE`]: a tool that reads a live volume sees a pause. A view of a moment ends with the connection that began
+//! it, which is a connection of its own ([`Source::begin`]), kept alive by asking now and then.
+
+use crate::client::Client;
+use crate::error::{CliError, Result};
+use redoubt_transport::Connector;
+use redoubt_wire::control::{Entry, Reply, Request};
+use redoubt_wire::view::{LIVE, Moment, ViewFile, ViewReply, ViewRequest};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a node may be away.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(250);
+/// The node closes a control connection that asks for nothing for ten minutes.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// Contents of a file, as far as they were asked for.
+pub struct Contents {
+    /// Bytes; shorter than asked for at the file's end.
+    pub bytes: Vec<u8>,
+    /// Length of the whole file.
+    pub len_bytes: u64,
+}
+
+/// See the module.
+pub struct Source {
+    connector: Connector,
+    volume: String,
+    /// Random id of the volume.
+    pub volume_id: String,
+    view: u64,
+    idle: Mutex<Vec<Client>>,
+}
+
+impl Source {
+    /// Begins a view of what is there now, or of this moment.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if the node knows no readers; what it answers.
+    pub fn begin(connector: Connector, volume: &str, moment: Option<Moment>) -> Result<Arc<Self>> {
+        let mut client = Client::connect(&connector)?;
+        let about = ViewRequest::Begin { moment };
+        let begun = client.call(&Request::View { volume: volume.to_owned(), about });
+        let (view, volume_id) = match begun {
+            Ok(Reply::View(ViewReply::Begun { number, volume_id, .. })) => (number, volume_id),
+            Ok(other) => return Err(client.unexpected(&other)),
+            // What a node says of a request that was made after it.
+            Err(CliError::Node(message)) if message.contains("unknown variant") => {
+                return Err(CliError::Usage(format!(
+                    "the storage node at {} is of a version that serves no readers; install this version of redoubt \
+                     there and start it again",
+                    connector.address
+                )));
+            }
+            Err(error) => return Err(error),
+        };
+        let (volume, idle) = (volume.to_owned(), Mutex::default());
+        let source = Arc::new(Self { connector, volume, volume_id, view, idle });
+        if view == LIVE {
+            source.put_back(client);
+        } else {
+            let keeper = Arc::clone(&source);
+            let keep = move || keeper.keep(client);
+            std::thread::Builder::new()
+                .name("keeper".to_owned())
+                .spawn(keep)
+                .map_err(|error| CliError::io("start", "a thread", error))?;
+        }
+        Ok(source)
+    }
+
+    fn keep(&self, mut client: Client) {
+        let about = ViewRequest::Stat { view: self.view, path: String::new() };
+        let request = Request::View { volume: self.volume.clone(), about };
+        loop {
+            std::thread::sleep(KEEP_ALIVE);
+            if let Err(error) = client.call(&request) {
+                eprintln!("redoubt: the moment that is read is not kept any longer: {error}");
+                return;
+            }
+        }
+    }
+
+    fn put_back(&self, client: Client) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+    }
+
+    /// A request about the volume.
+    pub fn request(&self, about: ViewRequest) -> Request {
+        Request::View { volume: self.volume.clone(), about }
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect(&self) -> Result<Client> {
+        Client::connect(&self.connector)
+    }
+
+    /// Does something with a connection; again with another if that breaks.
+    fn with_client<T>(&self, mut ask: impl FnMut(&mut Client) -> Result<T>) -> Result<T> {
+        let since = Instant::now();
+        let mut is_said = false;
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let is_new = idle.is_none();
+            let error = match idle.map_or_else(|| self.connect(), Ok) {
+                Ok(mut client) => match ask(&mut client) {
+                    Ok(answer) => {
+                        self.put_back(client);
+                        return Ok(answer);
+                    }
+                    // An answer for people leaves the connection in step.
+                    Err(error @ CliError::Node(_)) => {
+                        self.put_back(client);
+                        return Err(error);
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            let is_away = matches!(
+                error,
+                CliError::Connection { .. } | CliError::Connect { .. } | CliError::Silent { .. }
+            );
+            if !is_away || since.elapsed() > PATIENCE {
+                return Err(error);
+            }
+            // The first may have been closed long ago.
+            if is_new {
+                if !is_said {
+                    eprintln!("redoubt: {error}; trying again for {} s", PATIENCE.as_secs());
+                    is_said = true;
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// What is at a path.
+    ///
+    /// # Errors
+    /// What the node answers.
+    pub fn stat(&self, path: &str) -> Result<Option<ViewFile>> {
+        let request = self.request(ViewRequest::Stat { view: self.view, path: path.to_owned() });
+        self.with_client(|client| match client.call(&request)? {
+            Reply::View(ViewReply::Stat { found }) => Ok(found),
+            other => Err(client.unexpected(&other)),
+        })
+    }
+
+    /// Everything there is.
+    ///
+    /// # Errors
+    /// What the node answers.
+    pub fn names(&self) -> Result<Vec<Entry>> {
+        let request = self.request(ViewRequest::Names { view: self.view });
+        self.with_client(|client| match client.call(&request)? {
+            Reply::Attached(attachment) => Ok(attachment.entries),
+            other => Err(client.unexpected(&other)),
+        })
+    }
+
+    /// Bytes of a file; `None`: it is gone.
+    ///
+    /// # Errors
+    /// What the node answers.
+    pub fn read(&self, file: u32, offset_bytes: u64, len_bytes: u32) -> Result<Option<Contents>> {
+        let about = ViewRequest::Read { view: self.view, file, offset_bytes, len_bytes };
+        let request = self.request(about);
+        self.with_client(|client| {
+            let total = match client.call(&request)? {
+                Reply::FileFollows { len_bytes } => len_bytes,
+                Reply::View(ViewReply::Gone) => return Ok(None),
+                other => return Err(client.unexpected(&other)),
+            };
+            let end = offset_bytes.saturating_add(u64::from(len_bytes)).min(total);
+            let mut bytes = vec![0; usize::try_from(end.saturating_sub(offset_bytes)).unwrap_or(0)];
+            client.pieces(end, |offset, piece| {
+                let at = offset.checked_sub(offset_bytes).and_then(|at| usize::try_from(at).ok());
+                let place = at.and_then(|at| bytes.get_mut(at..at.checked_add(piece.len())?));
+                if let Some(place) = place {
+                    place.copy_from_slice(piece);
+                }
+                Ok(())
+            })?;
+            Ok(Some(Contents { bytes, len_bytes: total }))
+        })
+    }
+}

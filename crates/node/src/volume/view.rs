@@ -1,0 +1,318 @@
+//! The volume as a data directory for readers: tools that take nothing over and change nothing.
+//!
+//! A *live* view is what is there when it is asked: everything received before a question is in the names, the plain files
+//! and the redo log that answer it, so that who has an answer of the server finds what it is about. A view of a *moment*
+//! is an export whose files may be read in any order, any number of times: nothing of it is given up before it ends.
+//!
+//! The redo log of a live view is followed: from its first question on, a follower has what the server's checkpoint
+//! needs, and the log is pinned at what it was given last. So a reader that goes on asking gets all redo, whatever the
+//! server's checkpoint does meanwhile.
+//!
+//! Owns the moment that there may be. Lock: a leaf.
+
+use super::Volume;
+use super::applying::newest_checkpoint;
+use super::attach::DRAIN_TIMEOUT;
+use super::export::Export;
+use super::retention::Pin;
+use super::server_log::redo_from;
+use crate::error::NodeError;
+use crate::mark::{Point, WaitEnd};
+use crate::namespace::{LogFileEntry, Namespace};
+use redoubt_redo::Lsn;
+use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
+use redoubt_sync::{Mutex, time};
+use redoubt_wire::control::{Attachment, Entry, EntryKind};
+use redoubt_wire::page::FileId;
+use redoubt_wire::view::{Moment, ViewFile, ViewLog};
+use std::sync::Arc;
+
+/// The redo log's number; files are counted from 0.
+const LOG_FILE: FileId = FileId(u32::MAX);
+const LOG_PATH: &str = "ib_logfile0";
+
+/// The moment that is being read.
+#[derive(Default)]
+pub struct Held(Mutex<Option<(u64, Arc<Export>)>>);
+
+/// Where a reader of the redo log stands.
+pub struct Follower {
+    /// Keeps the log from there on.
+    _pin: Pin,
+    log_file: LogFileEntry,
+    end_lsn: Lsn,
+}
+
+/// What a follower is to be given next.
+pub struct NextRedo {
+    /// The answer.
+    pub log: ViewLog,
+    /// Where it stands afterwards.
+    pub follower: Follower,
+    geometry: LogGeometry,
+    end: Point,
+    _until_read: Pin,
+}
+
+impl Follower {
+    /// He has all redo before this LSN, and no other.
+    pub fn stands_at(&self, lsn: u64) -> bool {
+        self.end_lsn.0 == lsn
+    }
+}
+
+impl Volume {
+    /// Keeps this moment for readers. Returns its number and the LSN up to which it goes.
+    ///
+    /// # Errors
+    /// As [`Volume::begin_export`].
+    pub fn hold_view(&self, moment: Moment) -> Result<(u64, Lsn), NodeError> {
+        let mut export = self.begin_export()?;
+        if moment == Moment::NothingToRecover {
+            self.leave_nothing_to_recover(&mut export).inspect_err(|_| self.end_export())?;
+        }
+        let number = self.session.next_connection();
+        let end_lsn = export.point.lsn;
+        *self.held.0.lock() = Some((number, Arc::new(export)));
+        Ok((number, end_lsn))
+    }
+
+    /// Gives a moment up.
+    pub fn end_view(&self, number: u64) {
+        let held = {
+            let mut held = self.held.0.lock();
+            if held.as_ref().is_some_and(|(current, _)| *current == number) { held.take() } else { None }
+        };
+        if held.is_some() {
+            self.end_export();
+        }
+    }
+
+    /// The moment of this number.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if it has ended.
+    pub fn held_view(&self, number: u64) -> Result<Arc<Export>, NodeError> {
+        match &*self.held.0.lock() {
+            Some((current, export)) if *current == number => Ok(Arc::clone(export)),
+            _ => Err(NodeError::Refused(format!("view {number} of volume {} has ended", self.context.name))),
+        }
+    }
+
+    /// Waits until everything received is in the names and in the plain files. Only what changes these need be durable
+    /// for it: a reader that asks about many files does not wait for the log with each.
+    fn settle(&self) -> Result<(), NodeError> {
+        self.context.check_running()?;
+        let received = self.receiving.buffer.received().seq;
+        self.wait_parsed(received)?;
+        let deadline = Some(time::now() + DRAIN_TIMEOUT);
+        match self.plain.wait_executed(received, deadline) {
+            WaitEnd::Reached => Ok(()),
+            WaitEnd::Closed => Err(self.context.stopped_error()),
+            WaitEnd::TimedOut => Err(self.still_full()),
+        }
+    }
+
+    /// Names of everything received so far, without checksums.
+    ///
+    /// # Errors
+    /// [`NodeError::NotNow`] if what was received is not executed in time; [`NodeError::Stopped`], [`NodeError::Io`].
+    pub fn live_names(&self) -> Result<Attachment, NodeError> {
+        self.settle()?;
+        self.attachment(&self.indexing.names.read(), self.session.identity().generation)
+    }
+
+    /// What is at a path, of everything received so far.
+    ///
+    /// # Errors
+    /// As [`Volume::live_names`].
+    pub fn live_file(&self, path: &str) -> Result<Option<ViewFile>, NodeError> {
+        self.settle()?;
+        stat(&self.indexing.names.read(), path, |file| self.plain.len_bytes(file))
+    }
+
+    /// The same, of a moment.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn held_file(&self, export: &Export, path: &str) -> Result<Option<ViewFile>, NodeError> {
+        stat(export.names(), path, |file| self.kept_len(export, file))
+    }
+
+    /// Length of a file as it is now, in bytes; `None`: it is gone.
+    ///
+    /// # Errors
+    /// [`NodeError::Stopped`]; [`NodeError::Io`].
+    pub fn live_len(&self, file: FileId) -> Result<Option<u64>, NodeError> {
+        self.context.check_running()?;
+        len_of(&self.indexing.names.read(), file, |file| self.plain.len_bytes(file))
+    }
+
+    /// The same, of a moment.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn held_len(&self, export: &Export, file: FileId) -> Result<Option<u64>, NodeError> {
+        len_of(export.names(), file, |file| self.kept_len(export, file))
+    }
+
+    /// Bytes of a file as it is now; behind its end they are zero.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] for a file that is gone; those of reading.
+    pub fn read_live(&self, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
+        out.fill(0);
+        self.context.check_running()?;
+        let is_tablespace = match self.indexing.names.read().file(file) {
+            Some(entry) => entry.tablespace,
+            None => return Err(gone(file)),
+        };
+        if !is_tablespace {
+            return self.plain.read(file, offset_bytes, out);
+        }
+        // What is durable may have been answered for.
+        self.wait_parsed(self.receiving.durable().seq())?;
+        match self.place_of(file)? {
+            Some(place) => self.read_place(&place, offset_bytes, out, self.build_limit(), &mut ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of a file of a moment.
+    ///
+    /// # Errors
+    /// As [`Volume::read_export`].
+    pub fn read_held(
+        &self,
+        export: &Export,
+        file: FileId,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        if file == LOG_FILE {
+            return self.read_export(export, LOG_PATH, offset_bytes, out);
+        }
+        match export.names().file(file) {
+            Some(entry) => self.read_kept(export, &entry.path, offset_bytes, out),
+            None => Err(gone(file)),
+        }
+    }
+
+    /// The redo log for one who follows it: `follower` is where he stands, `None` at first.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if there is no redo log yet; as [`Volume::live_names`].
+    pub fn next_redo(&self, follower: Option<&Follower>) -> Result<NextRedo, NodeError> {
+        self.context.check_running()?;
+        // Before the checkpoint is looked at. What a follower has not been given is kept by his own pin.
+        let until_read = self.receiving.retention.pin(|| self.applying.checkpoint().log_start);
+        self.drain()?;
+        let Some(log_file) = self.indexing.names.read().log_file().cloned() else {
+            return Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name)));
+        };
+        // After the checkpoints were looked at: their redo is before it.
+        let end = self.drain()?;
+        let geometry = geometry_of(&log_file, end)?;
+        let is_same_file = |follower: &&Follower| {
+            (&follower.log_file.header, follower.log_file.file_size_bytes)
+                == (&log_file.header, log_file.file_size_bytes)
+        };
+        let start_lsn = match follower.filter(is_same_file) {
+            Some(follower) => follower.end_lsn,
+            None => newest_checkpoint(&log_file).unwrap_or(geometry.first_lsn()).max(geometry.first_lsn()),
+        };
+        let position = self.receiving.retention.position(end.lsn);
+        let position = position.unwrap_or_else(|| self.applying.checkpoint().log_start);
+        let next_pin = self.receiving.retention.pin(|| position);
+        let log = ViewLog {
+            file_size_bytes: log_file.file_size_bytes,
+            header: log_file.header.clone(),
+            checkpoints: log_file.checkpoints.clone(),
+            start_lsn: start_lsn.0,
+            end_lsn: end.lsn.0,
+        };
+        let follower = Follower { _pin: next_pin, log_file, end_lsn: end.lsn };
+        Ok(NextRedo { log, follower, geometry, end, _until_read: until_read })
+    }
+
+    /// Calls `each` with the bytes of it, in order.
+    ///
+    /// # Errors
+    /// Those of `each`; [`NodeError::Redo`] if the redo is no longer in the log; those of reading.
+    pub fn read_redo(
+        &self,
+        next: &NextRedo,
+        mut each: impl FnMut(&[u8]) -> Result<(), NodeError>,
+    ) -> Result<(), NodeError> {
+        let (from, end) = (Lsn(next.log.start_lsn), next.end);
+        if from >= end.lsn {
+            return Ok(());
+        }
+        let lost = |reason: String| NodeError::Redo { lsn: from, reason };
+        let Some(start) = self.receiving.retention.position(from) else {
+            return Err(lost("this redo is no longer in the log".to_owned()));
+        };
+        let mut len_bytes = 0;
+        self.receiving.read_frames(start, end.seq, |chunk| {
+            let bytes = redo_from(&chunk, from, &next.geometry)?;
+            len_bytes += bytes.len() as u64;
+            if bytes.is_empty() { Ok(()) } else { each(&bytes) }
+        })?;
+        if from.advance(len_bytes) == end.lsn {
+            return Ok(());
+        }
+        Err(lost(format!("there are {len_bytes} bytes of redo, but the stream ends at {}", end.lsn)))
+    }
+}
+
+fn len_of(
+    names: &Namespace,
+    file: FileId,
+    plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
+) -> Result<Option<u64>, NodeError> {
+    if file == LOG_FILE {
+        return Ok(names.log_file().map(|log_file| log_file.file_size_bytes));
+    }
+    match names.file(file) {
+        Some(entry) if entry.tablespace => Ok(Some(entry.len_bytes)),
+        Some(_) => plain_len(file).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn gone(file: FileId) -> NodeError {
+    NodeError::Refused(format!("file {} no longer exists", file.0))
+}
+
+fn geometry_of(log_file: &LogFileEntry, end: Point) -> Result<LogGeometry, NodeError> {
+    LogHeader::parse(&log_file.header)
+        .and_then(|header| LogGeometry::new(header.first_lsn, log_file.file_size_bytes))
+        .map_err(|error| NodeError::Redo { lsn: end.lsn, reason: error.to_string() })
+}
+
+fn stat(
+    names: &Namespace,
+    path: &str,
+    plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
+) -> Result<Option<ViewFile>, NodeError> {
+    let found = |file: FileId, kind, mode, len_bytes| {
+        let entry = Entry { path: path.to_owned(), kind, mode, len_bytes, checksum: None };
+        Ok(Some(ViewFile { file: file.0, entry }))
+    };
+    if path == LOG_PATH {
+        return match names.log_file() {
+            Some(log_file) => found(LOG_FILE, EntryKind::RedoLog, 0o660, log_file.file_size_bytes),
+            None => Ok(None),
+        };
+    }
+    if let Some((file, entry)) = names.file_at(path) {
+        if entry.tablespace {
+            return found(file, EntryKind::Tablespace, entry.mode, entry.len_bytes);
+        }
+        return found(file, EntryKind::Plain, entry.mode, plain_len(file)?);
+    }
+    match names.directories().find(|(directory, _)| *directory == path) {
+        Some((_, mode)) => found(FileId(0), EntryKind::Directory, mode, 0),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,400 @@
+//! Other programs on a volume: `redoubt run --reader`. Real servers, real tools.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_testkit::node::Node;
+use redoubt_testkit::process::poll_until;
+use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
+
+const ACCOUNTS: i64 = 2000;
+const TOTAL: i64 = ACCOUNTS * 1000;
+
+fn node() -> Node {
+    Node::create(&find_redoubt().unwrap(), &["--ring", "32MiB", "--batch", "1MiB", "--apply-interval", "1"])
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A small log and pool, so that pages go out and the server's checkpoint moves while somebody reads.
+fn config(node: &Node) -> ServerConfig {
+    let mut config = ServerConfig::new(node.launcher("shop", Verify::All));
+    config.log_file_size_mib = 32;
+    config.buffer_pool_mib = 16;
+    config
+}
+
+fn fill(server: &Server) {
+    let mut conn = server.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE shop",
+        "USE shop",
+        "CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL, pad VARCHAR(200)) ENGINE=InnoDB",
+        "INSERT INTO account SELECT seq, 1000, REPEAT('x', 150) FROM seq_1_to_2000",
+        "CREATE TABLE transfer (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b INT, pad VARCHAR(500), KEY (a), KEY (b)) \
+         ENGINE=InnoDB",
+        "CREATE TABLE packed (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4",
+        "INSERT INTO packed SELECT seq, REPEAT(MD5(seq), 20) FROM seq_1_to_5000",
+        "CREATE TABLE aria (id INT PRIMARY KEY, b TEXT) ENGINE=Aria TRANSACTIONAL=1",
+        "INSERT INTO aria SELECT seq, REPEAT(MD5(seq), 3) FROM seq_1_to_3000",
+        "CREATE TABLE myisam (id INT PRIMARY KEY, b TEXT) ENGINE=MyISAM",
+        "INSERT INTO myisam SELECT seq, REPEAT(MD5(seq), 3) FROM seq_1_to_3000",
+    ] {
+        execute(&mut conn, statement).unwrap();
+    }
+}
+
+/// Clients that move money between accounts, and one that makes and drops tables, until this goes.
+struct Load {
+    stop: Arc<AtomicBool>,
+    transfers: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(server: &Server) -> Self {
+        let (stop, transfers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut clients = Vec::new();
+        for client in 0..3i64 {
+            let (mut conn, stop, transfers) =
+                (server.connect().unwrap(), Arc::clone(&stop), Arc::clone(&transfers));
+            clients.push(std::thread::spawn(move || {
+                for round in (client..).step_by(3) {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    // Always in the same order, so that nobody waits for one who waits for him.
+                    let (one, other) = (1 + round * 7 % ACCOUNTS, 1 + round * 13 % ACCOUNTS);
+                    let (a, b) = (one.min(other), one.max(other));
+                    for statement in [
+                        "START TRANSACTION".to_owned(),
+                        format!("UPDATE shop.account SET balance = balance - 1 WHERE id = {a}"),
+                        format!("UPDATE shop.account SET balance = balance + 1 WHERE id = {b}"),
+                        format!("INSERT INTO shop.transfer (a, b, pad) VALUES ({a}, {b}, REPEAT(MD5({round}), 10))"),
+                        "COMMIT".to_owned(),
+                    ] {
+                        execute(&mut conn, &statement).unwrap();
+                    }
+                    transfers.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+        let (mut conn, stopped) = (server.connect().unwrap(), Arc::clone(&stop));
+        clients.push(std::thread::spawn(move || {
+            for round in 0u32.. {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                for statement in [
+                    format!("CREATE TABLE shop.new{round} (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB"),
+                    format!("INSERT INTO shop.new{round} SELECT seq, REPEAT(MD5(seq), 10) FROM seq_1_to_500"),
+                    format!("RENAME TABLE shop.new{round} TO shop.renamed{round}"),
+                    format!("INSERT INTO shop.myisam VALUES ({}, 'new')", 100_000 + round),
+                    format!("DROP TABLE shop.renamed{round}"),
+                ] {
+                    execute(&mut conn, &statement).unwrap();
+                }
+            }
+        }));
+        Self { stop, transfers, clients }
+    }
+
+    fn wait_for_more(&self, more: u64) {
+        let wanted = self.transfers.load(Ordering::Relaxed) + more;
+        poll_until("transfers", PATIENCE, || {
+            Ok((self.transfers.load(Ordering::Relaxed) >= wanted).then_some(()))
+        })
+        .unwrap();
+    }
+
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            client.join().unwrap();
+        }
+        self.transfers.load(Ordering::Relaxed)
+    }
+}
+
+/// Arguments of a reader of the volume on this directory.
+fn reader(node: &Node, directory: &Path, options: &[&str], program: &[&str]) -> Vec<String> {
+    let address = node.address().to_string();
+    let directory = directory.to_str().unwrap();
+    let fixed = ["run", "--reader", "--node", &address, "--volume", "shop", "--datadir", directory];
+    fixed.iter().chain(options).chain(&["--"]).chain(program).map(|part| (*part).to_owned()).collect()
+}
+
+fn read(node: &Node, directory: &Path, options: &[&str], program: &[&str]) -> Outcome {
+    Outcome::of(node.redoubt_bin(), reader(node, directory, options, program), PATIENCE).unwrap()
+}
+
+fn shell(node: &Node, directory: &Path, options: &[&str], script: &str) -> Outcome {
+    read(node, directory, options, &["sh", "-euc", script])
+}
+
+/// Sound tables, and no transfer by half.
+fn require_consistent(server: &Server) {
+    let mut conn = server.connect().unwrap();
+    let total = query_text(&mut conn, "SELECT SUM(balance), COUNT(*) FROM shop.account").unwrap();
+    assert_eq!(total, [[TOTAL.to_string(), ACCOUNTS.to_string()]]);
+    let moved = "SELECT COUNT(*) FROM shop.account c WHERE balance <> 1000 \
+                 + (SELECT COUNT(*) FROM shop.transfer WHERE b = c.id) \
+                 - (SELECT COUNT(*) FROM shop.transfer WHERE a = c.id)";
+    assert_eq!(query_text(&mut conn, moved).unwrap(), [["0"]], "a transfer is there by half");
+    let tables = "CHECK TABLE shop.account, shop.transfer, shop.packed, shop.aria, shop.myisam EXTENDED";
+    for row in query_text(&mut conn, tables).unwrap() {
+        let is_open_elsewhere = row[2] == "warning" && row[3].contains("hasn't closed the table");
+        assert!(is_open_elsewhere || row[3] == "OK", "{row:?}");
+    }
+    let counted = "SELECT (SELECT COUNT(*) FROM shop.packed WHERE b = REPEAT(MD5(id), 20)), \
+                   (SELECT COUNT(*) FROM shop.aria), (SELECT COUNT(*) FROM shop.myisam WHERE id < 100000)";
+    assert_eq!(query_text(&mut conn, counted).unwrap(), [["5000", "3000", "3000"]]);
+}
+
+fn require_untouched(node: &Node, server: &Server) {
+    let status = &node.status("shop").unwrap()["volumes"][0];
+    assert_eq!(status["generation"].as_u64(), Some(2), "a reader took the volume over: {status}");
+    assert_eq!(status["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
+    require_consistent(server);
+}
+
+#[test]
+fn a_backup_of_a_server_that_writes_is_prepared_and_opened_by_a_stock_server() {
+    let node = node();
+    node.create_volume("shop").unwrap();
+    let mut server = Server::create(config(&node)).unwrap_or_else(|error| panic!("{error}"));
+    fill(&server);
+    let load = Load::start(&server);
+    load.wait_for_more(1000);
+    let before = load.transfers.load(Ordering::Relaxed);
+    let target = server.directory().join("backup");
+    let (socket, to) = (server.socket(), target.join("data"));
+    std::fs::create_dir(&target).unwrap();
+    // The view lies over the running server's own directory, where the tool looks for it.
+    let program = [
+        "mariadb-backup",
+        "--no-defaults",
+        "--backup",
+        "--user=root",
+        "--parallel=2",
+        &format!("--socket={}", socket.display()),
+        &format!("--target-dir={}", to.display()),
+    ];
+    let outcome = read(&node, &server.datadir(), &[], &program);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("completed OK"), "{}", outcome.stderr);
+    load.wait_for_more(100);
+    load.end();
+    require_untouched(&node, &server);
+
+    let prepare = ["--no-defaults", "--prepare", &format!("--target-dir={}", to.display())];
+    let prepared = Outcome::of(Path::new("mariadb-backup"), prepare, PATIENCE).unwrap();
+    assert_eq!(prepared.code, Some(0), "{}", prepared.stderr);
+    let mut stock = server.config().clone();
+    stock.launcher = Launcher::Stock;
+    let mut opened = Server::in_directory(stock, &target).unwrap();
+    opened.start().unwrap_or_else(|error| panic!("{error}"));
+    require_consistent(&opened);
+    let transfers = &opened.query("SELECT COUNT(*) FROM shop.transfer").unwrap()[0][0];
+    assert!(transfers.parse::<u64>().unwrap() >= before, "{transfers} of {before}");
+    opened.shutdown().unwrap();
+    server.shutdown().unwrap();
+}
+
+/// Every page of every file, live and of a moment, under writes; and what the tools copy of a moment is one state.
+#[test]
+fn files_are_whole_for_ordinary_tools() {
+    let node = node();
+    node.create_volume("shop").unwrap();
+    let mut server = Server::create(config(&node)).unwrap_or_else(|error| panic!("{error}"));
+    fill(&server);
+    let view = server.directory().join("view");
+    let check = format!(
+        "cd {}; n=0; for f in $(find . -name '*.ibd') ibdata1; do innochecksum $f; n=$((n + 1)); done; echo $n files",
+        view.display()
+    );
+    let load = Load::start(&server);
+    load.wait_for_more(200);
+    // A table may be dropped between `find` and the check of it; nothing else may go wrong.
+    let tables = "account transfer packed";
+    let live = format!("cd {}/shop; for t in {tables}; do innochecksum $t.ibd; done", view.display());
+    for _ in 0..3 {
+        shell(&node, &view, &[], &live).require_success().unwrap();
+    }
+    let said = shell(&node, &view, &["--at-once"], &check).require_success().unwrap();
+    assert!(said.contains(" files") && !said.contains("\n0 files"), "{said}");
+    // Two ways to read a moment, while the server goes on.
+    let target = server.directory().join("copies");
+    let copy = format!(
+        "mkdir -p {t}/tar; cp -r {v} {t}/data; tar cf - -C {v} . | tar xf - -C {t}/tar; cat {v}/shop/account.ibd | \
+         cmp - {t}/data/shop/account.ibd; diff -r {t}/data {t}/tar",
+        t = target.display(),
+        v = view.display()
+    );
+    load.wait_for_more(100);
+    shell(&node, &view, &["--at-once"], &copy).require_success().unwrap();
+    load.wait_for_more(100);
+    load.end();
+    require_untouched(&node, &server);
+    let mut stock = server.config().clone();
+    stock.launcher = Launcher::Stock;
+    let mut opened = Server::in_directory(stock, &target).unwrap();
+    opened.start().unwrap_or_else(|error| panic!("{error}"));
+    require_consistent(&opened);
+    opened.shutdown().unwrap();
+    // Quiet, live and moment are the same.
+    server.shutdown().unwrap();
+    let sums = format!("cd {}; find . -type f ! -name ib_logfile0 | sort | xargs cksum", view.display());
+    let live = shell(&node, &view, &[], &sums).require_success().unwrap();
+    let moment = shell(&node, &view, &["--at-once"], &sums).require_success().unwrap();
+    assert!(live.lines().count() > 50, "{live}");
+    assert_eq!(live, moment);
+}
+
+/// A second server on a moment of the volume, with options of its own.
+fn second_server(node: &Node, directory: &Path, options: &[&str]) -> Server {
+    let mut config = config(node);
+    config.launcher = reading(config.launcher);
+    config.server_args = options.iter().map(|option| (*option).to_owned()).collect();
+    let mut server = Server::in_directory(config, directory).unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\n{}", server.error_log_tail(30)));
+    server
+}
+
+/// The launcher without what does not go with `--reader`.
+fn reading(launcher: Launcher) -> Launcher {
+    match launcher {
+        Launcher::Redoubt { node_addr, volume, redoubt_bin, .. } => {
+            Launcher::Reader { node_addr, volume, redoubt_bin }
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn servers_run_on_a_moment_and_change_nothing() {
+    let node = node();
+    node.create_volume("shop").unwrap();
+    let mut server = Server::create(config(&node)).unwrap_or_else(|error| panic!("{error}"));
+    fill(&server);
+    let load = Load::start(&server);
+    let elsewhere = tempfile::tempdir().unwrap();
+    for (name, options) in [("read-only", &["--innodb-read-only"][..]), ("scratch", &[])] {
+        load.wait_for_more(300);
+        let mut second = second_server(&node, &elsewhere.path().join(name), options);
+        require_consistent(&second);
+        load.wait_for_more(100);
+        let first = second.query("SELECT COUNT(*), MAX(id) FROM shop.transfer").unwrap();
+        load.wait_for_more(200);
+        assert_eq!(second.query("SELECT COUNT(*), MAX(id) FROM shop.transfer").unwrap(), first);
+        let mut conn = second.connect().unwrap();
+        let changed = execute(&mut conn, "UPDATE shop.account SET balance = 0");
+        assert_eq!(changed.is_ok(), options.is_empty(), "{changed:?}");
+        if options.is_empty() {
+            execute(&mut conn, "CREATE TABLE shop.mine AS SELECT * FROM shop.transfer").unwrap();
+            assert_eq!(second.query("SELECT SUM(balance) FROM shop.account").unwrap(), [["0"]]);
+        }
+        drop(conn);
+        second.shutdown().unwrap();
+        let left: Vec<_> = std::fs::read_dir(second.datadir()).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    load.end();
+    require_untouched(&node, &server);
+    assert_eq!(server.query("SHOW TABLES IN shop LIKE 'mine'").unwrap(), Vec::<Vec<String>>::new());
+    server.shutdown().unwrap();
+}
+
+#[test]
+fn nothing_is_written_to_a_volume_and_what_is_wrong_is_said() {
+    let node = node();
+    node.create_volume("shop").unwrap();
+    let mut server = Server::create(config(&node)).unwrap_or_else(|error| panic!("{error}"));
+    fill(&server);
+    let view = server.directory().join("view");
+    let path = |name: &str| view.join(name).display().to_string();
+    for script in [
+        format!("touch {}", path("new")),
+        format!("echo x >> {}", path("shop/db.opt")),
+        format!("rm {}", path("shop/account.ibd")),
+        format!("mv {} {}", path("shop/account.ibd"), path("shop/b.ibd")),
+        format!("mkdir {}", path("d")),
+        format!("chmod 777 {}", path("ibdata1")),
+    ] {
+        let outcome = shell(&node, &view, &[], &script);
+        assert_ne!(outcome.code, Some(0), "{script}");
+        assert!(outcome.stderr.contains("Read-only file system"), "{script}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("is refused: this is a view of a volume"),
+            "{script}: {}",
+            outcome.stderr
+        );
+    }
+    // Exit status, output and signals are the program's.
+    let outcome = shell(&node, &view, &[], "echo said; exit 7");
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(7), "said\n"), "{}", outcome.stderr);
+    assert_eq!(shell(&node, &view, &[], "kill -TERM $$").code, None);
+    // What is not there, and where a view cannot be.
+    shell(&node, &view, &[], &format!("! test -e {}", path("nothing"))).require_success().unwrap();
+    let tmp = server.directory().to_owned();
+    read(&node, &tmp, &[], &["true"])
+        .require_failure(1, &["is not empty", "needs an empty directory"])
+        .unwrap();
+    node.create_volume("other").unwrap();
+    let address = node.address().to_string();
+    let of = |volume: &str, directory: &Path| {
+        let directory = directory.display().to_string();
+        let args = [
+            "run",
+            "--reader",
+            "--node",
+            &address,
+            "--volume",
+            volume,
+            "--datadir",
+            &directory,
+            "--",
+            "true",
+        ];
+        Outcome::of(node.redoubt_bin(), args, PATIENCE).unwrap()
+    };
+    of("other", &view).require_failure(1, &["is empty: no server has written to it"]).unwrap();
+    of("nowhere", &view).require_failure(1, &["node has no volume"]).unwrap();
+    require_untouched(&node, &server);
+    server.shutdown().unwrap();
+}
+
+/// A view that is read while its node is killed and started again goes on; one of a moment ends with an error.
+#[test]
+fn a_view_lives_through_a_restart_of_the_node() {
+    let mut node = node();
+    node.create_volume("shop").unwrap();
+    let mut server = Server::create(config(&node)).unwrap_or_else(|error| panic!("{error}"));
+    fill(&server);
+    let (view, go, done) =
+        (server.directory().join("view"), server.directory().join("go"), server.directory().join("done"));
+    let script = format!(
+        "cat {v}/shop/packed.ibd > {d}; cmp {v}/shop/packed.ibd {d}; touch {d}.ready; while [ ! -e {g} ]; do sleep 0.05; done; \
+         cmp {v}/shop/packed.ibd {d}",
+        v = view.display(),
+        g = go.display(),
+        d = done.display()
+    );
+    let mut command = Command::new(node.redoubt_bin());
+    command.args(reader(&node, &view, &[], &["sh", "-euc", &script])).stdin(Stdio::null());
+    let mut live = redoubt_testkit::process::Process::spawn("a reader", &mut command).unwrap();
+    let ready = PathBuf::from(format!("{}.ready", done.display()));
+    poll_until("the first half", PATIENCE, || Ok(ready.exists().then_some(()))).unwrap();
+    node.crash_and_restart().unwrap();
+    std::fs::write(&go, "").unwrap();
+    assert!(live.wait(Duration::from_secs(120)).unwrap().success());
+    require_untouched(&node, &server);
+    server.shutdown().unwrap();
+}

@@ -1,0 +1,111 @@
+//! What a reader asks a node: a volume as the files of a data directory, without taking it over.
+//!
+//! A view is either the volume as it is now, whenever it is asked ([`LIVE`]), or a moment that the node keeps for as long
+//! as the connection that began it. Any number of connections may read a view.
+
+use crate::control::Entry;
+use serde::{Deserialize, Serialize};
+
+/// The view of what is there now.
+pub const LIVE: u64 = 0;
+
+/// Most bytes of a file in one [`ViewRequest::Read`].
+pub const MAX_READ_LEN_BYTES: u32 = 8 << 20;
+
+/// A request about a view of a volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ViewRequest {
+    /// Begin to read.
+    Begin {
+        /// What is kept; `None`: nothing, the view is [`LIVE`].
+        moment: Option<Moment>,
+    },
+    /// All names.
+    Names {
+        /// The view.
+        view: u64,
+    },
+    /// What is at a path.
+    Stat {
+        /// The view.
+        view: u64,
+        /// Relative path.
+        path: String,
+    },
+    /// Bytes of a file, as far as it goes; the answer says how long it is.
+    Read {
+        /// The view.
+        view: u64,
+        /// The file's number, from [`ViewReply::Stat`].
+        file: u32,
+        /// From where.
+        offset_bytes: u64,
+        /// How many; at most [`MAX_READ_LEN_BYTES`].
+        len_bytes: u32,
+    },
+    /// The redo log as it is now. From the first such request on, the log is kept for this connection from where it has
+    /// come to.
+    Log {
+        /// Redo before this is known. `None`: from the server's checkpoint on.
+        from_lsn: Option<u64>,
+    },
+}
+
+/// A moment as a data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    /// As a killed server leaves it: with the redo since the server's checkpoint.
+    AsKilled,
+    /// With an empty redo log, so that InnoDB needs no recovery.
+    NothingToRecover,
+}
+
+/// What the node answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "view", rename_all = "snake_case")]
+pub enum ViewReply {
+    /// To [`ViewRequest::Begin`].
+    Begun {
+        /// Number of the view.
+        number: u64,
+        /// Random id of the volume.
+        volume_id: String,
+        /// LSN up to which the view of a moment goes.
+        end_lsn: u64,
+    },
+    /// To [`ViewRequest::Stat`]; `None`: nothing is there.
+    Stat {
+        /// What is there.
+        found: Option<ViewFile>,
+    },
+    /// To [`ViewRequest::Read`]: the file is no longer there.
+    Gone,
+    /// To [`ViewRequest::Log`]. Data frames follow, with offsets that count from `start_lsn`, then another reply.
+    Log(ViewLog),
+}
+
+/// A file or directory of a view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewFile {
+    /// Its number; 0 for directories.
+    pub file: u32,
+    /// What it is.
+    pub entry: Entry,
+}
+
+/// The frame of the redo log file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewLog {
+    /// Size of ib_logfile0.
+    pub file_size_bytes: u64,
+    /// First 512 bytes.
+    pub header: Vec<u8>,
+    /// Used bytes of the two checkpoint blocks.
+    pub checkpoints: [Vec<u8>; 2],
+    /// The redo in the answer begins here. Not what was asked for: the log file is another one, all before is void.
+    pub start_lsn: u64,
+    /// It ends here.
+    pub end_lsn: u64,
+}
