@@ -17,6 +17,7 @@ fn a_server_killed_under_load_moves_in_as_its_own_recovery_has_it() {
         rounds: setting("REDOUBT_KILLED_IMPORTS", 2) as u32,
         failures: failures.path().to_owned(),
         go_on: false,
+        stock: false,
     };
     let summary = run(&options, |line| println!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     println!("{summary:#?}");
