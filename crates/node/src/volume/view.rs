@@ -24,7 +24,7 @@ use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::control::{Attachment, Entry, EntryKind};
 use redoubt_wire::page::FileId;
-use redoubt_wire::view::{Moment, ViewFile, ViewLog};
+use redoubt_wire::view::{ViewFile, ViewLog};
 use std::sync::Arc;
 
 /// The redo log's number; files are counted from 0.
@@ -66,11 +66,8 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::begin_export`].
-    pub fn hold_view(&self, moment: Moment) -> Result<(u64, Lsn), NodeError> {
-        let mut export = self.begin_export()?;
-        if moment == Moment::NothingToRecover {
-            self.leave_nothing_to_recover(&mut export).inspect_err(|_| self.end_export())?;
-        }
+    pub fn hold_view(&self) -> Result<(u64, Lsn), NodeError> {
+        let export = self.begin_export()?;
         let number = self.session.next_connection();
         let end_lsn = export.point.lsn;
         *self.held.0.lock() = Some((number, Arc::new(export)));
