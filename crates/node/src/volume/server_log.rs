@@ -9,6 +9,7 @@ use super::applying::server_checkpoint;
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
+use crate::namespace::LogFileEntry;
 use redoubt_logdev::storage::StorageFile;
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
@@ -45,7 +46,8 @@ impl Volume {
         let mut server_log = self.server_log.lock();
         if server_log.is_none() {
             let end = self.drain()?;
-            *server_log = self.compose_server_log(&self.indexing.names.read().clone(), end)?;
+            let log_file = self.indexing.names.read().log_file().cloned();
+            *server_log = self.compose_server_log(log_file.as_ref(), end)?;
         }
         match &*server_log {
             Some(server_log) => server_log.read(offset_bytes, out, self.directory()),
@@ -56,15 +58,15 @@ impl Volume {
     /// The redo log file as of `end`; `None` if there is none yet.
     pub(super) fn compose_server_log(
         &self,
-        names: &crate::namespace::Namespace,
+        log_file: Option<&LogFileEntry>,
         end: Point,
     ) -> Result<Option<ServerLog>, NodeError> {
-        let Some(log_file) = names.log_file() else { return Ok(None) };
+        let Some(log_file) = log_file else { return Ok(None) };
         let fixed = |reason: String| NodeError::Redo { lsn: end.lsn, reason };
         let header = LogHeader::parse(&log_file.header).map_err(|error| fixed(error.to_string()))?;
         let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes)
             .map_err(|error| fixed(error.to_string()))?;
-        let checkpoint = server_checkpoint(names).unwrap_or(header.first_lsn).max(header.first_lsn);
+        let checkpoint = server_checkpoint(Some(log_file)).unwrap_or(header.first_lsn).max(header.first_lsn);
         let (spool, len_bytes) = self.spool_redo(checkpoint, end, &geometry)?;
         let image = LogImage {
             geometry,
