@@ -11,7 +11,7 @@
 //! Owns the moment that there may be. Lock: a leaf.
 
 use super::Volume;
-use super::applying::newest_checkpoint;
+use super::applying::server_checkpoint;
 use super::attach::DRAIN_TIMEOUT;
 use super::export::Export;
 use super::retention::Pin;
@@ -202,7 +202,7 @@ impl Volume {
     pub fn next_redo(&self, follower: Option<&Follower>) -> Result<NextRedo, NodeError> {
         self.context.check_running()?;
         // Before the checkpoint is looked at. What a follower has not been given is kept by his own pin.
-        let until_read = self.receiving.retention.pin(|| self.applying.checkpoint().log_start);
+        let until_read = self.receiving.retention.pin(|| self.applying.points().1);
         self.drain()?;
         let Some(log_file) = self.indexing.names.read().log_file().cloned() else {
             return Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name)));
@@ -216,10 +216,12 @@ impl Volume {
         };
         let start_lsn = match follower.filter(is_same_file) {
             Some(follower) => follower.end_lsn,
-            None => newest_checkpoint(&log_file).unwrap_or(geometry.first_lsn()).max(geometry.first_lsn()),
+            None => {
+                server_checkpoint(Some(&log_file)).unwrap_or(geometry.first_lsn()).max(geometry.first_lsn())
+            }
         };
         let position = self.receiving.retention.position(end.lsn);
-        let position = position.unwrap_or_else(|| self.applying.checkpoint().log_start);
+        let position = position.unwrap_or_else(|| self.applying.points().1);
         let next_pin = self.receiving.retention.pin(|| position);
         let log = ViewLog {
             file_size_bytes: log_file.file_size_bytes,
