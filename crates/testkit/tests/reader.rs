@@ -87,6 +87,7 @@ impl Load {
             }));
         }
         let (mut conn, stopped) = (server.connect().unwrap(), Arc::clone(&stop));
+        execute(&mut conn, "USE shop").unwrap();
         clients.push(std::thread::spawn(move || {
             for round in 0u32.. {
                 if stopped.load(Ordering::Relaxed) {
@@ -153,7 +154,7 @@ fn require_consistent(server: &Server) {
         let is_open_elsewhere = row[2] == "warning" && row[3].contains("hasn't closed the table");
         assert!(is_open_elsewhere || row[3] == "OK", "{row:?}");
     }
-    let counted = "SELECT (SELECT COUNT(*) FROM shop.packed WHERE b = REPEAT(MD5(id), 20)), \
+    let counted = "SELECT (SELECT COUNT(*) FROM shop.packed WHERE BINARY b = BINARY REPEAT(MD5(id), 20)), \
                    (SELECT COUNT(*) FROM shop.aria), (SELECT COUNT(*) FROM shop.myisam WHERE id < 100000)";
     assert_eq!(query_text(&mut conn, counted).unwrap(), [["5000", "3000", "3000"]]);
 }

@@ -18,8 +18,8 @@ pub const MAX_READ_LEN_BYTES: u32 = 8 << 20;
 pub enum ViewRequest {
     /// Begin to read.
     Begin {
-        /// What is kept; `None`: nothing, the view is [`LIVE`].
-        moment: Option<Moment>,
+        /// Keep this moment, as a killed server leaves it. Otherwise nothing is kept, and the view is [`LIVE`].
+        moment: bool,
     },
     /// All names.
     Names {
@@ -50,16 +50,6 @@ pub enum ViewRequest {
         /// Redo before this is known. `None`: from the server's checkpoint on.
         from_lsn: Option<u64>,
     },
-}
-
-/// A moment as a data directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Moment {
-    /// As a killed server leaves it: with the redo since the server's checkpoint.
-    AsKilled,
-    /// With an empty redo log, so that InnoDB needs no recovery.
-    NothingToRecover,
 }
 
 /// What the node answers.

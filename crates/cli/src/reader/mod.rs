@@ -37,7 +37,6 @@ use fixed::Fixed;
 use live::Live;
 use mount::Mount;
 use process::Side;
-use redoubt_wire::view::Moment;
 use source::Source;
 use std::collections::HashMap;
 use std::fs::File;
@@ -46,7 +45,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 /// What the process that serves the view says when that can be used.
@@ -80,13 +79,32 @@ impl<'a> Wanted<'a> {
     }
 
     /// A server sees one moment; anything else what is there now, unless asked for otherwise.
-    fn moment(&self, at_once: bool) -> Result<Option<Moment>> {
-        if self.is(&server::SERVER_NAMES) {
-            let settings = self.settings()?;
-            let is_read_only = settings.get("innodb-read-only").is_some_and(|value| server::is_on(value));
-            return Ok(Some(if is_read_only { Moment::NothingToRecover } else { Moment::AsKilled }));
+    fn is_moment(&self, at_once: bool) -> bool {
+        at_once || self.is(&server::SERVER_NAMES)
+    }
+
+    /// For a server that may not write, whatever needs recovery is recovered first, by the same server with its own
+    /// options. It refuses to do that itself when it is read-only, and shows changes of open transactions.
+    fn recover_first(&self, program: &Path) -> Result<()> {
+        let is_read_only = |settings: HashMap<String, String>| {
+            settings.get("innodb-read-only").is_some_and(|value| server::is_on(value))
+        };
+        if !self.is(&server::SERVER_NAMES) || !is_read_only(self.settings()?) {
+            return Ok(());
         }
-        Ok(at_once.then_some(Moment::AsKilled))
+        // It ends when there are no more statements, after everything was rolled back.
+        let status = Command::new(program)
+            .args(self.program_arguments())
+            .args(["--innodb-read-only=0", "--innodb-fast-shutdown=0", "--skip-log-bin", "--bootstrap"])
+            .stdin(Stdio::null())
+            .status()
+            .map_err(|error| CliError::io("start", program, error))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(CliError::Usage(format!(
+            "the server that is to recover the view before it is read-only failed ({status}); what it said is above"
+        )))
     }
 
     /// The program's own arguments, and which data directory is meant where it would take another one.
@@ -135,6 +153,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         true => server::find_program(wanted.program)?,
         false => PathBuf::from(wanted.program),
     };
+    wanted.recover_first(&path)?;
     let error = Command::new(path).args(wanted.program_arguments()).exec();
     Err(CliError::io("start", wanted.program, error))
 }
@@ -175,11 +194,12 @@ fn serve_view(
     let connector = arguments.address.connector()?;
     crate::tls::check_volume(&connector, wanted.volume)?;
     let name = format!("redoubt:{}/{}", connector.address, wanted.volume);
-    let moment = wanted.moment(arguments.at_once)?;
-    let source = Source::begin(connector, wanted.volume, moment)?;
-    let tree: Box<dyn tree::Tree> = match moment {
-        None => Box::new(Live::new(Arc::clone(&source))),
-        Some(_) => Box::new(Fixed::new(Arc::clone(&source))?),
+    let is_moment = wanted.is_moment(arguments.at_once);
+    let source = Source::begin(connector, wanted.volume, is_moment)?;
+    let tree: Box<dyn tree::Tree> = if is_moment {
+        Box::new(Fixed::new(Arc::clone(&source))?)
+    } else {
+        Box::new(Live::new(Arc::clone(&source)))
     };
     let directory = wanted.directory;
     if let Some(volume_id) = crate::run::datadir::volume_id_of(directory)

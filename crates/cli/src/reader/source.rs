@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::error::{CliError, Result};
 use redoubt_transport::Connector;
 use redoubt_wire::control::{Entry, Reply, Request};
-use redoubt_wire::view::{LIVE, Moment, ViewFile, ViewReply, ViewRequest};
+use redoubt_wire::view::{LIVE, ViewFile, ViewReply, ViewRequest};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ impl Source {
     ///
     /// # Errors
     /// [`CliError::Usage`] if the node knows no readers; what it answers.
-    pub fn begin(connector: Connector, volume: &str, moment: Option<Moment>) -> Result<Arc<Self>> {
+    pub fn begin(connector: Connector, volume: &str, moment: bool) -> Result<Arc<Self>> {
         let mut client = Client::connect(&connector)?;
         let about = ViewRequest::Begin { moment };
         let begun = client.call(&Request::View { volume: volume.to_owned(), about });

@@ -7,7 +7,7 @@ use crate::error::NodeError;
 use crate::volume::{Follower, Volume};
 use redoubt_wire::control::{KIND_DATA, MAX_DATA_LEN_BYTES, Reply, encode_data};
 use redoubt_wire::page::FileId;
-use redoubt_wire::view::{LIVE, MAX_READ_LEN_BYTES, Moment, ViewReply, ViewRequest};
+use redoubt_wire::view::{LIVE, MAX_READ_LEN_BYTES, ViewReply, ViewRequest};
 use std::sync::Arc;
 
 /// What a connection reads.
@@ -65,20 +65,19 @@ impl Session<'_> {
         }
     }
 
-    fn view_begin(&mut self, volume: &Arc<Volume>, moment: Option<Moment>) -> Result<Reply, NodeError> {
+    fn view_begin(&mut self, volume: &Arc<Volume>, is_moment: bool) -> Result<Reply, NodeError> {
         self.reading = Reading::default();
         let names = volume.live_names()?;
         if names.empty {
             let message = format!("volume {} is empty: no server has written to it yet", volume.name());
             return Err(NodeError::Refused(message));
         }
-        let (number, end_lsn) = match moment {
-            None => (LIVE, names.end_lsn),
-            Some(moment) => {
-                let (number, end_lsn) = volume.hold_view(moment)?;
-                self.reading.moment = Some(Held { volume: Arc::clone(volume), number });
-                (number, end_lsn.0)
-            }
+        let (number, end_lsn) = if is_moment {
+            let (number, end_lsn) = volume.hold_view()?;
+            self.reading.moment = Some(Held { volume: Arc::clone(volume), number });
+            (number, end_lsn.0)
+        } else {
+            (LIVE, names.end_lsn)
         };
         Ok(Reply::View(ViewReply::Begun { number, volume_id: names.volume_id, end_lsn }))
     }

@@ -280,12 +280,7 @@ impl Applying {
 
 /// The server's own checkpoint, which its redo log file names.
 pub fn server_checkpoint(log_file: Option<&LogFileEntry>) -> Option<Lsn> {
-    newest_checkpoint(log_file?)
-}
-
-/// The same, of one log file.
-pub fn newest_checkpoint(log_file: &LogFileEntry) -> Option<Lsn> {
     use redoubt_redo::mariadb::log_file::Checkpoint as Block;
-    let [first, second] = &log_file.checkpoints;
+    let [first, second] = &log_file?.checkpoints;
     Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
 }

@@ -223,12 +223,6 @@ impl Volume {
         self.exports.end();
     }
 
-    /// Replaces the export's redo log by one from which nothing need be recovered: its pages are complete.
-    pub(super) fn leave_nothing_to_recover(&self, export: &mut Export) -> Result<(), NodeError> {
-        export.server_log = self.empty_server_log(&export.names, export.point.lsn)?;
-        Ok(())
-    }
-
     /// Length of a plain file of the state, in bytes.
     pub(super) fn kept_len(&self, export: &Export, file: FileId) -> Result<u64, NodeError> {
         export.snapshot.plain.len_bytes(file, &self.plain)

@@ -12,7 +12,7 @@ use crate::mark::Point;
 use crate::namespace::LogFileEntry;
 use redoubt_logdev::storage::StorageFile;
 use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::log_file::{CHECKPOINT_LEN_BYTES, Checkpoint, LogGeometry, LogHeader};
+use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::{LogImage, rewrite_sequence_bits};
 use redoubt_wire::stream::{StreamFrame, decode};
 use std::path::Path;
@@ -78,45 +78,6 @@ impl Volume {
         Ok(Some(ServerLog { image, spool }))
     }
 
-    /// A log file at `end` with nothing to recover: its checkpoint is there, and only the record of that follows.
-    pub(super) fn empty_server_log(
-        &self,
-        names: &crate::namespace::Namespace,
-        end: Lsn,
-    ) -> Result<Option<ServerLog>, NodeError> {
-        let Some(log_file) = names.log_file() else { return Ok(None) };
-        let fixed = |reason: String| NodeError::Redo { lsn: end, reason };
-        let header = LogHeader::parse(&log_file.header).map_err(|error| fixed(error.to_string()))?;
-        let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes)
-            .map_err(|error| fixed(error.to_string()))?;
-        let record = file_checkpoint(end, &geometry);
-        let (spool, io) = self.spool()?;
-        spool.write_at(0, &record).map_err(io)?;
-        let block = Checkpoint { checkpoint_lsn: end, end_lsn: end }.build();
-        let image = LogImage {
-            geometry,
-            header: sized(&log_file.header).ok_or_else(|| fixed("stored log header is cut".to_owned()))?,
-            checkpoints: [block, [0; CHECKPOINT_LEN_BYTES]],
-            oldest_lsn: end,
-            end_lsn: end.advance(record.len() as u64),
-        };
-        Ok(Some(ServerLog { image, spool }))
-    }
-
-    /// An empty file without a name, and what its errors become.
-    fn spool(&self) -> Result<(Arc<dyn StorageFile>, impl Fn(std::io::Error) -> NodeError), NodeError> {
-        // A name of its own: an export and a starting server may do this at the same time.
-        let name = format!("server-log-{}", self.session.next_connection());
-        let path = self.context.own.path().join(&name);
-        let io = move |error| NodeError::io("write", &path, error);
-        let spool = self.context.own.open_or_create(&name).and_then(|spool| {
-            spool.set_len(0)?;
-            self.context.own.dir().remove(&name)?;
-            Ok(spool)
-        });
-        Ok((spool.map_err(&io)?, io))
-    }
-
     /// Writes the redo bytes `[from, end)` to an unlinked file. Returns it and its length.
     fn spool_redo(
         &self,
@@ -124,7 +85,15 @@ impl Volume {
         end: Point,
         geometry: &LogGeometry,
     ) -> Result<(Arc<dyn StorageFile>, u64), NodeError> {
-        let (spool, io) = self.spool()?;
+        // A name of its own: an export and a starting server may do this at the same time.
+        let name = format!("server-log-{}", self.session.next_connection());
+        let io = |error| NodeError::io("write", self.context.own.path().join(&name), error);
+        let spool = self.context.own.open_or_create(&name).and_then(|spool| {
+            spool.set_len(0)?;
+            self.context.own.dir().remove(&name)?;
+            Ok(spool)
+        });
+        let spool = spool.map_err(io)?;
         let mut len_bytes = 0;
         let Some(start) = self.receiving.retention.position(from) else {
             if from < end.lsn {
@@ -135,7 +104,7 @@ impl Volume {
         };
         self.receiving.read_frames(start, end.seq, |chunk| {
             let bytes = redo_from(&chunk, from, geometry)?;
-            spool.write_at(len_bytes, &bytes).map_err(&io)?;
+            spool.write_at(len_bytes, &bytes).map_err(io)?;
             len_bytes += bytes.len() as u64;
             Ok(())
         })?;
@@ -148,17 +117,6 @@ impl Volume {
         }
         Ok((spool, len_bytes))
     }
-}
-
-/// FILE_CHECKPOINT, as a server writes it behind a checkpoint at `lsn` that needs no redo: kind and length, tablespace 0,
-/// page 0, the checkpoint; end byte; CRC-32C of what is before that.
-fn file_checkpoint(lsn: Lsn, geometry: &LogGeometry) -> Vec<u8> {
-    let mut record = vec![0xfa, 0, 0];
-    record.extend_from_slice(&lsn.0.to_be_bytes());
-    let checksum = crc32c::crc32c(&record);
-    record.push(geometry.sequence_bit(lsn.advance(record.len() as u64)));
-    record.extend_from_slice(&checksum.to_be_bytes());
-    record
 }
 
 /// The redo of a frame from `from` on, with the sequence bits of `geometry`.

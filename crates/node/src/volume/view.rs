@@ -11,7 +11,7 @@
 //! Owns the moment that there may be. Lock: a leaf.
 
 use super::Volume;
-use super::applying::newest_checkpoint;
+use super::applying::server_checkpoint;
 use super::attach::DRAIN_TIMEOUT;
 use super::export::Export;
 use super::retention::Pin;
@@ -24,7 +24,7 @@ use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::control::{Attachment, Entry, EntryKind};
 use redoubt_wire::page::FileId;
-use redoubt_wire::view::{Moment, ViewFile, ViewLog};
+use redoubt_wire::view::{ViewFile, ViewLog};
 use std::sync::Arc;
 
 /// The redo log's number; files are counted from 0.
@@ -66,11 +66,8 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::begin_export`].
-    pub fn hold_view(&self, moment: Moment) -> Result<(u64, Lsn), NodeError> {
-        let mut export = self.begin_export()?;
-        if moment == Moment::NothingToRecover {
-            self.leave_nothing_to_recover(&mut export).inspect_err(|_| self.end_export())?;
-        }
+    pub fn hold_view(&self) -> Result<(u64, Lsn), NodeError> {
+        let export = self.begin_export()?;
         let number = self.session.next_connection();
         let end_lsn = export.point.lsn;
         *self.held.0.lock() = Some((number, Arc::new(export)));
@@ -205,7 +202,7 @@ impl Volume {
     pub fn next_redo(&self, follower: Option<&Follower>) -> Result<NextRedo, NodeError> {
         self.context.check_running()?;
         // Before the checkpoint is looked at. What a follower has not been given is kept by his own pin.
-        let until_read = self.receiving.retention.pin(|| self.applying.checkpoint().log_start);
+        let until_read = self.receiving.retention.pin(|| self.applying.points().1);
         self.drain()?;
         let Some(log_file) = self.indexing.names.read().log_file().cloned() else {
             return Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name)));
@@ -219,10 +216,12 @@ impl Volume {
         };
         let start_lsn = match follower.filter(is_same_file) {
             Some(follower) => follower.end_lsn,
-            None => newest_checkpoint(&log_file).unwrap_or(geometry.first_lsn()).max(geometry.first_lsn()),
+            None => {
+                server_checkpoint(Some(&log_file)).unwrap_or(geometry.first_lsn()).max(geometry.first_lsn())
+            }
         };
         let position = self.receiving.retention.position(end.lsn);
-        let position = position.unwrap_or_else(|| self.applying.checkpoint().log_start);
+        let position = position.unwrap_or_else(|| self.applying.points().1);
         let next_pin = self.receiving.retention.pin(|| position);
         let log = ViewLog {
             file_size_bytes: log_file.file_size_bytes,

@@ -6,13 +6,13 @@ use super::protocol::Fixture;
 use redoubt_redo::mariadb::log_file::Checkpoint;
 use redoubt_wire::control::{Reply, Request, decode_data};
 use redoubt_wire::stream::StreamFrame;
-use redoubt_wire::view::{LIVE, Moment, ViewFile, ViewLog, ViewReply, ViewRequest};
+use redoubt_wire::view::{LIVE, ViewFile, ViewLog, ViewReply, ViewRequest};
 
 fn about(about: ViewRequest) -> Request {
     Request::View { volume: "v".to_owned(), about }
 }
 
-fn begin(client: &mut ControlClient, moment: Option<Moment>) -> u64 {
+fn begin(client: &mut ControlClient, moment: bool) -> u64 {
     match client.ask(&about(ViewRequest::Begin { moment })).unwrap() {
         Reply::View(ViewReply::Begun { number, .. }) => number,
         other => panic!("{other:?}"),
@@ -69,7 +69,7 @@ fn a_moment_is_read_in_any_order_and_again_by_any_connection_until_it_ends() {
     let fixture = Fixture::new();
     let (mut client, mut stream) = filled(&fixture);
     let (mut keeper, mut other) = (fixture.control(), fixture.control());
-    let view = begin(&mut keeper, Some(Moment::AsKilled));
+    let view = begin(&mut keeper, true);
     let table = stat(&mut other, view, "d/t.ibd").unwrap().file;
     assert_eq!(page_says(&mut other, view, table, 20), b"first");
     let start = stream.seq;
@@ -100,15 +100,14 @@ fn a_moment_is_read_in_any_order_and_again_by_any_connection_until_it_ends() {
     assert_eq!(stat(&mut other, view, "a.frm").unwrap().entry.len_bytes, 3);
     assert_eq!(stat(&mut other, LIVE, "a.frm").unwrap().entry.len_bytes, 5);
     // There is one at a time, and it ends with the connection that began it.
-    let second =
-        fixture.control().ask(&about(ViewRequest::Begin { moment: Some(Moment::AsKilled) })).unwrap();
+    let second = fixture.control().ask(&about(ViewRequest::Begin { moment: true })).unwrap();
     assert!(matches!(&second, Reply::Failed { retry: true, .. }), "{second:?}");
     drop(keeper);
     let ended = ViewRequest::Stat { view, path: "a.frm".to_owned() };
     wait_until("the moment ends", || {
         matches!(other.ask(&about(ended.clone())).unwrap(), Reply::Failed { .. })
     });
-    assert_ne!(begin(&mut other, Some(Moment::NothingToRecover)), view);
+    assert_ne!(begin(&mut other, true), view);
 }
 
 #[test]
@@ -116,7 +115,7 @@ fn a_file_that_is_gone_and_one_that_never_was_are_told_apart_from_a_fault() {
     let fixture = Fixture::new();
     let (mut client, mut stream) = filled(&fixture);
     let mut reader = fixture.control();
-    assert_eq!(begin(&mut reader, None), LIVE);
+    assert_eq!(begin(&mut reader, false), LIVE);
     let file = stat(&mut reader, LIVE, "d/t.ibd").unwrap().file;
     assert_eq!(stat(&mut reader, LIVE, "d/nothing"), None);
     client.send(&stream.frame(&StreamFrame::Unlink { path: b"d/t.ibd" })).unwrap();
