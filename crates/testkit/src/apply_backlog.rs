@@ -1,7 +1,7 @@
 //! A backlog of redo over cold tables: how long a node takes to apply it, and a stock server to recover from it.
 //!
-//! A stock server makes tables, is shut down in order, and becomes a volume by import. Then it updates random rows until
-//! its log is long enough, without writing pages, and is killed. Its log now holds all of that as changes of pages that
+//! A stock server makes tables, is shut down in order, and becomes a volume by import. Then it updates random rows
+//! until its log is long enough, without writing pages, and is killed. Its log now holds all of that as changes of pages that
 //! are all on disk and none in memory, for both sides:
 //!
 //! * stock: a copy of the killed directory, from the start of the server until it answers, for each size of the buffer
@@ -198,7 +198,8 @@ fn fill(server: &Server, tables: u64, rows: u64) -> Result<()> {
         execute(
             &mut conn,
             &format!(
-                "INSERT INTO t{table} SELECT seq, seq, LEFT(REPEAT(MD5(seq), 4), 120), LEFT(REPEAT(MD5(seq + 1), 2), 60) FROM seq_1_to_{rows}"
+                "INSERT INTO t{table} SELECT seq, seq, LEFT(REPEAT(MD5(seq), 4), 120), LEFT(REPEAT(MD5(seq + 1), 2), 60) \
+                 FROM seq_1_to_{rows}"
             ),
         )?;
     }

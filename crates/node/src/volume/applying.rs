@@ -1,9 +1,9 @@
 //! What is in the page store: A, the checkpoint that says so, and the thread that moves both.
 //!
 //! A table of the log index is applied when it is closed, durable, and the changes of plain files before its end are
-//! made. Those behind it for which that holds by then, too, are applied with it, as if they were one table: a backlog is
-//! written once and not once for each of its tables. Then: pages durable, plain files durable, checkpoint replaced; only
-//! then the tables leave the index, A moves, dead objects are removed and the log is given up.
+//! made. Those behind it for which that holds by then, too, are applied with it, as if they were one table: a backlog
+//! is written once and not once for each of its tables. Then: pages durable, plain files durable, checkpoint replaced;
+//! only then the tables leave the index, A moves, dead objects are removed and the log is given up.
 //!
 //! Invariants: `A <= P` and `A <= D`; nothing above D is ever written to pages; only the apply thread writes pages.
 //!
@@ -62,8 +62,8 @@ impl Batch {
     }
 }
 
-/// How much of the stream to apply at once. Room in the log buffer comes when all of it is applied, so not more than half
-/// of that; but if what waits is longer than the log buffer, as after a start, there is none before all is applied.
+/// How much of the stream to apply at once. Room in the log buffer comes when all of it is applied, so not more than
+/// half of that; but if what waits is longer than the log buffer, as after a start, there is none before all is applied.
 fn most_bytes(closed: &[Arc<Table>], ring_len_bytes: u64) -> u64 {
     let waiting: u64 = closed.iter().map(|table| table.stream_bytes()).sum();
     if waiting > ring_len_bytes { waiting } else { ring_len_bytes / 2 }
