@@ -32,12 +32,14 @@ fishdir ?= $(PREFIX)/share/fish/vendor_completions.d
 unitdir ?= $(PREFIX)/lib/systemd/system
 sysusersdir ?= $(PREFIX)/lib/sysusers.d
 docdir ?= $(PREFIX)/share/doc/redoubt
+# Options of `make bench-apply`.
+BENCH_APPLY ?= --tables-mib 4096 --redo-mib 2048 --pools 1024,6144
 # Options of `make bench`, for example BENCH="--warehouses 10 --pool 128M,512M --repetitions 3".
 BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale
 
 demo:
 	./demo
@@ -74,6 +76,12 @@ bench:
 	mkdir -p target/bench $(BENCH_DIR)
 	TMPDIR=$(BENCH_DIR) target/release/redoubt bench --json --report target/bench/report.html $(BENCH) \
 	  > target/bench/bench.json
+
+# How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from the same; needs root (it
+# empties the kernel's page cache) and six times the tables' size of disk.
+bench-apply:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
+	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit apply-backlog $(BENCH_APPLY)
 
 # A server's throughput while its volume is exported, about ten minutes and 30 GB of disk; needs two cores.
 bench-export:

@@ -67,6 +67,8 @@ impl UntornLimits {
 pub trait StorageFile: Send + Sync {
     /// Reads at `offset_bytes` until `buf` is full or the file ends; returns how many bytes were read.
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize>;
+    /// This range will be read soon: reading may begin, and this call does not wait for its end. A hint.
+    fn will_read(&self, _offset_bytes: u64, _len_bytes: u64) {}
     /// Writes all of `bytes` at `offset_bytes`, extending the file where needed.
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()>;
     /// [`StorageFile::write_at`] in a stream, or untorn. An untorn write that the place does not offer fails with

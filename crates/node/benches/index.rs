@@ -5,7 +5,7 @@
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use encoder::MtrWriter;
-use redoubt_node::apply::apply_table;
+use redoubt_node::apply::apply_tables;
 use redoubt_node::construct::{StoredPages, construct};
 use redoubt_node::figures::Worker;
 use redoubt_node::home::Folder;
@@ -144,9 +144,9 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     let store = store(store_directory.path());
     let (base, object, _) = filled(1, 1, &plain);
     let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
-    apply_table(
+    apply_tables(
         StoredPages::without_rescue(&store),
-        &base.head().unwrap(),
+        &[base.head().unwrap()],
         &Worker::several(1),
         &describe,
         &|_, _, _| {},
@@ -184,9 +184,9 @@ fn apply_a_table_with_records_per_page(bencher: Bencher<'_, '_>, per_page: u32) 
     let table = index.head().unwrap();
     let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
     bencher.counter(ItemsCount::new(records)).bench_local(|| {
-        apply_table(
+        apply_tables(
             StoredPages::without_rescue(&store),
-            &table,
+            std::slice::from_ref(&table),
             &Worker::several(1),
             &describe,
             &|_, _, _| {},

@@ -1,20 +1,31 @@
-//! Applying a closed table: its pages are built by workers, bucket by bucket, and written to the page store.
+//! Applying closed tables: their pages are built by workers, in the order of the files, and written to the page store.
+//!
+//! Several tables that follow each other are applied as one: a page that each of them has is read, built and written
+//! once. The pages are sorted and handed out in pieces; who takes a piece asks the store to read what it builds on
+//! before it builds the piece taken before, so that a drive has many reads to do at a time.
 //!
 //! A page's entries go to one worker, so per-page order is kept without locks. Nothing above D reaches the
 //! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that
 //! a stored page already has are skipped by its LSN.
 
-use crate::construct::{Builder, StoredPages, VerifyCase, begins_without_base, ends_free, fills_page};
+use crate::construct::{Builder, StoredPages, VerifyCase, fills_page};
 use crate::error::NodeError;
 use crate::figures::Worker;
-use crate::index::table::BUCKETS;
 use crate::index::{Body, Entry, PageKey, Table};
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::PageWrite;
 use redoubt_redo::PageId;
+use redoubt_redo::mariadb::mtr::PageReset;
 use redoubt_sync::{Mutex, time};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
+/// Pages that a worker takes at a time.
+const PIECE_PAGES: usize = 128;
+/// Pieces that a worker has asked the store for and not yet built.
+const PIECES_AHEAD: usize = 3;
+/// Fewer pages than this are not worth more threads than one.
+const MIN_PAGES_OF_THREADS: usize = 64;
 /// Bytes of built pages that are written as one batch.
 const WRITE_BATCH_BYTES: usize = 48 << 20;
 
@@ -91,102 +102,215 @@ impl Output<'_> {
     }
 }
 
-/// Builds and writes every page of `table`, with a thread per element of `workers`. On an error nothing is lost: call it again, or stop.
+/// Where the entries of a page are.
+#[derive(Clone, Copy)]
+struct Place {
+    key: PageKey,
+    /// Number of the table among those that are applied.
+    table: u32,
+}
+
+/// What one table has for a page.
+struct Chain<'t> {
+    table: &'t Table,
+    entries: Vec<Entry>,
+}
+
+/// A page to be built.
+struct Page<'t> {
+    key: PageKey,
+    page_id: PageId,
+    flags: SpaceFlags,
+    /// Oldest first.
+    chains: Vec<Chain<'t>>,
+}
+
+impl Page<'_> {
+    fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.chains.iter().flat_map(|chain| &chain.entries)
+    }
+
+    /// Number of the first entry that says what is in the page, whatever was there before.
+    fn first_filling(&self) -> Option<usize> {
+        self.entries().position(fills_page)
+    }
+
+    /// Where these entries begin to need no image from before them, if nothing is to be compared up to there.
+    fn begins_without_base(&self) -> Option<usize> {
+        let at = self.first_filling()?;
+        (!self.entries().take(at).any(is_verify)).then_some(at)
+    }
+
+    /// After these entries the page has no content that counts.
+    fn ends_free(&self) -> bool {
+        let last = self.entries().rfind(|entry| !is_verify(entry));
+        last.is_some_and(|entry| matches!(entry.body, Body::Run { reset: Some(PageReset::Free), .. }))
+    }
+}
+
+fn is_verify(entry: &Entry) -> bool {
+    matches!(entry.body, Body::Verify { .. })
+}
+
+/// The tables that are applied, and whom their pages go to.
+struct Work<'w> {
+    tables: &'w [Arc<Table>],
+    /// By page, and for each in the order of the tables.
+    places: Vec<Place>,
+    /// The first of [`Work::places`] that nobody has taken.
+    next: Mutex<usize>,
+    describe: Describe<'w>,
+    on_verify: OnVerify<'w>,
+    output: Output<'w>,
+    failure: Mutex<Option<NodeError>>,
+}
+
+impl<'w> Work<'w> {
+    fn fail(&self, error: NodeError) {
+        self.failure.lock().get_or_insert(error);
+    }
+
+    /// The places of the next pages that nobody has taken. Empty: there are none.
+    fn take(&self) -> &[Place] {
+        let mut next = self.next.lock();
+        let rest = self.places.get(*next..).unwrap_or_default();
+        let len = rest.chunk_by(|a, b| a.key == b.key).take(PIECE_PAGES).map(<[Place]>::len).sum();
+        *next += len;
+        rest.get(..len).unwrap_or_default()
+    }
+
+    /// The pages at these places, of which the store knows that they will be read.
+    fn pages(&self, places: &[Place]) -> Result<Vec<Page<'w>>, NodeError> {
+        let mut pages = Vec::with_capacity(places.len());
+        for of_page in places.chunk_by(|a, b| a.key == b.key) {
+            let Some(key) = of_page.first().map(|place| place.key) else { continue };
+            let Some((page_id, flags)) = (self.describe)(key) else { continue };
+            let flags = flags.ok_or_else(|| NodeError::Page {
+                page: page_id,
+                file: "?".to_owned(),
+                reason:
+                    "its tablespace flags are unknown: page 0 of the tablespace was never logged nor sent"
+                        .to_owned(),
+            })?;
+            let tables = of_page.iter().filter_map(|place| self.tables.get(place.table as usize));
+            let chains = tables.map(|table| Chain { table, entries: table.chain(key) }).collect();
+            pages.push(Page { key, page_id, flags, chains });
+        }
+        self.announce(&pages);
+        Ok(pages)
+    }
+
+    fn announce(&self, pages: &[Page<'_>]) {
+        let read = pages.iter().filter(|page| page.begins_without_base().is_none()).collect::<Vec<_>>();
+        for together in read.chunk_by(|a, b| a.key.object() == b.key.object()) {
+            let Some(first) = together.first() else { continue };
+            let numbers: Vec<_> = together.iter().map(|page| page.key.page_no()).collect();
+            let page_len_bytes = first.flags.physical_page_size_bytes();
+            self.output.pages.store.will_read(first.key.object(), &numbers, page_len_bytes);
+        }
+    }
+
+    /// Body of a worker.
+    fn run(&self, worker: &Worker) {
+        let since = time::now();
+        if let Err(error) = self.build_pieces(worker) {
+            self.fail(error);
+        }
+        worker.was_busy(since);
+    }
+
+    fn build_pieces(&self, worker: &Worker) -> Result<(), NodeError> {
+        let mut ahead = VecDeque::new();
+        loop {
+            while ahead.len() < PIECES_AHEAD {
+                let places = self.take();
+                if places.is_empty() {
+                    break;
+                }
+                ahead.push_back(self.pages(places)?);
+            }
+            let Some(pages) = ahead.pop_front() else { return Ok(()) };
+            for page in pages {
+                if self.failure.lock().is_some() {
+                    return Ok(());
+                }
+                self.build(&page)?;
+                worker.built(page.entries().count() as u64, redo_bytes(&page));
+            }
+        }
+    }
+
+    fn build(&self, page: &Page<'_>) -> Result<(), NodeError> {
+        let Some((mut builder, first)) = begin(self.output.pages, page)? else { return Ok(()) };
+        let mut verify = |builder: &Builder, case: VerifyCase<'_>| (self.on_verify)(builder, page.key, case);
+        let (mut left_out, mut changes_page) = (first, false);
+        for Chain { table, entries } in &page.chains {
+            let from = left_out.min(entries.len());
+            left_out -= from;
+            let entries = entries.get(from..).unwrap_or_default();
+            changes_page |= entries.iter().any(|entry| !is_verify(entry));
+            builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;
+        }
+        if changes_page { self.output.add(page.key, builder.finish()?) } else { Ok(()) }
+    }
+}
+
+/// Builds and writes every page of `tables`, which follow each other, the oldest first, with a thread per element of
+/// `workers`. On an error nothing is lost: call it again, or stop.
 ///
 /// # Errors
 /// [`NodeError::Page`], [`NodeError::PageStore`].
-pub fn apply_table(
+pub fn apply_tables(
     pages: StoredPages<'_>,
-    table: &Table,
+    tables: &[Arc<Table>],
     workers: &[Worker],
     describe: Describe<'_>,
     on_verify: OnVerify<'_>,
     before_write: BeforeWrite<'_>,
 ) -> Result<Applied, NodeError> {
-    let output = Output { pages, before_write, built: Mutex::default(), writing: Mutex::default() };
-    let next_bucket = AtomicUsize::new(0);
-    let failure = Mutex::new(None);
-    let build = |worker: &Worker| {
-        loop {
-            let bucket = next_bucket.fetch_add(1, Ordering::Relaxed);
-            if bucket >= BUCKETS || failure.lock().is_some() {
-                return;
-            }
-            for (key, entries) in table.bucket_chains(bucket) {
-                if let Err(error) = apply_page(&output, table, key, &entries, describe, on_verify) {
-                    failure.lock().get_or_insert(error);
-                    return;
-                }
-                worker.built(entries.len() as u64, redo_bytes(&entries));
-            }
-        }
+    let mut places = Vec::with_capacity(tables.iter().map(|table| table.pages() as usize).sum());
+    for (number, table) in (0..).zip(tables) {
+        places.extend(table.keys().into_iter().map(|key| Place { key, table: number }));
+    }
+    places.sort_unstable_by_key(|place| (place.key, place.table));
+    let others = if places.len() < MIN_PAGES_OF_THREADS { &[] } else { workers.get(1..).unwrap_or(&[]) };
+    let work = Work {
+        tables,
+        places,
+        next: Mutex::new(0),
+        describe,
+        on_verify,
+        output: Output { pages, before_write, built: Mutex::default(), writing: Mutex::default() },
+        failure: Mutex::default(),
     };
-    let work = |worker: &Worker| {
-        let since = time::now();
-        build(worker);
-        worker.was_busy(since);
-    };
-    let others = if table.pages() < 64 { &[] } else { workers.get(1..).unwrap_or(&[]) };
     redoubt_sync::thread::scope(|scope| {
         for worker in others {
-            scope.spawn(|| work(worker));
+            scope.spawn(|| work.run(worker));
         }
-        work(workers.first().unwrap_or(&Worker::default()));
+        work.run(workers.first().unwrap_or(&Worker::default()));
     });
-    match failure.into_inner() {
+    match work.failure.into_inner() {
         Some(error) => Err(error),
-        None => output.finish(),
+        None => work.output.finish(),
     }
 }
 
-fn redo_bytes(entries: &[Entry]) -> u64 {
-    entries.iter().map(|entry| if let Body::Run { len, .. } = entry.body { u64::from(len) } else { 0 }).sum()
-}
-
-fn apply_page(
-    output: &Output<'_>,
-    table: &Table,
-    key: PageKey,
-    entries: &[Entry],
-    describe: Describe<'_>,
-    on_verify: OnVerify<'_>,
-) -> Result<(), NodeError> {
-    let Some((page_id, flags)) = describe(key) else { return Ok(()) };
-    let Some(flags) = flags else {
-        return Err(NodeError::Page {
-            page: page_id,
-            file: "?".to_owned(),
-            reason: "its tablespace flags are unknown: page 0 of the tablespace was never logged nor sent"
-                .to_owned(),
-        });
-    };
-    let Some((mut builder, first)) = begin(output.pages, key, page_id, flags, entries)? else {
-        return Ok(());
-    };
-    let entries = entries.get(first..).unwrap_or(entries);
-    let changes_page = entries.iter().any(|entry| !matches!(entry.body, Body::Verify { .. }));
-    let mut verify = |builder: &Builder, case: VerifyCase<'_>| on_verify(builder, key, case);
-    builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;
-    if changes_page { output.add(key, builder.finish()?) } else { Ok(()) }
+fn redo_bytes(page: &Page<'_>) -> u64 {
+    page.entries().map(|entry| if let Body::Run { len, .. } = entry.body { u64::from(len) } else { 0 }).sum()
 }
 
 /// The page before its entries, and from which of them on they count. What is stored is read only if something builds
 /// on it or compares with it. If it is damaged for good, the comparisons are given up where the entries start the page
 /// anew; `None`: they only free it.
-fn begin(
-    pages: StoredPages<'_>,
-    key: PageKey,
-    page_id: PageId,
-    flags: SpaceFlags,
-    entries: &[Entry],
-) -> Result<Option<(Builder, usize)>, NodeError> {
-    if let Some(first) = begins_without_base(entries) {
+fn begin(pages: StoredPages<'_>, page: &Page<'_>) -> Result<Option<(Builder, usize)>, NodeError> {
+    let Page { key, page_id, flags, .. } = *page;
+    if let Some(first) = page.begins_without_base() {
         return Ok(Some((Builder::empty(page_id, flags), first)));
     }
-    let first = entries.iter().position(fills_page);
+    let first = page.first_filling();
     match Builder::from_store(pages, key, page_id, flags) {
         Ok(builder) => Ok(Some((builder, 0))),
-        Err(error @ NodeError::Page { .. }) if first.is_some() || ends_free(entries) => {
+        Err(error @ NodeError::Page { .. }) if first.is_some() || page.ends_free() => {
             tracing::warn!(page = %page_id, %error, "page started anew by redo; writes before that are not compared");
             Ok(first.map(|first| (Builder::empty(page_id, flags), first)))
         }

@@ -19,7 +19,9 @@ use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
 use crate::rescue::Rescue;
 use crate::trace::{Laps, Part};
-use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
+use redoubt_page::{
+    Change, SpaceFlags, apply_changes, apply_known_changes, decompress, finalize, page_is_never_written,
+};
 use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::mariadb::mtr::PageReset;
 use redoubt_redo::{Lsn, PageId};
@@ -149,8 +151,12 @@ impl Builder {
         Ok(entries.len())
     }
 
-    /// `entries` are all runs.
+    /// `entries` are all runs. The parser knows which of them reset the page, and where.
     fn apply_runs(&mut self, chunks: &[Arc<Chunk>], entries: &[Entry]) -> Result<(), NodeError> {
+        let resets =
+            |entry: &Entry, wanted| matches!(entry.body, Body::Run { reset, .. } if reset == Some(wanted));
+        let last_init = entries.iter().rposition(|entry| resets(entry, PageReset::Init));
+        let entries = entries.get(last_init.unwrap_or(0)..).unwrap_or_default();
         let mut changes = Vec::with_capacity(entries.len());
         for entry in entries {
             let run = match entry.body {
@@ -160,9 +166,13 @@ impl Builder {
             let run = run.ok_or_else(|| self.unresolved(entry))?;
             changes.push(Change { start_lsn: entry.start_lsn, end_lsn: entry.end_lsn, run });
         }
-        apply_changes(&mut self.page, self.page_id, self.flags, true, changes.iter().copied())
-            .map_err(|error| self.error(error.to_string()))?;
-        Ok(())
+        let (page, changes) = (&mut self.page, changes.iter().copied());
+        let applied = if entries.iter().any(|entry| resets(entry, PageReset::Free)) {
+            apply_changes(page, self.page_id, self.flags, true, changes)
+        } else {
+            apply_known_changes(page, self.page_id, self.flags, last_init.is_some(), changes)
+        };
+        applied.map(drop).map_err(|error| self.error(error.to_string()))
     }
 
     #[cold]
@@ -221,14 +231,8 @@ pub fn fills_page(entry: &Entry) -> bool {
     !matches!(entry.body, Body::Run { reset: None | Some(PageReset::Free), .. } | Body::Verify { .. })
 }
 
-/// After these entries the page has no content that counts.
-pub fn ends_free(entries: &[Entry]) -> bool {
-    let last = entries.iter().rfind(|entry| !matches!(entry.body, Body::Verify { .. }));
-    last.is_some_and(|entry| matches!(entry.body, Body::Run { reset: Some(PageReset::Free), .. }))
-}
-
 /// Where these entries begin to need no image from before them, if nothing is to be compared up to there.
-pub fn begins_without_base(entries: &[Entry]) -> Option<usize> {
+fn begins_without_base(entries: &[Entry]) -> Option<usize> {
     let at = entries.iter().position(fills_page)?;
     let compares = |entry: &Entry| matches!(entry.body, Body::Verify { .. });
     (!entries.iter().take(at).any(compares)).then_some(at)

@@ -232,7 +232,7 @@ fn a_stored_image_that_nothing_builds_on_is_not_read() {
 /// The damage does not stop apply where redo starts the page anew; comparisons from before that are given up.
 #[test]
 fn apply_goes_on_over_a_damaged_page_that_redo_starts_anew() {
-    use crate::apply::apply_table;
+    use crate::apply::apply_tables;
     use crate::figures::Worker;
     for (reset, compares, applies) in [
         (Some(PageReset::Init), false, true),
@@ -251,7 +251,14 @@ fn apply_goes_on_over_a_damaged_page_that_redo_starts_anew() {
         let describe = |_: PageKey| Some((ID, Some(FLAGS)));
         let on_verify = |_: &Builder, _: PageKey, _: VerifyCase<'_>| panic!("compared");
         let pages = StoredPages::without_rescue(&store);
-        let applied = apply_table(pages, &table, &Worker::several(1), &describe, &on_verify, &|_| {});
+        let applied = apply_tables(
+            pages,
+            std::slice::from_ref(&table),
+            &Worker::several(1),
+            &describe,
+            &on_verify,
+            &|_| {},
+        );
         assert_eq!(applied.is_ok(), applies, "{reset:?} {compares}: {applied:?}");
         if reset == Some(PageReset::Init) {
             assert_eq!(state_of(&pages.read(key, ID, FLAGS).unwrap()), (30, 2));

@@ -212,10 +212,12 @@ impl<'v> Parser<'v> {
         if is_void {
             return Ok(());
         }
+        // What is in front of an INIT_PAGE has no effect and is not looked at again.
+        let void_bytes = run.last_init_offset.unwrap_or(0);
         let body = Body::Run {
             chunk: number,
-            offset: run.offset_in_bytes as u32,
-            len: run.len_bytes as u32,
+            offset: (run.offset_in_bytes + void_bytes) as u32,
+            len: (run.len_bytes - void_bytes) as u32,
             reset: run.reset(),
         };
         let len = self.index.insert(table, key, Entry { start_lsn, end_lsn, body });

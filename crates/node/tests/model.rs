@@ -11,11 +11,11 @@
 mod encoder;
 
 use encoder::MtrWriter;
-use redoubt_node::apply::apply_table;
+use redoubt_node::apply::apply_tables;
 use redoubt_node::construct::{Builder, PageTarget, StoredPages, VerifyCase, compact_chain, construct};
 use redoubt_node::figures::Worker;
 use redoubt_node::home::Folder;
-use redoubt_node::index::{Body, Entry, LogIndex, PageKey, Table, TableState};
+use redoubt_node::index::{Body, Entry, LogIndex, PageKey, Table};
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
 use redoubt_node::namespace::Namespace;
@@ -253,6 +253,7 @@ struct Counts {
     reads: u64,
     stale_readers: u64,
     applies: u64,
+    tables_together: u64,
     compactions: u64,
     crashes: u64,
     torn_applies: u64,
@@ -270,13 +271,13 @@ fn check_verify(counts: &Counts, builder: &Builder, case: &VerifyCase<'_>) {
     counts.verified.fetch_add(1, Ordering::Relaxed);
 }
 
-fn apply(parts: &Parts<'_>, table: &Table, counts: &Counts) {
+fn apply(parts: &Parts<'_>, tables: &[Arc<Table>], counts: &Counts) {
     let describe = |key: PageKey| Some((identity(key), Some(FLAGS)));
     let on_verify =
         |builder: &Builder, _: PageKey, case: VerifyCase<'_>| check_verify(counts, builder, &case);
-    apply_table(
+    apply_tables(
         StoredPages::without_rescue(parts.store),
-        table,
+        tables,
         &Worker::several(2),
         &describe,
         &on_verify,
@@ -406,18 +407,20 @@ fn live(parts: &mut Parts<'_>, model: &mut Model, steps: usize, counts: &mut Cou
                 parser.close_table(parsed);
             }
             48..55 => {
-                let head = shared.index.head().filter(|table| table.state() == TableState::Closed);
-                let Some((head, end)) = head.and_then(|table| Some((Arc::clone(&table), table.end()?)))
-                else {
-                    continue;
-                };
-                durable = durable.max(end.point.lsn);
-                apply(shared, &head, counts);
+                let mut tables = shared.index.closed_tables();
+                tables.truncate(model.random.usize(1..4));
+                let ends: Vec<_> = tables.iter().filter_map(|table| table.end()).collect();
+                let Some(last) = ends.last() else { continue };
+                durable = durable.max(last.point.lsn);
+                apply(shared, &tables, counts);
                 counts.applies += 1;
+                counts.tables_together += u64::from(tables.len() > 1);
                 if model.random.u8(..100) < 85 {
-                    shared.index.remove_applied(&head);
-                    applied = end.point;
-                    Arc::make_mut(&mut applied_names).apply(&*end.names);
+                    for (table, end) in tables.iter().zip(&ends) {
+                        shared.index.remove_applied(table);
+                        applied = end.point;
+                        Arc::make_mut(&mut applied_names).apply(&*end.names);
+                    }
                 } else {
                     counts.torn_applies += 1;
                 }

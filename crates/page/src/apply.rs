@@ -227,6 +227,10 @@ impl Cursor {
         Self { page_id, position: None, compressed: flags.is_row_format_compressed() }
     }
 
+    pub(crate) const fn page_id(&self) -> PageId {
+        self.page_id
+    }
+
     fn corrupt(&self, body: &Body<'_>, fault: Fault) -> ApplyError {
         let kind = RecordKind::of(body);
         ApplyError::Corrupt { page_id: self.page_id, kind, offset: fault.offset, what: fault.what }

@@ -317,6 +317,18 @@ impl PageStore for FilePageStore {
         }
     }
 
+    fn will_read(&self, object: ObjectId, page_nos: &[u32], page_len_bytes: usize) {
+        let Ok(file) = self.home.objects.get(object).and_then(|object| self.file(&object)) else { return };
+        // What is in the ring was written not long ago.
+        let is_home = |page_no: u32| matches!(self.place(object, page_no, page_len_bytes), Place::Home(_));
+        let len = page_len_bytes as u64;
+        let at_home: Vec<_> = page_nos.iter().copied().filter(|page_no| is_home(*page_no)).collect();
+        for neighbours in at_home.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
+            let Some(first) = neighbours.first() else { continue };
+            file.will_read(u64::from(*first) * len, neighbours.len() as u64 * len);
+        }
+    }
+
     fn read_raw(&self, object: ObjectId, offset_bytes: u64, buf: &mut [u8]) -> Result<usize, PageStoreError> {
         if self.pending.read().page_len(object).is_some() {
             self.settle_object(&mut self.writer.lock(), object).map_err(|error| self.note(error))?;

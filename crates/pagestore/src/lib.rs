@@ -135,6 +135,10 @@ pub trait PageStore: Send + Sync {
     /// [`PageStoreError::NoSuchObject`] or a failed read.
     fn read_page(&self, object: ObjectId, page_no: u32, page: &mut [u8]) -> Result<bool, PageStoreError>;
 
+    /// These pages of an object, in order and of this length, will be read soon: a store that can may begin with it. A
+    /// hint.
+    fn will_read(&self, _object: ObjectId, _page_nos: &[u32], _page_len_bytes: usize) {}
+
     /// Reads bytes at an offset until `buf` is full or the object ends; returns how many were read.
     ///
     /// # Errors

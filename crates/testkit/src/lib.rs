@@ -27,6 +27,7 @@
 //!
 //! This crate is never a dependency of a product crate.
 
+pub mod apply_backlog;
 pub mod battery;
 pub mod check;
 pub mod coalescing;

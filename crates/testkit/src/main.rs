@@ -16,8 +16,8 @@ use redoubt_testkit::server::{connect, connect_within, status_number};
 use redoubt_testkit::tpcc::{Scale, Tpcc};
 use redoubt_testkit::workload::{Load, Sysbench, Until};
 use redoubt_testkit::{
-    check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation, killed_imports, oracle,
-    process, scale, server_suite,
+    apply_backlog, check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation,
+    killed_imports, oracle, process, scale, server_suite,
 };
 use serde_json::{Value, json};
 
@@ -126,6 +126,12 @@ enum Command {
     Coalescing {
         #[command(flatten)]
         options: coalescing::Options,
+    },
+    /// How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from it; progress
+    /// goes to standard error
+    ApplyBacklog {
+        #[command(flatten)]
+        options: apply_backlog::Options,
     },
     /// Rounds of the ledger under faults of the C library, of the network, and kills (docs/faults.md); progress goes to
     /// standard error
@@ -297,6 +303,9 @@ fn run(command: Command) -> Result<Answer> {
             eprintln!("{}", coalescing::table(&cells));
             let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
             Ok(Answer(lines?.join("\n"), true))
+        }
+        Command::ApplyBacklog { options } => {
+            answer(&apply_backlog::run(&options, |line| eprintln!("{line}"))?)
         }
         Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
         Command::ImportKilled { options } => {

@@ -11,6 +11,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -212,6 +213,11 @@ impl StorageFile for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
+        // Without it the read takes longer.
+        let _ = rustix::fs::fadvise(&self.file, offset_bytes, NonZeroU64::new(len_bytes), Advice::WillNeed);
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {

@@ -138,6 +138,12 @@ impl LogIndex {
         self.queue.lock().front().cloned()
     }
 
+    /// The oldest tables that are closed, oldest first.
+    pub fn closed_tables(&self) -> Vec<Arc<Table>> {
+        let queue = self.queue.lock();
+        queue.iter().take_while(|table| table.state() != TableState::Open).cloned().collect()
+    }
+
     /// Adds an entry to `table`, which must be the open one. Returns the length of the page's chain in it.
     pub fn insert(&self, table: &Arc<Table>, key: PageKey, entry: Entry) -> usize {
         let (len, first) = table.push(key, entry);

@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Buckets of a table: the unit of work of an apply worker.
-pub const BUCKETS: usize = 64;
+/// Buckets of a table, each with a lock of its own.
+const BUCKETS: usize = 64;
 
 /// Classes of chain lengths: 1, 2 to 3, 4 to 7, up to everything from 32768 on.
 pub const CHAIN_CLASSES: usize = 16;
@@ -263,14 +263,6 @@ impl Table {
     /// Pages per class of chain length, the shortest first.
     pub fn chain_classes(&self) -> [u64; CHAIN_CLASSES] {
         std::array::from_fn(|class| self.chain_classes[class].load(Ordering::Relaxed))
-    }
-
-    /// The chains of one bucket, in page order.
-    pub fn bucket_chains(&self, bucket: usize) -> Vec<(PageKey, Vec<Entry>)> {
-        let Some(bucket) = self.buckets.get(bucket) else { return Vec::new() };
-        let mut chains: Vec<_> = bucket.lock().iter().map(|(key, chain)| (*key, chain.clone())).collect();
-        chains.sort_unstable_by_key(|(key, _)| *key);
-        chains
     }
 
     /// All pages with entries.

@@ -1,8 +1,9 @@
 //! What is in the page store: A, the checkpoint that says so, and the thread that moves both.
 //!
 //! A table of the log index is applied when it is closed, durable, and the changes of plain files before its end are
-//! made. Then: pages durable, plain files durable, checkpoint replaced; only then the table leaves the index, A moves,
-//! dead objects are removed and the log is given up.
+//! made. Those behind it for which that holds by then, too, are applied with it, as if they were one table: a backlog
+//! is written once and not once for each of its tables. Then: pages durable, plain files durable, checkpoint replaced;
+//! only then the tables leave the index, A moves, dead objects are removed and the log is given up.
 //!
 //! Invariants: `A <= P` and `A <= D`; nothing above D is ever written to pages; only the apply thread writes pages.
 //!
@@ -14,7 +15,7 @@ use super::context::{Context, Waiter};
 use super::export::Exports;
 use super::indexing::{Described, Indexing};
 use super::receiving::Receiving;
-use crate::apply::{Applied, apply_table};
+use crate::apply::{Applied, apply_tables};
 use crate::checkpoint::{Checkpoint, CheckpointFiles};
 use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::counters::add;
@@ -27,7 +28,8 @@ use crate::page_store::Description;
 use crate::plain::PlainStore;
 use redoubt_pagestore::{ObjectId, PageStore, PageWrite};
 use redoubt_redo::Lsn;
-use redoubt_sync::{Mutex, is_planted};
+use redoubt_sync::{Mutex, is_planted, time};
+use redoubt_wire::Seq;
 use std::sync::Arc;
 
 /// Work of the apply thread.
@@ -36,8 +38,39 @@ enum Work {
     Repairs,
     /// Objects that were kept for an export are not needed any more.
     Removals(Vec<ObjectId>),
-    /// A table to apply.
-    Table(Arc<Table>, TableEnd),
+    /// A table to apply, and perhaps others behind it.
+    Tables,
+}
+
+/// Closed tables that follow each other, the oldest first, and where and how the last one ended.
+struct Batch {
+    tables: Vec<Arc<Table>>,
+    end: TableEnd,
+    /// Of the stream.
+    bytes: u64,
+}
+
+impl Batch {
+    fn of(table: Arc<Table>, end: TableEnd) -> Self {
+        Self { bytes: table.stream_bytes(), tables: vec![table], end }
+    }
+
+    fn add(&mut self, table: Arc<Table>, end: TableEnd) {
+        self.bytes += table.stream_bytes();
+        self.tables.push(table);
+        self.end.point = end.point;
+        if !end.names.is_empty() {
+            Arc::make_mut(&mut self.end.names).extend(end.names.iter().cloned());
+        }
+        self.end.dead.extend(end.dead);
+    }
+}
+
+/// How much of the stream to apply at once. Room in the log buffer comes when all of it is applied, so not more than
+/// half of that; but if what waits is longer than the log buffer, as after a start, there is none before all is applied.
+fn most_bytes(closed: &[Arc<Table>], ring_len_bytes: u64) -> u64 {
+    let waiting: u64 = closed.iter().map(|table| table.stream_bytes()).sum();
+    if waiting > ring_len_bytes { waiting } else { ring_len_bytes / 2 }
 }
 
 /// The other parts that applying looks at.
@@ -138,7 +171,7 @@ impl Applying {
             let done = match work {
                 Work::Repairs => self.repair_pages(sources),
                 Work::Removals(objects) => Ok(self.store.remove_all(&objects)?),
-                Work::Table(table, end) => self.apply(sources, &table, &end),
+                Work::Tables => self.apply(sources),
             };
             match done {
                 // A wait for room or durability that the end of the volume cut short.
@@ -158,19 +191,51 @@ impl Applying {
         if !removable.is_empty() {
             return Some(Work::Removals(removable));
         }
-        let table = sources.indexing.index.head().filter(|table| table.state() == TableState::Closed)?;
-        let end = table.end()?;
-        Some(Work::Table(table, end))
+        let head = sources.indexing.index.head();
+        head.filter(|table| table.state() == TableState::Closed).map(|_| Work::Tables)
     }
 
-    fn apply(&self, sources: &Sources<'_>, table: &Arc<Table>, end: &TableEnd) -> Result<(), NodeError> {
+    /// The tables to apply now, the head table among them; waits until that is durable and executed.
+    fn next_batch(&self, sources: &Sources<'_>) -> Result<Option<Batch>, NodeError> {
+        let index = &sources.indexing.index;
+        let head_end =
+            index.head().filter(|table| table.state() == TableState::Closed).and_then(|table| table.end());
+        let Some(TableEnd { point: head_end, .. }) = head_end else { return Ok(None) };
         let is_durable = is_planted("applied before durable")
-            || sources.receiving.durable().wait_for(end.point.seq, None) == WaitEnd::Reached;
-        if !is_durable || sources.plain.wait_executed(end.point.seq, None) != WaitEnd::Reached {
+            || sources.receiving.durable().wait_for(head_end.seq, None) == WaitEnd::Reached;
+        if !is_durable || sources.plain.wait_executed(head_end.seq, None) != WaitEnd::Reached {
             return Err(self.context.stopped_error());
         }
-        table.set_applying();
-        let applied = self.context.with_retry(Waiter::Pages, || self.apply_pages(sources, table))?;
+        let tables = index.closed_tables();
+        // An export wants its point exactly. Asked second: one that begins later has a later point.
+        let last = sources.exports.unapplied_point().filter(|last| *last >= head_end.seq);
+        let now = Some(time::now());
+        let is_ready = |seq: Seq| {
+            last.is_none_or(|last| seq <= last)
+                && sources.receiving.durable().get().seq >= seq
+                && sources.plain.wait_executed(seq, now) == WaitEnd::Reached
+        };
+        let most_bytes = most_bytes(&tables, self.context.options.ring_len_bytes);
+        let mut batch: Option<Batch> = None;
+        for table in tables {
+            let Some(end) = table.end() else { break };
+            match &mut batch {
+                None => batch = Some(Batch::of(table, end)),
+                Some(batch)
+                    if batch.bytes + table.stream_bytes() <= most_bytes && is_ready(end.point.seq) =>
+                {
+                    batch.add(table, end);
+                }
+                Some(_) => break,
+            }
+        }
+        Ok(batch)
+    }
+
+    fn apply(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
+        let Some(Batch { tables, end, .. }) = self.next_batch(sources)? else { return Ok(()) };
+        tables.iter().for_each(|table| table.set_applying());
+        let applied = self.context.with_retry(Waiter::Pages, || self.apply_pages(sources, &tables))?;
         if self.context.is_closed() {
             // Stopped meanwhile, perhaps by a page that differs: its records stay in the log.
             return Ok(());
@@ -179,34 +244,35 @@ impl Applying {
             sources.plain.sync()?;
         }
         self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;
-        let log_start = self.next_log_start(end, sources.receiving);
-        self.context.with_retry(Waiter::Pages, || self.write_checkpoint(end, log_start))?;
-        self.finish_table(sources, table, end, log_start)?;
-        self.count(table, end, applied);
-        Ok(())
+        let log_start = self.next_log_start(&end, sources.receiving);
+        self.context.with_retry(Waiter::Pages, || self.write_checkpoint(&end, log_start))?;
+        // Before A moves, so that who sees A sees what it took.
+        self.count(&tables, &end, applied);
+        self.finish_tables(sources, &tables, &end, log_start)
     }
 
-    fn apply_pages(&self, sources: &Sources<'_>, table: &Arc<Table>) -> Result<Applied, NodeError> {
+    fn apply_pages(&self, sources: &Sources<'_>, tables: &[Arc<Table>]) -> Result<Applied, NodeError> {
         let before_write = |batch: &[(PageKey, Vec<u8>)]| sources.exports.before_pages(sources.pages, batch);
-        apply_table(sources.pages, table, &self.workers, sources.describe, sources.on_verify, &before_write)
+        apply_tables(sources.pages, tables, &self.workers, sources.describe, sources.on_verify, &before_write)
     }
 
-    fn count(&self, table: &Table, end: &TableEnd, applied: Applied) {
+    fn count(&self, tables: &[Arc<Table>], end: &TableEnd, applied: Applied) {
         let counters = &self.context.counters;
-        let start_lsn = table.start().lsn.0;
+        let start_lsn = tables.first().map_or(0, |table| table.start().lsn.0);
         // The first redo of a volume does not begin at LSN 0.
         if start_lsn > 0 {
             add(&counters.redo_bytes_applied, end.point.lsn.0.saturating_sub(start_lsn));
         }
         add(&counters.page_applied_bytes, applied.bytes);
-        add(&counters.tables_applied, 1);
+        add(&counters.tables_applied, tables.len() as u64);
         add(&counters.pages_applied, applied.pages);
         tracing::debug!(
             volume = self.context.name,
+            tables = tables.len(),
             pages = applied.pages,
             bytes = applied.bytes,
             lsn = end.point.lsn.0,
-            "table applied"
+            "tables applied"
         );
     }
 
@@ -229,10 +295,10 @@ impl Applying {
         })
     }
 
-    fn finish_table(
+    fn finish_tables(
         &self,
         sources: &Sources<'_>,
-        table: &Arc<Table>,
+        tables: &[Arc<Table>],
         end: &TableEnd,
         log_start: Point,
     ) -> Result<(), NodeError> {
@@ -244,7 +310,9 @@ impl Applying {
         };
         sources.exports.applied(end.point, &names);
         drop(names);
-        sources.indexing.index.remove_applied(table);
+        for table in tables {
+            sources.indexing.index.remove_applied(table);
+        }
         self.applied.advance(end.point);
         sources.receiving.buffer.set_applied(end.point.seq);
         sources.indexing.forget_dead(&end.dead);

@@ -81,7 +81,7 @@ use crate::plain::PlainStore;
 use applying::{Applying, Sources};
 use context::{Context, Waiter};
 use export::Exports;
-use indexing::{Described, Indexing};
+use indexing::{Described, Indexing, close_table_at};
 use receiving::Receiving;
 use redoubt_pagestore::PageStore;
 use redoubt_redo::Lsn;
@@ -197,6 +197,8 @@ impl Volume {
         volume.remove_leftovers()?;
         let recovered = volume.receiving.recover(log_start, applied)?;
         volume.recovered_seq.store(recovered.seq.0, Ordering::Release);
+        // What was recovered is complete and is applied together.
+        volume.receiving.buffer.push_recovered(close_table_at(recovered));
         Self::start_threads(&volume)?;
         Ok(volume)
     }
@@ -258,7 +260,9 @@ impl Volume {
     }
 
     fn run_apply(&self) -> Result<(), NodeError> {
-        if !self.wait_recovered() {
+        let recovered = Seq(self.recovered_seq.load(Ordering::Acquire));
+        let is_closed = || (self.indexing.index.open_table().start().seq >= recovered).then_some(());
+        if !self.wait_recovered() || self.context.wait_for_work(is_closed).is_none() {
             return Ok(());
         }
         let describe = |key: PageKey| self.describe(key);

@@ -47,3 +47,53 @@ fn a_page_touched_by_a_thousand_records_of_a_batch_is_written_once() {
     drop((log, control));
     node.stop();
 }
+
+/// What a node finds in its log is applied at once, with one write for a page that is in all of its tables, and without
+/// waiting for the last table to become old.
+#[test]
+fn a_backlog_is_written_once_however_many_tables_it_has() {
+    const HOUR_MS: u64 = 3_600_000;
+    let directory = tempfile::tempdir().unwrap();
+    let nothing_applied = Sizes { ring: 64 << 20, batch: 64 << 20, interval_ms: HOUR_MS };
+    let node = LocalNode::open(&options(directory.path(), nothing_applied));
+    let mut control = ControlClient::connect(node.address).unwrap();
+    control.create("v");
+    let generation = control.attach("v").generation;
+    let mut log = LogClient::connect(node.address, "v", generation, 1, 0).unwrap();
+    let mut stream = Stream::new();
+    log.send(&stream.begin(4)).unwrap();
+    for n in 0..4000_u32 {
+        log.send(&stream.change(3 + n % 4, &n.to_be_bytes().repeat(50))).unwrap();
+    }
+    assert!(log.wait_durable(stream.seq));
+    assert!(control.status().a_lsn < stream.lsn.0);
+    drop((log, control));
+    node.stop();
+
+    // Both less and more than a ring.
+    for ring in [8 << 20, 256 << 10] {
+        let copy = tempfile::tempdir().unwrap();
+        copy_directory(directory.path(), copy.path());
+        let sizes = Sizes { ring, batch: 32 << 10, interval_ms: HOUR_MS };
+        let node = LocalNode::open(&options(copy.path(), sizes));
+        let mut control = ControlClient::connect(node.address).unwrap();
+        let counters = applied(&mut control, stream.lsn.0);
+        assert!(counters["tables_applied"] > 20, "{counters:?}");
+        // Page 0 and the four.
+        assert_eq!(counters["pages_applied"], 5, "{counters:?}");
+        drop(control);
+        node.stop();
+    }
+}
+
+fn copy_directory(from: &std::path::Path, to: &std::path::Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir_all(&target).unwrap();
+            copy_directory(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}

@@ -122,3 +122,25 @@ fn a_change_of_a_free_page_is_an_error() {
     assert!(matches!(error, ApplyError::ChangeOfFreePage { .. }), "{error}");
     assert!(error.to_string().contains("WRITE changes page 5:6 after FREE_PAGE"), "{error}");
 }
+
+#[test]
+fn changes_of_which_is_known_that_they_reset_nothing_give_the_same_page() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..1000 {
+        let starts_anew = random.bool();
+        let lsns: Vec<u64> = (0..random.u64(1..30)).map(|at| 100 + at * 10).collect();
+        let mut runs: Vec<_> =
+            lsns.iter().map(|_| write(random.u8(60..100), random.u8(..)).to_vec()).collect();
+        if starts_anew {
+            runs[0].splice(0..0, INIT);
+        }
+        let changes: Vec<_> = lsns.iter().zip(&runs).map(|(lsn, run)| change(*lsn, lsn + 10, run)).collect();
+        let base = page_at(random.u64(90..420));
+        let (mut one, mut other) = (base.clone(), base);
+        let outcome = apply(&mut one, true, &changes).unwrap();
+        let same = apply_known_changes(&mut other, ID, FLAGS, starts_anew, changes.iter().copied()).unwrap();
+        assert!(outcome == same && one == other, "round {round}");
+    }
+    let empty = apply_known_changes(&mut page_at(0), ID, FLAGS, false, [change(1, 2, &[])]);
+    assert!(matches!(empty, Err(ApplyError::EmptyRun { .. })));
+}
