@@ -149,7 +149,7 @@ impl Window {
         let end = (offset_bytes + u64::from(len_bytes)).min(file_len_bytes);
         let from = usize::try_from(offset_bytes.checked_sub(self.start_bytes)?).ok()?;
         let to = usize::try_from(end.checked_sub(self.start_bytes)?).ok()?;
-        let is_old = self.since.elapsed() > WINDOW_AGE && offset_bytes % LONGEST_PAGE_BYTES == 0;
+        let is_old = self.since.elapsed() > WINDOW_AGE && offset_bytes.is_multiple_of(LONGEST_PAGE_BYTES);
         // Nothing of it: the file may have grown.
         if is_old || from >= to { None } else { self.bytes.get(from..to) }
     }

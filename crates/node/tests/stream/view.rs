@@ -102,6 +102,9 @@ fn a_moment_is_read_in_any_order_and_again_by_any_connection_until_it_ends() {
     // There is one at a time, and it ends with the connection that began it.
     let second = fixture.control().ask(&about(ViewRequest::Begin { moment: true })).unwrap();
     assert!(matches!(&second, Reply::Failed { retry: true, .. }), "{second:?}");
+    let block = Checkpoint { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
+    client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
+    assert!(client.wait_durable(stream.seq));
     drop(keeper);
     let ended = ViewRequest::Stat { view, path: "a.frm".to_owned() };
     wait_until("the moment ends", || {
