@@ -308,15 +308,8 @@ fn run(command: Command) -> Result<Answer> {
             answer(&apply_backlog::run(&options, |line| eprintln!("{line}"))?)
         }
         Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
-        Command::ImportKilled { options } => {
-            let summary = killed_imports::run(&options, |line| eprintln!("{line}"))?;
-            Ok(Answer(answer(&summary)?.0, summary.failures.is_empty()))
-        }
-        Command::Scale { options } => {
-            let sizes = scale::run(&options, |line| eprintln!("{line}"))?;
-            eprintln!("\n{}", scale::table(&sizes));
-            answer(&sizes)
-        }
+        Command::ImportKilled { options } => import_killed(&options),
+        Command::Scale { options } => measure_scale(&options),
         Command::Isolation { options } => compare_isolation(&options),
         Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),
         Command::TpccPrepare { server, warehouses } => {
@@ -332,6 +325,17 @@ fn run(command: Command) -> Result<Answer> {
         Command::Oracle { command } => oracle(&command),
         Command::Field { path } => field(&path),
     }
+}
+
+fn import_killed(options: &killed_imports::Options) -> Result<Answer> {
+    let summary = killed_imports::run(options, |line| eprintln!("{line}"))?;
+    Ok(Answer(answer(&summary)?.0, summary.failures.is_empty()))
+}
+
+fn measure_scale(options: &scale::Options) -> Result<Answer> {
+    let sizes = scale::run(options, |line| eprintln!("{line}"))?;
+    eprintln!("\n{}", scale::table(&sizes));
+    answer(&sizes)
 }
 
 fn ledger_run(
