@@ -196,12 +196,7 @@ fn keep(stock: &Server, failures: &Path, seed: u64) -> Result<PathBuf> {
 }
 
 fn round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
-    stock.start()?;
-    prepare(stock, plan)?;
-    let load = Load::start(&stock.socket(), plan.seed, plan.rows);
-    load.run_for(Duration::from_millis(plan.load_ms));
-    stock.kill9()?;
-    summary.statements += load.stop()?;
+    load_and_kill(plan, stock, summary)?;
     let expected = recovered_by_stock(plan, &stock.datadir())?;
     summary.tables_compared += expected.checksums.len() as u64;
 
@@ -221,14 +216,20 @@ fn round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// The same two loads and kills on one stock server.
-fn stock_round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
+/// Starts the server, and kills it after the plan's time of load.
+fn load_and_kill(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
     stock.start()?;
     prepare(stock, plan)?;
     let load = Load::start(&stock.socket(), plan.seed, plan.rows);
     load.run_for(Duration::from_millis(plan.load_ms));
     stock.kill9()?;
     summary.statements += load.stop()?;
+    Ok(())
+}
+
+/// The same two loads and kills on one stock server.
+fn stock_round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
+    load_and_kill(plan, stock, summary)?;
     stock.start()?;
     let result = stand_load_and_kill(plan, stock);
     result.map_err(|error| Error::Violation(format!("stock: {error}\nserver: {}", stock.error_log_tail(60))))
