@@ -26,7 +26,7 @@ use redoubt_wire::stream::StreamFrame;
 /// Why the server has to recover by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovers {
-    /// It will not: it was shut down.
+    /// It will not: there is no redo since its checkpoint, but for what a shutdown writes last.
     IsClean,
     /// There is no log yet, or none that it would start from.
     NoLog,
@@ -53,7 +53,8 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, Reco
     if newest.checkpoint_lsn < imported_to {
         return Err(Recovers::Import);
     }
-    if newest.end_lsn.advance(CLEAN_END_LEN_BYTES) == end && newest.checkpoint_lsn == newest.end_lsn {
+    let is_last = newest.checkpoint_lsn == newest.end_lsn;
+    if is_last && [newest.end_lsn, newest.end_lsn.advance(CLEAN_END_LEN_BYTES)].contains(&end) {
         return Err(Recovers::IsClean);
     }
     if let Some(path) = unfinished_file_operation(names).filter(|_| !is_planted("log ended too early")) {

@@ -46,6 +46,7 @@ fn a_server_that_was_shut_down_is_left_alone() {
     let last = Lsn(END.0 - CLEAN_END_LEN_BYTES);
     let names = killed([block(last, last), vec![0; 64]]);
     assert_eq!(frames(&names, END, Lsn(0)), Err(Recovers::IsClean));
+    assert_eq!(frames(&names, last, Lsn(0)), Err(Recovers::IsClean));
     assert_eq!(frames(&Namespace::default(), END, Lsn(0)), Err(Recovers::NoLog));
 }
 
