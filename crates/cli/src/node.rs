@@ -46,8 +46,9 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
         if let Err(error) = spawn("stop-watch", move || watch_stop(&watched, stop_timeout)) {
             tracing::warn!(%error, "nothing will end the node if stopping takes too long");
         }
-        stopper.stop();
+        // First: the process may end as soon as it has stopped.
         crate::notify::stopping();
+        stopper.stop();
     })?;
     node.serve();
     node.stop();
