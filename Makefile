@@ -143,7 +143,7 @@ import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
 
-# What starts, takeovers and batches cost with SCALE_TABLES tables, and with a tenth of them. See docs/results.md.
+# What starts and takeovers cost with SCALE_TABLES tables, and with a tenth of them. See docs/results.md.
 scale:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit scale --tables $(SCALE_TABLES)

@@ -145,7 +145,7 @@ enum Command {
         #[command(flatten)]
         options: killed_imports::Options,
     },
-    /// What starts, takeovers and batches cost with many tables, and with a tenth of them; progress and a table go to
+    /// What starts and takeovers cost with many tables, and with a tenth of them; progress and a table go to
     /// standard error
     Scale {
         #[command(flatten)]

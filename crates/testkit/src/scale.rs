@@ -10,13 +10,12 @@
 //! | attach from empty | the same in an empty directory, as on another host |
 //! | stock | a stock server on the exported directory, until it accepts |
 //! | node start | a node that was killed: until it listens, and until the volume is ready |
-//! | batch | bytes that the node writes for its checkpoint of one more changed row |
+//! | export | `redoubt volume export` |
 
 use std::time::{Duration, Instant};
 
 use mysql::Conn;
 
-use crate::check::finish_purge;
 use crate::command::{Outcome, PATIENCE};
 use crate::error::{Error, Result};
 use crate::launcher::{Launcher, Verify, find_redoubt};
@@ -99,7 +98,6 @@ fn one_size(tables: u32, note: &mut impl FnMut(&'static str, f64)) -> Result<()>
     let began = Instant::now();
     elsewhere.start()?;
     note("attach from empty, ms", millis(began));
-    note("written per batch, bytes", bytes_of_a_batch(&node, &elsewhere)?);
     elsewhere.shutdown()?;
 
     let mut stock = Server::new(config(Launcher::Stock))?;
@@ -120,9 +118,15 @@ fn config(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher);
     config.log_file_size_mib = 2048;
     config.ready_timeout = Duration::from_secs(600);
-    config
-        .server_args
-        .extend(["--innodb-flush-log-at-trx-commit=0", "--sync-frm=0", "--skip-log-bin"].map(Into::into));
+    config.server_args.extend(
+        [
+            "--innodb-flush-log-at-trx-commit=0",
+            "--sync-frm=0",
+            "--skip-log-bin",
+            "--innodb-stats-auto-recalc=0",
+        ]
+        .map(Into::into),
+    );
     config
 }
 
@@ -181,36 +185,4 @@ fn restart_after_kill(server: &mut Server) -> Result<f64> {
     let began = Instant::now();
     server.start()?;
     Ok(millis(began))
-}
-
-/// What the node writes in all for a batch in which one row has changed: log, one page twice, and its checkpoint.
-fn bytes_of_a_batch(node: &Node, server: &Server) -> Result<f64> {
-    let written = || -> Result<u64> {
-        let process = node.process_id().ok_or_else(|| Error::State("the node does not run".into()))?;
-        let path = std::path::PathBuf::from(format!("/proc/{process}/io"));
-        let text = std::fs::read_to_string(&path).map_err(Error::io_at("read", &path))?;
-        let found = text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok());
-        found.ok_or_else(|| Error::Parse { what: path.display().to_string(), detail: text })
-    };
-    let applied = || -> Result<u64> {
-        let status = node.status(VOLUME)?;
-        status["volumes"][0]["counters"]["tables_applied"]
-            .as_u64()
-            .ok_or_else(|| Error::Parse { what: "redoubt status".into(), detail: status.to_string() })
-    };
-    let mut conn = server.connect()?;
-    // What the server has to do for the changes before.
-    finish_purge(&mut conn)?;
-    let mut batches_with_changes = |count: u64| {
-        let before = applied()?;
-        poll_until("applied batches", Duration::from_secs(600), || {
-            execute(&mut conn, &format!("UPDATE {} SET k = k + 1", name(0)))?;
-            let now = applied()?;
-            Ok((now >= before + count).then_some(now - before))
-        })
-    };
-    batches_with_changes(5)?;
-    let bytes = written()?;
-    let batches = batches_with_changes(5)?;
-    Ok((written()? - bytes) as f64 / batches as f64)
 }
