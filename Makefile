@@ -39,7 +39,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale
 
 demo:
 	./demo
@@ -179,6 +179,10 @@ nvdimm:
 # Data placement and untorn writes: a guest with an emulated FDP drive, by the drive's own counters. See docs/fdp.md.
 fdp:
 	scripts/fdp/run
+
+# NFS: the kernel's client in a guest, on a node and a server there. See docs/operations.md.
+nfs:
+	scripts/nfs/run
 
 # What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots, JSON.
 # Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/. See

@@ -2,6 +2,8 @@
 
 pub use crate::doctor::args::DoctorArguments;
 use crate::error::Result;
+pub use crate::import::args::{ImportArguments, LayoutArguments};
+use crate::run::args::RunArguments;
 use crate::tls::TlsArguments;
 use clap::{Args, Parser, Subcommand};
 use redoubt_transport::{Connector, CredentialFiles};
@@ -203,6 +205,8 @@ pub struct NodeArguments {
     #[command(flatten)]
     pub status: StatusPageArguments,
     #[command(flatten)]
+    pub nfs: NfsArguments,
+    #[command(flatten)]
     pub log: LogArguments,
     #[command(flatten)]
     pub pages: PageArguments,
@@ -223,6 +227,26 @@ pub struct StatusPageArguments {
     /// Name under which browsers and Prometheus reach the status page, besides localhost and addresses. May be repeated.
     #[arg(long, value_name = "NAME", requires = "status_listen")]
     pub status_host: Vec<String>,
+}
+
+/// Whether and where a node serves volumes over NFS.
+#[derive(Args)]
+#[command(next_help_heading = "NFS")]
+pub struct NfsArguments {
+    /// Serve all volumes, read-only, over NFS version 3 on this address; port 0 takes a free one [default: none is served].
+    /// /VOLUME is the volume as it is when it is read, /VOLUME@LABEL the moment at which that label was first mounted. There
+    /// is NO authentication: everybody who reaches the address, every user of this host included, can read all data of
+    /// all volumes, whatever --tls says.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub nfs: Option<String>,
+    /// Serve NFS to other hosts too: everybody who reaches the address may read all data of all volumes, and whoever is on
+    /// the way may read and change what is sent.
+    #[arg(long, requires = "nfs")]
+    pub nfs_allow_remote: bool,
+    /// Seconds after which a moment that nobody asks about is given up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "nfs",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub nfs_moment_idle: u64,
 }
 
 /// Where and how a node keeps the logs.
@@ -432,85 +456,12 @@ pub struct DeleteArguments {
 }
 
 #[derive(Args)]
-pub struct ImportArguments {
-    #[command(flatten)]
-    pub volume: VolumeName,
-    /// Data directory of a server that is not running. It is only read.
-    #[arg(long, value_name = "DIR")]
-    pub from: PathBuf,
-    /// innodb_data_file_path of that server, if it is not one growing ibdata1.
-    #[arg(long, value_name = "SPEC")]
-    pub innodb_data_file_path: Option<String>,
-}
-
-#[derive(Args)]
 pub struct ExportArguments {
     #[command(flatten)]
     pub volume: VolumeName,
     /// Directory to write; must not exist, or be empty.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Options set for the server: datadir, innodb_use_native_aio=0, symbolic-links=0, innodb_log_file_mmap=0, \
-                  innodb_log_write_ahead_size=4096, and innodb_doublewrite=0 unless it is given on this command \
-                  line (the node protects pages against torn writes).
-With --local-log: datadir if it is given here, and for MySQL innodb_log_write_ahead_size=512 unless it is set."
-)]
-pub struct RunArguments {
-    #[command(flatten)]
-    pub address: OptionalNode,
-    /// The volume.
-    #[arg(long, value_name = "NAME", required_unless_present = "local_log")]
-    pub volume: Option<String>,
-    /// Local data directory; created if missing. With --local-log the server's own: found out from its options.
-    #[arg(long, value_name = "DIR", required_unless_present = "local_log")]
-    pub datadir: Option<PathBuf>,
-    /// Take nothing over and start no server: mount the volume on the directory, which must be empty, for as long as the
-    /// program after `--` runs. It sees the data directory of the volume as it is now, and cannot change it.
-    #[arg(long, conflicts_with_all = ["local_log", "verify", "compress", "page_cache", "no_takeover", "timeout"])]
-    pub reader: bool,
-    /// With --reader: see one moment, as a server that was killed then leaves it, for as long as the program runs. What the
-    /// program writes stays on this host and goes away with it. Servers always get this.
-    #[arg(long, requires = "reader")]
-    pub at_once: bool,
-    /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX).
-    #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
-    pub local_log: bool,
-    /// For tests: take files on tmpfs, which is ordinary memory, for persistent. A power cut loses commits.
-    #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
-    pub pretend_pmem: bool,
-    /// Refuse (exit status 3) if the volume was attached elsewhere since this data directory had it, or a server has it now: so
-    /// that a server that is started again by itself takes it from nobody.
-    #[arg(long, conflicts_with = "local_log")]
-    pub no_takeover: bool,
-    /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
-    #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
-    pub verify: String,
-    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU.
-    #[arg(long)]
-    pub compress: bool,
-    /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]
-    pub page_cache: Option<u64>,
-    /// Keep them in a file in this directory on a local disk, instead of in memory.
-    #[arg(long, value_name = "DIR", requires = "page_cache")]
-    pub page_cache_directory: Option<PathBuf>,
-    /// Ask for up to this much at once ahead of scans, which then wait less for the network; 0: never.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512KiB", conflicts_with = "local_log")]
-    pub read_ahead: u64,
-    /// Seconds the server waits for a lost node before its writes fail.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    pub timeout: u64,
-    /// The preloaded library [default: libredoubt.so beside this command or in ../lib/redoubt].
-    #[arg(long, value_name = "FILE", env = "REDOUBT_LIBRARY")]
-    pub library: Option<PathBuf>,
-    /// Server command with its options, after `--`: mariadbd, or mariadb-install-db for a new volume; with
-    /// --local-log mysqld or mariadbd, or any program that starts one.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
 }
 
 #[derive(Args)]
@@ -598,14 +549,6 @@ fn parse_journal(text: &str) -> std::result::Result<u64, String> {
     Err("from 4MiB to 64GiB, in steps of 4KiB".to_owned())
 }
 
-fn parse_verify(text: &str) -> std::result::Result<String, String> {
-    let sampled = text.strip_prefix("1/").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n > 0);
-    if text == "all" || text == "off" || sampled {
-        return Ok(text.to_owned());
-    }
-    Err("expected all, off, or 1/N with N above 0".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -617,14 +560,11 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_samples() {
+    fn sizes() {
         assert_eq!(parse_size("64MiB"), Ok(64 << 20));
         assert_eq!(parse_size("2g"), Ok(2 << 30));
         assert_eq!(parse_size("4096"), Ok(4096));
         assert!(parse_size("12 parsecs").is_err() && parse_size("").is_err());
         assert!(parse_size("99999999999GiB").is_err());
-        assert!(
-            parse_verify("1/100").is_ok() && parse_verify("1/0").is_err() && parse_verify("some").is_err()
-        );
     }
 }

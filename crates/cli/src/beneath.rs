@@ -34,6 +34,15 @@ pub struct Beneath {
 }
 
 impl Beneath {
+    /// Makes all that was written durable, and with it everything else on that file system: a sync of each of many
+    /// thousand files would have the drive empty its cache as often.
+    ///
+    /// # Errors
+    /// [`CliError::Io`]; what was written may not be there after a power failure.
+    pub fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.directory).map_err(|errno| CliError::io("sync", &self.path, errno.into()))
+    }
+
     /// Opens the directory.
     ///
     /// # Errors

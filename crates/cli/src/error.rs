@@ -90,6 +90,9 @@ pub enum CliError {
     /// There can be no status page.
     #[error(transparent)]
     StatusPage(#[from] redoubt_statuspage::StatusPageError),
+    /// NFS cannot be served.
+    #[error(transparent)]
+    Nfs(#[from] redoubt_nfs::NfsError),
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),

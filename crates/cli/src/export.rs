@@ -1,22 +1,36 @@
 //! `redoubt volume export`: a volume as a plain data directory.
 
+mod file;
+
 use crate::args::ExportArguments;
 use crate::beneath::{Beneath, check_name};
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{Progress, bytes};
+use file::ExportedFile;
+use redoubt_transport::Connector;
 use redoubt_wire::control::{EntryKind, Reply, Request};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+/// Files asked for that have not come. Requests are short: the node can always take this many.
+const ASKED_FILES: usize = 64;
 
 /// Writes the volume into a new directory.
 ///
 /// # Errors
-/// [`CliError::Usage`] if the directory holds something; what the node answers; [`CliError::Io`].
+/// As [`write`].
 pub fn run(arguments: &ExportArguments) -> Result<()> {
-    let volume = &arguments.volume.name;
-    let mut client = connect(arguments)?;
-    let attachment = match client.call(&Request::ExportBegin { volume: volume.clone() })? {
+    write(&arguments.volume.address.connector()?, &arguments.volume.name, &arguments.to)
+}
+
+/// Writes a volume into a directory that is new or empty.
+///
+/// # Errors
+/// [`CliError::Usage`] if the directory holds something; what the node answers; [`CliError::Io`].
+pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
+    crate::tls::check_volume(connector, volume)?;
+    let mut client = Client::connect(connector)?;
+    let attachment = match client.call(&Request::ExportBegin { volume: volume.to_owned() })? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
     };
@@ -26,36 +40,43 @@ pub fn run(arguments: &ExportArguments) -> Result<()> {
     for entry in &attachment.entries {
         check_name(&entry.path)?;
     }
-    prepare(&arguments.to)?;
+    prepare(to)?;
     let total_bytes = attachment.entries.iter().map(|entry| entry.len_bytes).sum();
     let mut progress = Progress::new("exporting", total_bytes);
-    let beneath = Beneath::open(&arguments.to, None)?;
-    for entry in &attachment.entries {
-        if entry.kind == EntryKind::Directory {
-            let directory = beneath.directory(&entry.path)?;
-            beneath.finish(&entry.path, &directory, entry.mode, 0o700)?;
-            continue;
+    let beneath = Beneath::open(to, None)?;
+    let (directories, files): (Vec<_>, Vec<_>) =
+        attachment.entries.iter().partition(|entry| entry.kind == EntryKind::Directory);
+    for entry in directories {
+        let directory = beneath.directory(&entry.path)?;
+        beneath.finish(&entry.path, &directory, entry.mode, 0o700)?;
+    }
+    // Asked for before those before them have come; the answers come in the same order.
+    let mut to_ask = files.iter();
+    for (number, entry) in files.iter().enumerate() {
+        let asked = if number == 0 { ASKED_FILES } else { 1 };
+        for entry in to_ask.by_ref().take(asked) {
+            client.request(&Request::ExportFile { volume: volume.to_owned(), path: entry.path.clone() })?;
         }
-        let target = arguments.to.join(&entry.path);
-        let file = beneath.create_new(&entry.path)?;
-        let request = Request::ExportFile { volume: volume.clone(), path: entry.path.clone() };
-        let len_bytes = client.download(&request, |offset, piece| {
-            file.write_all_at(piece, offset).map_err(|error| CliError::io("write", &target, error))
-        })?;
-        file.set_len(len_bytes)
-            .and_then(|()| file.sync_all())
-            .map_err(|error| CliError::io("write", &target, error))?;
+        let target = to.join(&entry.path);
+        let failed = |error| CliError::io("write", &target, error);
+        let mut file = ExportedFile::new(beneath.create_new(&entry.path)?);
+        let len_bytes = client.receive_file(|offset, piece| file.write(offset, piece).map_err(failed))?;
+        let (file, note) = file.finish(len_bytes).map_err(failed)?;
+        if let Some(note) = note {
+            eprintln!("redoubt: {} {note}", target.display());
+        }
         beneath.finish(&entry.path, &file, entry.mode, 0o660)?;
         progress.add(len_bytes);
     }
-    client.call(&Request::ExportEnd { volume: volume.clone() })?;
+    beneath.sync()?;
+    client.call(&Request::ExportEnd { volume: volume.to_owned() })?;
     progress.finish();
     println!(
         "exported volume {volume} to {} ({} files, {}); start a stock server on it with --datadir={}",
-        arguments.to.display(),
-        attachment.entries.iter().filter(|entry| entry.kind != EntryKind::Directory).count(),
+        to.display(),
+        files.len(),
         bytes(total_bytes),
-        arguments.to.display()
+        to.display()
     );
     Ok(())
 }
@@ -70,12 +91,6 @@ fn prepare(directory: &Path) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-fn connect(arguments: &ExportArguments) -> Result<Client> {
-    let connector = arguments.volume.address.connector()?;
-    crate::tls::check_volume(&connector, &arguments.volume.name)?;
-    Client::connect(&connector)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! copy is there, or left empty if redo starts it anew; otherwise the import is refused. page_compressed pages are
 //! sent uncompressed, because redo describes the uncompressed page.
 
+pub mod args;
+mod layout;
 mod pages;
 mod source;
 
@@ -11,6 +13,7 @@ use crate::args::ImportArguments;
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{Progress, bytes};
+use layout::Layout;
 use pages::PageSource;
 use redoubt_wire::control::{MAX_DATA_LEN_BYTES, Request};
 pub use source::parse_data_file_path;
@@ -23,7 +26,7 @@ use std::os::unix::fs::FileExt;
 /// [`CliError::Usage`] if the source cannot be taken as it is; what the node answers.
 pub fn run(arguments: &ImportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
-    let source = Source::open(&arguments.from, arguments.innodb_data_file_path.as_deref())?;
+    let source = Source::open(&arguments.from, Layout::of(&arguments.from, &arguments.layout)?)?;
     let mut client = Client::connect(&arguments.volume.address.connector()?)?;
     client
         .call(&Request::ImportBegin { volume: volume.clone(), system_files: source.system_files.clone() })?;
@@ -34,7 +37,7 @@ pub fn run(arguments: &ImportArguments) -> Result<()> {
     let mut progress = Progress::new("importing", total_bytes);
     let mut pages = PageSource::new(&source)?;
     for file in &source.files {
-        import_file(&mut client, &source, file, &mut pages)?;
+        import_file(&mut client, file, &mut pages)?;
         progress.add(file.len_bytes);
     }
     let redo_bytes = import_log(&mut client, &source)?;
@@ -51,12 +54,7 @@ pub fn run(arguments: &ImportArguments) -> Result<()> {
     Ok(())
 }
 
-fn import_file(
-    client: &mut Client,
-    source: &Source,
-    file: &SourceFile,
-    pages: &mut PageSource<'_>,
-) -> Result<()> {
+fn import_file(client: &mut Client, file: &SourceFile, pages: &mut PageSource<'_>) -> Result<()> {
     let tablespace = matches!(file.kind, Kind::Tablespace { .. });
     client.request(&Request::ImportFile {
         path: file.path.clone(),
@@ -64,15 +62,21 @@ fn import_file(
         len_bytes: file.len_bytes,
         tablespace,
     })?;
-    let path = source.directory.join(&file.path);
-    let handle = std::fs::File::open(&path).map_err(|error| CliError::io("open", &path, error))?;
+    if let Some(text) = &file.text {
+        if !text.is_empty() {
+            client.upload_piece(0, text.as_bytes())?;
+        }
+        return client.upload_end().map(drop);
+    }
+    let path = &file.at;
+    let handle = std::fs::File::open(path).map_err(|error| CliError::io("open", path, error))?;
     let mut buffer = vec![0; MAX_DATA_LEN_BYTES];
     let mut offset = 0;
     let mut checker = pages.checker(file, &handle)?;
     while offset < file.len_bytes {
         let len = (file.len_bytes - offset).min(buffer.len() as u64) as usize;
         let piece = &mut buffer[..len];
-        handle.read_exact_at(piece, offset).map_err(|error| CliError::io("read", &path, error))?;
+        handle.read_exact_at(piece, offset).map_err(|error| CliError::io("read", path, error))?;
         checker.check(offset, piece)?;
         // The first piece always goes, so that the node sees page 0.
         if offset == 0 || piece.iter().any(|byte| *byte != 0) {

@@ -16,6 +16,7 @@ mod import;
 mod manual;
 mod node;
 mod notify;
+mod places;
 mod reader;
 mod run;
 mod show;

@@ -1,12 +1,14 @@
 //! `redoubt node`.
 
-use crate::args::{LogArguments, NodeArguments, PageArguments, StatusPageArguments};
+use crate::args::{LogArguments, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
 use redoubt_logdev::DeviceKind;
+use redoubt_nfs::{Limits, Listed, Nfs, Settings, Volumes};
 use redoubt_node::memory::MemoryBudget;
 use redoubt_node::{LogOptions, Node, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
 use redoubt_statuspage::{PageSettings, StatusPage};
+use redoubt_view::{ViewError, ViewSource};
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -24,6 +26,7 @@ const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 pub fn run(arguments: &NodeArguments) -> Result<()> {
     start_logging();
     let page = status_page(&arguments.status)?;
+    let nfs = nfs(&arguments.nfs)?;
     let mut options = options(arguments)?;
     options.status_page = page.as_ref().map(StatusPage::address);
     // Before any thread is started, so that all inherit the mask.
@@ -34,9 +37,15 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
         page.start(Arc::new(move || of.status())).inspect(|_| println!("status page on http://{address}/"))
     });
     let page = page.transpose()?;
+    let nfs = nfs.map(|nfs| {
+        let (address, of) = (nfs.address(), Arc::clone(&node));
+        nfs.start(Arc::new(NodeVolumes(of))).inspect(|_| println!("NFS on {address}"))
+    });
+    let nfs = Arc::new(nfs.transpose()?);
     println!("listening on {}", node.address());
     let _ = std::io::stdout().flush();
     crate::notify::ready(&format!("listening on {}", node.address()));
+    let stopped_nfs = Arc::clone(&nfs);
     let (stopper, stop_timeout) = (Arc::clone(&node), Duration::from_secs(arguments.stop_timeout));
     spawn("signals", move || {
         let signal = wait_for_signal();
@@ -48,10 +57,14 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
         }
         // First: the process may end as soon as it has stopped.
         crate::notify::stopping();
+        if let Some(nfs) = &*stopped_nfs {
+            nfs.stop();
+        }
         stopper.stop();
     })?;
     node.serve();
     node.stop();
+    drop(nfs);
     drop(page);
     Ok(())
 }
@@ -84,6 +97,39 @@ fn status_page(arguments: &StatusPageArguments) -> Result<Option<StatusPage>> {
     let Some(listen) = arguments.status_listen.clone() else { return Ok(None) };
     let (allow_remote, host_names) = (arguments.status_allow_remote, arguments.status_host.clone());
     Ok(Some(StatusPage::bind(&PageSettings { listen, allow_remote, host_names })?))
+}
+
+fn nfs(arguments: &NfsArguments) -> Result<Option<Nfs>> {
+    let Some(listen) = arguments.nfs.clone() else { return Ok(None) };
+    let limits = Limits { moment_idle: Duration::from_secs(arguments.nfs_moment_idle) };
+    Ok(Some(Nfs::bind(&Settings { listen, allow_remote: arguments.nfs_allow_remote, limits })?))
+}
+
+/// A node's volumes, for NFS.
+struct NodeVolumes(Arc<Node>);
+
+impl Volumes for NodeVolumes {
+    fn list(&self) -> Vec<Listed> {
+        let listed = |(name, id): (String, String)| {
+            Some(Listed { name, volume_id: u128::from_str_radix(&id, 16).ok()? })
+        };
+        self.0.readable_volumes().into_iter().filter_map(listed).collect()
+    }
+
+    fn is_opening(&self) -> bool {
+        self.0.is_opening()
+    }
+
+    fn open(
+        &self,
+        name: &str,
+        is_moment: bool,
+    ) -> std::result::Result<(u128, Arc<dyn ViewSource>), ViewError> {
+        let reader = self.0.reader(name, is_moment)?;
+        let volume_id = u128::from_str_radix(reader.volume_id(), 16)
+            .map_err(|_| ViewError::Failed(format!("volume {name} has an id that is none")))?;
+        Ok((volume_id, Arc::new(reader)))
+    }
 }
 
 fn options(arguments: &NodeArguments) -> Result<NodeOptions> {

@@ -1,6 +1,7 @@
 //! Any bytes as a page of any format: checked, unpacked, finished, compared; never a panic.
 //!
-//! Checked besides: a page that was finished is valid; the format that page 0 names has a page size; what a page unpacks to is as long as a page;
+//! Checked besides: a page that was finished is valid, and what it is packed to is valid and unpacks to it; the format that page 0 names has
+//! a page size; what a page unpacks to is as long as a page;
 //! a page found among doublewrite copies is the one asked for; and a page differs from itself nowhere.
 //!
 //! Input: number of the format, a flag (1: cut or filled to the length of a page), then the bytes.
@@ -8,8 +9,8 @@
 use redoubt_page::doublewrite::{copies, find_copy, locate};
 use redoubt_page::layout::{page_id, page_lsn, page_type, space_size_pages};
 use redoubt_page::{
-    SpaceFlags, decompress, differing_ranges, digest, finalize, flags_of_page0, is_page_compressed_image,
-    verify,
+    SpaceFlags, compress, decompress, differing_ranges, digest, finalize, flags_of_page0,
+    is_page_compressed_image, verify,
 };
 use redoubt_redo::Lsn;
 
@@ -35,6 +36,12 @@ fn page(flags: SpaceFlags, bytes: &[u8]) {
             digest(bytes, flags),
             "what changes is not part of a page's content"
         );
+    }
+    if let Some(mut image) = compress(&whole, flags) {
+        assert!(image.len() < whole.len());
+        image.resize(whole.len(), 0);
+        verify(&image, flags).expect("a packed page is valid");
+        assert_eq!(decompress(&image, flags), Ok(Some(whole)), "packing loses nothing");
     }
     if let Ok(Some(mut unpacked)) = decompress(bytes, flags) {
         assert_eq!(unpacked.len(), flags.logical_page_size_bytes());

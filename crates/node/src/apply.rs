@@ -2,7 +2,8 @@
 //!
 //! Several tables that follow each other are applied as one: a page that each of them has is read, built and written
 //! once. The pages are sorted and handed out in pieces; who takes a piece asks the store to read what it builds on
-//! before it builds the piece taken before, so that a drive has many reads to do at a time.
+//! before it builds the piece taken before, so that a drive has many reads to do at a time. A thread of its own writes
+//! what is built, so that nobody who builds waits for the drive unless it is the slower one.
 //!
 //! A page's entries go to one worker, so per-page order is kept without locks. Nothing above D reaches the
 //! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that
@@ -16,7 +17,7 @@ use redoubt_page::SpaceFlags;
 use redoubt_pagestore::PageWrite;
 use redoubt_redo::PageId;
 use redoubt_redo::mariadb::mtr::PageReset;
-use redoubt_sync::{Mutex, time};
+use redoubt_sync::{Condvar, Mutex, time};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ const PIECES_AHEAD: usize = 3;
 /// Fewer pages than this are not worth more threads than one.
 const MIN_PAGES_OF_THREADS: usize = 64;
 /// Bytes of built pages that are written as one batch.
-const WRITE_BATCH_BYTES: usize = 48 << 20;
+const WRITE_BATCH_BYTES: usize = 32 << 20;
 
 /// What the workers need to know about a page's tablespace; `None`: the object is dead, its entries are void.
 pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<SpaceFlags>)> + Sync);
@@ -46,41 +47,101 @@ pub struct Applied {
     pub bytes: u64,
 }
 
+type BuiltPages = Vec<(PageKey, Vec<u8>)>;
+
 /// Built pages that are not written yet.
 #[derive(Default)]
-struct Built {
-    pages: Vec<(PageKey, Vec<u8>)>,
+struct Waiting {
+    /// They are gathered here.
+    pages: BuiltPages,
     len_bytes: usize,
+    /// A batch that waits for the writer.
+    batch: Option<BuiltPages>,
+    /// Those who may still add pages.
+    builders: usize,
+    /// A writer takes batches. Without one, all pages are gathered.
+    has_writer: bool,
 }
 
+/// Where built pages go. While the writer writes a batch, one can wait and one be gathered, and nobody who builds waits.
 struct Output<'s> {
     pages: StoredPages<'s>,
     before_write: BeforeWrite<'s>,
-    built: Mutex<Built>,
-    /// Batches go to the store one at a time.
-    writing: Mutex<Applied>,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+/// As long as it lives, pages may come: the writer waits for them.
+struct Building<'o, 's>(&'o Output<'s>);
+
+impl<'o, 's> Building<'o, 's> {
+    fn new(output: &'o Output<'s>) -> Self {
+        output.waiting.lock().builders += 1;
+        Self(output)
+    }
+}
+
+impl Drop for Building<'_, '_> {
+    fn drop(&mut self) {
+        self.0.waiting.lock().builders -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Says that the writer has ended, however it did.
+struct WriterEnd<'o, 's>(&'o Output<'s>);
+
+impl Drop for WriterEnd<'_, '_> {
+    fn drop(&mut self) {
+        self.0.waiting.lock().has_writer = false;
+        self.0.changed.notify_all();
+    }
 }
 
 impl Output<'_> {
-    fn add(&self, key: PageKey, page: Vec<u8>) -> Result<(), NodeError> {
-        let mut built = self.built.lock();
-        built.len_bytes += page.len();
-        built.pages.push((key, page));
-        if built.len_bytes < WRITE_BATCH_BYTES {
-            return Ok(());
+    fn add(&self, key: PageKey, page: Vec<u8>) {
+        let mut waiting = self.waiting.lock();
+        waiting.len_bytes += page.len();
+        waiting.pages.push((key, page));
+        while waiting.len_bytes >= WRITE_BATCH_BYTES && waiting.has_writer {
+            if waiting.batch.is_none() {
+                waiting.len_bytes = 0;
+                waiting.batch = Some(std::mem::take(&mut waiting.pages));
+                self.changed.notify_all();
+                return;
+            }
+            self.changed.wait(&mut waiting);
         }
-        let batch = std::mem::take(&mut *built);
-        // Taken before the list is unlocked, so that at most one more batch can gather meanwhile.
-        let mut applied = self.writing.lock();
-        drop(built);
-        self.write(&batch.pages, &mut applied)
     }
 
-    fn finish(&self) -> Result<Applied, NodeError> {
-        let batch = std::mem::take(&mut *self.built.lock());
-        let mut applied = self.writing.lock();
-        self.write(&batch.pages, &mut applied)?;
-        Ok(*applied)
+    /// The next batch for the writer; `None`: no more comes. What is left then is [`Output::take_rest`]'s.
+    fn next_batch(&self) -> Option<BuiltPages> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(batch) = waiting.batch.take() {
+                self.changed.notify_all();
+                return Some(batch);
+            }
+            if waiting.builders == 0 {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+    }
+
+    /// Body of the writer.
+    fn write_batches(&self) -> Result<Applied, NodeError> {
+        let _end = WriterEnd(self);
+        let mut applied = Applied::default();
+        while let Some(batch) = self.next_batch() {
+            self.write(&batch, &mut applied)?;
+        }
+        Ok(applied)
+    }
+
+    /// What was gathered and never became a batch.
+    fn take_rest(&self) -> BuiltPages {
+        std::mem::take(&mut self.waiting.lock().pages)
     }
 
     fn write(&self, batch: &[(PageKey, Vec<u8>)], applied: &mut Applied) -> Result<(), NodeError> {
@@ -143,7 +204,7 @@ impl Page<'_> {
 
     /// After these entries the page has no content that counts.
     fn ends_free(&self) -> bool {
-        let last = self.entries().rfind(|entry| !is_verify(entry));
+        let last = self.entries().rfind(|entry| !is_verify(entry) && !matches!(entry.body, Body::Scrub));
         last.is_some_and(|entry| matches!(entry.body, Body::Run { reset: Some(PageReset::Free), .. }))
     }
 }
@@ -251,7 +312,10 @@ impl<'w> Work<'w> {
             changes_page |= entries.iter().any(|entry| !is_verify(entry));
             builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;
         }
-        if changes_page { self.output.add(page.key, builder.finish()?) } else { Ok(()) }
+        if changes_page {
+            self.output.add(page.key, builder.finish()?);
+        }
+        Ok(())
     }
 }
 
@@ -273,26 +337,44 @@ pub fn apply_tables(
         places.extend(table.keys().into_iter().map(|key| Place { key, table: number }));
     }
     places.sort_unstable_by_key(|place| (place.key, place.table));
-    let others = if places.len() < MIN_PAGES_OF_THREADS { &[] } else { workers.get(1..).unwrap_or(&[]) };
+    let has_threads = places.len() >= MIN_PAGES_OF_THREADS;
+    let others = if has_threads { workers.get(1..).unwrap_or(&[]) } else { &[] };
+    let waiting = Waiting { has_writer: has_threads, ..Waiting::default() };
     let work = Work {
         tables,
         places,
         next: Mutex::new(0),
         describe,
         on_verify,
-        output: Output { pages, before_write, built: Mutex::default(), writing: Mutex::default() },
+        output: Output { pages, before_write, waiting: Mutex::new(waiting), changed: Condvar::new() },
         failure: Mutex::default(),
     };
+    let written = Mutex::new(Applied::default());
     redoubt_sync::thread::scope(|scope| {
+        // Made here and not in the threads: the writer must not find that nobody builds before they are there, nor wait for
+        // one that could not be started.
+        let _building = Building::new(&work.output);
+        if has_threads {
+            scope.spawn(|| match work.output.write_batches() {
+                Ok(applied) => *written.lock() = applied,
+                Err(error) => work.fail(error),
+            });
+        }
         for worker in others {
-            scope.spawn(|| work.run(worker));
+            let (work, building) = (&work, Building::new(&work.output));
+            scope.spawn(move || {
+                work.run(worker);
+                drop(building);
+            });
         }
         work.run(workers.first().unwrap_or(&Worker::default()));
     });
-    match work.failure.into_inner() {
-        Some(error) => Err(error),
-        None => work.output.finish(),
+    if let Some(error) = work.failure.into_inner() {
+        return Err(error);
     }
+    let mut applied = written.into_inner();
+    work.output.write(&work.output.take_rest(), &mut applied)?;
+    Ok(applied)
 }
 
 fn redo_bytes(page: &Page<'_>) -> u64 {

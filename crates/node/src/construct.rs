@@ -11,7 +11,8 @@
 //! - What INIT_PAGE or an image makes void is not applied, not even in older tables, and a stored image that
 //!   nothing builds on is not read: it may be damaged. Only a verify entry before it asks for more.
 //! - FREE_PAGE makes void too, but leaves nothing instead; a page that was freed is served with the content it had,
-//!   because a read that was under way when it was freed may still want it.
+//!   because a read that was under way when it was freed may still want it. Where the server overwrites freed pages,
+//!   a scrub entry follows. A scrubbed page has the LSN at which it was free, so redo from before is skipped on it.
 
 use crate::error::NodeError;
 use crate::index::table::resolve;
@@ -19,6 +20,7 @@ use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
 use crate::rescue::Rescue;
 use crate::trace::{Laps, Part};
+use redoubt_page::layout::{page_lsn, scrub};
 use redoubt_page::{
     Change, SpaceFlags, apply_changes, apply_known_changes, decompress, finalize, page_is_never_written,
 };
@@ -139,6 +141,12 @@ impl Builder {
                     self.replace(image)?;
                 }
                 Body::Built(page) => self.replace(page)?,
+                Body::Scrub => {
+                    // Used again since: the server's zeros were for what it held before.
+                    if page_lsn(&self.page).is_some_and(|lsn| lsn <= entry.end_lsn) {
+                        scrub(&mut self.page, entry.end_lsn);
+                    }
+                }
                 Body::Verify { digest } => {
                     if let Some(on_verify) = &mut on_verify {
                         let case = VerifyCase { lsn: entry.start_lsn, digest: *digest, page: &self.page };
@@ -213,7 +221,7 @@ impl Builder {
 /// Images carry no LSN of their own and are wanted at once. A built page holds only what was durable when it was
 /// built; a reader whose limit is older must not fall back to what came before it, because those records are gone.
 fn beyond(entry: &Entry, limit: Lsn) -> bool {
-    matches!(entry.body, Body::Run { .. }) && entry.end_lsn > limit
+    matches!(entry.body, Body::Run { .. } | Body::Scrub) && entry.end_lsn > limit
 }
 
 fn is_run(entry: &Entry) -> bool {
@@ -228,7 +236,10 @@ fn within_limit(entries: &[Entry], limit: Option<Lsn>) -> &[Entry] {
 
 /// The entry says what is in the page, whatever was there before.
 pub fn fills_page(entry: &Entry) -> bool {
-    !matches!(entry.body, Body::Run { reset: None | Some(PageReset::Free), .. } | Body::Verify { .. })
+    !matches!(
+        entry.body,
+        Body::Run { reset: None | Some(PageReset::Free), .. } | Body::Scrub | Body::Verify { .. }
+    )
 }
 
 /// Where these entries begin to need no image from before them, if nothing is to be compared up to there.

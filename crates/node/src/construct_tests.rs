@@ -281,3 +281,96 @@ fn a_damaged_stored_image_is_found_before_anything_is_applied_to_it() {
     let error = Builder::from_store(StoredPages::without_rescue(&store), key, ID, FLAGS).err().unwrap();
     assert!(error.to_string().contains("stored image is damaged"), "{error}");
 }
+
+impl Chain {
+    fn free(&mut self, start: u64, end: u64) -> &mut Self {
+        let (chunk, len) = self.bytes(vec![0x02, 5, 7]);
+        self.add(start, end, Body::Run { chunk, offset: 0, len, reset: Some(PageReset::Free) })
+    }
+
+    fn scrub(&mut self, lsn: u64) -> &mut Self {
+        self.add(lsn, lsn, Body::Scrub)
+    }
+}
+
+#[test]
+fn a_scrubbed_page_keeps_its_identity_and_nothing_else() {
+    let mut chain = Chain::new();
+    chain.run(10, 20, false, 7).free(20, 30).scrub(30);
+    let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FLAGS) };
+    chain.apply(&mut builder, Some(29)).unwrap();
+    assert_eq!(state(&builder), (20, 7), "not before it was free for the reader");
+    chain.apply(&mut builder, None).unwrap();
+    let scrubbed = builder.finish().unwrap();
+    verify(&scrubbed, FLAGS).unwrap();
+    assert_eq!(redoubt_page::layout::page_id(&scrubbed).unwrap().page_no, ID.page_no);
+    assert_eq!(page_lsn(&scrubbed), Some(Lsn(30)));
+    let others = (8..LEN - 8).filter(|at| !(16..24).contains(at));
+    assert!(others.into_iter().all(|at| scrubbed[at] == 0));
+    // A page that was never written needs nothing.
+    let mut chain = Chain::new();
+    chain.scrub(30);
+    let mut builder = Builder::empty(ID, FLAGS);
+    chain.apply(&mut builder, None).unwrap();
+    assert!(page_is_never_written(&builder.finish().unwrap()));
+}
+
+#[test]
+fn a_page_that_is_used_again_is_not_scrubbed() {
+    let mut chain = Chain::new();
+    chain.free(20, 30).run(40, 50, true, 3).scrub(30);
+    let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FLAGS) };
+    chain.apply(&mut builder, None).unwrap();
+    assert_eq!(state(&builder), (50, 3));
+    // Applied long ago.
+    let mut chain = Chain::new();
+    chain.scrub(30);
+    let mut builder = Builder { page: page(50, 3), ..Builder::empty(ID, FLAGS) };
+    chain.apply(&mut builder, None).unwrap();
+    assert_eq!(state(&builder), (50, 3));
+}
+
+/// The page as it is stored may be newer than the entries that are applied to it again after a crash.
+#[test]
+fn whatever_was_stored_replay_from_before_leads_to_the_same_page() {
+    let mut scrubs = 0;
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut chain, mut lsn, mut is_free, mut freed_at) = (Chain::new(), 10, true, Vec::new());
+        for _ in 0..random.usize(2..30) {
+            match random.u8(..10) {
+                0..2 if !is_free => {
+                    chain.free(lsn, lsn + 10);
+                    freed_at.push(lsn + 10);
+                    is_free = true;
+                }
+                // The server's zeros for any time at which the page was free, however late.
+                2..5 if !freed_at.is_empty() => {
+                    chain.scrub(freed_at[random.usize(..freed_at.len())]);
+                    scrubs += 1;
+                    continue;
+                }
+                _ => {
+                    chain.run(lsn, lsn + 10, is_free, random.u8(..));
+                    is_free = false;
+                }
+            }
+            lsn += 10;
+        }
+        let built = |base: &[u8], entries: &[Entry]| {
+            let mut builder = Builder { page: base.to_vec(), ..Builder::empty(ID, FLAGS) };
+            builder.apply_entries(&chain.chunks, entries, None, None).unwrap();
+            builder.page
+        };
+        let nothing = vec![0; LEN];
+        let whole = built(&nothing, &chain.entries);
+        for stored in 0..=chain.entries.len() {
+            let base = built(&nothing, &chain.entries[..stored]);
+            for from in 0..=stored {
+                let replayed = built(&base, &chain.entries[from..]);
+                assert!(replayed == whole, "seed {seed}: stored {stored}, from {from}");
+            }
+        }
+    }
+    assert!(scrubs > 500, "{scrubs}");
+}

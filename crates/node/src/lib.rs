@@ -47,4 +47,4 @@ pub use error::{Kind, NodeError};
 pub use log_device::LogOptions;
 pub use options::NodeOptions;
 pub use page_store::PageOptions;
-pub use server::{ConnectionLimits, Node};
+pub use server::{ConnectionLimits, Node, VolumeReader};

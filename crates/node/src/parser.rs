@@ -94,6 +94,9 @@ impl<'v> Parser<'v> {
                 let offset = chunk.payload().len() - page.len();
                 self.image(chunk, path, page_no, (number, offset, page), &table)?;
             }
+            StreamFrame::Scrub { path, page_no, pages, lsn } => {
+                self.scrub(path, page_no..page_no.saturating_add(pages), lsn, &table)?;
+            }
             StreamFrame::Verify(verify) => self.verify(&verify, &table, &mut outcome)?,
             StreamFrame::Counters(counters) => outcome.counters = Some(counters),
             StreamFrame::Trace(samples) => outcome.trace = samples,
@@ -333,24 +336,40 @@ impl<'v> Parser<'v> {
         table: &Arc<Table>,
         outcome: &mut Outcome,
     ) -> Result<(), NodeError> {
-        let path = text_path(verify.path)?;
+        let Some(key) = self.key_of(verify.path, verify.page_no)? else { return Ok(()) };
+        let body = Body::Verify { digest: verify.digest };
+        self.index.insert(table, key, Entry { start_lsn: verify.lsn, end_lsn: verify.lsn, body });
+        outcome.verifies += 1;
+        Ok(())
+    }
+
+    fn scrub(
+        &mut self,
+        path: &[u8],
+        pages: std::ops::Range<u32>,
+        lsn: Lsn,
+        table: &Arc<Table>,
+    ) -> Result<(), NodeError> {
+        for page_no in pages {
+            let Some(key) = self.key_of(path, page_no)? else { return Ok(()) };
+            self.index.insert(table, key, Entry { start_lsn: lsn, end_lsn: lsn, body: Body::Scrub });
+        }
+        Ok(())
+    }
+
+    /// Page `page_no` of a tablespace file; `None` if the volume has no such page.
+    fn key_of(&self, path: &[u8], page_no: u32) -> Result<Option<PageKey>, NodeError> {
+        let path = text_path(path)?;
         let names = self.names.read();
-        let Some((_, entry)) = names.file_at(&path) else { return Ok(()) };
+        let Some((_, entry)) = names.file_at(&path) else { return Ok(None) };
         let Some((object, flags)) =
             entry.object.and_then(|object| Some((ObjectId(object), names.object(ObjectId(object))?.flags?)))
         else {
-            return Ok(());
+            return Ok(None);
         };
         let page_len = redoubt_page::SpaceFlags(flags).physical_page_size_bytes() as u64;
-        let Some(page_no) = page_in_tablespace(verify.page_no, entry.first_byte, page_len) else {
-            return Ok(());
-        };
-        let body = Body::Verify { digest: verify.digest };
-        let entry = Entry { start_lsn: verify.lsn, end_lsn: verify.lsn, body };
-        drop(names);
-        self.index.insert(table, PageKey::new(object, page_no), entry);
-        outcome.verifies += 1;
-        Ok(())
+        let page_no = page_in_tablespace(page_no, entry.first_byte, page_len);
+        Ok(page_no.map(|page_no| PageKey::new(object, page_no)))
     }
 
     fn name_change(&mut self, chunk: &Arc<Chunk>, frame: StreamFrame<'_>) -> Result<(), NodeError> {
@@ -384,11 +403,13 @@ impl<'v> Parser<'v> {
                     file_size_bytes,
                     header: header.to_vec(),
                     checkpoints: checkpoints.map(|block| block.to_vec()),
+                    last_file_operation_lsn: 0,
                 });
             }
             StreamFrame::Checkpoint { slot, block } => names.set_checkpoint(slot, block),
             StreamFrame::Redo(_)
             | StreamFrame::Image { .. }
+            | StreamFrame::Scrub { .. }
             | StreamFrame::Write { .. }
             | StreamFrame::Verify(_)
             | StreamFrame::Counters(_)

@@ -236,6 +236,28 @@ fn verify_frames_and_images_find_their_tablespace_or_are_nobodys() {
 }
 
 #[test]
+fn scrub_frames_find_their_pages_or_are_nobodys() {
+    let mut fixture = Fixture::new();
+    let frames = [
+        StreamFrame::Create { path: b"d/t.ibd", kind: FileKind::Tablespace, mode: 0o660 },
+        StreamFrame::Redo(&create_space(5, "d/t.ibd")),
+        StreamFrame::Scrub { path: b"d/t.ibd", page_no: 3, pages: 2, lsn: Lsn(9) },
+        StreamFrame::Scrub { path: b"d/other.ibd", page_no: 3, pages: 2, lsn: Lsn(9) },
+        // Behind the last page that a tablespace can have.
+        StreamFrame::Scrub { path: b"d/t.ibd", page_no: u32::MAX, pages: 2, lsn: Lsn(9) },
+    ]
+    .map(|frame| fixture.chunk(&frame));
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    frames.iter().for_each(|chunk| drop(parser.handle(chunk).unwrap()));
+    for page_no in [3, 4] {
+        let chain = fixture.index.open_table().chain(fixture.key(5, page_no));
+        assert!(matches!(chain[..], [Entry { end_lsn: Lsn(9), body: Body::Scrub, .. }]), "{chain:?}");
+    }
+    // And page 0, by its redo.
+    assert_eq!(fixture.index.sizes().0, 3);
+}
+
+#[test]
 fn impossible_flags_and_page_numbers_stop_the_parser() {
     let mut fixture = Fixture::new();
     let mut mtr = MtrWriter::new();

@@ -294,6 +294,7 @@ fn short(chain: &[Entry]) -> String {
             Body::Run { reset: Some(PageReset::Free), .. } => "free ",
             Body::Image { .. } => "image ",
             Body::Built(_) => "built ",
+            Body::Scrub => "scrub ",
             Body::Verify { .. } => "verify ",
         };
         format!("{body}{}..{}", entry.start_lsn, entry.end_lsn)

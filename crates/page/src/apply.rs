@@ -274,11 +274,15 @@ pub(crate) fn apply_run_from(
     first_record: usize,
 ) -> Result<RunOutcome, ApplyError> {
     let mut outcome = RunOutcome::default();
-    for record in RecordReader::new(run).skip(first_record) {
-        let record = record.map_err(|source| ApplyError::Decode { page_id: cursor.page_id, source })?;
-        apply_record(page, &mut cursor, &record)?;
-        outcome.freed = matches!(record.body, Body::FreePage);
-        outcome.modified |= !outcome.freed;
+    let page_id = cursor.page_id;
+    let (mut records, mut record, mut number) = (RecordReader::new(run), Record::EMPTY, 0);
+    while records.read_into(&mut record).map_err(|source| ApplyError::Decode { page_id, source })? {
+        if number >= first_record {
+            apply_record(page, &mut cursor, &record)?;
+            outcome.freed = matches!(record.body, Body::FreePage);
+            outcome.modified |= !outcome.freed;
+        }
+        number += 1;
     }
     Ok(outcome)
 }

@@ -48,6 +48,8 @@ pub const TYPE_RTREE: u16 = 17854;
 pub const TYPE_INSTANT: u16 = 18;
 /// Page type: undo log.
 pub const TYPE_UNDO_LOG: u16 = 2;
+/// Page type: page 0 of a tablespace.
+pub const TYPE_FSP_HDR: u16 = 8;
 /// Page type: page-compressed image in files older than `full_crc32`.
 pub const TYPE_PAGE_COMPRESSED: u16 = 34354;
 /// Page type: page-compressed and encrypted image in files older than `full_crc32`.
@@ -123,6 +125,19 @@ pub fn put(bytes: &mut [u8], offset: usize, source: &[u8]) -> bool {
         }
         None => false,
     }
+}
+
+/// Leaves nothing of a freed page but its identity and that it is as new as `lsn`, so that no older redo is applied to
+/// it. A page that was never written stays so.
+pub fn scrub(page: &mut [u8], lsn: Lsn) {
+    let (page_no, space) = (get_u32(page, FIL_PAGE_OFFSET), get_u32(page, FIL_PAGE_SPACE_ID));
+    if page.iter().all(|byte| *byte == 0) {
+        return;
+    }
+    page.fill(0);
+    put(page, FIL_PAGE_OFFSET, &page_no.unwrap_or_default().to_be_bytes());
+    put(page, FIL_PAGE_SPACE_ID, &space.unwrap_or_default().to_be_bytes());
+    set_page_lsn(page, lsn);
 }
 
 /// Identity written on the page; `None` if the slice holds no file header.

@@ -375,7 +375,12 @@ const SERVER_COUNTERS: &[(&str, &str, &str)] = &[
     (
         "scrub_pages_dropped",
         "redoubt_server_scrub_pages_dropped_total",
-        "Page writes dropped because they only clear freed pages.",
+        "Page writes dropped because they are all zero.",
+    ),
+    (
+        "pages_scrubbed",
+        "redoubt_server_pages_scrubbed_total",
+        "Freed pages that the server overwrote with zeros, and the node after it.",
     ),
     ("reconnects", "redoubt_server_reconnects_total", "Times the server connected to the node again."),
     (

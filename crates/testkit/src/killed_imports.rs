@@ -9,8 +9,8 @@
 //! the volume never stops and no page differs (`--verify=all`).
 //!
 //! Settings and statements follow from the seed; where the kill meets the server depends on time, so a seed gives the
-//! same kind of round again, not the same bytes. The directory of a round that failed is kept.
-
+//! same kind of round again, not the same bytes. The directory of a round that failed is kept, and
+//! same kind of round again, not the same bytes. The directory of a round that failed is kept, and that of its node.
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,7 +151,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary>
         let result = if options.stock {
             stock_round(&plan, &mut stock, &mut summary)
         } else {
-            round(&plan, &mut stock, &mut summary)
+            round(&plan, &mut stock, &options.failures, &mut summary)
         };
         match result {
             Ok(()) => {
@@ -188,25 +188,44 @@ fn template(plan: &Plan, directory: &Path) -> Result<PathBuf> {
 
 fn keep(stock: &Server, failures: &Path, seed: u64) -> Result<PathBuf> {
     let target = failures.join(seed.to_string());
-    if target.exists() {
-        std::fs::remove_dir_all(&target).map_err(Error::io_at("remove", &target))?;
-    }
-    copy_directory(&stock.datadir(), &target)?;
+    keep_directory(&stock.datadir(), &target)?;
     Ok(target)
 }
 
-fn round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
+fn keep_directory(from: &Path, target: &Path) -> Result<()> {
+    if target.exists() {
+        std::fs::remove_dir_all(target).map_err(Error::io_at("remove", target))?;
+    }
+    copy_directory(from, target)
+}
+
+fn round(plan: &Plan, stock: &mut Server, failures: &Path, summary: &mut Summary) -> Result<()> {
     load_and_kill(plan, stock, summary)?;
     let expected = recovered_by_stock(plan, &stock.datadir())?;
     summary.tables_compared += expected.checksums.len() as u64;
 
     let ring = ["--ring", "64MiB", "--batch", plan.batch, "--apply-interval", "1"];
-    let node = Node::create(&find_redoubt()?, &ring)?;
-    let imported = import(&node, &stock.datadir())?;
-    let on_volume = require_same_on_volume(plan, &node, &expected);
+    let mut node = Node::create(&find_redoubt()?, &ring)?;
+    let result = round_on_node(plan, &node, &stock.datadir(), &expected, summary);
+    if result.is_err() {
+        node.kill9()?;
+        keep_directory(&node.data(), &failures.join(format!("{}-node", plan.seed)))?;
+    }
+    result
+}
+
+fn round_on_node(
+    plan: &Plan,
+    node: &Node,
+    killed: &Path,
+    expected: &Snapshot,
+    summary: &mut Summary,
+) -> Result<()> {
+    let imported = import(node, killed)?;
+    let on_volume = require_same_on_volume(plan, node, expected);
+    on_volume.map_err(|error| Error::Violation(format!("{error}\nnode: {}", node.log_tail(60))))?;
     let status = node.status(VOLUME)?;
     let volume = &status["volumes"][0];
-    on_volume.map_err(|error| Error::Violation(format!("{error}\nnode: {}", node.log_tail(15))))?;
     let counter = |name: &str| volume["counters"][name].as_u64();
     if volume["state"] == "stopped" || counter("page_mismatches") != Some(0) {
         return Err(Error::Violation(format!("the volume stopped or a page differs: {status}")));
@@ -383,7 +402,7 @@ fn require_same_on_volume(plan: &Plan, node: &Node, expected: &Snapshot) -> Resu
         stand_load_and_kill(plan, &mut server)
     })();
     result.map_err(|error: Error| {
-        Error::Violation(format!("on the volume: {error}\nserver: {}", server.error_log_tail(60)))
+        Error::Violation(format!("on the volume: {error}\nserver: {}", server.error_log_tail(400)))
     })
 }
 

@@ -5,13 +5,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redoubt_testkit::check::check_all;
+use redoubt_testkit::check::{check_all, check_database};
 use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig};
+use redoubt_testkit::process::poll_until;
+use redoubt_testkit::server::{Server, ServerConfig, connect, execute};
 
 const VOLUME: &str = "ledger";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -125,4 +127,52 @@ fn a_second_server_fences_the_first() {
     let mut conn = second.connect().unwrap();
     ledger::verify(&mut conn, &Entries::read(&file).unwrap()).unwrap().require_sound().unwrap();
     check_all(&mut conn).unwrap();
+}
+
+/// TRUNCATE renames the table's file away, makes a new one and commits. A server that is killed before the commit rolls
+/// back, and must find out which of the two files is the table's.
+#[test]
+fn a_table_whose_truncation_was_not_committed_is_there_after_a_kill() {
+    const TABLES: u64 = 8;
+    const CLIENTS: u64 = 4;
+    let mut random = fastrand::Rng::with_seed(setting("REDOUBT_SEED", 1));
+    let mut setup = setup(&["--apply-interval", "1"]);
+    let mut conn = setup.server.connect().unwrap();
+    execute(&mut conn, "CREATE DATABASE truncated").unwrap();
+    for table in 0..TABLES {
+        execute(&mut conn, &format!("CREATE TABLE truncated.t{table} (a INT PRIMARY KEY, b INT, KEY (b))"))
+            .unwrap();
+    }
+    for round in 0..12 {
+        let (socket, done) = (setup.server.socket(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let (socket, done) = (&socket, &done);
+                scope.spawn(move || {
+                    let mut conn = connect(socket).unwrap();
+                    execute(&mut conn, "USE truncated").unwrap();
+                    for table in (0..TABLES).filter(|table| table % CLIENTS == client).cycle() {
+                        let fill = format!("REPLACE INTO t{table} SELECT seq, seq FROM seq_1_to_100");
+                        let truncate = format!("TRUNCATE TABLE t{table}");
+                        // Until the server is gone.
+                        if [fill, truncate].iter().any(|statement| execute(&mut conn, statement).is_err()) {
+                            break;
+                        }
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let wanted = random.u64(40..120);
+            poll_until(
+                "truncations",
+                PATIENCE,
+                || Ok((done.load(Ordering::Relaxed) >= wanted).then_some(())),
+            )
+            .unwrap();
+            setup.server.kill9().unwrap();
+        });
+        setup.server.start().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let checked = check_database(&mut setup.server.connect().unwrap(), "truncated");
+        assert_eq!(checked.unwrap_or_else(|error| panic!("round {round}: {error}")), TABLES as usize);
+    }
 }

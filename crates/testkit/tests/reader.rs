@@ -2,126 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+mod bank;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bank::{Load, config, fill, require_consistent};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_testkit::launcher::{Launcher, find_redoubt};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
-
-const ACCOUNTS: i64 = 2000;
-const TOTAL: i64 = ACCOUNTS * 1000;
+use redoubt_testkit::server::{Server, execute};
 
 fn node() -> Node {
     Node::create(&find_redoubt().unwrap(), &["--ring", "32MiB", "--batch", "1MiB", "--apply-interval", "1"])
         .unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// A small log and pool, so that pages go out and the server's checkpoint moves while somebody reads.
-fn config(node: &Node) -> ServerConfig {
-    let mut config = ServerConfig::new(node.launcher("shop", Verify::All));
-    config.log_file_size_mib = 32;
-    config.buffer_pool_mib = 16;
-    config
-}
-
-fn fill(server: &Server) {
-    let mut conn = server.connect().unwrap();
-    for statement in [
-        "CREATE DATABASE shop",
-        "USE shop",
-        "CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL, pad VARCHAR(200)) ENGINE=InnoDB",
-        "INSERT INTO account SELECT seq, 1000, REPEAT('x', 150) FROM seq_1_to_2000",
-        "CREATE TABLE transfer (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b INT, pad VARCHAR(500), KEY (a), KEY (b)) \
-         ENGINE=InnoDB",
-        "CREATE TABLE packed (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4",
-        "INSERT INTO packed SELECT seq, REPEAT(MD5(seq), 20) FROM seq_1_to_5000",
-        "CREATE TABLE aria (id INT PRIMARY KEY, b TEXT) ENGINE=Aria TRANSACTIONAL=1",
-        "INSERT INTO aria SELECT seq, REPEAT(MD5(seq), 3) FROM seq_1_to_3000",
-        "CREATE TABLE myisam (id INT PRIMARY KEY, b TEXT) ENGINE=MyISAM",
-        "INSERT INTO myisam SELECT seq, REPEAT(MD5(seq), 3) FROM seq_1_to_3000",
-    ] {
-        execute(&mut conn, statement).unwrap();
-    }
-}
-
-/// Clients that move money between accounts, and one that makes and drops tables, until this goes.
-struct Load {
-    stop: Arc<AtomicBool>,
-    transfers: Arc<AtomicU64>,
-    clients: Vec<JoinHandle<()>>,
-}
-
-impl Load {
-    fn start(server: &Server) -> Self {
-        let (stop, transfers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let mut clients = Vec::new();
-        for client in 0..3i64 {
-            let (mut conn, stop, transfers) =
-                (server.connect().unwrap(), Arc::clone(&stop), Arc::clone(&transfers));
-            clients.push(std::thread::spawn(move || {
-                for round in (client..).step_by(3) {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    // Always in the same order, so that nobody waits for one who waits for him.
-                    let (one, other) = (1 + round * 7 % ACCOUNTS, 1 + round * 13 % ACCOUNTS);
-                    let (a, b) = (one.min(other), one.max(other));
-                    for statement in [
-                        "START TRANSACTION".to_owned(),
-                        format!("UPDATE shop.account SET balance = balance - 1 WHERE id = {a}"),
-                        format!("UPDATE shop.account SET balance = balance + 1 WHERE id = {b}"),
-                        format!("INSERT INTO shop.transfer (a, b, pad) VALUES ({a}, {b}, REPEAT(MD5({round}), 10))"),
-                        "COMMIT".to_owned(),
-                    ] {
-                        execute(&mut conn, &statement).unwrap();
-                    }
-                    transfers.fetch_add(1, Ordering::Relaxed);
-                }
-            }));
-        }
-        let (mut conn, stopped) = (server.connect().unwrap(), Arc::clone(&stop));
-        execute(&mut conn, "USE shop").unwrap();
-        clients.push(std::thread::spawn(move || {
-            for round in 0u32.. {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                for statement in [
-                    format!("CREATE TABLE shop.new{round} (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB"),
-                    format!("INSERT INTO shop.new{round} SELECT seq, REPEAT(MD5(seq), 10) FROM seq_1_to_500"),
-                    format!("RENAME TABLE shop.new{round} TO shop.renamed{round}"),
-                    format!("INSERT INTO shop.myisam VALUES ({}, 'new')", 100_000 + round),
-                    format!("DROP TABLE shop.renamed{round}"),
-                ] {
-                    execute(&mut conn, &statement).unwrap();
-                }
-            }
-        }));
-        Self { stop, transfers, clients }
-    }
-
-    fn wait_for_more(&self, more: u64) {
-        let wanted = self.transfers.load(Ordering::Relaxed) + more;
-        poll_until("transfers", PATIENCE, || {
-            Ok((self.transfers.load(Ordering::Relaxed) >= wanted).then_some(()))
-        })
-        .unwrap();
-    }
-
-    fn end(self) -> u64 {
-        self.stop.store(true, Ordering::Relaxed);
-        for client in self.clients {
-            client.join().unwrap();
-        }
-        self.transfers.load(Ordering::Relaxed)
-    }
 }
 
 /// Arguments of a reader of the volume on this directory.
@@ -138,25 +35,6 @@ fn read(node: &Node, directory: &Path, options: &[&str], program: &[&str]) -> Ou
 
 fn shell(node: &Node, directory: &Path, options: &[&str], script: &str) -> Outcome {
     read(node, directory, options, &["sh", "-euc", script])
-}
-
-/// Sound tables, and no transfer by half.
-fn require_consistent(server: &Server) {
-    let mut conn = server.connect().unwrap();
-    let total = query_text(&mut conn, "SELECT SUM(balance), COUNT(*) FROM shop.account").unwrap();
-    assert_eq!(total, [[TOTAL.to_string(), ACCOUNTS.to_string()]]);
-    let moved = "SELECT COUNT(*) FROM shop.account c WHERE balance <> 1000 \
-                 + (SELECT COUNT(*) FROM shop.transfer WHERE b = c.id) \
-                 - (SELECT COUNT(*) FROM shop.transfer WHERE a = c.id)";
-    assert_eq!(query_text(&mut conn, moved).unwrap(), [["0"]], "a transfer is there by half");
-    let tables = "CHECK TABLE shop.account, shop.transfer, shop.packed, shop.aria, shop.myisam EXTENDED";
-    for row in query_text(&mut conn, tables).unwrap() {
-        let is_open_elsewhere = row[2] == "warning" && row[3].contains("hasn't closed the table");
-        assert!(is_open_elsewhere || row[3] == "OK", "{row:?}");
-    }
-    let counted = "SELECT (SELECT COUNT(*) FROM shop.packed WHERE BINARY b = BINARY REPEAT(MD5(id), 20)), \
-                   (SELECT COUNT(*) FROM shop.aria), (SELECT COUNT(*) FROM shop.myisam WHERE id < 100000)";
-    assert_eq!(query_text(&mut conn, counted).unwrap(), [["5000", "3000", "3000"]]);
 }
 
 fn require_untouched(node: &Node, server: &Server) {
@@ -342,6 +220,14 @@ fn nothing_is_written_to_a_volume_and_what_is_wrong_is_said() {
     let outcome = shell(&node, &view, &[], "echo said; exit 7");
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(7), "said\n"), "{}", outcome.stderr);
     assert_eq!(shell(&node, &view, &[], "kill -TERM $$").code, None);
+    // Whoever starts it may ignore the ends of its children, as some service managers do.
+    let mut ignoring = vec!["-e", "$SIG{CHLD} = 'IGNORE'; exec @ARGV or die", "--"];
+    let command = node.redoubt_bin().display().to_string();
+    let args = reader(&node, &view, &[], &["sh", "-c", "echo said"]);
+    ignoring.push(&command);
+    ignoring.extend(args.iter().map(String::as_str));
+    let outcome = Outcome::of(Path::new("perl"), ignoring, PATIENCE).unwrap();
+    assert_eq!(outcome.require_success().unwrap(), "said\n");
     // What is not there, and where a view cannot be.
     shell(&node, &view, &[], &format!("! test -e {}", path("nothing"))).require_success().unwrap();
     let tmp = server.directory().to_owned();

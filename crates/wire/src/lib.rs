@@ -35,4 +35,4 @@ pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
 pub use redoubt_logdev::Seq;
 
 /// Version of everything in this crate. Both sides must have the same one.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;

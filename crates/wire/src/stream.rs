@@ -31,9 +31,13 @@ const KIND_MKDIR: u8 = 10;
 const KIND_RMDIR: u8 = 11;
 const KIND_BIND_SPACE: u8 = 12;
 const KIND_SYSTEM_FILES: u8 = 13;
+const KIND_SCRUB: u8 = 14;
 const KIND_VERIFY: u8 = 0x40;
 const KIND_COUNTERS: u8 = 0x41;
 const KIND_TRACE: u8 = 0x42;
+
+/// Most pages of one [`StreamFrame::Scrub`].
+pub const MAX_SCRUB_PAGES: u32 = 4096;
 
 /// First kind that is not logged.
 pub const FIRST_UNLOGGED_KIND: u8 = 0x40;
@@ -137,6 +141,17 @@ pub enum StreamFrame<'a> {
     },
     /// The files of the system tablespace, in order, with the fixed length of each but the last (0 there).
     SystemFiles(Vec<SystemFile>),
+    /// The server wants nothing left of what these pages held: it freed them and has overwritten them with zeros.
+    Scrub {
+        /// Tablespace file.
+        path: &'a [u8],
+        /// Number of the first page inside that file.
+        page_no: u32,
+        /// How many, 1 to [`MAX_SCRUB_PAGES`].
+        pages: u32,
+        /// Each of them was free at this point of the redo. One that was changed after it is in use again and stays.
+        lsn: Lsn,
+    },
     /// Not logged: a page write was dropped; compare with your page at this point of the stream.
     Verify(Verify<'a>),
     /// Not logged: the shim's counters, as pairs (counter id, value); see [`Counter`].
@@ -165,6 +180,15 @@ pub struct Verify<'a> {
     pub lsn: Lsn,
     /// `redoubt_page::digest` of the dropped page.
     pub digest: u32,
+}
+
+impl Verify<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_path(out, self.path);
+        out.extend_from_slice(&self.page_no.to_le_bytes());
+        out.extend_from_slice(&self.lsn.0.to_le_bytes());
+        out.extend_from_slice(&self.digest.to_le_bytes());
+    }
 }
 
 /// Ids of the shim's counters. All count bytes unless named otherwise.
@@ -199,7 +223,7 @@ pub enum Counter {
     DurabilityWaitMicros = 13,
     /// Verify frames sent.
     VerifySent = 14,
-    /// Dropped all-zero page writes (scrubbing of freed pages), pages.
+    /// Dropped all-zero page writes, pages.
     ScrubPagesDropped = 15,
     /// Reconnections to the node.
     Reconnects = 16,
@@ -219,6 +243,8 @@ pub enum Counter {
     ReadAheadPages = 23,
     /// Those of them that it read then.
     ReadAheadUsed = 24,
+    /// Freed pages that the node was told to scrub.
+    PagesScrubbed = 25,
 }
 
 impl StreamFrame<'_> {
@@ -238,6 +264,7 @@ impl StreamFrame<'_> {
             Self::Rmdir { .. } => KIND_RMDIR,
             Self::BindSpace { .. } => KIND_BIND_SPACE,
             Self::SystemFiles(_) => KIND_SYSTEM_FILES,
+            Self::Scrub { .. } => KIND_SCRUB,
             Self::Verify(_) => KIND_VERIFY,
             Self::Counters(_) => KIND_COUNTERS,
             Self::Trace(_) => KIND_TRACE,
@@ -305,12 +332,13 @@ impl StreamFrame<'_> {
                     out.extend_from_slice(&file.len_bytes.to_le_bytes());
                 }
             }
-            Self::Verify(verify) => {
-                put_path(out, verify.path);
-                out.extend_from_slice(&verify.page_no.to_le_bytes());
-                out.extend_from_slice(&verify.lsn.0.to_le_bytes());
-                out.extend_from_slice(&verify.digest.to_le_bytes());
+            Self::Scrub { path, page_no, pages, lsn } => {
+                put_path(out, path);
+                out.extend_from_slice(&page_no.to_le_bytes());
+                out.extend_from_slice(&pages.to_le_bytes());
+                out.extend_from_slice(&lsn.0.to_le_bytes());
             }
+            Self::Verify(verify) => verify.encode(out),
             Self::Trace(samples) => samples.iter().for_each(|sample| sample.encode(out)),
             Self::Counters(pairs) => {
                 for (id, value) in pairs {
@@ -372,6 +400,17 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
             StreamFrame::BindSpace { path: reader.path("path")?, space: SpaceId(reader.u32("space")?) }
         }
         KIND_SYSTEM_FILES => return system_files(payload),
+        KIND_SCRUB => StreamFrame::Scrub {
+            path: reader.path("path")?,
+            page_no: reader.u32("page number")?,
+            pages: match reader.u32("pages")? {
+                pages @ 1..=MAX_SCRUB_PAGES => pages,
+                other => {
+                    return Err(invalid(kind, "pages", format!("{other} is not 1 to {MAX_SCRUB_PAGES}")));
+                }
+            },
+            lsn: Lsn(reader.u64("lsn")?),
+        },
         KIND_VERIFY => StreamFrame::Verify(Verify {
             path: reader.path("path")?,
             page_no: reader.u32("page number")?,
@@ -434,6 +473,7 @@ fn kind_name(kind: u8) -> &'static str {
         KIND_RMDIR => "rmdir",
         KIND_BIND_SPACE => "bind space",
         KIND_SYSTEM_FILES => "system files",
+        KIND_SCRUB => "scrub",
         KIND_VERIFY => "verify",
         KIND_COUNTERS => "counters",
         KIND_TRACE => "trace",

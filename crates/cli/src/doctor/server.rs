@@ -2,6 +2,7 @@
 
 use super::report::Check;
 use crate::error::CliError;
+use crate::places;
 use crate::run::server::{
     check_plugins, check_program, effective_settings, find_program, is_on, is_server_name,
     option_file_arguments, refused_settings,
@@ -60,7 +61,7 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
     let mut checks = vec![Check::ok(NAME, format!("{} {version}", binary.display()).trim_end().to_owned())];
     let place = datadir.map(Path::to_owned).or_else(|| settings.get("datadir").map(PathBuf::from));
     let place = place.unwrap_or_default();
-    checks.extend(refusals(&settings, &place));
+    checks.extend(refusals(&settings));
     let plugins = option_file_arguments(&binary, options).and_then(|words| check_plugins(&words));
     if let Err(error) = plugins.and_then(|()| check_plugins(options)) {
         checks.push(settings_problem(&error));
@@ -68,6 +69,7 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
     if checks.len() == 1 {
         checks.push(Check::ok(SETTINGS, aio(&settings)));
     }
+    checks.extend(elsewhere(&settings, &place));
     checks.extend(durability(&settings));
     (checks, Some(Server { binary, settings }))
 }
@@ -81,9 +83,22 @@ fn settings_problem(error: &CliError) -> Check {
     Check::problem(SETTINGS, found, change)
 }
 
-fn refusals(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> {
-    let refused = refused_settings(settings, datadir);
+fn refusals(settings: &HashMap<String, String>) -> Vec<Check> {
+    let refused = refused_settings(settings);
     refused.into_iter().map(|refused| settings_problem(&CliError::Usage(refused))).collect()
+}
+
+/// Settings that put files outside the data directory.
+fn elsewhere(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> {
+    let moved = places::moved(settings, datadir).into_iter();
+    let checks = moved.map(|moved| {
+        Check::note(
+            SETTINGS,
+            format!("{}={} does not count on a volume: these files are in it", moved.setting(), moved.value),
+            "none; an import needs to be told (`redoubt volume import --defaults-file`)",
+        )
+    });
+    checks.collect()
 }
 
 /// What `redoubt run` overrides is no fault.
@@ -138,21 +153,22 @@ mod tests {
 
     #[test]
     fn each_refused_setting_is_a_problem_with_its_remedy() {
-        let datadir = Path::new("/data");
-        let found = refusals(
-            &settings(&[
-                ("innodb-encrypt-log", "ON"),
-                ("innodb-undo-directory", "/elsewhere"),
-                ("log-bin", "/elsewhere/bin"),
-                ("socket", "x"),
-            ]),
-            datadir,
-        );
-        assert_eq!(found.len(), 3, "{found:?}");
+        let found =
+            refusals(&settings(&[("innodb-encrypt-log", "ON"), ("log-bin", "/elsewhere/"), ("socket", "x")]));
+        assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|check| check.level == Level::Problem));
         assert!(found[0].change.as_deref().is_some_and(|change| change.contains("innodb_encrypt_log=OFF")));
-        assert!(found[1].found.contains("/elsewhere"));
-        assert!(refusals(&settings(&[]), datadir).is_empty());
+        assert!(found[1].found.contains("/elsewhere/"));
+        assert!(refusals(&settings(&[])).is_empty());
+    }
+
+    #[test]
+    fn files_elsewhere_are_no_problem_but_said() {
+        let set = settings(&[("innodb-undo-directory", "/elsewhere"), ("log-bin", "/elsewhere/bin")]);
+        let found = elsewhere(&set, Path::new("/data"));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().all(|check| check.level == Level::Note));
+        assert!(found[0].found.contains("innodb_undo_directory=/elsewhere"), "{found:?}");
     }
 
     #[test]

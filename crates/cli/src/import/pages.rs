@@ -38,24 +38,24 @@ impl<'s> PageSource<'s> {
     /// # Errors
     /// [`CliError::Usage`] if the system tablespace is damaged where it must not be.
     pub fn new(source: &'s Source) -> Result<Self> {
-        let path =
-            source.system_files.first().map(|(path, _)| source.directory.join(path)).unwrap_or_default();
-        let file = File::open(&path).map_err(|error| CliError::io("open", &path, error))?;
+        let path = source.system_file();
+        let file = File::open(path).map_err(|error| CliError::io("open", path, error))?;
         let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
         let mut page0 = vec![0; 4096];
-        file.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", &path, error))?;
+        file.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", path, error))?;
         let system_flags = flags_of_page0(&page0).map_err(|error| wrong(format!("page 0: {error}")))?;
         let page_len = system_flags.logical_page_size_bytes();
         let mut trx_sys = vec![0; page_len];
         file.read_exact_at(&mut trx_sys, TRX_SYS_PAGE_NO * page_len as u64)
-            .map_err(|error| CliError::io("read", &path, error))?;
+            .map_err(|error| CliError::io("read", path, error))?;
+        check_undo(&trx_sys, system_flags, source)?;
         let doublewrite = locate(&trx_sys, system_flags).map_err(|error| wrong(error.to_string()))?;
         let mut copies = Vec::new();
         if let Some(area) = &doublewrite {
             for block in [area.block_1_page_no, area.block_2_page_no] {
                 let mut bytes = vec![0; area.block_size_pages as usize * page_len];
                 file.read_exact_at(&mut bytes, u64::from(block) * page_len as u64)
-                    .map_err(|error| CliError::io("read", &path, error))?;
+                    .map_err(|error| CliError::io("read", path, error))?;
                 copies.extend_from_slice(&bytes);
             }
         }
@@ -181,6 +181,35 @@ impl Checker<'_, '_> {
         }
         log.resets.starts_anew(id).then(|| page.fill(0))
     }
+}
+
+/// The system tablespace says in which undo tablespaces its rollback segments are; without one of them, transactions
+/// that were not committed could not be rolled back. A page that is torn says nothing.
+fn check_undo(trx_sys: &[u8], flags: SpaceFlags, source: &Source) -> Result<()> {
+    const SLOTS: usize = 38 + 8 + 10;
+    const SLOT_LEN_BYTES: usize = 8;
+    const SLOT_COUNT: usize = 128;
+    if verify(trx_sys, flags).is_err() {
+        return Ok(());
+    }
+    let slots = trx_sys.get(SLOTS..SLOTS + SLOT_COUNT * SLOT_LEN_BYTES).unwrap_or_default();
+    let mut spaces = std::collections::BTreeSet::new();
+    for slot in slots.chunks_exact(SLOT_LEN_BYTES) {
+        let (space, page) = slot.split_at(4);
+        if page != [0xff; 4] && space != [0; 4] {
+            spaces.insert(space);
+        }
+    }
+    if spaces.len() <= source.undo_count() {
+        return Ok(());
+    }
+    Err(CliError::Usage(format!(
+        "{} names {} undo tablespaces, but {} were found; say where the server has them with --innodb-undo-directory or \
+         --defaults-file",
+        source.system_file().display(),
+        spaces.len(),
+        source.undo_count()
+    )))
 }
 
 /// The page carries an encryption key version: at 0 in the full_crc32 format, at 26 in the older one (page 0 of a

@@ -1,10 +1,13 @@
 //! The data directory to import: what is in it, and its redo log.
 
+use super::layout::Layout;
 use crate::error::{CliError, Result};
+use crate::places::{DATA_HOME, LOG_HOME, UNDO};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::LastResets;
 use redoubt_redo::mariadb::log_scan::{LogRead, LogScan};
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -27,14 +30,49 @@ pub enum Kind {
 /// A file to import.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Relative path.
+    /// Relative path in the volume.
     pub path: String,
+    /// Where it is.
+    pub at: PathBuf,
+    /// What is imported instead of its contents.
+    pub text: Option<String>,
     /// Permission bits.
     pub mode: u32,
     /// Length in bytes.
     pub len_bytes: u64,
     /// What it is.
     pub kind: Kind,
+}
+
+impl SourceFile {
+    /// A file that gets to the top of the data directory under its own name.
+    ///
+    /// # Errors
+    /// [`CliError`] if it is none, or its name is not UTF-8.
+    pub fn by_name(at: &Path) -> Result<Self> {
+        let metadata = std::fs::symlink_metadata(at).map_err(|error| CliError::io("read", at, error))?;
+        let name = at.file_name().and_then(|name| name.to_str()).filter(|_| metadata.is_file());
+        let Some(name) = name else {
+            return Err(CliError::Usage(format!(
+                "{} is not a file, or its name is not UTF-8; put the file itself there",
+                at.display()
+            )));
+        };
+        Ok(Self::new(name, at, &metadata))
+    }
+
+    fn new(path: &str, at: &Path, metadata: &Metadata) -> Self {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let is_tablespace = is_undo(name) || name.ends_with(".ibd");
+        Self {
+            path: path.to_owned(),
+            at: at.to_owned(),
+            text: None,
+            mode: metadata.permissions().mode() & 0o777,
+            len_bytes: metadata.len(),
+            kind: if is_tablespace { Kind::Tablespace { first_byte: 0 } } else { Kind::Plain },
+        }
+    }
 }
 
 /// The source's redo log.
@@ -66,6 +104,10 @@ pub struct Source {
     /// The redo log.
     pub log: SourceLog,
     log_file: LogFile,
+    log_path: PathBuf,
+    layout: Layout,
+    /// Files that were found where settings lead, by where they are.
+    taken: BTreeSet<PathBuf>,
 }
 
 struct LogFile {
@@ -90,47 +132,93 @@ impl Source {
     ///
     /// # Errors
     /// [`CliError::Usage`] if it is in use, incomplete, or needs something that is not supported.
-    pub fn open(directory: &Path, data_file_path: Option<&str>) -> Result<Self> {
+    pub fn open(directory: &Path, layout: Layout) -> Result<Self> {
+        let data_file_path = layout.data_file_path();
         let system_files = parse_data_file_path(data_file_path.unwrap_or("ibdata1:12M:autoextend"))?;
-        check_directory(directory, &system_files)?;
+        let home = layout.moved_directory(DATA_HOME).unwrap_or_else(|| directory.to_owned());
+        check_directory(directory, &home, &system_files)?;
         for (path, _) in &system_files {
-            let file = directory.join(path);
+            let file = home.join(path);
             let handle = File::options().read(true).write(true).open(&file).or_else(|_| File::open(&file));
             let handle = handle.map_err(|error| CliError::io("open", &file, error))?;
             check_unused(&handle, directory)?;
         }
-        if data_file_path.is_none() && directory.join("ibdata2").exists() {
+        if data_file_path.is_none() && home.join("ibdata2").exists() {
             return Err(CliError::Usage(format!(
                 "{} has an ibdata2: say how the system tablespace is laid out with --innodb-data-file-path, as in the \
                  server's innodb_data_file_path",
-                directory.display()
+                home.display()
             )));
         }
-        let log_path = directory.join("ib_logfile0");
-        if !log_path.exists() {
-            return Err(CliError::Usage(format!(
-                "{} has no redo log (ib_logfile0), without which its pages cannot be trusted; find it (the server's \
-                 innodb_log_group_home_dir) and put it there",
-                directory.display()
-            )));
-        }
-        let file = File::open(&log_path).map_err(|error| CliError::io("open", &log_path, error))?;
-        let size_bytes = file.metadata().map_err(|error| CliError::io("read", &log_path, error))?.len();
-        let log_file = LogFile { file, size_bytes };
+        let log_home = layout.moved_directory(LOG_HOME).unwrap_or_else(|| directory.to_owned());
+        let (log_file, log_path) = open_log(&log_home)?;
         let log = scan_log(&log_file, &log_path)?;
+        let files = layout.files_elsewhere()?;
         let mut source = Self {
             directory: directory.to_owned(),
             system_files,
             directories: Vec::new(),
-            files: Vec::new(),
+            taken: files.iter().map(|file| file.at.clone()).collect(),
+            files,
             log,
             log_file,
+            log_path,
+            layout,
         };
+        source.add_system_files()?;
         source.list("")?;
+        source.check_names()?;
         source.files.sort_by_key(|file| {
             source.system_files.iter().position(|(path, _)| *path == file.path).unwrap_or(usize::MAX)
         });
         Ok(source)
+    }
+
+    /// Where the first file of the system tablespace is.
+    pub fn system_file(&self) -> &Path {
+        self.files.first().map_or(&self.directory, |file| &file.at)
+    }
+
+    /// How many undo tablespaces it has.
+    pub fn undo_count(&self) -> usize {
+        self.files.iter().filter(|file| is_undo(&file.path)).count()
+    }
+
+    /// Those that lie elsewhere; the others are found with the rest.
+    fn add_system_files(&mut self) -> Result<()> {
+        let Some(home) = self.layout.moved_directory(DATA_HOME) else { return Ok(()) };
+        let mut first_byte = 0;
+        for (path, len_bytes) in &self.system_files {
+            let mut file = SourceFile::by_name(&home.join(path))?;
+            if file.path != *path {
+                return Err(CliError::Usage(format!(
+                    "innodb_data_file_path names {path}, in a directory below innodb_data_home_dir={}; that is not \
+                     supported: move the file to innodb_data_home_dir",
+                    home.display()
+                )));
+            }
+            file.kind = Kind::Tablespace { first_byte };
+            first_byte += len_bytes;
+            self.taken.insert(file.at.clone());
+            self.files.push(file);
+        }
+        Ok(())
+    }
+
+    /// Each name once.
+    fn check_names(&self) -> Result<()> {
+        let mut seen: BTreeMap<&str, &Path> = BTreeMap::new();
+        for file in &self.files {
+            if let Some(other) = seen.insert(&file.path, &file.at) {
+                return Err(CliError::Usage(format!(
+                    "{} and {} would both be {} in the volume; move away the one that the server does not use",
+                    other.display(),
+                    file.at.display(),
+                    file.path
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Redo bytes from `lsn` on.
@@ -138,10 +226,10 @@ impl Source {
     /// # Errors
     /// [`CliError::Io`].
     pub fn read_redo(&self, lsn: Lsn, out: &mut [u8]) -> Result<()> {
-        let path = self.directory.join("ib_logfile0");
-        let scan = LogScan::open(&self.log_file)
-            .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
-        scan.read_stream(lsn, out).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))
+        let wrong =
+            |error: &dyn std::fmt::Display| CliError::Usage(format!("{}: {error}", self.log_path.display()));
+        let scan = LogScan::open(&self.log_file).map_err(|error| wrong(&error))?;
+        scan.read_stream(lsn, out).map_err(|error| wrong(&error))
     }
 
     fn list(&mut self, relative: &str) -> Result<()> {
@@ -162,38 +250,66 @@ impl Source {
         names.sort_by(|left, right| left.0.cmp(&right.0));
         for (name, metadata) in names {
             let path = if relative.is_empty() { name.clone() } else { format!("{relative}/{name}") };
-            let mode = metadata.permissions().mode() & 0o777;
+            let at = directory.join(&name);
             if metadata.is_dir() {
-                self.directories.push((path.clone(), mode));
+                let before = (self.directories.len(), self.files.len());
+                self.directories.push((path.clone(), metadata.permissions().mode() & 0o777));
                 self.list(&path)?;
+                // One that only held what lies at the top of the volume would be taken for a database.
+                if before == (self.directories.len() - 1, self.files.len()) && self.is_emptied(&at) {
+                    self.directories.pop();
+                }
+            } else if self.is_taken(&at) {
+                continue;
             } else if metadata.is_symlink() {
                 return Err(CliError::Usage(format!(
                     "{path} is a symbolic link; move what it points to into the data directory first"
                 )));
             } else if metadata.is_file() && !is_left_out(&path) {
-                let kind = self.kind_of(&path, &name)?;
-                self.files.push(SourceFile { path, mode, len_bytes: metadata.len(), kind });
+                if relative.is_empty() {
+                    self.layout.check_unused(&name)?;
+                }
+                let mut file = SourceFile::new(&path, &at, &metadata);
+                file.kind = self.kind_of(&file)?;
+                self.files.push(file);
             }
         }
         Ok(())
     }
 
-    fn kind_of(&self, path: &str, name: &str) -> Result<Kind> {
-        if let Some(at) = self.system_files.iter().position(|(system, _)| system == path) {
+    /// A file that was found where a setting leads, by its path without links.
+    fn is_taken(&self, at: &Path) -> bool {
+        !self.taken.is_empty() && at.canonicalize().is_ok_and(|at| self.taken.contains(&at))
+    }
+
+    /// A setting leads to this directory.
+    fn is_emptied(&self, at: &Path) -> bool {
+        let Ok(at) = at.canonicalize() else { return false };
+        let leads = |option| self.layout.moved_directory(option).is_some_and(|directory| directory == at);
+        [DATA_HOME, LOG_HOME, UNDO].into_iter().any(leads)
+            || self.taken.iter().any(|taken| taken.parent() == Some(&at))
+    }
+
+    fn kind_of(&self, file: &SourceFile) -> Result<Kind> {
+        let path = &file.path;
+        let is_here = self.layout.moved_directory(DATA_HOME).is_none();
+        if is_here && let Some(at) = self.system_files.iter().position(|(system, _)| system == path) {
             let first_byte = self.system_files[..at].iter().map(|(_, len_bytes)| len_bytes).sum();
             return Ok(Kind::Tablespace { first_byte });
         }
-        if name.ends_with(".isl") {
+        if path.ends_with(".isl") {
             return Err(CliError::Usage(format!(
                 "{path} points to a tablespace outside the data directory (DATA DIRECTORY), which is not supported; \
                  move that table back with ALTER TABLE first"
             )));
         }
-        let undo = name
-            .strip_prefix("undo")
-            .is_some_and(|rest| rest.len() == 3 && rest.bytes().all(|b| b.is_ascii_digit()));
-        Ok(if undo || name.ends_with(".ibd") { Kind::Tablespace { first_byte: 0 } } else { Kind::Plain })
+        Ok(file.kind)
     }
+}
+
+/// The name of an undo tablespace.
+pub fn is_undo(name: &str) -> bool {
+    name.strip_prefix("undo").is_some_and(|rest| rest.len() == 3 && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Files a server makes anew.
@@ -208,7 +324,7 @@ fn is_left_out(path: &str) -> bool {
 }
 
 /// Says early and in plain words what is no data directory of a stock server.
-fn check_directory(directory: &Path, system_files: &[(String, u64)]) -> Result<()> {
+fn check_directory(directory: &Path, home: &Path, system_files: &[(String, u64)]) -> Result<()> {
     let shown = directory.display();
     if !directory.is_dir() {
         return Err(CliError::Usage(format!(
@@ -222,14 +338,29 @@ fn check_directory(directory: &Path, system_files: &[(String, u64)]) -> Result<(
         )));
     }
     for (path, _) in system_files {
-        if !directory.join(path).is_file() {
+        if !home.join(path).is_file() {
             return Err(CliError::Usage(format!(
-                "{shown} has no {path}, a file of the system tablespace; check --from, and --innodb-data-file-path if \
-                 the server's innodb_data_file_path is set"
+                "{} has no {path}, a file of the system tablespace; check --from, and --innodb-data-file-path and \
+                 --innodb-data-home-dir (or --defaults-file) if these settings of the server are set",
+                home.display()
             )));
         }
     }
     Ok(())
+}
+
+fn open_log(directory: &Path) -> Result<(LogFile, PathBuf)> {
+    let path = directory.join("ib_logfile0");
+    if !path.exists() {
+        return Err(CliError::Usage(format!(
+            "{} has no redo log (ib_logfile0), without which its pages cannot be trusted; say where the server has it \
+             with --innodb-log-group-home-dir or --defaults-file",
+            directory.display()
+        )));
+    }
+    let file = File::open(&path).map_err(|error| CliError::io("open", &path, error))?;
+    let size_bytes = file.metadata().map_err(|error| CliError::io("read", &path, error))?.len();
+    Ok((LogFile { file, size_bytes }, path))
 }
 
 fn check_unused(file: &File, directory: &Path) -> Result<()> {

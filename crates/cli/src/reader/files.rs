@@ -7,7 +7,7 @@
 //! Locks: nodes and handles are leaves; neither is held while the tree is asked.
 
 use super::protocol::{Answer, Attributes, OPEN_DIRECT, OPEN_KEEP_CACHE, Operation, ROOT, Request};
-use super::tree::{Called, Change, Errno, Meta, OpenFile, Tree};
+use redoubt_view::{Called, Change, Errno, Meta, OpenFile, Tree};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -156,7 +156,7 @@ impl Files {
                 Ok(ok.written(u32::try_from(bytes.len()).unwrap_or(u32::MAX)))
             }
             Operation::Release { handle } | Operation::ReleaseDirectory { handle } => {
-                // What is behind it may end only after the lock was given back.
+                // What it refers to may end only after the lock was given back.
                 let closed = lock(&self.handles).open.remove(&handle);
                 drop(closed);
                 Ok(ok)

@@ -7,10 +7,9 @@
 //!
 //! Lock order: names, then one file's contents.
 
-use super::live::meta_of;
-use super::source::Source;
-use super::tree::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree};
+use super::source::{Source, scratch_file};
 use crate::error::Result;
+use redoubt_view::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree, meta_of};
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::MAX_READ_LEN_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +38,7 @@ impl Fixed {
     /// # Errors
     /// What the node answers.
     pub fn new(source: Arc<Source>) -> Result<Self> {
-        let complaints = Arc::new(Complaints::default());
+        let complaints = Arc::new(Complaints::new(super::complain));
         let entries = source.names()?;
         let fixed = Self { source, complaints, items: Mutex::default() };
         let mut items = fixed.items();
@@ -271,7 +270,7 @@ impl OpenFile for Contents {
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Called<()> {
         let mut state = self.state();
         if state.own.is_none() {
-            state.own = Some(super::scratch_file().map_err(|error| self.failed(&error))?);
+            state.own = Some(scratch_file().map_err(|error| self.failed(&error))?);
         }
         let len = bytes.len() as u64;
         let wanted = blocks_of(offset_bytes, len);
@@ -312,7 +311,7 @@ impl OpenFile for Contents {
         state.base_len_bytes = state.base_len_bytes.min(len_bytes);
         let _ = state.blocks.split_off(&len_bytes.div_ceil(BLOCK_BYTES));
         if let Some(own) = &state.own {
-            // Cut, then long enough again: what is behind is zero.
+            // Cut, then long enough again: what comes after is zero.
             let whole = len_bytes.next_multiple_of(BLOCK_BYTES);
             own.set_len(len_bytes).and_then(|()| own.set_len(whole)).map_err(|error| self.failed(&error))?;
         }

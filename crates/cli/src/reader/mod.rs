@@ -15,34 +15,32 @@
 //! other one ([`process`], [`serve_view`]) mounts the view, answers the kernel, and ends when the program has ended.
 //!
 //! * [`source`]: questions to the node
-//! * [`tree`]: what a file system shows; [`live`] and [`log`] the volume as it is now, [`fixed`] a moment of it
+//! * what a file system shows: crate `view`, which has the volume as it is now; [`fixed`] a moment of it
 //! * [`files`], [`protocol`]: the kernel's requests
 //! * [`mount`], [`namespace`]: mounting, and the threads that answer
 
 mod files;
 mod fixed;
-mod live;
-mod log;
 mod mount;
 mod namespace;
 mod process;
 mod protocol;
 mod source;
-mod tree;
 
-use crate::args::RunArguments;
 use crate::error::{CliError, Result};
+use crate::places::{self, Moved};
+use crate::run::args::RunArguments;
 use crate::run::server;
 use fixed::Fixed;
-use live::Live;
 use mount::Mount;
 use process::Side;
+use redoubt_view::{Complaints, Live, Removed, Tree};
 use source::Source;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -75,7 +73,7 @@ impl<'a> Wanted<'a> {
 
     /// Of a server.
     fn settings(&self) -> Result<HashMap<String, String>> {
-        server::effective_settings(&server::find_program(self.program)?, self.arguments, None)
+        server::effective_settings(&server::find_program(self.program)?, self.arguments, Some(self.directory))
     }
 
     /// A server sees one moment; anything else what is there now, unless asked for otherwise.
@@ -94,7 +92,7 @@ impl<'a> Wanted<'a> {
         }
         // It ends when there are no more statements, after everything was rolled back.
         let status = Command::new(program)
-            .args(self.program_arguments())
+            .args(self.program_arguments()?)
             .args(["--innodb-read-only=0", "--innodb-fast-shutdown=0", "--skip-log-bin", "--bootstrap"])
             .stdin(Stdio::null())
             .status()
@@ -107,16 +105,32 @@ impl<'a> Wanted<'a> {
         )))
     }
 
-    /// The program's own arguments, and which data directory is meant where it would take another one.
-    fn program_arguments(&self) -> Vec<String> {
+    /// The program's own arguments, which data directory is meant where it would take another one, and that all files are in
+    /// it.
+    fn program_arguments(&self) -> Result<Vec<String>> {
         let mut arguments = self.arguments.to_vec();
         let says = |option: &str| self.arguments.iter().any(|argument| argument.starts_with(option));
-        let takes =
-            self.is(&server::SERVER_NAMES) || self.is(&["mariadb-backup", "mariabackup"]) && says("--backup");
-        if takes && !says("--datadir") {
+        let is_server = self.is(&server::SERVER_NAMES);
+        let makes_backup = self.is(&["mariadb-backup", "mariabackup"]) && says("--backup");
+        if !is_server && !makes_backup {
+            return Ok(arguments);
+        }
+        if !says("--datadir") {
             arguments.push(format!("--datadir={}", self.directory.display()));
         }
-        arguments
+        let settings = if is_server { self.settings()? } else { self.said_to_backup()? };
+        arguments.extend(places::moved(&settings, self.directory).iter().map(Moved::argument));
+        Ok(arguments)
+    }
+
+    /// Where `mariadb-backup` is told to look. What it is not told it asks the server, and that one tells of the volume.
+    fn said_to_backup(&self) -> Result<HashMap<String, String>> {
+        let words = server::option_file_arguments(Path::new(self.program), self.arguments)?;
+        let words =
+            words.iter().chain(self.arguments).filter_map(|word| word.strip_prefix("--")?.split_once('='));
+        let known = words.map(|(name, value)| (name.replace('_', "-"), value.to_owned()));
+        let of_backup = [places::DATA_HOME, places::LOG_HOME, places::UNDO, places::ARIA];
+        Ok(known.filter(|(name, _)| of_backup.contains(&name.as_str())).collect())
     }
 }
 
@@ -154,7 +168,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         false => PathBuf::from(wanted.program),
     };
     wanted.recover_first(&path)?;
-    let error = Command::new(path).args(wanted.program_arguments()).exec();
+    let error = Command::new(path).args(wanted.program_arguments()?).exec();
     Err(CliError::io("start", wanted.program, error))
 }
 
@@ -196,11 +210,8 @@ fn serve_view(
     let name = format!("redoubt:{}/{}", connector.address, wanted.volume);
     let is_moment = wanted.is_moment(arguments.at_once);
     let source = Source::begin(connector, wanted.volume, is_moment)?;
-    let tree: Box<dyn tree::Tree> = if is_moment {
-        Box::new(Fixed::new(Arc::clone(&source))?)
-    } else {
-        Box::new(Live::new(Arc::clone(&source)))
-    };
+    let tree: Box<dyn Tree> =
+        if is_moment { Box::new(Fixed::new(Arc::clone(&source))?) } else { Box::new(live(&source)) };
     let directory = wanted.directory;
     if let Some(volume_id) = crate::run::datadir::volume_id_of(directory)
         && volume_id != source.volume_id
@@ -253,14 +264,12 @@ fn owner(wanted: &Wanted<'_>) -> Result<(u32, u32)> {
     Ok(crate::run::datadir::ids_of(user)?.unwrap_or(own))
 }
 
-/// A file without a name, for as long as it is open.
-fn scratch_file() -> Result<File> {
-    let directory = std::env::temp_dir();
-    File::options()
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_TMPFILE)
-        .open(&directory)
-        .map_err(|error| CliError::io("make a file in", directory, error))
+/// The volume as it is now.
+fn live(source: &Arc<Source>) -> Live {
+    let source = Arc::<Source>::clone(source);
+    Live::new(source, Arc::new(Complaints::new(complain)), Removed::Zeros)
+}
+
+fn complain(text: &str) {
+    eprintln!("redoubt: {text}");
 }

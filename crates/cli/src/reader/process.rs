@@ -23,6 +23,9 @@ fn failed(what: &'static str) -> CliError {
 /// [`CliError::Io`].
 pub fn split() -> Result<Side> {
     const WHAT: &str = "the process that serves the view";
+    // Who starts this command may ignore SIGCHLD, and then a child leaves no status to wait for.
+    // SAFETY: the default action is no function of this process.
+    let inherited = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: there is one thread, so no lock is held by another that is missing in the new process.
     match unsafe { libc::fork() } {
         -1 => Err(failed(WHAT)),
@@ -37,8 +40,10 @@ pub fn split() -> Result<Side> {
         between => {
             let mut status = 0;
             // SAFETY: `status` lives until it returns.
-            while unsafe { libc::waitpid(between, &raw mut status, 0) } < 0 {}
-            if status == 0 { Ok(Side::Program) } else { Err(failed(WHAT)) }
+            let ended = until_not_interrupted(|| unsafe { libc::waitpid(between, &raw mut status, 0) });
+            // SAFETY: what was there before; nothing in this process has set it to a function.
+            unsafe { libc::signal(libc::SIGCHLD, inherited) };
+            if ended == between && status == 0 { Ok(Side::Program) } else { Err(failed(WHAT)) }
         }
     }
 }
@@ -61,7 +66,17 @@ pub fn watch_self() -> Result<OwnedFd> {
 pub fn wait_for_end(program: &OwnedFd) {
     let mut wanted = libc::pollfd { fd: program.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which lives until it returns.
-    while unsafe { libc::poll(&raw mut wanted, 1, -1) } < 0 {}
+    until_not_interrupted(|| unsafe { libc::poll(&raw mut wanted, 1, -1) });
+}
+
+/// What a system call returns that no signal interrupted.
+fn until_not_interrupted(mut call: impl FnMut() -> libc::c_int) -> libc::c_int {
+    loop {
+        let returned = call();
+        if returned >= 0 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return returned;
+        }
+    }
 }
 
 /// What ends the program must not take its files away before it has ended; and nobody who waits for the end of the

@@ -359,7 +359,7 @@ impl Answer {
         self
     }
 
-    /// To an open; for [`Operation::Create`] behind the entry.
+    /// To an open; for [`Operation::Create`] after the entry.
     pub fn opened(mut self, handle: u64, flags: u32) -> Self {
         self.u64(handle);
         self.u32(flags);
@@ -393,7 +393,7 @@ impl Answer {
         self
     }
 
-    /// Appends a name of a directory if all of it has room in `limit_bytes` of body. `next` is where the name behind it
+    /// Appends a name of a directory if all of it has room in `limit_bytes` of body. `next` is where the name after it
     /// is found.
     pub fn name(&mut self, limit_bytes: u32, node: u64, next: u64, mode: u32, name: &[u8]) -> bool {
         let len = (24 + name.len()).next_multiple_of(8);

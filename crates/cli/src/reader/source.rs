@@ -7,8 +7,11 @@
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use redoubt_transport::Connector;
+use redoubt_view::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
 use redoubt_wire::control::{Entry, Reply, Request};
-use redoubt_wire::view::{LIVE, ViewFile, ViewReply, ViewRequest};
+use redoubt_wire::view::{LIVE, ViewFile, ViewLog, ViewReply, ViewRequest};
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,14 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(250);
 /// The node closes a control connection that asks for nothing for ten minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-
-/// Contents of a file, as far as they were asked for.
-pub struct Contents {
-    /// Bytes; shorter than asked for at the file's end.
-    pub bytes: Vec<u8>,
-    /// Length of the whole file.
-    pub len_bytes: u64,
-}
 
 /// See the module.
 pub struct Source {
@@ -192,4 +187,62 @@ impl Source {
             Ok(Some(Contents { bytes, len_bytes: total }))
         })
     }
+}
+
+type Viewed<T> = std::result::Result<T, ViewError>;
+
+fn failed(error: CliError) -> ViewError {
+    ViewError::Failed(error.to_string())
+}
+
+impl ViewSource for Source {
+    fn stat(&self, path: &str) -> Viewed<Option<ViewFile>> {
+        self.stat(path).map_err(failed)
+    }
+
+    fn names(&self) -> Viewed<Vec<Entry>> {
+        self.names().map_err(failed)
+    }
+
+    fn read(&self, file: u32, offset_bytes: u64, len_bytes: u32) -> Viewed<Option<Contents>> {
+        self.read(file, offset_bytes, len_bytes).map_err(failed)
+    }
+
+    fn follow(&self) -> Viewed<Box<dyn LogFollower>> {
+        let client = self.connect().map_err(failed)?;
+        Ok(Box::new(Follower { client, volume: self.volume.clone() }))
+    }
+
+    fn scratch_file(&self) -> std::io::Result<File> {
+        scratch_file()
+    }
+}
+
+/// Its connection is what the node keeps the log for.
+struct Follower {
+    client: Client,
+    volume: String,
+}
+
+impl LogFollower for Follower {
+    fn next(&mut self, from_lsn: Option<u64>, piece: &mut LogPiece<'_>) -> Viewed<ViewLog> {
+        let request = Request::View { volume: self.volume.clone(), about: ViewRequest::Log { from_lsn } };
+        let log = match self.client.call(&request).map_err(failed)? {
+            Reply::View(ViewReply::Log(log)) => log,
+            other => return Err(failed(self.client.unexpected(&other))),
+        };
+        let len_bytes = log.end_lsn.saturating_sub(log.start_lsn);
+        let pieces = self.client.pieces(len_bytes, |offset, bytes| {
+            piece(&log, offset, bytes).map_err(|error| CliError::Usage(error.to_string()))
+        });
+        pieces.map_err(failed)?;
+        Ok(log)
+    }
+}
+
+/// A file without a name, for as long as it is open.
+pub fn scratch_file() -> std::io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
+    options.open(std::env::temp_dir())
 }

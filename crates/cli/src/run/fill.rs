@@ -70,7 +70,10 @@ pub fn fill(
     for entry in &stubs {
         make_stub(directory, &beneath, entry)?;
     }
-    Plain { directory, volume, client, beneath, filled, is_attached, asked: VecDeque::new() }.fill(&plain)?;
+    let plain_bytes = plain.iter().map(|entry| entry.len_bytes).sum();
+    let progress = Progress::new("fetching plain files", plain_bytes);
+    let asked = VecDeque::new();
+    Plain { directory, volume, client, beneath, filled, is_attached, progress, asked }.fill(&plain)?;
     for entry in directories.into_iter().chain(stubs) {
         filled.entries.insert(entry.path.clone(), entry.clone());
     }
@@ -102,20 +105,18 @@ struct Plain<'a> {
     beneath: Beneath,
     filled: &'a mut Filled,
     is_attached: bool,
+    progress: Progress,
     /// Whole files that were asked for and have not come.
     asked: VecDeque<(&'a Entry, File)>,
 }
 
 impl<'a> Plain<'a> {
     fn fill(mut self, entries: &[&'a Entry]) -> Result<()> {
-        let total_bytes = entries.iter().map(|entry| entry.len_bytes).sum();
-        let mut progress = Progress::new("fetching plain files", total_bytes);
         for entry in entries {
             self.fill_one(entry)?;
-            progress.add(entry.len_bytes);
         }
         self.take_asked(0)?;
-        progress.finish();
+        self.progress.finish();
         Ok(())
     }
 
@@ -182,6 +183,7 @@ impl<'a> Plain<'a> {
     }
 
     fn finish(&mut self, entry: &Entry, file: &File, is_current: bool) -> Result<()> {
+        self.progress.add(entry.len_bytes);
         self.beneath.finish(&entry.path, file, entry.mode, 0o660)?;
         let failed = |error| CliError::io("read", self.directory.join(&entry.path), error);
         let checksums = &mut self.filled.checksums;

@@ -8,8 +8,8 @@ pub mod command;
 pub mod directory;
 pub mod status;
 
-use crate::args::RunArguments;
 use crate::error::{CliError, Result};
+use crate::run::args::RunArguments;
 use command::ServerCommand;
 use directory::Durability;
 use std::os::unix::process::CommandExt;

@@ -5,6 +5,7 @@
 //! Order matters: everything that can be refused is refused before the volume is attached, because attaching ends
 //! the server that has it; and everything that takes long is done before it, because from then on nobody is served.
 
+pub mod args;
 pub mod checksums;
 pub mod datadir;
 pub mod fill;
@@ -13,13 +14,13 @@ pub mod preload;
 pub mod server;
 pub mod unsent;
 
-use crate::args::RunArguments;
 use crate::client::Client;
 use crate::error::{CliError, Result};
+use args::RunArguments;
 use datadir::DataDirectory;
 use redoubt_transport::Connector;
-use redoubt_wire::control::{Reply, Request};
-use server::Server;
+use redoubt_wire::control::{Reply, Request, VolumeStatus};
+use server::{ForcedRecovery, Server};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -46,6 +47,12 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     crate::show::make_directory(datadir)?;
     let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
     let server = Server::examine(&arguments.command, &path)?;
+    if let Some(to) = &arguments.export_first {
+        crate::export::write(&connector, volume_name, to)?;
+    }
+    if let ForcedRecovery::OnView(level) = server.forced_recovery() {
+        return run_on_view(arguments, &server, level);
+    }
     preload::check(&server.binary, &library)?;
     let page_cache_directory = match &arguments.page_cache_directory {
         Some(given) => Some(given.canonicalize().map_err(|error| CliError::io("open", given, error))?),
@@ -54,13 +61,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut directory = DataDirectory::open(&path, volume_name)?;
     let mut unsent = Unsent::open(&path)?;
     let mut client = Client::connect(&connector)?;
-    let volume = crate::status::fetch_volume(&connector, volume_name)?;
-    if volume.state == "unusable" {
-        return Err(CliError::Usage(format!(
-            "volume {} could not be opened: {}",
-            volume.name, volume.reason
-        )));
-    }
+    let volume = usable_volume(&connector, volume_name)?;
     directory.check_volume(&volume.volume_id)?;
     if arguments.no_takeover {
         directory.check_not_taken(&volume)?;
@@ -98,8 +99,64 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     pass_credentials(&mut command, &connector);
     directory.keep_locked()?;
+    say_what_differs(arguments, &server, &path);
     let error = command.exec();
     Err(CliError::io("start", &server.program, error))
+}
+
+fn usable_volume(connector: &Connector, name: &str) -> Result<VolumeStatus> {
+    let volume = crate::status::fetch_volume(connector, name)?;
+    if volume.state == "unusable" {
+        let what = format!("volume {} could not be opened: {}", volume.name, volume.reason);
+        return Err(CliError::Usage(what));
+    }
+    Ok(volume)
+}
+
+/// What a person should know before the server says anything.
+fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
+    if server.forced_recovery() == ForcedRecovery::OnVolume && arguments.export_first.is_none() {
+        eprintln!(
+            "redoubt: with innodb_force_recovery what the server changes gets into the volume; --export-first DIR keeps a copy \
+             of what is there before"
+        );
+    }
+    if server.buffers_changes() {
+        eprintln!(
+            "redoubt: innodb_change_buffering is on: secondary indexes were found damaged in tests with it, in servers that \
+             were imported after a kill; set it to none (the server's default since 10.5.15), and see docs/limits.md"
+        );
+    }
+    for moved in server.moved() {
+        eprintln!(
+            "redoubt: {}={} does not count: these files are in the volume, and on this host in {}",
+            moved.setting(),
+            moved.value,
+            datadir.display()
+        );
+    }
+}
+
+/// For a level of forced recovery that may do harm: the server gets the moment of the volume at which it is started, and
+/// nothing that it writes gets into the volume. Nothing is taken over.
+fn run_on_view(arguments: &RunArguments, server: &Server, level: u8) -> Result<()> {
+    if server.program != server.binary {
+        return Err(CliError::Usage(format!(
+            "with innodb_force_recovery={level} give the server itself after `--` (mariadbd), not {}",
+            server.program.display()
+        )));
+    }
+    eprintln!(
+        "redoubt: with innodb_force_recovery={level} the server runs on a view of the volume as it is now. The volume stays as \
+         it is: what the server writes is kept in {} and is gone when it ends. Dump the tables from it (mariadb-dump)",
+        std::env::temp_dir().display()
+    );
+    crate::reader::run(arguments).map_err(|error| {
+        CliError::Usage(format!(
+            "{error}; the other way is `redoubt volume export` and a stock server with innodb_force_recovery={level} on that \
+             copy"
+        ))
+    })
 }
 
 /// Tells the library where its certificate and key are: paths only, because environments are easily seen.

@@ -5,6 +5,7 @@
 
 use crate::error::{CliError, Result};
 use crate::import::parse_data_file_path;
+use crate::places::{self, Moved};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -64,7 +65,7 @@ impl Server {
         let is_server = is_server_name(&program);
         let binary = if is_server { program.clone() } else { find_program("mariadbd")? };
         let settings = effective_settings(&binary, user_arguments, Some(datadir))?;
-        check_settings(&settings, datadir)?;
+        check_settings(&settings)?;
         check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
         check_plugins(user_arguments)?;
         let get = |name: &str| settings.get(name).cloned().unwrap_or_default();
@@ -96,6 +97,8 @@ impl Server {
     }
 
     /// Arguments of the server: the user's, and what Redoubt needs.
+    ///
+    /// What the data directory holds counts: it is the volume's by now.
     pub fn arguments(&self) -> Vec<String> {
         // Options that choose option files must come first.
         let leading = self.user_arguments.iter().take_while(|argument| is_leading(argument)).count();
@@ -106,6 +109,7 @@ impl Server {
         }
         arguments.extend_from_slice(rest);
         arguments.push(format!("--datadir={}", self.datadir.display()));
+        arguments.extend(self.moved().iter().map(Moved::argument));
         arguments.push("--innodb-use-native-aio=0".to_owned());
         // Otherwise DATA DIRECTORY would put a tablespace where the node cannot follow: the server logs the path before
         // it makes the file, so the library would refuse too late. Now it is ignored, with a warning.
@@ -116,6 +120,21 @@ impl Server {
             arguments.push("--innodb-log-file-mmap=0".to_owned());
         }
         arguments
+    }
+
+    /// Whether the server is to start on damaged data.
+    pub fn forced_recovery(&self) -> ForcedRecovery {
+        ForcedRecovery::of(&self.settings)
+    }
+
+    /// What the server changes of secondary indexes it keeps elsewhere until it reads the page.
+    pub fn buffers_changes(&self) -> bool {
+        self.settings.get("innodb-change-buffering").is_some_and(|kinds| kinds != "none")
+    }
+
+    /// Settings that put files elsewhere, which do not count on a volume.
+    pub fn moved(&self) -> Vec<Moved> {
+        places::moved(&self.settings, &self.datadir)
     }
 
     /// System tablespace files for the library.
@@ -271,15 +290,15 @@ pub(super) fn parse_settings(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-fn check_settings(settings: &HashMap<String, String>, datadir: &Path) -> Result<()> {
-    if let Some(refused) = refused_settings(settings, datadir).into_iter().next() {
+fn check_settings(settings: &HashMap<String, String>) -> Result<()> {
+    if let Some(refused) = refused_settings(settings).into_iter().next() {
         return Err(CliError::Usage(refused));
     }
     Ok(())
 }
 
 /// Settings that a node cannot follow, each with what to do.
-pub(crate) fn refused_settings(settings: &HashMap<String, String>, datadir: &Path) -> Vec<String> {
+pub(crate) fn refused_settings(settings: &HashMap<String, String>) -> Vec<String> {
     let get = |name: &str| settings.get(name).map_or("", String::as_str);
     let mut refused = Vec::new();
     if is_on(get("innodb-encrypt-log")) {
@@ -290,29 +309,8 @@ pub(crate) fn refused_settings(settings: &HashMap<String, String>, datadir: &Pat
         refused
             .push(format!("innodb_encrypt_tables={tables} is not supported. Set innodb_encrypt_tables=OFF"));
     }
-    for option in
-        ["innodb-log-group-home-dir", "innodb-data-home-dir", "innodb-undo-directory", "aria-log-dir-path"]
-    {
-        if !is_inside(get(option), datadir) {
-            refused.push(format!(
-                "{}={} is outside the data directory, where the node cannot follow. Remove the option",
-                option.replace('-', "_"),
-                get(option)
-            ));
-        }
-    }
-    // The log of relayed events is none of these: a replica fetches it again.
-    for option in ["log-bin", "log-bin-index"] {
-        if !is_file_inside(get(option), datadir) {
-            refused.push(format!(
-                "{}={} is outside the data directory, so the node does not get it; but with a binary log a commit is \
-                 answered when it is in there, and recovery takes it from there: after a takeover by another host, \
-                 answered commits would be rolled back. Give a name inside the data directory, or turn the binary \
-                 log off with skip_log_bin",
-                option.replace('-', "_"),
-                get(option)
-            ));
-        }
+    if get("log-bin").ends_with('/') {
+        refused.push(format!("log_bin={} is a directory. Give the name of a file", get("log-bin")));
     }
     if is_on(get("innodb-read-only")) {
         refused.push(
@@ -324,25 +322,35 @@ pub(crate) fn refused_settings(settings: &HashMap<String, String>, datadir: &Pat
     refused
 }
 
-/// Why a level of forced recovery is refused. With 1 (go on after a damaged page), 2 (no background threads) and 3 (no
-/// rollback at the start) a server reads and writes redo and pages as ever.
+/// Levels of forced recovery that are not known are refused; what the others need is [`ForcedRecovery`]'s.
 fn refused_recovery(level: &str) -> Option<String> {
-    let why = match level {
-        "" | "0" | "1" | "2" | "3" => return None,
-        "4" => {
-            "the server does not merge buffered changes into secondary indexes, which can make them wrong for good"
+    match level {
+        "" | "0" | "1" | "2" | "3" | "4" | "5" | "6" => None,
+        _ => Some(format!("innodb_force_recovery={level} is not a level of 10.11. Use 0 to 6")),
+    }
+}
+
+/// What a level of innodb_force_recovery means for a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForcedRecovery {
+    /// 0.
+    None,
+    /// 1 (go on after a damaged page), 2 (no background threads), 3 (no rollback at the start): the server reads and
+    /// writes redo and pages as ever.
+    OnVolume,
+    /// 4 can leave secondary indexes wrong for good. 5 takes transactions that were not committed for committed. 6 leaves
+    /// out redo, which the node has in its pages already. None of that may get into the volume.
+    OnView(u8),
+}
+
+impl ForcedRecovery {
+    fn of(settings: &HashMap<String, String>) -> Self {
+        match settings.get("innodb-force-recovery").and_then(|level| level.parse().ok()) {
+            Some(1..=3) => Self::OnVolume,
+            Some(level @ 4..) => Self::OnView(level),
+            _ => Self::None,
         }
-        "5" => {
-            "the server does not look at its undo logs: it takes transactions that were not committed for committed, \
-             and writes nothing"
-        }
-        "6" => "the server leaves out its redo, which the node has in its pages already, and writes nothing",
-        _ => "this level is not known",
-    };
-    Some(format!(
-        "innodb_force_recovery={level} is not supported: {why}. Use 3 at most, or `redoubt volume export` and a stock \
-         server on the exported copy"
-    ))
+    }
 }
 
 /// The server does not show which plugins it loads among its settings, so the options themselves are looked at.
@@ -376,27 +384,6 @@ pub(crate) fn is_on(value: &str) -> bool {
     matches!(value, "TRUE" | "ON" | "1")
 }
 
-/// A directory setting that is empty, relative without `..`, or inside the data directory.
-fn is_inside(value: &str, datadir: &Path) -> bool {
-    if value.is_empty() || value == "(No default value)" || value == "." || value == "./" {
-        return true;
-    }
-    let path = Path::new(value);
-    if path.is_absolute() {
-        return path.starts_with(datadir) || path.canonicalize().is_ok_and(|path| path.starts_with(datadir));
-    }
-    !value.split('/').any(|part| part == "..")
-}
-
-/// A file setting that is empty or off, relative without `..`, or in a directory inside the data directory.
-fn is_file_inside(value: &str, datadir: &Path) -> bool {
-    if is_inside(value, datadir) {
-        return true;
-    }
-    let directory = Path::new(value).parent().map(Path::canonicalize);
-    directory.is_some_and(|found| found.is_ok_and(|directory| directory.starts_with(datadir)))
-}
-
 /// Names in the data directory that are this host's own business.
 fn local_files(settings: &HashMap<String, String>, datadir: &Path) -> Vec<String> {
     let mut names = Vec::new();
@@ -424,19 +411,14 @@ mod tests {
 
     #[test]
     fn what_a_node_can_not_follow_is_refused_by_name() {
-        let datadir = Path::new("/data");
         for (name, value) in [
             ("innodb-encrypt-log", "TRUE"),
             ("innodb-encrypt-tables", "FORCE"),
-            ("innodb-undo-directory", "/elsewhere"),
-            ("innodb-log-group-home-dir", "../log"),
-            ("log-bin", "/elsewhere/bin"),
-            ("log-bin", "../bin"),
-            ("log-bin-index", "/elsewhere/bin.index"),
-            ("innodb-force-recovery", "4"),
+            ("log-bin", "/elsewhere/"),
+            ("innodb-force-recovery", "7"),
             ("innodb-read-only", "TRUE"),
         ] {
-            let error = check_settings(&settings(&[(name, value)]), datadir).unwrap_err().to_string();
+            let error = check_settings(&settings(&[(name, value)])).unwrap_err().to_string();
             let named = name.replace('-', "_");
             assert!(error.contains(&named) || error.contains(value), "{error}");
         }
@@ -448,22 +430,26 @@ mod tests {
         check_plugins(&["--plugin-load-add=auth_socket".to_owned(), "--file-key=x".to_owned()]).unwrap();
         let fine = [
             ("innodb-encrypt-log", "FALSE"),
-            ("innodb-undo-directory", "/data/undo"),
+            ("innodb-undo-directory", "/elsewhere"),
             ("innodb-data-home-dir", ""),
-            ("log-bin", "/data/log/bin"),
+            ("log-bin", "/elsewhere/bin"),
             ("log-bin-index", "bin.index"),
             ("innodb-force-recovery", "0"),
             ("innodb-read-only", "FALSE"),
         ];
-        check_settings(&settings(&fine), datadir).unwrap();
-        for level in 1..=3 {
-            let level = level.to_string();
-            check_settings(
-                &settings(&[("log-bin", "(No default value)"), ("innodb-force-recovery", &level)]),
-                datadir,
-            )
-            .unwrap();
-        }
+        check_settings(&settings(&fine)).unwrap();
+    }
+
+    #[test]
+    fn levels_that_may_do_harm_get_no_volume() {
+        let of = |level: &str| {
+            let set = settings(&[("log-bin", "(No default value)"), ("innodb-force-recovery", level)]);
+            check_settings(&set).unwrap();
+            ForcedRecovery::of(&set)
+        };
+        assert_eq!(of("0"), ForcedRecovery::None);
+        assert_eq!(["1", "2", "3"].map(of), [ForcedRecovery::OnVolume; 3]);
+        assert_eq!(["4", "5", "6"].map(of), [4, 5, 6].map(ForcedRecovery::OnView));
     }
 
     #[test]

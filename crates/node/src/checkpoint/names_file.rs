@@ -9,11 +9,11 @@
 //! | up to `base_len_bytes` | lists of changes which together make all names |
 //! | each one after that | list of what changed up to one checkpoint ([`NameChange`]) |
 //!
-//! Each line ends at a multiple of 4096, with spaces behind its JSON. So no block with names that were durable is
+//! Each line ends at a multiple of 4096, with spaces after its JSON. So no block with names that were durable is
 //! written again.
 //!
 //! The checkpoint has a [`NamesEnd`]: the number, where the names end that belong to it, and the checksum there. What
-//! is behind that end is ignored and written over. Everything before it was durable before the checkpoint, so whatever
+//! comes after that end is ignored and written over. Everything before it was durable before the checkpoint, so whatever
 //! is wrong there is damage.
 //!
 //! A file that becomes long is followed by one with the next number; the former goes when the checkpoint refers to the

@@ -47,6 +47,9 @@ pub enum Body {
     },
     /// The page as of this point, built early because its chain had become long.
     Built(Arc<[u8]>),
+    /// The server freed the page and overwrote it with zeros: nothing is to be left of what it held, unless something
+    /// after the entry's LSN has changed it.
+    Scrub,
     /// The server dropped a write of the page: compare.
     Verify {
         /// Digest of the server's page.
@@ -59,7 +62,7 @@ pub enum Body {
 pub struct Entry {
     /// LSN of the first byte of its mini-transaction. Verify: LSN on the server's page.
     pub start_lsn: Lsn,
-    /// LSN after its mini-transaction. Images: LSN of the stream at that point.
+    /// LSN after its mini-transaction. Images: LSN of the stream at that point. Scrub: LSN at which the page was free.
     pub end_lsn: Lsn,
     /// What it is.
     pub body: Body,

@@ -77,6 +77,14 @@ pub struct LogFileEntry {
     pub header: Vec<u8>,
     /// Used bytes of the checkpoint blocks.
     pub checkpoints: [Vec<u8>; 2],
+    /// LSN of the last record that creates, renames or deletes a tablespace; 0: there was none. Volumes of nodes that
+    /// did not note it have the highest number, until there is another one.
+    #[serde(default = "unknown_lsn")]
+    pub last_file_operation_lsn: u64,
+}
+
+fn unknown_lsn() -> u64 {
+    u64::MAX
 }
 
 impl LogFileEntry {
@@ -128,6 +136,11 @@ impl Namespace {
     /// All directories with their permission bits, parents first.
     pub fn directories(&self) -> impl Iterator<Item = (&str, u32)> {
         self.tables.directories().iter().map(|(path, mode)| (path.as_str(), *mode))
+    }
+
+    /// Permission bits of a directory.
+    pub fn directory(&self, path: &str) -> Option<u32> {
+        self.tables.directories().get(path).copied()
     }
 
     /// A live object.

@@ -70,6 +70,10 @@ impl Namespace {
         lsn: Lsn,
     ) -> Result<Vec<Effect>, NodeError> {
         let mut effects = Vec::new();
+        if matches!(record, FileRecord::Create { .. } | FileRecord::Rename { .. } | FileRecord::Delete { .. })
+        {
+            self.tables.note_file_operation(lsn);
+        }
         match record {
             FileRecord::Create { path } | FileRecord::Modify { path } => {
                 let path = redo_path(path, lsn)?;

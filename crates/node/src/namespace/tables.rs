@@ -9,6 +9,7 @@
 
 use super::changes::{Changed, NameChange, NameChanges};
 use super::{FileEntry, LogFileEntry, ObjectEntry};
+use redoubt_redo::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -235,7 +236,23 @@ impl Tables {
         }
     }
 
-    pub fn set_log_file(&mut self, entry: LogFileEntry) {
+    /// Another file, or another length of it, is the log of the same tablespaces.
+    pub fn set_log_file(&mut self, mut entry: LogFileEntry) {
+        if let Some(before) = &self.log_file {
+            entry.last_file_operation_lsn = before.last_file_operation_lsn;
+        }
+        self.replace_log_file(entry);
+    }
+
+    /// A tablespace was created, renamed or deleted.
+    pub fn note_file_operation(&mut self, lsn: Lsn) {
+        if let Some(log_file) = &mut self.log_file {
+            log_file.last_file_operation_lsn = lsn.0;
+            self.note(|changed| changed.log_file = true);
+        }
+    }
+
+    fn replace_log_file(&mut self, entry: LogFileEntry) {
         if self.log_file.as_ref() != Some(&entry) {
             self.log_file = Some(entry);
             self.note(|changed| changed.log_file = true);
@@ -281,7 +298,7 @@ impl Tables {
             NameChange::Directory(path, mode) => self.set_directory(path, Some(*mode)),
             NameChange::DirectoryGone(path) => self.set_directory(path, None),
             NameChange::SystemFiles(files) => self.set_system_files(files.clone()),
-            NameChange::LogFile(entry) => self.set_log_file(entry.clone()),
+            NameChange::LogFile(entry) => self.replace_log_file(entry.clone()),
             NameChange::Checkpoint(slot, block) => self.set_checkpoint(*slot, block),
         }
     }

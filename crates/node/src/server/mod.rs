@@ -15,11 +15,13 @@ mod notices;
 mod opening;
 mod pace;
 mod page;
+mod reading;
 mod stopping;
 mod view;
 
 pub use accept::serve_volume;
 pub use admission::ConnectionLimits;
+pub use reading::VolumeReader;
 
 use crate::error::NodeError;
 use crate::options::NodeOptions;

@@ -4,7 +4,8 @@
 
 use super::control::Session;
 use crate::error::NodeError;
-use crate::volume::{Follower, Volume};
+use crate::volume::{Export, Follower, Volume};
+use redoubt_redo::Lsn;
 use redoubt_wire::control::{KIND_DATA, MAX_DATA_LEN_BYTES, Reply, encode_data};
 use redoubt_wire::page::FileId;
 use redoubt_wire::view::{LIVE, MAX_READ_LEN_BYTES, ViewReply, ViewRequest};
@@ -19,9 +20,29 @@ pub struct Reading {
 }
 
 /// Ends a moment when it goes.
-struct Held {
+pub(super) struct Held {
     volume: Arc<Volume>,
     number: u64,
+    end_lsn: Lsn,
+}
+
+impl Held {
+    /// Keeps this moment.
+    ///
+    /// # Errors
+    /// As [`Volume::hold_view`].
+    pub(super) fn begin(volume: &Arc<Volume>) -> Result<Self, NodeError> {
+        let (number, end_lsn) = volume.hold_view()?;
+        Ok(Self { volume: Arc::clone(volume), number, end_lsn })
+    }
+
+    /// What is kept.
+    ///
+    /// # Errors
+    /// As [`Volume::held_view`].
+    pub(super) fn export(&self) -> Result<Arc<Export>, NodeError> {
+        self.volume.held_view(self.number)
+    }
 }
 
 impl Drop for Held {
@@ -73,9 +94,10 @@ impl Session<'_> {
             return Err(NodeError::Refused(message));
         }
         let (number, end_lsn) = if is_moment {
-            let (number, end_lsn) = volume.hold_view()?;
-            self.reading.moment = Some(Held { volume: Arc::clone(volume), number });
-            (number, end_lsn.0)
+            let held = Held::begin(volume)?;
+            let (number, end_lsn) = (held.number, held.end_lsn.0);
+            self.reading.moment = Some(held);
+            (number, end_lsn)
         } else {
             (LIVE, names.end_lsn)
         };

@@ -1,7 +1,7 @@
 //! What is in the page store: A, the checkpoint that says so, and the thread that moves both.
 //!
 //! A table of the log index is applied when it is closed, durable, and the changes of plain files before its end are
-//! made. Those behind it for which that holds by then, too, are applied with it, as if they were one table: a backlog
+//! made. Those after it for which that holds by then, too, are applied with it, as if they were one table: a backlog
 //! is written once and not once for each of its tables. Then: pages durable, plain files durable, checkpoint replaced;
 //! only then the tables leave the index, A moves, dead objects are removed and the log is given up.
 //!
@@ -38,7 +38,7 @@ enum Work {
     Repairs,
     /// Objects that were kept for an export are not needed any more.
     Removals(Vec<ObjectId>),
-    /// A table to apply, and perhaps others behind it.
+    /// A table to apply, and perhaps others after it.
     Tables,
 }
 
@@ -46,17 +46,14 @@ enum Work {
 struct Batch {
     tables: Vec<Arc<Table>>,
     end: TableEnd,
-    /// Of the stream.
-    bytes: u64,
 }
 
 impl Batch {
     fn of(table: Arc<Table>, end: TableEnd) -> Self {
-        Self { bytes: table.stream_bytes(), tables: vec![table], end }
+        Self { tables: vec![table], end }
     }
 
     fn add(&mut self, table: Arc<Table>, end: TableEnd) {
-        self.bytes += table.stream_bytes();
         self.tables.push(table);
         self.end.point = end.point;
         if !end.names.is_empty() {
@@ -71,6 +68,22 @@ impl Batch {
 fn most_bytes(closed: &[Arc<Table>], ring_len_bytes: u64) -> u64 {
     let waiting: u64 = closed.iter().map(|table| table.stream_bytes()).sum();
     if waiting > ring_len_bytes { waiting } else { ring_len_bytes / 2 }
+}
+
+/// How many of the closed tables are applied as one: their ends and stream bytes, the oldest first. The first is, in any
+/// case; others while all of them have at most `most_bytes`, end no later than `last`, and are ready.
+fn count_together(
+    tables: &[(Seq, u64)],
+    most_bytes: u64,
+    last: Option<Seq>,
+    is_ready: impl Fn(Seq) -> bool,
+) -> usize {
+    let mut sum_bytes = 0;
+    let fits = |(number, (end, len_bytes)): &(usize, &(Seq, u64))| {
+        sum_bytes += len_bytes;
+        *number == 0 || (sum_bytes <= most_bytes && last.is_none_or(|last| *end <= last) && is_ready(*end))
+    };
+    tables.iter().enumerate().take_while(fits).count()
 }
 
 /// The other parts that applying looks at.
@@ -211,25 +224,19 @@ impl Applying {
         let last = sources.exports.unapplied_point().filter(|last| *last >= head_end.seq);
         let now = Some(time::now());
         let is_ready = |seq: Seq| {
-            last.is_none_or(|last| seq <= last)
-                && sources.receiving.durable().get().seq >= seq
+            sources.receiving.durable().get().seq >= seq
                 && sources.plain.wait_executed(seq, now) == WaitEnd::Reached
         };
+        let ended: Vec<_> =
+            tables.iter().map_while(|table| Some((Arc::clone(table), table.end()?))).collect();
+        let lens: Vec<_> = ended.iter().map(|(table, end)| (end.point.seq, table.stream_bytes())).collect();
         let most_bytes = most_bytes(&tables, self.context.options.ring_len_bytes);
-        let mut batch: Option<Batch> = None;
-        for table in tables {
-            let Some(end) = table.end() else { break };
-            match &mut batch {
-                None => batch = Some(Batch::of(table, end)),
-                Some(batch)
-                    if batch.bytes + table.stream_bytes() <= most_bytes && is_ready(end.point.seq) =>
-                {
-                    batch.add(table, end);
-                }
-                Some(_) => break,
-            }
-        }
-        Ok(batch)
+        let count = count_together(&lens, most_bytes, last, is_ready);
+        let mut ended = ended.into_iter().take(count);
+        let Some((table, end)) = ended.next() else { return Ok(None) };
+        let mut batch = Batch::of(table, end);
+        ended.for_each(|(table, end)| batch.add(table, end));
+        Ok(Some(batch))
     }
 
     fn apply(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
@@ -352,3 +359,7 @@ pub fn server_checkpoint(log_file: Option<&LogFileEntry>) -> Option<Lsn> {
     let [first, second] = &log_file?.checkpoints;
     Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
 }
+
+#[cfg(test)]
+#[path = "applying_tests.rs"]
+mod tests;

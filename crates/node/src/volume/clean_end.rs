@@ -6,9 +6,14 @@
 //! FILE_CHECKPOINT of D, and the checkpoint block of D. What is left to the new server is what any start does: roll back
 //! transactions that were not committed.
 //!
-//! Not where recovery does more than apply redo to pages: a file operation that the redo tells of and that was not done
-//! (the server was killed between the two), and the redo of an import, whose files somebody else may have cut. There
-//! the server recovers from its own checkpoint, as ever.
+//! Not where recovery does more than apply redo to pages. There the server recovers from its own checkpoint, as ever:
+//!
+//! * a file operation that the redo tells of and that was not done: the server was killed between the two;
+//! * a file operation that was done and whose transaction may not have been committed. The rollback takes it back, but
+//!   the server knows from the redo alone that `t.ibd` is not the `t` of its dictionary, where `t` is still the table
+//!   that was renamed away. Without that redo it refuses to load the file, and `t` is gone. How long such a transaction
+//!   takes nobody says, so an operation counts as settled when the server has made two checkpoints since;
+//! * the redo of an import, whose files somebody else may have cut.
 //!
 //! In the stream it is redo like any other, and comes in the server's order: the record first, then the block. A node
 //! that ends between the two leaves a record that every recovery passes over.
@@ -23,10 +28,10 @@ use redoubt_redo::mariadb::log_file::{CLEAN_END_LEN_BYTES, Checkpoint, LogGeomet
 use redoubt_sync::is_planted;
 use redoubt_wire::stream::StreamFrame;
 
-/// Why the server has to recover by itself.
+/// Why the log is left as it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recovers {
-    /// It will not: there is no redo since its checkpoint, but for what a shutdown writes last.
+pub enum LeftAsIs {
+    /// There is nothing to recover: no redo since the server's checkpoint, but for what a shutdown writes last.
     IsClean,
     /// There is no log yet, or none that it would start from.
     NoLog,
@@ -34,6 +39,8 @@ pub enum Recovers {
     Import,
     /// This file is not where, or not what, the redo says.
     FileOperation(String),
+    /// A tablespace was created, renamed or deleted at this LSN, and its transaction may not have been committed.
+    RecentFileOperation(Lsn),
     /// The log buffer has no room at the moment.
     NoRoom,
 }
@@ -43,22 +50,27 @@ type End = ([u8; CLEAN_END_LEN_BYTES as usize], u8, [u8; 64]);
 
 /// What ends the log at `end`, or why nothing may. `imported_to`: where the redo of an import that was not shut down
 /// cleanly ends.
-pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, Recovers> {
-    let log_file = names.log_file().ok_or(Recovers::NoLog)?;
-    let header = LogHeader::parse(&log_file.header).map_err(|_| Recovers::NoLog)?;
+pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, LeftAsIs> {
+    let log_file = names.log_file().ok_or(LeftAsIs::NoLog)?;
+    let header = LogHeader::parse(&log_file.header).map_err(|_| LeftAsIs::NoLog)?;
     let geometry =
-        LogGeometry::new(header.first_lsn, log_file.file_size_bytes).map_err(|_| Recovers::NoLog)?;
+        LogGeometry::new(header.first_lsn, log_file.file_size_bytes).map_err(|_| LeftAsIs::NoLog)?;
     let [first, second] = log_file.checkpoints.each_ref().map(|block| Checkpoint::parse(block));
-    let newest = Checkpoint::newest(first, second).ok_or(Recovers::NoLog)?;
+    let newest = Checkpoint::newest(first, second).ok_or(LeftAsIs::NoLog)?;
     if newest.checkpoint_lsn < imported_to {
-        return Err(Recovers::Import);
+        return Err(LeftAsIs::Import);
     }
     let is_last = newest.checkpoint_lsn == newest.end_lsn;
     if is_last && [newest.end_lsn, newest.end_lsn.advance(CLEAN_END_LEN_BYTES)].contains(&end) {
-        return Err(Recovers::IsClean);
+        return Err(LeftAsIs::IsClean);
     }
     if let Some(path) = unfinished_file_operation(names).filter(|_| !is_planted("log ended too early")) {
-        return Err(Recovers::FileOperation(path.to_owned()));
+        return Err(LeftAsIs::FileOperation(path.to_owned()));
+    }
+    let last_operation = Lsn(log_file.last_file_operation_lsn);
+    let oldest = [first, second].into_iter().flatten().map(|block| block.checkpoint_lsn).min();
+    if oldest.is_none_or(|oldest| last_operation >= oldest) && !is_planted("log ended too early") {
+        return Err(LeftAsIs::RecentFileOperation(last_operation));
     }
     let slot = u8::from(Some(newest) == first && Some(newest) != second);
     let block = Checkpoint { checkpoint_lsn: end, end_lsn: end }.build();
@@ -86,17 +98,13 @@ impl Volume {
     pub(super) fn end_log(&self, end: Point) -> Result<Point, NodeError> {
         let imported_to = Lsn(self.session.identity().imported_to_lsn);
         let found = match self.receiving.buffer.waits_for() {
-            Some(_) => Err(Recovers::NoRoom),
+            Some(_) => Err(LeftAsIs::NoRoom),
             None => frames(&self.indexing.names.read(), end.lsn, imported_to),
         };
         let (redo, slot, block) = match found {
             Ok(frames) => frames,
             Err(why) => {
-                tracing::info!(
-                    volume = self.context.name,
-                    ?why,
-                    "the server recovers from its own checkpoint"
-                );
+                tracing::info!(volume = self.context.name, ?why, "the redo log is left as it ends");
                 return Ok(end);
             }
         };

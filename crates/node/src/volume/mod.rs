@@ -114,6 +114,9 @@ pub struct Volume {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// Body of a thread of a volume.
+type Loop = fn(&Volume) -> Result<(), NodeError>;
+
 /// Where the marks of a volume stand at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions {
@@ -195,12 +198,30 @@ impl Volume {
         // Before anything is changed.
         volume.plain.load_checksums()?;
         volume.remove_leftovers()?;
+        let started = Self::recover_and_start(&volume, log_start, applied);
+        if started.is_err() {
+            volume.shut_down();
+        }
+        started.map(|()| volume)
+    }
+
+    fn recover_and_start(volume: &Arc<Self>, log_start: Point, applied: Point) -> Result<(), NodeError> {
+        // What is read back is indexed meanwhile. Nobody else looks at the volume before all is read.
+        Self::start_thread(volume, "parser", |volume| {
+            volume.indexing.run_parser(&volume.receiving.buffer, &volume.plain, volume.stored_pages())
+        })?;
         let recovered = volume.receiving.recover(log_start, applied)?;
         volume.recovered_seq.store(recovered.seq.0, Ordering::Release);
         // What was recovered is complete and is applied together.
         volume.receiving.buffer.push_recovered(close_table_at(recovered));
-        Self::start_threads(&volume)?;
-        Ok(volume)
+        let loops: [(&str, Loop); 5] = [
+            ("device", |volume| volume.receiving.run_device()),
+            ("durable", |volume| volume.receiving.run_durable()),
+            ("plain", Self::run_plain),
+            ("apply", Self::run_apply),
+            ("chains", Self::run_chains),
+        ];
+        loops.into_iter().try_for_each(|(what, run)| Self::start_thread(volume, what, run))
     }
 
     /// Objects and plain files that the checkpoint does not know were made by frames after it; those frames will
@@ -211,35 +232,22 @@ impl Volume {
         self.plain.remove_others(|file| names.file(file).is_some())
     }
 
-    fn start_threads(volume: &Arc<Self>) -> Result<(), NodeError> {
-        type Loop = fn(&Volume) -> Result<(), NodeError>;
-        let loops: [(&str, Loop); 6] = [
-            ("device", |volume| volume.receiving.run_device()),
-            ("durable", |volume| volume.receiving.run_durable()),
-            ("parser", |volume| {
-                volume.indexing.run_parser(&volume.receiving.buffer, &volume.plain, volume.stored_pages())
-            }),
-            ("plain", Self::run_plain),
-            ("apply", Self::run_apply),
-            ("chains", Self::run_chains),
-        ];
-        for (what, run) in loops {
-            let of = Arc::clone(volume);
-            let thread = redoubt_sync::thread::Builder::new()
-                .name(format!("{what}-{}", volume.context.name))
-                .spawn(move || {
-                    // A thread that is gone without a word would leave everybody waiting for it.
-                    match std::panic::catch_unwind(AssertUnwindSafe(|| run(&of))) {
-                        Ok(Ok(())) => {}
-                        Ok(Err(error)) => of.stop(&error.to_string()),
-                        Err(_) => of.stop(&format!(
-                            "its {what} thread met a defect of the node; see the node's error output"
-                        )),
-                    }
-                })
-                .map_err(|error| NodeError::io("start thread for", volume.directory(), error))?;
-            volume.threads.lock().push(thread);
-        }
+    fn start_thread(volume: &Arc<Self>, what: &'static str, run: Loop) -> Result<(), NodeError> {
+        let of = Arc::clone(volume);
+        let thread = redoubt_sync::thread::Builder::new()
+            .name(format!("{what}-{}", volume.context.name))
+            .spawn(move || {
+                // A thread that is gone without a word would leave everybody waiting for it.
+                match std::panic::catch_unwind(AssertUnwindSafe(|| run(&of))) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => of.stop(&error.to_string()),
+                    Err(_) => of.stop(&format!(
+                        "its {what} thread met a defect of the node; see the node's error output"
+                    )),
+                }
+            })
+            .map_err(|error| NodeError::io("start thread for", volume.directory(), error))?;
+        volume.threads.lock().push(thread);
         Ok(())
     }
 

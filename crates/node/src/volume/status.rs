@@ -95,7 +95,7 @@ fn chain_lengths(classes: [u64; CHAIN_CLASSES]) -> Vec<ChainClass> {
 
 /// The shim's counters by name.
 fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
-    const NAMES: [(Counter, &str); 24] = [
+    const NAMES: [(Counter, &str); 25] = [
         (Counter::RedoBytes, "redo_bytes"),
         (Counter::LogWrittenBytes, "log_written_bytes"),
         (Counter::SentBytes, "sent_bytes"),
@@ -120,6 +120,7 @@ fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
         (Counter::CacheCapacityBytes, "page_cache_capacity_bytes"),
         (Counter::ReadAheadPages, "read_ahead_pages"),
         (Counter::ReadAheadUsed, "read_ahead_used"),
+        (Counter::PagesScrubbed, "pages_scrubbed"),
     ];
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()

@@ -110,6 +110,24 @@ impl Volume {
         }
     }
 
+    /// Its random id.
+    pub fn volume_id(&self) -> String {
+        self.session.identity().volume_id
+    }
+
+    /// No server has written to it yet.
+    pub fn is_empty(&self) -> bool {
+        self.indexing.names.read().log_file().is_none()
+    }
+
+    /// How far the stream has come; `None`: not all of it is durable and executed, so what is read may change without
+    /// more of it.
+    pub fn settled_position(&self) -> Option<u64> {
+        let received = self.receiving.buffer.received().seq;
+        let is_executed = || self.plain.wait_executed(received, Some(time::now())) == WaitEnd::Reached;
+        (self.receiving.durable().seq() == received && is_executed()).then_some(received.0)
+    }
+
     /// Names of everything received so far, without checksums.
     ///
     /// # Errors
@@ -125,7 +143,9 @@ impl Volume {
     /// As [`Volume::live_names`].
     pub fn live_file(&self, path: &str) -> Result<Option<ViewFile>, NodeError> {
         self.settle()?;
-        stat(&self.indexing.names.read(), path, |file| self.plain.len_bytes(file))
+        let found = stat(&self.indexing.names.read(), path);
+        // Not with the names locked: it asks the file system.
+        with_plain_len(found, |file| self.plain.len_bytes(file))
     }
 
     /// The same, of a moment.
@@ -133,7 +153,7 @@ impl Volume {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn held_file(&self, export: &Export, path: &str) -> Result<Option<ViewFile>, NodeError> {
-        stat(export.names(), path, |file| self.kept_len(export, file))
+        with_plain_len(stat(export.names(), path), |file| self.kept_len(export, file))
     }
 
     /// Length of a file as it is now, in bytes; `None`: it is gone.
@@ -142,7 +162,11 @@ impl Volume {
     /// [`NodeError::Stopped`]; [`NodeError::Io`].
     pub fn live_len(&self, file: FileId) -> Result<Option<u64>, NodeError> {
         self.context.check_running()?;
-        len_of(&self.indexing.names.read(), file, |file| self.plain.len_bytes(file))
+        let len = len_of(&self.indexing.names.read(), file);
+        match len {
+            Len::Known(len_bytes) => Ok(len_bytes),
+            Len::OfPlain => self.plain.len_bytes(file).map(Some),
+        }
     }
 
     /// The same, of a moment.
@@ -150,10 +174,13 @@ impl Volume {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn held_len(&self, export: &Export, file: FileId) -> Result<Option<u64>, NodeError> {
-        len_of(export.names(), file, |file| self.kept_len(export, file))
+        match len_of(export.names(), file) {
+            Len::Known(len_bytes) => Ok(len_bytes),
+            Len::OfPlain => self.kept_len(export, file).map(Some),
+        }
     }
 
-    /// Bytes of a file as it is now; behind its end they are zero.
+    /// Bytes of a file as it is now; after its end they are zero.
     ///
     /// # Errors
     /// [`NodeError::Refused`] for a file that is gone; those of reading.
@@ -264,18 +291,22 @@ impl Volume {
     }
 }
 
-fn len_of(
-    names: &Namespace,
-    file: FileId,
-    plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
-) -> Result<Option<u64>, NodeError> {
+/// What the names say of a file's length in bytes.
+enum Len {
+    /// All of it; `None`: there is no such file.
+    Known(Option<u64>),
+    /// Nothing: it is a plain file.
+    OfPlain,
+}
+
+fn len_of(names: &Namespace, file: FileId) -> Len {
     if file == LOG_FILE {
-        return Ok(names.log_file().map(|log_file| log_file.file_size_bytes));
+        return Len::Known(names.log_file().map(|log_file| log_file.file_size_bytes));
     }
     match names.file(file) {
-        Some(entry) if entry.tablespace => Ok(Some(entry.len_bytes)),
-        Some(_) => plain_len(file).map(Some),
-        None => Ok(None),
+        Some(entry) if entry.tablespace => Len::Known(Some(entry.len_bytes)),
+        Some(_) => Len::OfPlain,
+        None => Len::Known(None),
     }
 }
 
@@ -289,29 +320,31 @@ fn geometry_of(log_file: &LogFileEntry, end: Point) -> Result<LogGeometry, NodeE
         .map_err(|error| NodeError::Redo { lsn: end.lsn, reason: error.to_string() })
 }
 
-fn stat(
-    names: &Namespace,
-    path: &str,
-    plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
-) -> Result<Option<ViewFile>, NodeError> {
+/// What is at a path; the length of a plain file is left open.
+fn stat(names: &Namespace, path: &str) -> Option<ViewFile> {
     let found = |file: FileId, kind, mode, len_bytes| {
         let entry = Entry { path: path.to_owned(), kind, mode, len_bytes, checksum: None };
-        Ok(Some(ViewFile { file: file.0, entry }))
+        Some(ViewFile { file: file.0, entry })
     };
     if path == LOG_PATH {
-        return match names.log_file() {
-            Some(log_file) => found(LOG_FILE, EntryKind::RedoLog, 0o660, log_file.file_size_bytes),
-            None => Ok(None),
-        };
+        return found(LOG_FILE, EntryKind::RedoLog, 0o660, names.log_file()?.file_size_bytes);
     }
-    if let Some((file, entry)) = names.file_at(path) {
-        if entry.tablespace {
-            return found(file, EntryKind::Tablespace, entry.mode, entry.len_bytes);
+    match names.file_at(path) {
+        Some((file, entry)) if entry.tablespace => {
+            found(file, EntryKind::Tablespace, entry.mode, entry.len_bytes)
         }
-        return found(file, EntryKind::Plain, entry.mode, plain_len(file)?);
+        Some((file, entry)) => found(file, EntryKind::Plain, entry.mode, 0),
+        None => found(FileId(0), EntryKind::Directory, names.directory(path)?, 0),
     }
-    match names.directories().find(|(directory, _)| *directory == path) {
-        Some((_, mode)) => found(FileId(0), EntryKind::Directory, mode, 0),
-        None => Ok(None),
+}
+
+fn with_plain_len(
+    found: Option<ViewFile>,
+    plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
+) -> Result<Option<ViewFile>, NodeError> {
+    let Some(mut found) = found else { return Ok(None) };
+    if found.entry.kind == EntryKind::Plain {
+        found.entry.len_bytes = plain_len(FileId(found.file))?;
     }
+    Ok(Some(found))
 }

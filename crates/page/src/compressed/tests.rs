@@ -126,3 +126,68 @@ fn encrypted_image_is_refused() {
     put(&mut image, 24, &TYPE_PAGE_COMPRESSED_ENCRYPTED.to_be_bytes());
     assert_eq!(decompress(&image, SpaceFlags(1 << 16)), Err(PageCompressionError::Encrypted));
 }
+
+/// Padded as it is in a file.
+fn padded(image: Vec<u8>) -> Vec<u8> {
+    let mut image = image;
+    image.resize(PAGE_BYTES, 0);
+    image
+}
+
+#[test]
+fn a_compressed_page_is_the_servers_image_of_it() {
+    let mut page = page();
+    put(&mut page, crate::layout::FIL_PAGE_OFFSET, &5u32.to_be_bytes());
+    let (zlib, lz4) = (zlib(&page), lz4_flex::block::compress(&page));
+    for (flags, image) in [
+        (SpaceFlags(0x35), full_crc32_image(&page, &zlib, false)),
+        (SpaceFlags(0x55), full_crc32_image(&page, &lz4, true)),
+        (SpaceFlags(1 << 16), older_image(&page, 1, &zlib)),
+    ] {
+        assert_eq!(padded(compress(&page, flags).unwrap()), image, "{flags}");
+    }
+}
+
+#[test]
+fn every_page_that_is_compressed_comes_back() {
+    let formats = [0x33, 0x34, 0x35, 0x36, 0x37, 0x53, 0x55, 0x57, 0x1_0021, 0x1_0000];
+    let (mut made, mut stored_as_is) = (0, 0);
+    for seed in 0..400 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let flags = SpaceFlags(formats[random.usize(..formats.len())]);
+        flags.check().unwrap();
+        let mut page = vec![0; flags.logical_page_size_bytes()];
+        let filled = random.usize(..=page.len());
+        random.fill(&mut page[..filled]);
+        put(&mut page, 4, &random.u32(1..).to_be_bytes());
+        // Of neither kind of image.
+        put(&mut page, crate::layout::FIL_PAGE_TYPE, &17855u16.to_be_bytes());
+        crate::finalize(&mut page, flags).unwrap();
+        let Some(mut image) = compress(&page, flags) else {
+            stored_as_is += 1;
+            continue;
+        };
+        assert!(image.len() < page.len());
+        image.resize(page.len(), 0);
+        crate::verify(&image, flags).unwrap();
+        assert!(decompress(&image, flags).unwrap().as_deref() == Some(&page[..]), "seed {seed}, {flags}");
+        // An image is not packed again.
+        assert_eq!(compress(&image, flags), None);
+        made += 1;
+    }
+    assert!(made > 200 && stored_as_is > 5, "{made} {stored_as_is}");
+}
+
+#[test]
+fn what_the_server_stores_as_it_is_is_not_compressed() {
+    let mut page = vec![7; PAGE_BYTES];
+    put(&mut page, crate::layout::FIL_PAGE_TYPE, &17855u16.to_be_bytes());
+    for (flags, why) in [(0x15, "no page compression"), (0x75, "lzo"), (0x34, "another page size")] {
+        assert_eq!(compress(&page, SpaceFlags(flags)), None, "{why}");
+    }
+    assert!(compress(&page, SpaceFlags(0x35)).is_some());
+    put(&mut page, crate::layout::FIL_PAGE_OFFSET, &[0; 4]);
+    assert_eq!(compress(&page, SpaceFlags(0x35)), None, "page 0");
+    assert_eq!(compress(&[0; PAGE_BYTES], SpaceFlags(0x35)), None, "never written");
+    assert_eq!(compress(&[1; 20], SpaceFlags(0x35)), None, "no page");
+}

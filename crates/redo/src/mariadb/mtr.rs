@@ -303,6 +303,7 @@ fn split_records<'a>(
     parts.files.clear();
     let mut state = ReaderState::new();
     let mut page0 = SpaceFlagsTracker::new();
+    let mut record = Record::EMPTY;
     let mut at = start;
     loop {
         match bytes.get(at) {
@@ -316,7 +317,7 @@ fn split_records<'a>(
             return Err(too_long(end));
         }
         let Some(upto) = bytes.get(..end) else { return Ok(None) };
-        let record = decode_record(upto, at, &mut state)?;
+        decode_record(upto, at, &mut state, &mut record)?;
         if let Body::File(file) = record.body {
             let space = record.page.map_or(SpaceId(0), |page| page.space);
             parts.files.push(FileNote { space, record: file });

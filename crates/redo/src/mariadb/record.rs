@@ -18,6 +18,11 @@ pub struct Record<'a> {
     pub body: Body<'a>,
 }
 
+impl Record<'_> {
+    /// One to read into.
+    pub const EMPTY: Self = Self { page: None, body: Body::Option { payload: &[] } };
+}
+
 /// What a record says. Names follow the server's (`mtr0types.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {

@@ -157,13 +157,16 @@ impl<'a> Cursor<'a> {
 }
 
 /// Decode the record `bytes[at..]`, which ends where `bytes` ends, and whose header was read by
-/// [`record_end`].
+/// [`record_end`], into `record`.
+///
+/// Not returned: a processor that has just written a record in small pieces waits when it is to be copied in large ones.
 #[inline(always)]
 pub(crate) fn decode_record<'a>(
     bytes: &'a [u8],
     at: usize,
     state: &mut ReaderState,
-) -> Result<Record<'a>, RedoError> {
+    record: &mut Record<'a>,
+) -> Result<(), RedoError> {
     let Some(&first) = bytes.get(at) else {
         return Err(RedoError::Truncated { offset: bytes.len(), expected: "a record" });
     };
@@ -181,15 +184,18 @@ pub(crate) fn decode_record<'a>(
         let page = PageId::new(space, page_no);
         state.page = page;
         state.context = Context::Page;
-        let body = decode_body(kind, at, cursor, page, true, state)?;
-        return Ok(Record { page: Some(page), body });
+        record.page = Some(page);
+        return decode_body(kind, at, cursor, page, state, record);
     }
     match state.context {
         Context::Page => {
-            let body = decode_body(kind, at, cursor, state.page, false, state)?;
-            Ok(Record { page: None, body })
+            record.page = None;
+            decode_body(kind, at, cursor, state.page, state, record)
         }
-        Context::Start => decode_file(first, at, cursor, state),
+        Context::Start => {
+            *record = decode_file(first, at, cursor, state)?;
+            Ok(())
+        }
         Context::PageGone => {
             Err(bad_byte(bytes, at, "a record with page ids (after FREE_PAGE or TRIM_PAGES)"))
         }
@@ -208,9 +214,9 @@ fn decode_body<'a>(
     at: usize,
     mut cursor: Cursor<'a>,
     page: PageId,
-    has_ids: bool,
     state: &mut ReaderState,
-) -> Result<Body<'a>, RedoError> {
+    record: &mut Record<'a>,
+) -> Result<(), RedoError> {
     if cursor.bytes.len() - at > PAGE_SIZE_MAX_BYTES {
         return Err(RedoError::BadNumber {
             offset: at,
@@ -222,25 +228,27 @@ fn decode_body<'a>(
         WRITE => {
             let distance = cursor.page_number("the distance of a WRITE record")?;
             cursor.not_empty("data of a WRITE record")?;
-            Ok(Body::Write { distance, data: cursor.rest() })
+            record.body = Body::Write { distance, data: cursor.rest() };
         }
-        EXTENDED => decode_extended(cursor, page, has_ids, state).map(Body::Extended),
-        MEMSET => decode_memset(cursor),
-        MEMMOVE => decode_memmove(cursor),
+        EXTENDED => return decode_extended(cursor, page, state, record),
+        MEMSET => record.body = decode_memset(cursor)?,
+        MEMMOVE => record.body = decode_memmove(cursor)?,
         INIT_PAGE | FREE_PAGE => {
-            if !has_ids {
+            if record.page.is_none() {
                 return Err(bad_byte(cursor.bytes, at, "page ids in a FREE_PAGE or INIT_PAGE record"));
             }
             cursor.end("the end of a FREE_PAGE or INIT_PAGE record")?;
             if kind == INIT_PAGE {
-                return Ok(Body::InitPage);
+                record.body = Body::InitPage;
+            } else {
+                state.context = Context::PageGone;
+                record.body = Body::FreePage;
             }
-            state.context = Context::PageGone;
-            Ok(Body::FreePage)
         }
-        RESERVED => Err(bad_byte(cursor.bytes, at, "a record type other than the reserved 0x60")),
-        _ => Ok(Body::Option { payload: cursor.rest() }),
+        RESERVED => return Err(bad_byte(cursor.bytes, at, "a record type other than the reserved 0x60")),
+        _ => record.body = Body::Option { payload: cursor.rest() },
     }
+    Ok(())
 }
 
 fn decode_memset(mut cursor: Cursor<'_>) -> Result<Body<'_>, RedoError> {
@@ -274,9 +282,9 @@ fn decode_memmove(mut cursor: Cursor<'_>) -> Result<Body<'_>, RedoError> {
 fn decode_extended<'a>(
     mut cursor: Cursor<'a>,
     page: PageId,
-    has_ids: bool,
     state: &mut ReaderState,
-) -> Result<Extended<'a>, RedoError> {
+    record: &mut Record<'a>,
+) -> Result<(), RedoError> {
     let subtype_at = cursor.at;
     let Some(&subtype) = cursor.bytes.get(subtype_at) else {
         return Err(bad_byte(cursor.bytes, subtype_at, "the subtype of an EXTENDED record"));
@@ -286,53 +294,56 @@ fn decode_extended<'a>(
         return Err(bad_byte(cursor.bytes, subtype_at, "no EXTENDED record on pages 0 to 2"));
     }
     match subtype {
-        4..=7 => decode_insert(cursor, subtype).map(Extended::Insert),
+        4..=7 => return decode_insert(cursor, subtype, record),
         3 => {
             let data = cursor.rest();
             if data.len() < 3 {
                 let expected = "at least 3 bytes in UNDO_APPEND";
                 return Err(RedoError::Truncated { offset: cursor.bytes.len(), expected });
             }
-            Ok(Extended::UndoAppend { data })
+            record.body = Body::Extended(Extended::UndoAppend { data });
         }
         8 => {
             let prev = cursor.page_number("the predecessor in DELETE_ROW_FORMAT_REDUNDANT")?;
             cursor.end("the end of DELETE_ROW_FORMAT_REDUNDANT")?;
-            Ok(Extended::DeleteRedundant { prev })
+            record.body = Body::Extended(Extended::DeleteRedundant { prev });
         }
         9 => {
             let prev = cursor.page_number("the predecessor in DELETE_ROW_FORMAT_DYNAMIC")?;
             let hdr_size = cursor.page_number("the header size in DELETE_ROW_FORMAT_DYNAMIC")?;
             let data_size = cursor.page_number("the data size in DELETE_ROW_FORMAT_DYNAMIC")?;
             cursor.end("the end of DELETE_ROW_FORMAT_DYNAMIC")?;
-            Ok(Extended::DeleteDynamic { prev, hdr_size, data_size })
+            record.body = Body::Extended(Extended::DeleteDynamic { prev, hdr_size, data_size });
         }
         0..=2 => {
             cursor.end("the end of an EXTENDED record that initialises a page")?;
-            Ok(match subtype {
+            record.body = Body::Extended(match subtype {
                 0 => Extended::InitRowFormatRedundant,
                 1 => Extended::InitRowFormatDynamic,
                 _ => Extended::UndoInit,
-            })
+            });
         }
         TRIM_PAGES => {
-            if !has_ids {
+            if record.page.is_none() {
                 return Err(bad_byte(cursor.bytes, subtype_at, "page ids in TRIM_PAGES"));
             }
             cursor.end("the end of TRIM_PAGES")?;
             state.context = Context::PageGone;
-            Ok(Extended::TrimPages)
+            record.body = Body::Extended(Extended::TrimPages);
         }
-        _ => Err(bad_byte(
-            cursor.bytes,
-            subtype_at,
-            "an EXTENDED subtype from 0 to 10 (a newer server may write others; see the supported versions)",
-        )),
+        _ => {
+            return Err(bad_byte(
+                cursor.bytes,
+                subtype_at,
+                "an EXTENDED subtype from 0 to 10 (a newer server may write others; see the supported versions)",
+            ));
+        }
     }
+    Ok(())
 }
 
 #[inline(always)]
-fn decode_insert<'a>(mut cursor: Cursor<'a>, subtype: u8) -> Result<Insert<'a>, RedoError> {
+fn decode_insert<'a>(mut cursor: Cursor<'a>, subtype: u8, record: &mut Record<'a>) -> Result<(), RedoError> {
     let comp = subtype & 2 != 0;
     let reuse = subtype & 1 != 0;
     let prev = cursor.page_number("the predecessor in an INSERT record")?;
@@ -344,7 +355,9 @@ fn decode_insert<'a>(mut cursor: Cursor<'a>, subtype: u8) -> Result<Insert<'a>, 
     let enc = cursor.number(3, "the header information in an INSERT record")?;
     let hdr_c = cursor.page_number("the copied header bytes in an INSERT record")?;
     let data_c = cursor.page_number("the copied data bytes in an INSERT record")?;
-    Ok(Insert { comp, reuse_shift, prev, enc, hdr_c, data_c, rest: cursor.rest() })
+    let insert = Insert { comp, reuse_shift, prev, enc, hdr_c, data_c, rest: cursor.rest() };
+    record.body = Body::Extended(Extended::Insert(insert));
+    Ok(())
 }
 
 /// A record about a file. Rare, so out of line.
@@ -461,8 +474,24 @@ impl<'a> RecordReader<'a> {
         self.at
     }
 
+    /// Reads the next record into `record`. False: there is none.
+    ///
+    /// # Errors
+    /// Bytes that are no record; there is none after that.
     #[inline(always)]
-    fn read(&mut self) -> Result<Record<'a>, RedoError> {
+    pub fn read_into(&mut self, record: &mut Record<'a>) -> Result<bool, RedoError> {
+        if self.at >= self.records.len() {
+            return Ok(false);
+        }
+        let result = self.read(record);
+        if result.is_err() {
+            self.at = self.records.len();
+        }
+        result.map(|()| true)
+    }
+
+    #[inline(always)]
+    fn read(&mut self, record: &mut Record<'a>) -> Result<(), RedoError> {
         let at = self.at;
         if self.records.get(at).is_some_and(|&first| first <= 1) {
             return Err(bad_byte(self.records, at, "a record, not the end of a mini-transaction"));
@@ -472,9 +501,9 @@ impl<'a> RecordReader<'a> {
             let expected = "the rest of the record, as long as its header says";
             return Err(RedoError::Truncated { offset: self.records.len(), expected });
         };
-        let record = decode_record(bytes, at, &mut self.state)?;
+        decode_record(bytes, at, &mut self.state, record)?;
         self.at = bytes.len();
-        Ok(record)
+        Ok(())
     }
 }
 
@@ -483,14 +512,12 @@ impl<'a> Iterator for RecordReader<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.records.len() {
-            return None;
+        let mut record = Record::EMPTY;
+        match self.read_into(&mut record) {
+            Ok(true) => Some(Ok(record)),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
         }
-        let result = self.read();
-        if result.is_err() {
-            self.at = self.records.len();
-        }
-        Some(result)
     }
 }
 

@@ -5,7 +5,7 @@
 use redoubt_wire::stream::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const IDS: [Counter; 24] = [
+const IDS: [Counter; 25] = [
     Counter::RedoBytes,
     Counter::LogWrittenBytes,
     Counter::SentBytes,
@@ -30,6 +30,7 @@ const IDS: [Counter; 24] = [
     Counter::CacheCapacityBytes,
     Counter::ReadAheadPages,
     Counter::ReadAheadUsed,
+    Counter::PagesScrubbed,
 ];
 
 /// One value per [`Counter`].

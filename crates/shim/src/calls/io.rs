@@ -5,6 +5,7 @@ use crate::base::message;
 use crate::base::open_flags::OpenFlags;
 use crate::base::real::{self, Errno};
 use crate::calls::target::{OpenFile, Target};
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 /// Where a read or write goes, and how the position moves after it.
@@ -125,7 +126,7 @@ pub fn allocate(
     open: &OpenFile,
     fd: RawFd,
     mode: i32,
-    end_bytes: u64,
+    range_bytes: Range<u64>,
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let is_punch = mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
@@ -133,15 +134,18 @@ pub fn allocate(
     let is_known = mode & !(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) == 0;
     match &open.target {
         Target::Log(_) | Target::Tablespace(_) if !is_known => {}
-        // The rest of a page-compressed page: the node stores whole pages.
+        // Freed pages, or the rest of a page-compressed page: the node stores whole pages.
+        Target::Tablespace(file) if is_punch => {
+            return file.punch(&library.content, range_bytes.start, range_bytes.end - range_bytes.start);
+        }
         Target::Log(_) | Target::Tablespace(_) if is_punch || keeps_size => return Ok(()),
         Target::Log(_) => {
-            if real::status(fd)?.len_bytes < end_bytes {
-                real::set_len(fd, end_bytes)?;
+            if real::status(fd)?.len_bytes < range_bytes.end {
+                real::set_len(fd, range_bytes.end)?;
             }
             return Ok(());
         }
-        Target::Tablespace(file) => return file.allocate(&library.content, fd, end_bytes),
+        Target::Tablespace(file) => return file.allocate(&library.content, fd, range_bytes.end),
         Target::Plain(_) if keeps_size && !is_punch => return local(),
         Target::Plain(file) if mode == 0 => return file.change_len(&library.content, fd, local),
         Target::Plain(_) | Target::Directory => {}

@@ -7,7 +7,8 @@
 //! that it is free is kept, until it is used again: nothing explains it, and a cached version of it is too old.
 //!
 //! A tablespace goes away under the redo log's lock, so its pages are together: what that costs does not grow with
-//! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours.
+//! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
+//! knows the newest LSN at which one of them was freed: all pages whose bit is set were free then.
 
 use redoubt_redo::mariadb::Mtr;
 use redoubt_redo::mariadb::record::FileRecord;
@@ -23,8 +24,27 @@ const WORD_PAGES: u32 = 64;
 #[derive(Debug, Default)]
 struct SpacePages {
     changed: FxHashMap<u32, Lsn>,
-    /// Free pages, a bit each, by page number divided by [`WORD_PAGES`]. No word is 0.
-    free: FxHashMap<u32, u64>,
+    /// Free pages by page number divided by [`WORD_PAGES`]. No word is empty.
+    free: FxHashMap<u32, FreeWord>,
+}
+
+/// Neighbours that are free, a bit each.
+#[derive(Clone, Copy, Debug, Default)]
+struct FreeWord {
+    bits: u64,
+    /// End of the last mini-transaction that freed one of them.
+    newest: Lsn,
+}
+
+/// What is known of a page that is overwritten with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// It is free, and was at this LSN.
+    At(Lsn),
+    /// It has redo that is newer than its last write.
+    InUse,
+    /// Its last write was explained, or nothing of it was seen in this process.
+    Unknown,
 }
 
 impl SpacePages {
@@ -36,21 +56,27 @@ impl SpacePages {
         self.changed.insert(page_no, lsn);
         // Most tablespaces have no free pages.
         if let Some(word) = self.free.get_mut(&(page_no / WORD_PAGES)) {
-            *word &= !Self::bit(page_no);
-            if *word == 0 {
+            word.bits &= !Self::bit(page_no);
+            if word.bits == 0 {
                 self.free.remove(&(page_no / WORD_PAGES));
             }
         }
     }
 
-    fn free(&mut self, page_no: u32) {
+    fn free(&mut self, page_no: u32, lsn: Lsn) {
         self.changed.remove(&page_no);
-        *self.free.entry(page_no / WORD_PAGES).or_default() |= Self::bit(page_no);
+        let word = self.free.entry(page_no / WORD_PAGES).or_default();
+        word.bits |= Self::bit(page_no);
+        word.newest = word.newest.max(lsn);
     }
 
-    fn contains(&self, page_no: u32) -> bool {
-        self.changed.contains_key(&page_no)
-            || self.free.get(&(page_no / WORD_PAGES)).is_some_and(|word| word & Self::bit(page_no) != 0)
+    fn freed(&self, page_no: u32) -> Freed {
+        if self.changed.contains_key(&page_no) {
+            return Freed::InUse;
+        }
+        let word = self.free.get(&(page_no / WORD_PAGES));
+        word.filter(|word| word.bits & Self::bit(page_no) != 0)
+            .map_or(Freed::Unknown, |word| Freed::At(word.newest))
     }
 
     fn is_empty(&self) -> bool {
@@ -95,7 +121,7 @@ impl DirtyPages {
             if run.trim_pages.is_some() {
                 self.forget(run.page.space);
             } else if run.ends_with_free {
-                self.free(run.page);
+                self.free(run.page, mtr.end_lsn);
             } else {
                 self.change(run.page, mtr.end_lsn);
             }
@@ -106,8 +132,13 @@ impl DirtyPages {
         self.shard(page).entry(page.space).or_default().change(page.page_no.0, lsn);
     }
 
-    fn free(&self, page: PageId) {
-        self.shard(page).entry(page.space).or_default().free(page.page_no.0);
+    fn free(&self, page: PageId, lsn: Lsn) {
+        self.shard(page).entry(page.space).or_default().free(page.page_no.0, lsn);
+    }
+
+    /// Whether the page is free.
+    pub fn freed(&self, page: PageId) -> Freed {
+        self.shard(page).get(&page.space).map_or(Freed::Unknown, |pages| pages.freed(page.page_no.0))
     }
 
     /// Whether this version of the page is the newest in the stream. If so, the entry is removed.
@@ -126,7 +157,7 @@ impl DirtyPages {
 
     /// Whether there is redo of the page that is newer than its last write, or the page is free.
     pub fn contains(&self, page: PageId) -> bool {
-        self.shard(page).get(&page.space).is_some_and(|pages| pages.contains(page.page_no.0))
+        self.freed(page) != Freed::Unknown
     }
 
     /// Forgets the pages of a tablespace.

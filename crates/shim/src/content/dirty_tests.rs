@@ -21,7 +21,7 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
                     model.insert((space, page_no), lsn);
                 }
                 40..60 => {
-                    dirty.free(page);
+                    dirty.free(page, Lsn(lsn));
                     model.insert((space, page_no), FREED);
                 }
                 60..98 => {
@@ -59,7 +59,7 @@ fn free_pages_take_a_word_for_64_neighbours_and_none_when_they_are_used_again() 
     let dirty = DirtyPages::default();
     let pages = || (0..1 << 18).map(|page_no| PageId::new(7, page_no));
     pages().for_each(|page| dirty.change(page, Lsn(1)));
-    pages().for_each(|page| dirty.free(page));
+    pages().for_each(|page| dirty.free(page, Lsn(5)));
     assert_eq!(dirty.sizes(), (0, 1 << 12));
     pages().for_each(|page| dirty.change(page, Lsn(2)));
     assert_eq!(dirty.sizes(), (1 << 18, 0));

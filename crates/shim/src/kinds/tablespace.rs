@@ -5,7 +5,8 @@
 //!
 //! 1. The page carries an encryption key version: refused.
 //! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
-//! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped.
+//! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped, and if the page is free the
+//!    node is told to scrub it ([`scrub`]).
 //! 4. It lies in the doublewrite area: dropped.
 //! 5. Its LSN is from before this session (redone by the server's own recovery) and the node's version is as new
 //!    or newer: dropped.
@@ -20,6 +21,7 @@ pub mod adopt;
 mod cached;
 mod classify_page;
 pub mod export;
+mod scrub;
 
 use crate::base::message::{self, show};
 use crate::base::paths::absolute;
@@ -343,7 +345,7 @@ impl Tablespace {
         self.take_out_of_cache(content, page_no);
         if facts.is_zero {
             counters.add(Counter::ScrubPagesDropped, 1);
-            return Ok(());
+            return self.scrub(content, hold, page_no..page_no.saturating_add(1));
         }
         if self.is_doublewrite(content, info, page_no)? {
             counters.add(Counter::DoublewriteBytesDropped, page.len() as u64);

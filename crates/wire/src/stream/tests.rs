@@ -15,6 +15,7 @@ fn samples() -> Vec<StreamFrame<'static>> {
         },
         StreamFrame::Checkpoint { slot: 1, block: BLOCK },
         StreamFrame::Image { path: b"test/t1.ibd", page_no: 7, page: &[9; 64] },
+        StreamFrame::Scrub { path: b"test/t1.ibd", page_no: 7, pages: MAX_SCRUB_PAGES, lsn: Lsn(77) },
         StreamFrame::Create { path: b"test/t1.ibd", kind: FileKind::Tablespace, mode: 0o660 },
         StreamFrame::Create { path: b"test/t1.frm", kind: FileKind::Plain, mode: 0o660 },
         StreamFrame::Write { path: b"test/t1.frm", offset_bytes: 1 << 40, data: b"frm" },

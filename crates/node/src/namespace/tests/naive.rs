@@ -252,7 +252,15 @@ impl Naive {
     }
 
     pub fn set_log_file(&mut self, entry: LogFileEntry) {
+        let last = self.log_file.as_ref().map(|before| before.last_file_operation_lsn);
         self.log_file = Some(entry);
+        last.into_iter().for_each(|last| self.operation_at(last));
+    }
+
+    pub fn operation_at(&mut self, lsn: u64) {
+        if let Some(log_file) = &mut self.log_file {
+            log_file.last_file_operation_lsn = lsn;
+        }
     }
 
     pub fn set_checkpoint(&mut self, slot: u8, block: &[u8]) {

@@ -40,7 +40,11 @@ impl Pair {
             }
             _ => (FileRecord::Delete { path: bytes }, self.naive.deleted(space)),
         };
-        (self.names.file_record(SpaceId(space), &record, LSN).unwrap(), naive)
+        let lsn = Lsn(self.random.u64(1..100));
+        if !matches!(record, FileRecord::Modify { .. }) {
+            self.naive.operation_at(lsn.0);
+        }
+        (self.names.file_record(SpaceId(space), &record, lsn).unwrap(), naive)
     }
 
     /// One operation on both; what each of them says is to be done.
@@ -128,6 +132,7 @@ impl Pair {
                 file_size_bytes: self.random.u64(..3),
                 header: vec![1],
                 checkpoints: [vec![2], vec![3]],
+                last_file_operation_lsn: 0,
             };
             self.names.set_log_file(entry.clone());
             self.naive.set_log_file(entry);
@@ -203,8 +208,12 @@ fn what_changes_all_the_time_is_a_small_change_and_what_is_as_it_was_is_none() {
         names.file_record(SpaceId(table + 10), &FileRecord::Create { path: path.as_bytes() }, LSN).unwrap();
         names.create(&path, FileKind::Tablespace, 0o660);
     }
-    let log_file =
-        LogFileEntry { file_size_bytes: 1, header: vec![0; 512], checkpoints: [vec![1; 64], vec![2; 64]] };
+    let log_file = LogFileEntry {
+        file_size_bytes: 1,
+        header: vec![0; 512],
+        checkpoints: [vec![1; 64], vec![2; 64]],
+        last_file_operation_lsn: 0,
+    };
     names.set_log_file(log_file.clone());
     names.track();
     // What a server writes after each of its checkpoints, for each tablespace that it changes.

@@ -6,6 +6,7 @@ use crate::calls::process::{active, tracked};
 use crate::calls::{files, io};
 use crate::kinds::local_log;
 use libc::{c_int, c_uint, off64_t};
+use std::ops::Range;
 
 /// # Safety
 /// As the C function.
@@ -177,9 +178,10 @@ macro_rules! ftruncate_hooks {
 
 ftruncate_hooks!(ftruncate, ftruncate64);
 
-fn end_of(offset: off64_t, len: off64_t) -> Result<u64, Errno> {
-    let end = unsigned(offset)?.checked_add(unsigned(len)?);
-    if len == 0 { Err(Errno(libc::EINVAL)) } else { end.ok_or(Errno(libc::EFBIG)) }
+fn range_of(offset: off64_t, len: off64_t) -> Result<Range<u64>, Errno> {
+    let start = unsigned(offset)?;
+    let end = start.checked_add(unsigned(len)?);
+    if len == 0 { Err(Errno(libc::EINVAL)) } else { end.map(|end| start..end).ok_or(Errno(libc::EFBIG)) }
 }
 
 macro_rules! fallocate_hooks {
@@ -192,8 +194,8 @@ macro_rules! fallocate_hooks {
                 // SAFETY: no pointers.
                 return resize_locally(fd, || unsafe { real::fallocate64(fd, mode, offset, len) });
             };
-            status(end_of(offset, len).and_then(|end| {
-                io::allocate(library, &open, fd, mode, end, || {
+            status(range_of(offset, len).and_then(|range| {
+                io::allocate(library, &open, fd, mode, range, || {
                     // SAFETY: no pointers.
                     checked(unsafe { real::fallocate64(fd, mode, offset, len) })
                 })
@@ -220,8 +222,8 @@ macro_rules! posix_fallocate_hooks {
                     None => local(),
                 };
             };
-            let result = end_of(offset, len).and_then(|end| {
-                io::allocate(library, &open, fd, 0, end, || match local() {
+            let result = range_of(offset, len).and_then(|range| {
+                io::allocate(library, &open, fd, 0, range, || match local() {
                     0 => Ok(()),
                     errno => Err(Errno(errno)),
                 })

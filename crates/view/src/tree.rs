@@ -1,6 +1,8 @@
-//! What a file system shows: names and files, whatever is behind them.
+//! What a file system shows: names and files, wherever they come from.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Number of an error of the system, as in `errno.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +34,16 @@ pub trait OpenFile: Send + Sync {
     /// `EIO`.
     fn read(&self, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>>;
 
+    /// Writes all of it.
+    ///
     /// # Errors
     /// `EROFS`, `ENOSPC`, `EIO`.
     fn write(&self, _offset_bytes: u64, _bytes: &[u8]) -> Called<()> {
         Err(Errno(libc::EROFS))
     }
 
+    /// Makes the file shorter or longer.
+    ///
     /// # Errors
     /// As [`OpenFile::write`].
     fn set_len(&self, _len_bytes: u64) -> Called<()> {
@@ -50,16 +56,24 @@ pub trait OpenFile: Send + Sync {
 pub enum Change<'a> {
     /// A file, socket or pipe; a file that is there is left as it is.
     Create {
+        /// Type and permission bits.
         mode: u32,
     },
+    /// A directory.
     MakeDirectory {
+        /// Permission bits.
         mode: u32,
     },
+    /// A file goes.
     Unlink,
+    /// An empty directory goes.
     RemoveDirectory,
+    /// What is there gets another path.
     Rename {
+        /// The path.
         to: &'a str,
     },
+    /// Other permission bits.
     SetMode(u32),
 }
 
@@ -83,6 +97,8 @@ pub trait Tree: Send + Sync {
     /// `ENOENT`; `EROFS` if it is to be written and cannot be; `EIO`.
     fn open(&self, path: &str, to_write: bool) -> Called<Arc<dyn OpenFile>>;
 
+    /// Makes a change.
+    ///
     /// # Errors
     /// `EROFS`, or why the change cannot be made.
     fn change(&self, path: &str, change: Change<'_>) -> Called<()>;
@@ -91,19 +107,33 @@ pub trait Tree: Send + Sync {
     fn is_fixed(&self) -> bool;
 }
 
-/// Complains, once for each text.
-#[derive(Default)]
-pub struct Complaints(std::sync::Mutex<std::collections::HashSet<String>>);
+/// Complains, once an hour for each text.
+pub struct Complaints {
+    said: Mutex<(Instant, HashSet<String>)>,
+    say: fn(&str),
+}
 
 impl Complaints {
-    /// Most different ones.
+    /// Most different ones within [`Self::MEMORY`].
     const LIMIT: usize = 100;
+    /// What was said is remembered for so long.
+    const MEMORY: Duration = Duration::from_secs(3600);
 
-    /// Says it on standard error, unless it was said before.
+    /// None yet; `say` tells people.
+    pub fn new(say: fn(&str)) -> Self {
+        Self { said: Mutex::new((Instant::now(), HashSet::new())), say }
+    }
+
+    /// Says it, unless it was said a short time ago.
     pub fn say(&self, text: String) {
-        let mut said = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut guard = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, said) = &mut *guard;
+        if since.elapsed() > Self::MEMORY {
+            said.clear();
+            *since = Instant::now();
+        }
         if said.len() < Self::LIMIT && !said.contains(&text) {
-            eprintln!("redoubt: {text}");
+            (self.say)(&text);
             said.insert(text);
         }
     }

@@ -1,18 +1,17 @@
-//! The volume as it is now.
+//! The tree of a source.
 //!
-//! Every question goes to the node, which answers it from what it has received by then; the kernel keeps nothing. So a
+//! Every question goes to the source, which for a volume as it is now answers from what has been received by then. So a
 //! tool that was told something by the server finds it. Small reads in a row are served from a window of the file that
 //! was fetched at once. A window begins and ends at multiples of [`WINDOW_BYTES`], which no page crosses: a page is
 //! never put together from two moments, however small the reads are. It is believed for [`WINDOW_AGE`], and then up to
 //! the next place where a page may begin.
 //!
-//! A file that the server removes while a tool has it open reads as zeros from then on, with a complaint: as on any file
-//! system the tool may go on, and what it copies is not part of the data any longer.
+//! A file that the server removes while a tool has it open is no longer part of the data. [`Removed`] says what the
+//! tool is told.
 
-use super::log::LogMirror;
-use super::source::Source;
-use super::tree::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree};
-use crate::error::CliError;
+use crate::log::LogMirror;
+use crate::source::{ViewError, ViewSource};
+use crate::tree::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree};
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::ViewFile;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,22 +24,68 @@ const LONGEST_PAGE_BYTES: u64 = 64 << 10;
 /// Longer reads fetch just what they want.
 const SMALL_READ_BYTES: u32 = 256 << 10;
 
+/// What becomes of an open file that is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It reads as zeros, with a complaint: as on any file system the tool may go on.
+    Zeros,
+    /// `ESTALE`.
+    Stale,
+}
+
 /// See the module.
 pub struct Live {
-    source: Arc<Source>,
+    source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
+    removed: Removed,
     log: Mutex<Weak<LogMirror>>,
 }
 
 impl Live {
-    /// A volume.
-    pub fn new(source: Arc<Source>) -> Self {
-        Self { source, complaints: Arc::default(), log: Mutex::default() }
+    /// What a source has.
+    pub fn new(source: Arc<dyn ViewSource>, complaints: Arc<Complaints>, removed: Removed) -> Self {
+        Self { source, complaints, removed, log: Mutex::default() }
     }
 
-    fn failed(&self, error: &CliError) -> Errno {
+    /// What is at a path, with its number.
+    ///
+    /// # Errors
+    /// As [`Tree::stat`].
+    pub fn find(&self, path: &str) -> Called<Option<ViewFile>> {
+        self.source.stat(path).map_err(|error| self.failed(&error))
+    }
+
+    /// Opens a file that was found at a path.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub fn open_found(&self, path: &str, found: ViewFile) -> Called<Arc<dyn OpenFile>> {
+        let ViewFile { file, entry } = found;
+        // That of a moment is composed already.
+        if entry.kind == EntryKind::RedoLog && !self.source.is_moment() {
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(mirror) = log.upgrade() {
+                return Ok(mirror);
+            }
+            let mirror = LogMirror::begin(Arc::clone(&self.source), Arc::clone(&self.complaints))
+                .map_err(|error| self.failed(&error))?;
+            *log = Arc::downgrade(&mirror);
+            return Ok(mirror);
+        }
+        let meta = meta_of(entry.kind, entry.mode, entry.len_bytes);
+        Ok(Arc::new(LiveFile {
+            source: Arc::clone(&self.source),
+            complaints: Arc::clone(&self.complaints),
+            removed: self.removed,
+            path: path.to_owned(),
+            file,
+            state: Mutex::new(State { meta, window: None, next_bytes: 0 }),
+        }))
+    }
+
+    fn failed(&self, error: &ViewError) -> Errno {
         self.complaints.say(error.to_string());
-        Errno(libc::EIO)
+        error.errno()
     }
 
     fn refuse(&self, path: &str, what: &str) -> Errno {
@@ -69,8 +114,7 @@ impl Tree for Live {
         if path.is_empty() {
             return Ok(Some(meta_of(EntryKind::Directory, 0o700, 0)));
         }
-        let found = self.source.stat(path).map_err(|error| self.failed(&error))?;
-        Ok(found.map(|ViewFile { entry, .. }| meta_of(entry.kind, entry.mode, entry.len_bytes)))
+        Ok(self.find(path)?.map(|ViewFile { entry, .. }| meta_of(entry.kind, entry.mode, entry.len_bytes)))
     }
 
     fn list(&self, path: &str) -> Called<Vec<(String, Meta)>> {
@@ -93,26 +137,7 @@ impl Tree for Live {
         if to_write {
             return Err(self.refuse(path, "opening for writing"));
         }
-        let found = self.source.stat(path).map_err(|error| self.failed(&error))?;
-        let Some(ViewFile { file, entry }) = found else { return Err(Errno(libc::ENOENT)) };
-        if entry.kind == EntryKind::RedoLog {
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(mirror) = log.upgrade() {
-                return Ok(mirror);
-            }
-            let mirror = LogMirror::begin(Arc::clone(&self.source), Arc::clone(&self.complaints))
-                .map_err(|error| self.failed(&error))?;
-            *log = Arc::downgrade(&mirror);
-            return Ok(mirror);
-        }
-        let meta = meta_of(entry.kind, entry.mode, entry.len_bytes);
-        Ok(Arc::new(LiveFile {
-            source: Arc::clone(&self.source),
-            complaints: Arc::clone(&self.complaints),
-            path: path.to_owned(),
-            file,
-            state: Mutex::new(State { meta, window: None, next_bytes: 0 }),
-        }))
+        self.open_found(path, self.find(path)?.ok_or(Errno(libc::ENOENT))?)
     }
 
     fn change(&self, path: &str, change: Change<'_>) -> Called<()> {
@@ -126,7 +151,7 @@ impl Tree for Live {
     }
 
     fn is_fixed(&self) -> bool {
-        false
+        self.source.is_moment()
     }
 }
 
@@ -157,23 +182,27 @@ impl Window {
 
 /// A file that is read as it is now.
 struct LiveFile {
-    source: Arc<Source>,
+    source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
+    removed: Removed,
     path: String,
     file: u32,
     state: Mutex<State>,
 }
 
 impl LiveFile {
-    /// From the node; zeros if the file is gone.
+    /// From the source.
     fn fetch(&self, state: &mut State, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
         let read = self.source.read(self.file, offset_bytes, len_bytes).map_err(|error| {
             self.complaints.say(format!("{}: {error}", self.path));
-            Errno(libc::EIO)
+            error.errno()
         })?;
         if let Some(contents) = read {
             state.meta.len_bytes = contents.len_bytes;
             return Ok(contents.bytes);
+        }
+        if self.removed == Removed::Stale {
+            return Err(Errno(libc::ESTALE));
         }
         self.complaints.say(format!(
             "{} was removed while it was read; from {offset_bytes} on it reads as zeros",

@@ -1,22 +1,20 @@
 //! `ib_logfile0` as it is now: a copy of the redo that is followed for as long as somebody has the file open.
 //!
-//! The node gives the redo from the server's checkpoint on, and then whatever has been added. It keeps what comes behind
-//! that for this connection, so nothing is missed, whatever the server's checkpoint does. What was given lies in a file
-//! without a name, at its distance from the first; what no longer fits into the log file is given back.
+//! The source gives the redo from the server's checkpoint on, and then whatever has been added. It keeps what comes
+//! after that for this connection, so nothing is missed, whatever the server's checkpoint does. What was given lies in
+//! a file without a name, at its distance from the first; what no longer fits into the log file is given back.
 //! [`LogImage`] makes the file's bytes of it.
 //!
-//! The node is asked whenever more is read than redo that is known: then header, checkpoints and end are those of that
-//! moment. While nobody reads, a thread asks now and then, so that the node need not keep much.
+//! The source is asked whenever more is read than redo that is known: then header, checkpoints and end are those of
+//! that moment. While nobody reads, a thread asks now and then, so that the node need not keep much.
 
-use super::source::Source;
-use super::tree::{Called, Complaints, Errno, Meta, OpenFile};
-use crate::client::Client;
-use crate::error::{CliError, Result};
+use crate::source::{LogFollower, ViewError, ViewSource};
+use crate::tree::{Called, Complaints, Errno, Meta, OpenFile};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{DATA_OFFSET, LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::LogImage;
-use redoubt_wire::control::{EntryKind, Reply};
-use redoubt_wire::view::{ViewLog, ViewReply, ViewRequest};
+use redoubt_wire::control::EntryKind;
+use redoubt_wire::view::ViewLog;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -30,14 +28,14 @@ const HOLE_BYTES: u64 = 16 << 20;
 
 /// See the module.
 pub struct LogMirror {
-    source: Arc<Source>,
+    source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
     state: Mutex<State>,
 }
 
 struct State {
     /// `None`: it broke; the next question begins anew.
-    client: Option<Client>,
+    follower: Option<Box<dyn LogFollower>>,
     redo: File,
     /// LSN at the start of `redo`.
     first_lsn: Lsn,
@@ -51,13 +49,13 @@ impl LogMirror {
     /// Gets what there is.
     ///
     /// # Errors
-    /// What the node answers; [`CliError::Io`] if there is no place for it.
-    pub fn begin(source: Arc<Source>, complaints: Arc<Complaints>) -> Result<Arc<Self>> {
-        let mut client = source.connect()?;
-        let redo = super::scratch_file()?;
-        let log = follow(&source, &mut client, None, |start| start, &redo)?;
+    /// What the source answers; [`ViewError::Scratch`] if there is no place for it.
+    pub fn begin(source: Arc<dyn ViewSource>, complaints: Arc<Complaints>) -> Result<Arc<Self>, ViewError> {
+        let mut follower = source.follow()?;
+        let redo = source.scratch_file().map_err(|source| ViewError::Scratch { action: "make", source })?;
+        let log = get(&mut *follower, None, |start| start, &redo)?;
         let state = State {
-            client: Some(client),
+            follower: Some(follower),
             redo,
             first_lsn: Lsn(log.start_lsn),
             given_back_bytes: 0,
@@ -81,58 +79,52 @@ impl LogMirror {
         std::thread::Builder::new()
             .name("log".to_owned())
             .spawn(poll)
-            .map_err(|error| CliError::io("start", "a thread", error))?;
+            .map_err(|source| ViewError::Scratch { action: "start the thread that keeps up", source })?;
         Ok(mirror)
     }
 
     /// Gets what was added.
-    fn refresh(&self, state: &mut State) -> Result<()> {
+    fn refresh(&self, state: &mut State) -> Result<(), ViewError> {
         state.asked = Instant::now();
-        let (mut client, from) = match state.client.take() {
-            Some(client) => (client, Some(state.image.end_lsn.0)),
-            None => (self.source.connect()?, None),
+        let (mut follower, from) = match state.follower.take() {
+            Some(follower) => (follower, Some(state.image.end_lsn.0)),
+            None => (self.source.follow()?, None),
         };
         let (first, end) = (state.first_lsn, state.image.end_lsn);
         // Another log file, or what was missed meanwhile is gone: it begins anew.
         let begins = |start: Lsn| if start < first || start > end { start } else { first };
-        let log = follow(&self.source, &mut client, from, begins, &state.redo)?;
+        let log = get(&mut *follower, from, begins, &state.redo)?;
         let begin = begins(Lsn(log.start_lsn));
         if begin != state.first_lsn {
             (state.first_lsn, state.given_back_bytes) = (begin, 0);
         }
         let oldest = if Some(log.start_lsn) == from { state.image.oldest_lsn } else { Lsn(log.start_lsn) };
         state.image = image_of(&log, oldest)?;
-        state.client = Some(client);
+        state.follower = Some(follower);
         give_back(state);
         Ok(())
     }
 }
 
 /// Asks for redo and writes it to its place. `begins` makes of its start the LSN at the start of `redo`.
-fn follow(
-    source: &Source,
-    client: &mut Client,
+fn get(
+    follower: &mut dyn LogFollower,
     from_lsn: Option<u64>,
     begins: impl Fn(Lsn) -> Lsn,
     redo: &File,
-) -> Result<ViewLog> {
-    let log = match client.call(&source.request(ViewRequest::Log { from_lsn }))? {
-        Reply::View(ViewReply::Log(log)) => log,
-        other => return Err(client.unexpected(&other)),
-    };
-    let start = Lsn(log.start_lsn);
-    let shift = start.0.saturating_sub(begins(start).0);
-    client.pieces(log.end_lsn.saturating_sub(log.start_lsn), |offset, piece| {
+) -> Result<ViewLog, ViewError> {
+    follower.next(from_lsn, &mut |log, offset, piece| {
+        let start = Lsn(log.start_lsn);
+        let shift = start.0.saturating_sub(begins(start).0);
         redo.write_all_at(piece, shift + offset)
-            .map_err(|error| CliError::io("write", "the copy of the redo log", error))
-    })?;
-    Ok(log)
+            .map_err(|source| ViewError::Scratch { action: "write", source })
+    })
 }
 
-fn image_of(log: &ViewLog, oldest_lsn: Lsn) -> Result<LogImage> {
+fn image_of(log: &ViewLog, oldest_lsn: Lsn) -> Result<LogImage, ViewError> {
     let header = LogHeader::parse(&log.header);
     let geometry = header.and_then(|header| LogGeometry::new(header.first_lsn, log.file_size_bytes));
-    let geometry = geometry.map_err(|error| CliError::Usage(format!("the volume's redo log: {error}")))?;
+    let geometry = geometry.map_err(|error| ViewError::Failed(format!("the volume's redo log: {error}")))?;
     let [first, second] = &log.checkpoints;
     Ok(LogImage {
         geometry,
@@ -188,7 +180,7 @@ impl State {
 impl OpenFile for LogMirror {
     fn meta(&self) -> Called<Meta> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(super::live::meta_of(EntryKind::RedoLog, 0o660, state.image.geometry.file_size_bytes()))
+        Ok(crate::live::meta_of(EntryKind::RedoLog, 0o660, state.image.geometry.file_size_bytes()))
     }
 
     fn read(&self, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
@@ -197,7 +189,7 @@ impl OpenFile for LogMirror {
             let asked = self.refresh(&mut state).or_else(|_| self.refresh(&mut state));
             asked.map_err(|error| {
                 self.complaints.say(format!("the redo log: {error}"));
-                Errno(libc::EIO)
+                error.errno()
             })?;
         }
         let size = state.image.geometry.file_size_bytes();

@@ -1,0 +1,113 @@
+//! One file of an export, as it is written.
+//!
+//! The node stores the pages of a `PAGE_COMPRESSED` table uncompressed, because redo addresses them so. Here they get
+//! the form back in which the server stores them ([`redoubt_page::compress`]), and the room that this saves is left as
+//! holes. Every other file is written as it comes.
+//!
+//! Invariant: whatever the node sends, the file differs from it only in whole pages of which `compress` has made an
+//! image that unpacks to the same page.
+
+use redoubt_page::layout::{FIL_PAGE_OFFSET, FIL_PAGE_TYPE, TYPE_FSP_HDR, get_u16, get_u32};
+use redoubt_page::{PageCompression, SpaceFlags, compress, flags_of_page0};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+/// Unit of [`MetadataExt::blocks`].
+const BLOCK_BYTES: u64 = 512;
+/// What a file system may take beside the contents, in bytes for each written megabyte and once.
+const SLACK_PER_MIB_BYTES: u64 = 64 << 10;
+
+/// See the module.
+pub struct ExportedFile {
+    file: File,
+    /// Format of its pages, if they are to be compressed.
+    packed: Option<SpaceFlags>,
+    /// Bytes that need room.
+    written_bytes: u64,
+    /// Bytes that were left as holes because their page was compressed.
+    saved_bytes: u64,
+}
+
+impl ExportedFile {
+    /// Nothing is written yet; the file is empty.
+    pub const fn new(file: File) -> Self {
+        Self { file, packed: None, written_bytes: 0, saved_bytes: 0 }
+    }
+
+    /// The bytes from `offset_bytes` on. Pieces come in order, the first page whole in the first of them.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {
+        if offset_bytes == 0 {
+            self.packed = format_to_pack(bytes);
+        }
+        let Some(flags) = self.packed else {
+            self.written_bytes += bytes.len() as u64;
+            return self.file.write_all_at(bytes, offset_bytes);
+        };
+        let page_len = flags.physical_page_size_bytes();
+        if !offset_bytes.is_multiple_of(page_len as u64) {
+            return self.file.write_all_at(bytes, offset_bytes);
+        }
+        for (page, at) in bytes.chunks(page_len).zip((offset_bytes..).step_by(page_len)) {
+            self.write_page(page, at, flags)?;
+        }
+        Ok(())
+    }
+
+    fn write_page(&mut self, page: &[u8], at: u64, flags: SpaceFlags) -> io::Result<()> {
+        if page.iter().all(|byte| *byte == 0) {
+            // Never written, or freed: the server leaves a hole as well.
+            self.saved_bytes += page.len() as u64;
+            return Ok(());
+        }
+        let image = compress(page, flags);
+        let stored = image.as_deref().unwrap_or(page);
+        self.written_bytes += stored.len() as u64;
+        self.saved_bytes += (page.len() - stored.len()) as u64;
+        self.file.write_all_at(stored, at)
+    }
+
+    /// Gives the file its length. `Some`: a sentence for the user, about room that holes were to
+    /// save and that the file takes all the same.
+    ///
+    /// # Errors
+    /// That of the file.
+    pub fn finish(self, len_bytes: u64) -> io::Result<(File, Option<String>)> {
+        self.file.set_len(len_bytes)?;
+        if self.packed.is_some() {
+            // Else the file system has not said yet what it takes.
+            self.file.sync_all()?;
+        }
+        let taken_bytes = self.file.metadata()?.blocks() * BLOCK_BYTES;
+        let note = (self.packed.is_some() && has_no_holes(taken_bytes, self.written_bytes, self.saved_bytes))
+            .then(|| {
+                format!(
+                    "is page-compressed and takes {taken_bytes} bytes all the same: the file system keeps no holes in it"
+                )
+            });
+        Ok((self.file, note))
+    }
+}
+
+/// More than half of what holes were to save is taken. What is written in a page takes whole blocks of the file
+/// system, so less than all may be saved.
+fn has_no_holes(taken_bytes: u64, written_bytes: u64, saved_bytes: u64) -> bool {
+    let slack = SLACK_PER_MIB_BYTES * (1 + (written_bytes >> 20));
+    taken_bytes > written_bytes + slack + saved_bytes / 2
+}
+
+/// The format of the tablespace whose first page this is, if the server compresses its pages. Later files of the
+/// system tablespace do not begin with a page 0.
+fn format_to_pack(page0: &[u8]) -> Option<SpaceFlags> {
+    let is_page0 =
+        get_u32(page0, FIL_PAGE_OFFSET) == Some(0) && get_u16(page0, FIL_PAGE_TYPE) == Some(TYPE_FSP_HDR);
+    let flags = flags_of_page0(page0).ok().filter(|_| is_page0)?;
+    (flags.page_compression() != PageCompression::None).then_some(flags)
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+//! Files in a temporary directory. Against a stock server's own files: `testkit/tests/page_compression.rs`.
+
+use super::*;
+use redoubt_page::layout::put;
+use redoubt_page::{decompress, finalize};
+use std::io::Read;
+
+const PAGE_BYTES: usize = 16384;
+const ZLIB: SpaceFlags = SpaceFlags(0x35);
+
+fn page(page_no: u32, kind: u16, flags: SpaceFlags) -> Vec<u8> {
+    let mut page = vec![7; PAGE_BYTES];
+    put(&mut page, FIL_PAGE_OFFSET, &page_no.to_be_bytes());
+    put(&mut page, FIL_PAGE_TYPE, &kind.to_be_bytes());
+    put(&mut page, 54, &flags.0.to_be_bytes());
+    finalize(&mut page, flags).unwrap();
+    page
+}
+
+/// What is in the file after these pieces, and what it takes on disk.
+fn written(pieces: &[(u64, &[u8])], len_bytes: u64) -> (Vec<u8>, u64, Option<String>) {
+    let mut file = ExportedFile::new(tempfile::tempfile().unwrap());
+    for (offset, bytes) in pieces {
+        file.write(*offset, bytes).unwrap();
+    }
+    let (file, note) = file.finish(len_bytes).unwrap();
+    let mut bytes = Vec::new();
+    (&file).read_to_end(&mut bytes).unwrap();
+    // Writing moved no position.
+    assert_eq!(bytes.len() as u64, len_bytes);
+    (bytes, file.metadata().unwrap().blocks() * BLOCK_BYTES, note)
+}
+
+/// Page 0, 63 pages that compress well, an empty one.
+fn table(flags: SpaceFlags) -> Vec<u8> {
+    let mut table = page(0, TYPE_FSP_HDR, flags);
+    for page_no in 1..64 {
+        table.extend(page(page_no, 17855, flags));
+    }
+    table.resize(65 * PAGE_BYTES, 0);
+    table
+}
+
+#[test]
+fn pages_of_a_page_compressed_table_are_compressed_and_come_back() {
+    let table = table(ZLIB);
+    let (first, rest) = table.split_at(16 * PAGE_BYTES);
+    let (bytes, taken_bytes, note) = written(&[(0, first), (first.len() as u64, rest)], table.len() as u64);
+    for (number, (page, image)) in table.chunks(PAGE_BYTES).zip(bytes.chunks(PAGE_BYTES)).enumerate() {
+        match number {
+            0 | 64 => assert!(page == image, "page {number} is stored as it is"),
+            _ => assert_eq!(decompress(image, ZLIB).unwrap().as_deref(), Some(page), "page {number}"),
+        }
+    }
+    // A block of 4096 bytes for each of 63 pages, page 0, and what the file system needs.
+    assert!(taken_bytes <= 63 * 4096 + 16384 + 65536, "{taken_bytes}");
+    assert_eq!(note, None);
+}
+
+#[test]
+fn other_files_are_written_as_they_come() {
+    let mut later_system_file = table(ZLIB);
+    put(&mut later_system_file, FIL_PAGE_OFFSET, &768u32.to_be_bytes());
+    let mut no_header = table(ZLIB);
+    put(&mut no_header, FIL_PAGE_TYPE, &17855u16.to_be_bytes());
+    for file in [table(SpaceFlags(0x15)), later_system_file, no_header, vec![5; 100], Vec::new()] {
+        let (bytes, _, note) = written(&[(0, &file)], file.len() as u64);
+        assert!(bytes == file);
+        assert_eq!(note, None);
+    }
+}
+
+#[test]
+fn what_is_no_whole_page_is_written_as_it_comes() {
+    let table = table(ZLIB);
+    let (first, rest) = table.split_at(PAGE_BYTES + 100);
+    let (bytes, ..) = written(&[(0, first), (first.len() as u64, rest)], table.len() as u64);
+    assert!(bytes == table);
+}
+
+#[test]
+fn room_that_was_not_saved_is_told() {
+    assert!(!has_no_holes(300 << 10, 100 << 10, 900 << 10));
+    assert!(has_no_holes(1000 << 10, 100 << 10, 900 << 10));
+    // Nothing was to be saved.
+    assert!(!has_no_holes(1 << 20, 1 << 20, 0));
+}

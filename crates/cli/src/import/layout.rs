@@ -1,0 +1,206 @@
+//! Where a stopped server has its files: its settings, from its option file and from the command line.
+//!
+//! In the volume every file lies as in a plain data directory ([`crate::places`]). Nothing is guessed: a file that the
+//! settings do not lead to is not this server's, and two files that would get one name are refused.
+
+use super::source::{SourceFile, is_undo};
+use crate::args::LayoutArguments;
+use crate::error::{CliError, Result};
+use crate::places::{self, ARIA, BINARY_LOG, BINARY_LOG_INDEX, DATA_HOME, LOG_HOME, UNDO};
+use crate::run::server;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// See the module.
+pub struct Layout {
+    datadir: PathBuf,
+    settings: HashMap<String, String>,
+    moved: Vec<&'static str>,
+}
+
+impl Layout {
+    /// Asks the server of this host for the settings in the option file, if one is given.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if there is no such file or server.
+    pub fn of(datadir: &Path, given: &LayoutArguments) -> Result<Self> {
+        let mut settings = match &given.defaults_file {
+            Some(file) => asked(file, datadir)?,
+            None => HashMap::new(),
+        };
+        let path = datadir.canonicalize().unwrap_or_else(|_| datadir.to_owned());
+        for (option, value) in [
+            ("innodb-data-file-path", &given.innodb_data_file_path),
+            (DATA_HOME, &given.innodb_data_home_dir),
+            (LOG_HOME, &given.innodb_log_group_home_dir),
+            (UNDO, &given.innodb_undo_directory),
+            (ARIA, &given.aria_log_dir_path),
+            (BINARY_LOG, &given.log_bin),
+            (BINARY_LOG_INDEX, &given.log_bin_index),
+        ] {
+            if let Some(value) = value {
+                settings.insert(option.to_owned(), value.clone());
+            }
+        }
+        let mut moved: Vec<_> = places::moved(&settings, &path).iter().map(|moved| moved.option).collect();
+        // The volume's server will have another data directory, and then an absolute path leads elsewhere.
+        for option in [ARIA, BINARY_LOG, BINARY_LOG_INDEX] {
+            if !moved.contains(&option) && places::is_absolute_below(&settings, option, &path) {
+                moved.push(option);
+            }
+        }
+        Ok(Self { datadir: path, settings, moved })
+    }
+
+    /// innodb_data_file_path, if it is known.
+    pub fn data_file_path(&self) -> Option<&str> {
+        self.settings.get("innodb-data-file-path").map(String::as_str)
+    }
+
+    /// Directory of what a setting says.
+    pub fn directory(&self, option: &str) -> PathBuf {
+        let set = places::directory_of(&self.settings, option, &self.datadir);
+        set.map_or_else(|| self.datadir.clone(), |(_, directory)| directory)
+    }
+
+    /// Directory of what a setting says, if it is not one that files of a volume may be in.
+    pub fn moved_directory(&self, option: &str) -> Option<PathBuf> {
+        self.moved.contains(&option).then(|| self.directory(option))
+    }
+
+    /// Undo tablespaces, Aria's log and the binary log, as far as they lie elsewhere.
+    ///
+    /// # Errors
+    /// [`CliError`] for a directory that cannot be read, or a binary log that is not complete.
+    pub fn files_elsewhere(&self) -> Result<Vec<SourceFile>> {
+        let mut files = Vec::new();
+        if let Some(directory) = self.moved_directory(UNDO) {
+            files.extend(self.chosen(UNDO, &directory, is_undo)?);
+        }
+        if let Some(directory) = self.moved_directory(ARIA) {
+            files.extend(self.chosen(ARIA, &directory, is_aria_log)?);
+        }
+        files.extend(self.binary_log()?);
+        Ok(files)
+    }
+
+    /// A file that a server with these settings does not use, though its name is one of those that count.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if there is one at the top of the data directory.
+    pub fn check_unused(&self, name: &str) -> Result<()> {
+        for (option, is_one) in [(UNDO, is_undo(name)), (ARIA, is_aria_log(name))] {
+            if is_one && let Some(directory) = self.moved_directory(option) {
+                return Err(CliError::Usage(format!(
+                    "{} is not used by a server with {}={}; move it away, or correct the setting",
+                    self.datadir.join(name).display(),
+                    option.replace('-', "_"),
+                    directory.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn chosen(
+        &self,
+        option: &str,
+        directory: &Path,
+        is_chosen: impl Fn(&str) -> bool,
+    ) -> Result<Vec<SourceFile>> {
+        let failed =
+            |error| CliError::Usage(format!("{}={}: {error}", option.replace('-', "_"), directory.display()));
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if let Ok(name) = entry.file_name().into_string()
+                && is_chosen(&name)
+            {
+                files.push(SourceFile::by_name(&entry.path())?);
+            }
+        }
+        Ok(files)
+    }
+
+    /// The index with the names that its logs have in the volume, and what of them lies elsewhere.
+    fn binary_log(&self) -> Result<Vec<SourceFile>> {
+        let Some((_, base)) = places::file_of(&self.settings, BINARY_LOG, &self.datadir) else {
+            return Ok(Vec::new());
+        };
+        let (option, index) = match places::file_of(&self.settings, BINARY_LOG_INDEX, &self.datadir) {
+            Some((_, index)) => (BINARY_LOG_INDEX, index),
+            None => (BINARY_LOG, places::with_ending(&base, "index")),
+        };
+        if !index.exists() {
+            if self.moved.contains(&BINARY_LOG) {
+                eprintln!("redoubt: there is no {}: no binary log is imported", index.display());
+            }
+            return Ok(Vec::new());
+        }
+        let text = std::fs::read_to_string(&index).map_err(|error| CliError::io("read", &index, error))?;
+        let mut files = Vec::new();
+        let mut lines = String::new();
+        for line in text.lines() {
+            let (kept, file) = self.binary_log_file(line, &index)?;
+            lines.push_str(&kept);
+            lines.push('\n');
+            files.extend(file);
+        }
+        let state = places::with_ending(&base, "state");
+        if self.moved.contains(&BINARY_LOG) && state.is_file() {
+            files.push(SourceFile::by_name(&state)?);
+        }
+        if lines != text || self.moved.contains(&option) {
+            let mut file = SourceFile::by_name(&index)?;
+            if !self.moved.contains(&option)
+                && let Ok(inside) = index.strip_prefix(&self.datadir)
+            {
+                file.path = inside.to_string_lossy().into_owned();
+            }
+            file.len_bytes = lines.len() as u64;
+            file.text = Some(lines);
+            files.push(file);
+        }
+        Ok(files)
+    }
+
+    /// A line of the index as it is in the volume, and the log it names if that lies elsewhere.
+    fn binary_log_file(&self, line: &str, index: &Path) -> Result<(String, Option<SourceFile>)> {
+        let said = Path::new(line);
+        let (Some(name), Some(directory)) = (said.file_name(), said.parent()) else {
+            return Err(CliError::Usage(format!(
+                "{} has the line {line:?}, which names no file",
+                index.display()
+            )));
+        };
+        // First beside the index: of a copy, the paths in it lead to the original.
+        let beside = index.parent().map(Path::to_owned).unwrap_or_default();
+        let meant = places::resolve(&self.datadir, &directory.to_string_lossy());
+        let Some(found) = [beside, meant].into_iter().find(|found| found.join(name).is_file()) else {
+            return Err(CliError::Usage(format!(
+                "{} lists {line}, which is neither there nor beside it; find it, or remove the line if it was purged",
+                index.display()
+            )));
+        };
+        if found == self.datadir {
+            let kept = if said.is_absolute() { places::in_data_directory(name) } else { line.to_owned() };
+            return Ok((kept, None));
+        }
+        if found.starts_with(&self.datadir) && !said.is_absolute() && !self.moved.contains(&BINARY_LOG) {
+            return Ok((line.to_owned(), None));
+        }
+        Ok((places::in_data_directory(name), Some(SourceFile::by_name(&found.join(name))?)))
+    }
+}
+
+fn is_aria_log(name: &str) -> bool {
+    name.starts_with(places::ARIA_LOG_PREFIX)
+}
+
+fn asked(file: &Path, datadir: &Path) -> Result<HashMap<String, String>> {
+    if !file.is_file() {
+        return Err(CliError::Usage(format!("{} (--defaults-file) is not a file", file.display())));
+    }
+    let option = format!("--defaults-file={}", file.display());
+    server::effective_settings(&server::find_program("mariadbd")?, &[option], Some(datadir))
+}

@@ -1,0 +1,93 @@
+//! Options of `redoubt run`.
+
+use crate::args::{OptionalNode, parse_size};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args)]
+#[command(
+    after_help = "Options set for the server: datadir, innodb_use_native_aio=0, symbolic-links=0, innodb_log_file_mmap=0, \
+                  innodb_log_write_ahead_size=4096, and innodb_doublewrite=0 unless it is given on this command \
+                  line (the node protects pages against torn writes).
+With --local-log: datadir if it is given here, and for MySQL innodb_log_write_ahead_size=512 unless it is set."
+)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub address: OptionalNode,
+    /// The volume.
+    #[arg(long, value_name = "NAME", required_unless_present = "local_log")]
+    pub volume: Option<String>,
+    /// Local data directory; created if missing. With --local-log the server's own: found out from its options.
+    #[arg(long, value_name = "DIR", required_unless_present = "local_log")]
+    pub datadir: Option<PathBuf>,
+    /// Take nothing over and start no server: mount the volume on the directory, which must be empty, for as long as the
+    /// program after `--` runs. It sees the data directory of the volume as it is now, and cannot change it.
+    #[arg(long, conflicts_with_all = ["local_log", "verify", "compress", "page_cache", "no_takeover", "timeout"])]
+    pub reader: bool,
+    /// With --reader: see one moment, as a server that was killed then leaves it, for as long as the program runs. What the
+    /// program writes stays on this host and goes away with it. Servers always get this.
+    #[arg(long, requires = "reader")]
+    pub at_once: bool,
+    /// Before anything else, write the volume as it is into this directory, new or empty, as `redoubt volume export` does: before
+    /// a start that may do harm, such as one with innodb_force_recovery.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["local_log", "reader"])]
+    pub export_first: Option<PathBuf>,
+    /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX).
+    #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
+    pub local_log: bool,
+    /// For tests: take files on tmpfs, which is ordinary memory, for persistent. A power cut loses commits.
+    #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
+    pub pretend_pmem: bool,
+    /// Refuse (exit status 3) if the volume was attached elsewhere since this data directory had it, or a server has it now: so
+    /// that a server that is started again by itself takes it from nobody.
+    #[arg(long, conflicts_with = "local_log")]
+    pub no_takeover: bool,
+    /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
+    #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
+    pub verify: String,
+    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU.
+    #[arg(long)]
+    pub compress: bool,
+    /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]
+    pub page_cache: Option<u64>,
+    /// Keep them in a file in this directory on a local disk, instead of in memory.
+    #[arg(long, value_name = "DIR", requires = "page_cache")]
+    pub page_cache_directory: Option<PathBuf>,
+    /// Ask for up to this much at once ahead of scans, which then wait less for the network; 0: never.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512KiB", conflicts_with = "local_log")]
+    pub read_ahead: u64,
+    /// Seconds the server waits for a lost node before its writes fail.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub timeout: u64,
+    /// The preloaded library [default: libredoubt.so beside this command or in ../lib/redoubt].
+    #[arg(long, value_name = "FILE", env = "REDOUBT_LIBRARY")]
+    pub library: Option<PathBuf>,
+    /// Server command with its options, after `--`: mariadbd, or mariadb-install-db for a new volume; with
+    /// --local-log mysqld or mariadbd, or any program that starts one.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+fn parse_verify(text: &str) -> std::result::Result<String, String> {
+    let sampled = text.strip_prefix("1/").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n > 0);
+    if text == "all" || text == "off" || sampled {
+        return Ok(text.to_owned());
+    }
+    Err("expected all, off, or 1/N with N above 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples() {
+        for text in ["all", "off", "1/1", "1/100"] {
+            assert_eq!(parse_verify(text).as_deref(), Ok(text));
+        }
+        for text in ["1/0", "some", "1/", ""] {
+            assert!(parse_verify(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The listener and its connections: a thread each, of low priority, as everywhere in a node.
+//!
+//! Bounds, against clients that are slow, many or hostile: [`MAX_CONNECTIONS`], and for one more the one that has asked
+//! nothing for the longest time is closed; [`MAX_AT_ONCE`] requests being answered at a time; a request's length and
+//! time ([`crate::rpc`]); [`WRITE_TIMEOUT`] for a client that takes no answer. A connection has one request under way,
+//! so it holds one answer at most.
+//!
+//! Lock order: all are leaves.
+
+use crate::exports::{Exports, Limits, Volumes};
+use crate::mount;
+use crate::program::{self, Program};
+use crate::rpc::{self, Record, Taken};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections served at a time.
+pub const MAX_CONNECTIONS: usize = 64;
+/// Threads, those of connections that are being closed included.
+const MAX_THREADS: usize = 2 * MAX_CONNECTIONS;
+/// Requests answered at a time: what all clients together may take of the node.
+pub const MAX_AT_ONCE: usize = 8;
+/// A client must take an answer, or some of it, within this time.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two looks at what nobody uses any more.
+const SWEEP_INTERVAL: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// After an error of accept, most likely too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How much the threads give way to others, from 0 to 19.
+const NICENESS: i32 = 10;
+
+/// Why NFS is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum NfsError {
+    /// The address cannot be used.
+    #[error("cannot serve NFS on {address}: {source}; choose another address with --nfs")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Other hosts could read everything.
+    #[error(
+        "NFS on {0} would let everybody who reaches this host read all volumes: version 3 of NFS has no passwords and \
+         no TLS, and believes what a client says of itself; listen on 127.0.0.1, or, if the whole network is trusted, \
+         add --nfs-allow-remote"
+    )]
+    Exposed(SocketAddr),
+    /// A thread cannot be started.
+    #[error("cannot start serving NFS: {0}")]
+    Start(std::io::Error),
+}
+
+/// What the operator decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Address to listen on, `host:port`; port 0 takes a free one.
+    pub listen: String,
+    /// Other hosts may read all volumes.
+    pub allow_remote: bool,
+    /// See [`Limits`].
+    pub limits: Limits,
+}
+
+/// An address that is not served yet.
+pub struct Nfs {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+}
+
+impl Nfs {
+    /// Takes the address.
+    ///
+    /// # Errors
+    /// [`NfsError::Listen`]; [`NfsError::Exposed`] for an address that other hosts reach, unless that is allowed.
+    pub fn bind(settings: &Settings) -> Result<Self, NfsError> {
+        let failed = |source| NfsError::Listen { address: settings.listen.clone(), source };
+        let listener = TcpListener::bind(&settings.listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        if !address.ip().to_canonical().is_loopback() {
+            if !settings.allow_remote {
+                return Err(NfsError::Exposed(address));
+            }
+            tracing::warn!(
+                "serving NFS on {address} WITHOUT AUTHENTICATION, IN PLAIN TEXT: everybody who reaches this address \
+                 can read all volumes"
+            );
+        }
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { listener, address, limits: settings.limits })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves these volumes until the result is dropped.
+    ///
+    /// # Errors
+    /// [`NfsError::Start`].
+    pub fn start(self, volumes: Arc<dyn Volumes>) -> Result<Running, NfsError> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| NfsError::Start(error.into()))?;
+        let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let exports = Arc::new(Exports::new(volumes, self.limits));
+        let server = Arc::new(Server {
+            program: Program { exports, owner },
+            wake,
+            is_stopping: AtomicBool::new(false),
+            connections: Mutex::default(),
+            places: Mutex::new(MAX_AT_ONCE),
+            place_free: Condvar::new(),
+        });
+        let (accepting, listener) = (Arc::clone(&server), self.listener);
+        let thread = std::thread::Builder::new()
+            .name("nfs".to_owned())
+            .spawn(move || accepting.accept(&listener))
+            .map_err(NfsError::Start)?;
+        tracing::info!("serving NFS version 3 on {}, read-only", self.address);
+        Ok(Running { server, thread: Some(thread) })
+    }
+}
+
+/// NFS that is served.
+pub struct Running {
+    server: Arc<Server>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Ends all connections, and takes no more. What is under way ends by itself; nobody hears of it.
+    pub fn stop(&self) {
+        self.server.is_stopping.store(true, Ordering::Release);
+        if let Err(error) = rustix::io::write(&self.server.wake, &1_u64.to_ne_bytes()) {
+            tracing::error!(%error, "cannot wake the thread that accepts clients of NFS");
+        }
+        for connection in lock(&self.server.connections).known.values() {
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Known {
+    stream: TcpStream,
+    /// When it was asked something last.
+    asked: Instant,
+}
+
+#[derive(Default)]
+struct Connections {
+    known: BTreeMap<u64, Known>,
+    next: u64,
+    threads: usize,
+}
+
+struct Server {
+    program: Program,
+    wake: OwnedFd,
+    is_stopping: AtomicBool,
+    connections: Mutex<Connections>,
+    places: Mutex<usize>,
+    place_free: Condvar,
+}
+
+/// A connection that is counted, until this goes.
+struct Counted<'s> {
+    server: &'s Server,
+    number: u64,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let mut connections = lock(&self.server.connections);
+        connections.known.remove(&self.number);
+        connections.threads -= 1;
+    }
+}
+
+/// One of [`MAX_AT_ONCE`].
+struct Place<'s>(&'s Server);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.places) += 1;
+        self.0.place_free.notify_one();
+    }
+}
+
+impl Server {
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        let mut swept = Instant::now();
+        while !self.is_stopping() {
+            if swept.elapsed().as_secs() >= SWEEP_INTERVAL.tv_sec.unsigned_abs() {
+                self.program.exports.sweep();
+                swept = Instant::now();
+            }
+            match listener.accept() {
+                Ok((stream, _)) => self.admit(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let mut waiting =
+                        [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+                    // A failure is that of the next accept.
+                    let _ = poll(&mut waiting, Some(&SWEEP_INTERVAL));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a client of NFS");
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream) {
+        let set_up = stream
+            .set_nonblocking(false)
+            .and_then(|()| stream.set_write_timeout(Some(WRITE_TIMEOUT)))
+            .and_then(|()| stream.set_nodelay(true))
+            .and_then(|()| stream.try_clone());
+        let Ok(own) = set_up else { return };
+        let mut connections = lock(&self.connections);
+        if connections.threads >= MAX_THREADS {
+            return;
+        }
+        if connections.known.len() >= MAX_CONNECTIONS {
+            let longest = connections.known.iter().min_by_key(|(_, known)| known.asked);
+            if let Some(number) = longest.map(|(number, _)| *number)
+                && let Some(known) = connections.known.remove(&number)
+            {
+                let _ = known.stream.shutdown(Shutdown::Both);
+            }
+        }
+        let number = connections.next;
+        connections.next += 1;
+        connections.threads += 1;
+        connections.known.insert(number, Known { stream: own, asked: Instant::now() });
+        drop(connections);
+        let server = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("nfs-client".to_owned()).spawn(move || {
+            let counted = Counted { server: &server, number };
+            // Of this thread only. Without it a read would be as urgent as a commit, and nothing worse.
+            let _ = rustix::process::nice(NICENESS);
+            counted.serve(stream);
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "cannot start a thread for a client of NFS");
+            drop(Counted { server: self, number });
+        }
+    }
+
+    fn place(&self) -> Place<'_> {
+        let mut places = lock(&self.places);
+        while *places == 0 {
+            places = self.place_free.wait(places).unwrap_or_else(PoisonError::into_inner);
+        }
+        *places -= 1;
+        Place(self)
+    }
+
+    /// The answer to a record; `None`: it is no call.
+    fn answer(&self, record: &[u8]) -> Option<Vec<u8>> {
+        let call = match rpc::decode(record).ok()? {
+            Record::Call(call) => call,
+            Record::Denied(answer) => return Some(answer),
+        };
+        let mut out = rpc::answer(call.xid, Taken::Success);
+        let taken = match (call.program, call.version) {
+            (program::PROGRAM, program::VERSION) => {
+                let _place = self.place();
+                self.program.call(call.procedure, call.arguments, &mut out)
+            }
+            // Beginning a moment may take long, and one waits for the other.
+            (mount::PROGRAM, mount::VERSION) => {
+                mount::call(&self.program.exports, call.procedure, call.arguments, &mut out)
+            }
+            (program::PROGRAM, _) => Ok(Taken::OtherVersion(program::VERSION)),
+            (mount::PROGRAM, _) => Ok(Taken::OtherVersion(mount::VERSION)),
+            _ => Ok(Taken::NoProgram),
+        };
+        Some(rpc::marked(match taken.unwrap_or(Taken::Garbage) {
+            Taken::Success => out,
+            taken => rpc::answer(call.xid, taken),
+        }))
+    }
+}
+
+impl Counted<'_> {
+    /// Serves it to its end, which concerns its client only.
+    fn serve(&self, mut stream: TcpStream) {
+        while let Ok(Some(record)) = rpc::read_record(&mut stream) {
+            if let Some(known) = lock(&self.server.connections).known.get_mut(&self.number) {
+                known.asked = Instant::now();
+            }
+            if self.server.is_stopping() {
+                return;
+            }
+            let Some(answer) = self.server.answer(&record) else { return };
+            drop(record);
+            if rpc::write_record(&mut stream, &answer).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+# What the scenario needs. Sourced by /init.
+
+set_up() {
+    load_modules
+}
+
+# A line for the reader at the host's terminal.
+show() {
+    say "$*"
+    result "SHOW $*"
+}
