@@ -8,12 +8,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redoubt_testkit::check::{check_all, check_database};
+use redoubt_testkit::check::{check_all, check_database, finish_purge};
 use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, connect, execute};
+use redoubt_testkit::server::{Server, ServerConfig, connect, execute, status_number};
 
 const VOLUME: &str = "ledger";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,11 +28,16 @@ struct Setup {
 }
 
 fn setup(node_args: &[&str]) -> Setup {
+    setup_with(node_args, |_| ())
+}
+
+fn setup_with(node_args: &[&str], change: impl FnOnce(&mut ServerConfig)) -> Setup {
     let node = Node::create(&find_redoubt().unwrap(), node_args).unwrap();
     node.create_volume(VOLUME).unwrap();
     let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
     config.log_file_size_mib = 16;
     config.buffer_pool_mib = 32;
+    change(&mut config);
     let server =
         Server::create(config).unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     Setup { node, server }
@@ -175,4 +180,44 @@ fn a_table_whose_truncation_was_not_committed_is_there_after_a_kill() {
         let checked = check_database(&mut setup.server.connect().unwrap(), "truncated");
         assert_eq!(checked.unwrap_or_else(|error| panic!("round {round}: {error}")), TABLES as usize);
     }
+}
+
+/// Recovery of more redo than the buffer pool holds goes in batches. What the server knows of a table that was created
+/// in that redo (its size, up to where it is in use) comes from the records that it applies to the table's page 0. What
+/// the change buffer has for pages that are not in use, it drops.
+#[test]
+fn a_table_that_recovery_rebuilds_in_batches_is_known_as_it_is() {
+    // Room for everything until the kill, so that the server writes no page and no checkpoint.
+    let mut setup = setup_with(&["--apply-interval", "1"], |config| {
+        config.buffer_pool_mib = 256;
+        config.log_file_size_mib = 256;
+    });
+    let mut conn = setup.server.connect().unwrap();
+    execute(&mut conn, "CREATE DATABASE batches").unwrap();
+    execute(&mut conn, "USE batches").unwrap();
+    execute(&mut conn, "CREATE TABLE t (id INT PRIMARY KEY, c VARCHAR(200) NOT NULL, KEY (c))").unwrap();
+    for thousand in 0..40 {
+        let (from, to) = (thousand * 1000 + 1, (thousand + 1) * 1000);
+        let rows = format!("SELECT seq, REPEAT(MD5(seq), 6) FROM seq_{from}_to_{to}");
+        execute(&mut conn, &format!("INSERT INTO t {rows}")).unwrap();
+    }
+    setup.server.kill9().unwrap();
+    let config = setup.server.config_mut();
+    config.buffer_pool_mib = 8;
+    config.server_args.push("--innodb-change-buffering=all".to_owned());
+    setup.server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", setup.node.log_tail(20)));
+    let log = setup.server.error_log_tail(400);
+    assert!(log.contains("Multi-batch recovery needed"), "the server recovered otherwise: {log}");
+
+    let mut conn = setup.server.connect().unwrap();
+    execute(&mut conn, "USE batches").unwrap();
+    execute(&mut conn, "DELETE FROM t WHERE id % 7 = 0").unwrap();
+    execute(&mut conn, "INSERT INTO t SELECT seq, REPEAT(MD5(seq), 6) FROM seq_40001_to_42000").unwrap();
+    // As long as entries wait there, no page of the index has been read since.
+    let buffered = status_number(&mut conn, "Innodb_ibuf_size").unwrap();
+    assert!(buffered > 1, "the change buffer has {buffered} pages");
+    finish_purge(&mut conn).unwrap();
+    check_database(&mut conn, "batches").unwrap();
+    let log = setup.server.error_log_tail(400);
+    assert!(!log.contains("[ERROR]"), "{log}");
 }

@@ -121,12 +121,6 @@ fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
              of what is there before"
         );
     }
-    if server.buffers_changes() {
-        eprintln!(
-            "redoubt: innodb_change_buffering is on: secondary indexes were found damaged in tests with it, in servers that \
-             were imported after a kill; set it to none (the server's default since 10.5.15), and see docs/limits.md"
-        );
-    }
     for moved in server.moved() {
         eprintln!(
             "redoubt: {}={} does not count: these files are in the volume, and on this host in {}",

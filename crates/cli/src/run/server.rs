@@ -127,11 +127,6 @@ impl Server {
         ForcedRecovery::of(&self.settings)
     }
 
-    /// What the server changes of secondary indexes it keeps elsewhere until it reads the page.
-    pub fn buffers_changes(&self) -> bool {
-        self.settings.get("innodb-change-buffering").is_some_and(|kinds| kinds != "none")
-    }
-
     /// Settings that put files elsewhere, which do not count on a volume.
     pub fn moved(&self) -> Vec<Moved> {
         places::moved(&self.settings, &self.datadir)

@@ -9,7 +9,7 @@
 //!    node is told to scrub it ([`scrub`]).
 //! 4. It lies in the doublewrite area: dropped.
 //! 5. Its LSN is from before this session (redone by the server's own recovery) and the node's version is as new
-//!    or newer: dropped.
+//!    or newer: dropped; a tablespace's page 0 is kept for reads ([`recovery`]).
 //! 6. Otherwise it is sent as an image.
 //!
 //! What is written to a file after its deletion has no reader and goes nowhere.
@@ -21,6 +21,7 @@ pub mod adopt;
 mod cached;
 mod classify_page;
 pub mod export;
+mod recovery;
 mod scrub;
 
 use crate::base::message::{self, show};
@@ -34,6 +35,7 @@ use adopt::{AdoptionState, PIECE_BYTES};
 use cached::Cached;
 use classify_page::{PageFacts, facts};
 use export::LocalContent;
+use recovery::KeptHeader;
 use redoubt_page::doublewrite::{DoublewriteArea, TRX_SYS_PAGE_NO, locate};
 use redoubt_page::{SpaceFlags, flags_of_page0, layout};
 use redoubt_redo::{Lsn, PageId, SpaceId};
@@ -104,6 +106,8 @@ pub struct Tablespace {
     adoption: AdoptionState,
     /// Who reads it in sequence.
     readers: Mutex<Detector>,
+    /// Page 0 as the server's recovery wrote it last, if the node's is newer.
+    kept_header: KeptHeader,
 }
 
 impl Tablespace {
@@ -124,6 +128,7 @@ impl Tablespace {
             local_content: LocalContent::default(),
             adoption: AdoptionState::default(),
             readers: Mutex::default(),
+            kept_header: KeptHeader::default(),
         }
     }
 
@@ -202,6 +207,7 @@ impl Tablespace {
             return Err(Errno::EIO);
         }
         let cached = self.look_into_cache(content, offset_bytes, out, file_len)?;
+        // Never page 0, so nothing of what was kept of it.
         if matches!(cached, Cached::Hit) {
             return Ok(wanted);
         }
@@ -229,6 +235,7 @@ impl Tablespace {
             content.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
         }
         cached.keep(content, out);
+        self.kept_header.lay_over(out, offset_bytes);
         Ok(wanted)
     }
 
@@ -319,6 +326,9 @@ impl Tablespace {
         page_size: usize,
     ) -> Result<(), Errno> {
         let info = *self.lock_info();
+        if page_no == 0 {
+            self.kept_header.forget();
+        }
         let Some(facts) = facts(page, info, page_no) else {
             message::error(&format!("a write of {} bytes as page {page_no} has no page header", page.len()));
             return Err(Errno::EIO);
@@ -351,7 +361,7 @@ impl Tablespace {
             counters.add(Counter::DoublewriteBytesDropped, page.len() as u64);
             return Ok(());
         }
-        if self.is_explained_by_node(content, info, page_no, page_size, facts)? {
+        if self.is_explained_by_node(content, info, (page_no, page_size), page, facts)? {
             content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
@@ -426,31 +436,6 @@ impl Tablespace {
         Ok(area.is_some_and(|area| area.contains(page_no)))
     }
 
-    /// A page of before this session that the server's own recovery rebuilt. Recovery in several batches writes
-    /// versions that are older than what the redo before this session leads to: the node must not get those
-    /// as images, and the server redoes the rest itself. So the node's version explains all older ones.
-    fn is_explained_by_node(
-        &self,
-        content: &Content,
-        info: Info,
-        page_no: u32,
-        page_size: usize,
-        facts: PageFacts,
-    ) -> Result<bool, Errno> {
-        let start_lsn = content.stream.session_start().map_or(Lsn(0), |start| start.next_lsn);
-        if facts.id.is_none() || facts.lsn == Lsn(0) || facts.lsn > start_lsn {
-            return Ok(false);
-        }
-        let Some(file) = info.file else { return Ok(false) };
-        let need = content.stream.end();
-        let offset_bytes = u64::from(page_no) * page_size as u64;
-        let request = PageRequest::Read { need, file, offset_bytes, len_bytes: page_size as u32 };
-        content.pool.request(&request, |reply| match reply {
-            PageReply::Bytes(page) => layout::page_lsn(page).is_some_and(|newest| newest >= facts.lsn),
-            _ => false,
-        })
-    }
-
     /// Makes the file longer, here and on the node.
     fn grow(&self, content: &Content, hold: &NameHold<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
@@ -470,9 +455,10 @@ impl Tablespace {
         len_bytes: u64,
     ) -> Result<(), Errno> {
         real::set_len(fd, len_bytes)?;
-        // Nothing behind the old end is in the cache.
+        // Nothing after the old end is in the cache.
         if len_bytes < old_len_bytes {
             self.cut_cache(content, len_bytes);
+            self.kept_header.forget();
         }
         if let Some(path) = self.name.path(hold) {
             self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
@@ -579,6 +565,7 @@ pub fn create(
             let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
             tablespace.sent(content.stream.append(&frame)?);
             tablespace.cut_cache(content, 0);
+            tablespace.kept_header.forget();
             tablespace.adoption.cancel(content)?;
         } else if !tablespace.look_up(content, &hold, false)? {
             adopt::begin(content, &hold, fd, path, &tablespace)?;
