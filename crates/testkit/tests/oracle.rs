@@ -5,8 +5,13 @@
 
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 
-use redoubt_page::RecordKind;
+use std::os::unix::fs::FileExt;
+
+use redoubt_page::doublewrite::copies;
+use redoubt_page::layout::page_id;
+use redoubt_page::{RecordKind, flags_of_page0};
 use redoubt_testkit::generator::Config;
+use redoubt_testkit::oracle::base::Base;
 use redoubt_testkit::oracle::campaign::{Kind, Plan, run};
 use redoubt_testkit::oracle::check::{Checked, check_cut, every_cut, random_cuts};
 use redoubt_testkit::oracle::compare::compare;
@@ -140,4 +145,29 @@ fn a_failing_script_is_written_read_and_shrunk() {
     let small = shrink::shrink(&workshop, &script, defect, 3).unwrap();
     assert!(small.statements.len() < script.statements.len());
     assert!(shrink::fails(&workshop, &small, defect).unwrap());
+}
+
+/// A kill ends a write of several blocks after any of them. Stock recovery takes such a page from the doublewrite area.
+#[test]
+fn a_page_that_a_kill_tore_is_read_from_the_doublewrite_area() {
+    let workshop = Workshop::new(None).unwrap();
+    let recorded = short_history(&workshop, 11, 350, false);
+    let whole = Base::read_killed(&recorded.killed).unwrap();
+    let spaces = whole.spaces().unwrap();
+    let system_file = std::fs::read(recorded.killed.join("ibdata1")).unwrap();
+    let system_flags = flags_of_page0(&system_file).unwrap();
+    // Pages that were written from their copy, and not again since.
+    let torn = copies(&system_file, system_flags).find_map(|copy| {
+        let id = page_id(copy)?;
+        let space = spaces.get(&id.space).filter(|space| id.space.0 > 0 && space.flags == system_flags)?;
+        let page = whole.page(&space.path, id.page_no.0, copy.len())?;
+        (page == copy && id.page_no.0 > 0).then_some((space.path.clone(), id.page_no.0, copy.to_vec()))
+    });
+    let (path, page_no, copy) = torn.expect("a page with a copy in the doublewrite area");
+
+    let file = std::fs::File::options().write(true).open(recorded.killed.join(&path)).unwrap();
+    let (half, page_at) = (copy.len() / 2, u64::from(page_no) * copy.len() as u64);
+    file.write_all_at(&vec![0x5a; half], page_at + half as u64).unwrap();
+    let mended = Base::read_killed(&recorded.killed).unwrap();
+    assert_eq!(mended.page(&path, page_no, copy.len()), Some(copy.as_slice()), "page {page_no} of {path}");
 }

@@ -12,11 +12,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use redoubt_page::{SpaceFlags, doublewrite, flags_of_page0, layout, page_is_never_written};
+use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, find_copy, locate};
+use redoubt_page::{SpaceFlags, flags_of_page0, layout, page_is_never_written, verify};
 use redoubt_redo::mariadb::log_file::HEADER_LEN_BYTES;
 use redoubt_redo::mariadb::log_scan::LogRead;
 use redoubt_redo::mariadb::{Checkpoint, LogGeometry, LogScan, Mtr, ScanEnd};
-use redoubt_redo::{Lsn, SpaceId};
+use redoubt_redo::{Lsn, PageId, SpaceId};
 
 use crate::error::{Error, Result};
 
@@ -70,27 +71,49 @@ impl Base {
         Ok(base)
     }
 
-    /// Reads the data directory of a server that was killed. The doublewrite area is left out, as an import does it.
+    /// Reads the data directory of a server that was killed. Pages that the kill tore (it ends a write of many bytes
+    /// between two blocks) come from the doublewrite area, which itself is left out, as recovery and an import do it.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Parse`].
     pub fn read_killed(data_directory: &Path) -> Result<Self> {
-        const TRX_SYS_PAGE: usize = 5;
-        let (mut base, _) = Self::read_any(data_directory)?;
+        let (mut base, end) = Self::read_any(data_directory)?;
         base.is_killed = true;
-        let Some(bytes) = base.system_files.first().and_then(|path| base.files.get_mut(path)) else {
-            return Ok(base);
-        };
+        let Some(system_file) = base.system_files.first().cloned() else { return Ok(base) };
+        let Some(bytes) = base.files.get(&system_file) else { return Ok(base) };
         let flags = flags_of_page0(bytes).map_err(parse("ibdata1"))?;
         let size = flags.physical_page_size_bytes();
-        let trx_sys = bytes.get(TRX_SYS_PAGE * size..).and_then(|rest| rest.get(..size)).unwrap_or_default();
-        let area = doublewrite::locate(trx_sys, flags).map_err(parse("the TRX_SYS page"))?;
+        let trx_sys = base.page(&system_file, TRX_SYS_PAGE_NO, size).unwrap_or_default();
+        let Some(area) = locate(trx_sys, flags).map_err(parse("the TRX_SYS page"))? else { return Ok(base) };
+        let Some(bytes) = base.files.get_mut(&system_file) else { return Ok(base) };
+        let mut copies = Vec::new();
         for (page_no, page) in (0..).zip(bytes.chunks_exact_mut(size)) {
-            if area.is_some_and(|area| area.contains(page_no)) {
+            if area.contains(page_no) {
+                copies.extend_from_slice(page);
                 page.fill(0);
             }
         }
+        base.mend_torn_pages(&copies, flags, end.end_lsn)?;
         Ok(base)
+    }
+
+    fn mend_torn_pages(&mut self, copies: &[u8], system_flags: SpaceFlags, end_lsn: Lsn) -> Result<()> {
+        let mut system_pages = 0;
+        for path in self.system_files.clone() {
+            let Some(bytes) = self.files.get_mut(&path) else { continue };
+            let tablespace = (SpaceId(0), system_flags);
+            mend_file(bytes, tablespace, system_pages, (copies, system_flags, end_lsn));
+            system_pages += (bytes.len() / system_flags.physical_page_size_bytes()) as u32;
+        }
+        for (path, bytes) in &mut self.files {
+            if self.system_files.contains(path) {
+                continue;
+            }
+            if let Some(tablespace) = identify(path, bytes)? {
+                mend_file(bytes, tablespace, 0, (copies, system_flags, end_lsn));
+            }
+        }
+        Ok(())
     }
 
     fn read_any(data_directory: &Path) -> Result<(Self, ScanEnd)> {
@@ -134,6 +157,25 @@ impl Base {
     /// The bytes of page `page_no` of the tablespace at `path`.
     pub fn page(&self, path: &str, page_no: u32, size_bytes: usize) -> Option<&[u8]> {
         page_of(&self.files, &self.system_files, path, page_no, size_bytes)
+    }
+}
+
+/// Takes each page with a wrong checksum from `copies`. One without a copy stays: redo starts it anew, or the replay
+/// fails on it.
+fn mend_file(
+    bytes: &mut [u8],
+    (space, flags): (SpaceId, SpaceFlags),
+    first_page_no: u32,
+    (copies, system_flags, end_lsn): (&[u8], SpaceFlags, Lsn),
+) {
+    for (page_no, page) in (first_page_no..).zip(bytes.chunks_exact_mut(flags.physical_page_size_bytes())) {
+        if page_is_never_written(page) || verify(page, flags).is_ok() {
+            continue;
+        }
+        let id = PageId::new(space.0, page_no);
+        if let Some(copy) = find_copy(copies, system_flags, id, flags, end_lsn) {
+            page.copy_from_slice(copy);
+        }
     }
 }
 
