@@ -120,6 +120,10 @@ impl Volumes for NodeVolumes {
         self.0.is_opening()
     }
 
+    fn has_unusable(&self) -> bool {
+        self.0.has_unusable_volumes()
+    }
+
     fn open(
         &self,
         name: &str,

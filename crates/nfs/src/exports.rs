@@ -56,6 +56,8 @@ pub trait Volumes: Send + Sync {
 
     /// Some cannot be read yet, but will.
     fn is_opening(&self) -> bool;
+    /// Some volumes could not be opened, and their ids are not known.
+    fn has_unusable(&self) -> bool;
 
     /// A volume as it is now, or as of this moment, which is kept until the result goes; with its random id.
     ///
@@ -440,6 +442,8 @@ impl Exports {
                 .open_live(&listed.name)
                 .map_err(|error| error.map_or(Errno(libc::ESTALE), |error| error.errno())),
             None if self.volumes.is_opening() => Err(Errno(libc::EAGAIN)),
+            // Not stale: a client gives such a handle up, and the volume may be there again after a restart of the node.
+            None if self.volumes.has_unusable() => Err(Errno(libc::EIO)),
             None => Err(Errno(libc::ESTALE)),
         }
     }
@@ -447,7 +451,8 @@ impl Exports {
     /// What a handle leads to.
     ///
     /// # Errors
-    /// `ESTALE`: it is no longer there; `EAGAIN`: its volume is being opened; as [`Tree::stat`].
+    /// `ESTALE`: it is no longer there; `EAGAIN`: its volume is being opened; `EIO`: its volume may be one that could not
+    /// be opened; as [`Tree::stat`].
     pub fn find(&self, handle: &Handle) -> Called<Found> {
         let export = self.export(handle.export)?;
         export.touch();

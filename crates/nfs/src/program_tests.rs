@@ -22,6 +22,7 @@ type Files = BTreeMap<String, Option<(u32, Vec<u8>)>>;
 struct Made {
     files: Mutex<Files>,
     is_deleted: Mutex<bool>,
+    is_unusable: Mutex<bool>,
     moments: AtomicU64,
 }
 
@@ -102,6 +103,10 @@ impl Volumes for Node {
 
     fn is_opening(&self) -> bool {
         false
+    }
+
+    fn has_unusable(&self) -> bool {
+        *self.0.is_unusable.lock().unwrap()
     }
 
     fn open(&self, name: &str, is_moment: bool) -> Result<(u128, Arc<dyn ViewSource>), ViewError> {
@@ -263,6 +268,9 @@ fn a_moment_is_held_once_and_given_up() {
     *made.is_deleted.lock().unwrap() = true;
     let live = Handle { export: ExportKey { moment: 0, ..root.export }, ..root };
     assert_eq!(exports.find(&live).err(), Some(Errno(libc::ESTALE)));
+    // It may be the one that could not be opened, and will be there again.
+    *made.is_unusable.lock().unwrap() = true;
+    assert_eq!(exports.find(&live).err(), Some(Errno(libc::EIO)));
 }
 
 /// A file that is another one by now is not the one that was meant.

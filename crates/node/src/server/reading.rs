@@ -40,6 +40,11 @@ impl Node {
         !self.opening.statuses().is_empty()
     }
 
+    /// Some volumes could not be opened. Nothing is known of them but their names.
+    pub fn has_unusable_volumes(&self) -> bool {
+        !self.unusable.lock().is_empty()
+    }
+
     /// A volume for a reader, as it is now or as of this moment.
     ///
     /// # Errors
