@@ -1,15 +1,16 @@
 //! How busy the processors are that this process may run on.
 //!
-//! Owns the reading of `/proc/stat` and `/proc/loadavg`, by system calls of its own: the preloaded library may use it inside a server whose file
-//! calls it watches. A processor counts as idle also while something waits for its disk; time that a hypervisor took away counts as
-//! busy. Limits of control groups (`cpu.max`) are not seen.
+//! Owns the reading of `/proc/stat` and `/proc/loadavg`, by system calls of its own: the preloaded library may use it
+//! inside a server whose file calls it watches. A processor counts as idle also while something waits for its disk;
+//! time that a hypervisor took away counts as busy. Limits of control groups (`cpu.max`) are not seen.
 
 use std::time::{Duration, Instant};
 
 /// Long enough for the counters' steps of 10 ms to say something.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 const STAT_LEN_BYTES: usize = 64 << 10;
-/// Columns of a processor's line after its name: user, nice, system, idle, iowait, irq, softirq, steal; guest is in user.
+/// Columns of a processor's line after its name: user, nice, system, idle, iowait, irq, softirq, steal; guest is in
+/// user.
 const COLUMNS: usize = 8;
 const IDLE_COLUMNS: [usize; 2] = [3, 4];
 

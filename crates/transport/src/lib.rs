@@ -2,8 +2,9 @@
 //!
 //! Owns the seam between those who speak the wire protocol and what carries its bytes: [`tcp::TcpConnection`] is
 //! plain TCP, [`tls::TlsConnection`] is TLS 1.3 with
-//! certificates on both sides; a test may put anything else behind [`Connection`]. And what only those who know the connection can
-//! tell: whether what is sent had better be packed ([`packing`]). Knows nothing of frames, volumes or requests.
+//! certificates on both sides; a test may put anything else behind [`Connection`]. And what only those who know the
+//! connection can tell: whether what is sent had better be packed ([`packing`]). Knows nothing of frames, volumes or
+//! requests.
 //!
 //! Invariants:
 //! * Bytes arrive in the order in which [`Connection::write_all`] calls took them; two calls never mix theirs.

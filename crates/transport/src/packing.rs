@@ -1,7 +1,7 @@
 //! Whether what is sent had better be packed: one direction between two sides, over one connection or many.
 //!
-//! Owns the measuring and the share of messages that are packed; what to make of the figures is [`decision`], which is pure. The
-//! caller asks [`Packing::choose`] for each message, and tells [`Packing::packed`] what packing one did.
+//! Owns the measuring and the share of messages that are packed; what to make of the figures is [`decision`], which
+//! is pure. The caller asks [`Packing::choose`] for each message, and tells [`Packing::packed`] what packing one did.
 //!
 //! Invariants:
 //! * Without a network between the two sides nothing is ever packed, and nothing is measured.
@@ -203,7 +203,8 @@ impl Watch {
         let cores = self.cores.look()?;
         let least = self.least?;
         self.waited.sort_unstable();
-        // An acknowledgement that its sender held back makes a delay of 40 ms out of none, now and then. A queue delays all.
+        // An acknowledgement that its sender held back makes a delay of 40 ms out of none, now and then. A queue
+        // delays all.
         let delay = self.waited.get(self.waited.len() / 4)?;
         Some(Figures {
             queued: delay.saturating_sub(least),

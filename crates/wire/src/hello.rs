@@ -36,8 +36,8 @@ pub enum Compression {
     Off,
     /// All of it.
     On,
-    /// Each side decides about what it sends, from one message to the next. A node of a version that knows nothing of it takes it
-    /// for [`Compression::Off`].
+    /// Each side decides about what it sends, from one message to the next. A node of a version that knows nothing of
+    /// it takes it for [`Compression::Off`].
     Auto,
 }
 

@@ -1,8 +1,8 @@
 //! One direction of a connection whose sender decides from write to write what is compressed.
 //!
-//! A part is a header of 4 bytes, then its bytes. Header: u32 little-endian, length in bits 0 to 30, bit 31 set: packed. What all packed
-//! parts have together is one stream of [`crate::compression`]; other parts are as they are, and that stream's history knows nothing of
-//! them. [`crate::frame`] is inside of it and knows nothing of it.
+//! A part is a header of 4 bytes, then its bytes. Header: u32 little-endian, length in bits 0 to 30, bit 31 set:
+//! packed. What all packed parts have together is one stream of [`crate::compression`]; other parts are as they are,
+//! and that stream's history knows nothing of them. [`crate::frame`] is inside of it and knows nothing of it.
 //!
 //! Invariants:
 //! * A part can be read without anything that comes later.

@@ -67,9 +67,10 @@ pub struct RunArguments {
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,
-    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU. auto: from moment to moment, where the network is
-    /// short and processors are idle. Without a value: on.
-    #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true, default_missing_value = "on", default_value = "auto")]
+    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU. auto: from moment to moment, where the
+    /// network is short and processors are idle. Without a value: on.
+    #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "on", default_value = "auto")]
     pub compress: Compress,
     /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]

@@ -31,8 +31,8 @@ impl Unpacker {
     }
 }
 
-/// What comes from a connection that is compressed as a whole or in part. It waits for the connection only when all that came before is
-/// handed on, so that a sender who waits for an answer gets it.
+/// What comes from a connection that is compressed as a whole or in part. It waits for the connection only when all
+/// that came before is handed on, so that a sender who waits for an answer gets it.
 struct Unpacked<'s> {
     stream: &'s dyn Connection,
     unpacker: Unpacker,

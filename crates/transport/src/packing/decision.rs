@@ -1,10 +1,11 @@
 //! What to make of the figures. Pure.
 //!
-//! In a system whose clients wait for their answers, throughput is lost where they wait: a shorter message saves its part of the time
-//! that messages are queued for the network, and of the time of those that stand in the same queue; the work of packing costs its own
-//! time, longer by what it has to wait for a processor. Both are times, so they can be compared: no rate of the link has to be known. Packing
-//! takes away from the first and adds to the second, so a share that follows the comparison finds the point where both are equal, between
-//! all and nothing. How far that is from the better of all and nothing is tested with closed systems whose throughput can be computed.
+//! In a system whose clients wait for their answers, throughput is lost where they wait: a shorter message saves its
+//! part of the time that messages are queued for the network, and of the time of those that stand in the same queue;
+//! the work of packing costs its own time, longer by what it has to wait for a processor. Both are times, so they can
+//! be compared: no rate of the link has to be known. Packing takes away from the first and adds to the second, so a
+//! share that follows the comparison finds the point where both are equal, between all and nothing. How far that is
+//! from the better of all and nothing is tested with closed systems whose throughput can be computed.
 
 use std::time::Duration;
 
@@ -57,8 +58,9 @@ impl Figures {
     fn cost_ns(&self) -> f64 {
         let cores = self.cores.max(1.0);
         let idle = self.idle_cores.clamp(IDLE_MIN * cores, cores);
-        // One processor: time in the system is work / idle. With several the wait is shorter by their number. And it is no longer
-        // than with all that is there now in front of it: without that, processors that are never idle would cost without bound.
+        // One processor: time in the system is work / idle. With several the wait is shorter by their number. And it
+        // is no longer than with all that is there now in front of it: without that, processors that are never idle
+        // would cost without bound.
         let stretch = 1.0 + ((1.0 - idle / cores) / idle).min(self.runnable.max(0.0) / cores);
         self.len_bytes * self.cost_ns_per_byte * COST_UNSEEN * stretch
     }
