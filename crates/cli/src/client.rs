@@ -7,7 +7,7 @@ use redoubt_wire::control::{
     encode_data, encode_json,
 };
 use redoubt_wire::frame::append_frame;
-use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
+use redoubt_wire::hello::{self, Compression, Hello, Role, Status, Welcome};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
 use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Client {
     fn hello(&mut self) -> Result<()> {
         let hello = Hello {
             role: Role::Control,
-            compression: false,
+            compression: Compression::Off,
             generation: 0,
             session: 0,
             resume: Seq(0),

@@ -3,14 +3,15 @@
 //!
 //! Input: number of the decoder, kind, position, bytes.
 
-use redoubt_wire::compression::{Compressor, Decompressor};
+use redoubt_wire::compression::{Compressor, Decompressor, Step};
 use redoubt_wire::control::{Reply, Request, check_path, decode_data, decode_json, encode_data, encode_json};
 use redoubt_wire::frame::{append_frame, compress, decompress};
 use redoubt_wire::hello::{Hello, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::page::{PageReply, PageRequest};
+use redoubt_wire::parts::{PartReader, PartWriter};
 use redoubt_wire::stream::decode;
-use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
 
 /// Most that a test may allocate for a block that says how long it is.
 const LARGEST_BLOCK: usize = 1 << 20;
@@ -114,13 +115,44 @@ fn connection(pieces: u8, bytes: &[u8]) {
     assert!(is_sound && whole == bytes);
 }
 
+/// The same of a connection whose parts are compressed or not.
+fn parts(pieces: u8, bytes: &[u8]) {
+    let (piece, room) = (1 + usize::from(pieces) * 16, 1 + usize::from(pieces >> 4) * 512);
+    let mut reader = PartReader::default();
+    unpack_with(bytes, piece, room, |input, out| reader.unpack(input, out), |_| {});
+    let (mut wire, mut whole) = (Vec::new(), Vec::new());
+    let mut writer = PartWriter::default();
+    for part in bytes.chunks(piece) {
+        writer.append(part, part.len() % 3 == 0 || part[0] & 1 != 0, &mut wire).expect("it takes any bytes");
+    }
+    let mut reader = PartReader::default();
+    let is_sound = unpack_with(
+        &wire,
+        piece,
+        room,
+        |input, out| reader.unpack(input, out),
+        |given| whole.extend_from_slice(given),
+    );
+    assert!(is_sound && whole == bytes);
+}
+
 /// Whether all of `input` was taken.
-fn unpack(mut input: &[u8], piece: usize, room: usize, mut use_given: impl FnMut(&[u8])) -> bool {
+fn unpack(input: &[u8], piece: usize, room: usize, use_given: impl FnMut(&[u8])) -> bool {
     let mut decompressor = Decompressor::new().expect("memory");
+    unpack_with(input, piece, room, |input, out| decompressor.unpack(input, out), use_given)
+}
+
+fn unpack_with(
+    mut input: &[u8],
+    piece: usize,
+    room: usize,
+    mut unpack: impl FnMut(&[u8], &mut [u8]) -> Result<Step, WireError>,
+    mut use_given: impl FnMut(&[u8]),
+) -> bool {
     let mut out = vec![0; room];
     let (mut has_more, mut given_bytes) = (false, 0);
     while (!input.is_empty() || has_more) && given_bytes < LARGEST_BLOCK {
-        let Ok(step) = decompressor.unpack(&input[..input.len().min(piece)], &mut out) else { return false };
+        let Ok(step) = unpack(&input[..input.len().min(piece)], &mut out) else { return false };
         // Otherwise a receiver would call it for ever.
         assert!(step.taken_bytes > 0 || step.given_bytes > 0 || has_more);
         input = &input[step.taken_bytes..];
@@ -136,6 +168,7 @@ pub fn run(input: &[u8]) {
     let [decoder, kind, position, bytes @ ..] = input else { return };
     match decoder {
         6 => connection(*position, bytes),
+        7 => parts(*position, bytes),
         _ => plain(decoder % 6, *kind, *position, bytes),
     }
 }

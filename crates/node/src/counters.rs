@@ -37,6 +37,10 @@ counters! {
     page_reads,
     /// Page bytes sent.
     page_bytes_sent,
+    /// Replies on page connections that were sent compressed.
+    page_replies_compressed,
+    /// Bytes that were not sent for that.
+    page_bytes_saved,
     /// Pages built for reads.
     pages_constructed,
     /// Microseconds reads waited for the parser.

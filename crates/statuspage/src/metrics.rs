@@ -254,6 +254,16 @@ const NODE_COUNTERS: &[(&str, &str, &str)] = &[
     ("log_syncs", "redoubt_log_syncs_total", "Calls that made bytes of the log durable."),
     ("page_reads", "redoubt_page_reads_total", "Page requests answered."),
     ("page_bytes_sent", "redoubt_page_sent_bytes_total", "Bytes of pages sent."),
+    (
+        "page_replies_compressed",
+        "redoubt_page_replies_compressed_total",
+        "Replies to page requests that were sent compressed.",
+    ),
+    (
+        "page_bytes_saved",
+        "redoubt_page_saved_bytes_total",
+        "Bytes of pages that were not sent because replies were compressed.",
+    ),
     ("pages_constructed", "redoubt_pages_constructed_total", "Pages built for reads."),
     (
         "read_wait_micros",
@@ -381,6 +391,16 @@ const SERVER_COUNTERS: &[(&str, &str, &str)] = &[
         "pages_scrubbed",
         "redoubt_server_pages_scrubbed_total",
         "Freed pages that the server overwrote with zeros, and the node after it.",
+    ),
+    (
+        "log_writes_compressed",
+        "redoubt_server_log_writes_compressed_total",
+        "Writes to the log connection that were sent compressed.",
+    ),
+    (
+        "log_bytes_saved",
+        "redoubt_server_log_saved_bytes_total",
+        "Bytes that were not sent to the node because writes to the log connection were compressed.",
     ),
     ("reconnects", "redoubt_server_reconnects_total", "Times the server connected to the node again."),
     (

@@ -24,7 +24,7 @@ use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{LogScan, Mtr};
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
-use redoubt_wire::hello::{Hello, Role};
+use redoubt_wire::hello::{Compression, Hello, Role};
 use redoubt_wire::stream::StreamFrame;
 use serde::Serialize;
 
@@ -287,7 +287,7 @@ fn feed_volume(volume: &Volume, datadir: &Path) -> Result<()> {
     let attachment = volume.attach("the backlog").map_err(of_node)?;
     let hello = Hello {
         role: Role::Log,
-        compression: false,
+        compression: Compression::Off,
         generation: attachment.generation,
         session: 1,
         resume: Seq(0),

@@ -48,6 +48,20 @@ pub trait Connection: Debug + Send + Sync {
 
     /// What the peer has proved about itself.
     fn identity(&self) -> &Identity;
+
+    /// How long what is sent is on its way. `None`: there is no network between the two, or nothing is known about it.
+    fn delay(&self) -> Option<Delay> {
+        None
+    }
+}
+
+/// Time from sending to the peer's acknowledgement, as the operating system measures it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// Lately, smoothed.
+    pub now: Duration,
+    /// The least in a long time: without a queue on the way.
+    pub least: Duration,
 }
 
 impl Read for &dyn Connection {

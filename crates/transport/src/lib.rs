@@ -2,7 +2,9 @@
 //!
 //! Owns the seam between those who speak the wire protocol and what carries its bytes: [`tcp::TcpConnection`] is
 //! plain TCP, [`tls::TlsConnection`] is TLS 1.3 with
-//! certificates on both sides; a test may put anything else behind [`Connection`]. Knows nothing of frames, volumes or requests.
+//! certificates on both sides; a test may put anything else behind [`Connection`]. And what only those who know the
+//! connection can tell: whether what is sent had better be packed ([`packing`]). Knows nothing of frames, volumes or
+//! requests.
 //!
 //! Invariants:
 //! * Bytes arrive in the order in which [`Connection::write_all`] calls took them; two calls never mix theirs.
@@ -12,16 +14,19 @@
 pub mod certificate;
 pub mod connect;
 pub mod connection;
+mod cores;
 pub mod credentials;
 pub mod error;
 pub mod identity;
+pub mod packing;
 pub mod tcp;
 pub mod tls;
 
 pub use connect::Connector;
-pub use connection::{Connection, Reader};
+pub use connection::{Connection, Delay, Reader};
 pub use credentials::{CredentialFiles, Credentials};
 pub use error::TransportError;
 pub use identity::{Identity, check_volume_name};
+pub use packing::Packing;
 pub use tcp::TcpConnection;
 pub use tls::{ClientTls, ServerTls, TlsConnection};

@@ -6,7 +6,7 @@
 //! A time-out is the kernel's (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Under a deadline each call gets what is left of it, at
 //! most the time-out; that costs a call to the kernel each time, but deadlines are only for greetings.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Delay};
 use crate::identity::Identity;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
@@ -25,6 +25,8 @@ const SOFT_END_LIMIT_BYTES: usize = 256 << 10;
 pub struct TcpConnection {
     stream: TcpStream,
     peer: String,
+    /// Both ends are on one host: there is no network between them.
+    is_local: bool,
     limits: Mutex<Limits>,
     /// One writer at a time: the kernel may take part of a write and then another thread's.
     writing: Mutex<()>,
@@ -44,7 +46,8 @@ impl TcpConnection {
         // Either failing leaves a connection that is slower to act, or to notice.
         let _ = stream.set_nodelay(true);
         keep_alive(&stream);
-        Self { stream, peer, limits: Mutex::default(), writing: Mutex::default() }
+        let is_local = is_local(&stream);
+        Self { stream, peer, is_local, limits: Mutex::default(), writing: Mutex::default() }
     }
 
     /// The first byte that waits to be read, which stays there; `None`: the peer ended the connection.
@@ -166,6 +169,46 @@ impl Connection for TcpConnection {
     fn identity(&self) -> &Identity {
         &Identity::Unproven
     }
+
+    fn delay(&self) -> Option<Delay> {
+        if self.is_local { None } else { delay(&self.stream) }
+    }
+}
+
+/// Whether both ends have the same address, or one that never leaves the host.
+fn is_local(stream: &TcpStream) -> bool {
+    let (Ok(own), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
+    let peer = peer.ip().to_canonical();
+    peer.is_loopback() || peer == own.ip().to_canonical()
+}
+
+/// Bytes of `struct tcp_info` that are asked for: to the end of the last field that is used.
+const TCP_INFO_LEN_BYTES: usize = 152;
+const TCP_INFO_RTT: usize = 68;
+const TCP_INFO_LEAST_RTT: usize = 148;
+
+/// From `TCP_INFO`; kernels before 4.9 do not say enough.
+fn delay(stream: &TcpStream) -> Option<Delay> {
+    let mut info = [0u8; TCP_INFO_LEN_BYTES];
+    let mut len = TCP_INFO_LEN_BYTES as libc::socklen_t;
+    // SAFETY: the descriptor is open; the kernel writes at most `len` bytes to `info`, which is that long.
+    let got = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if got != 0 || (len as usize) < TCP_INFO_LEN_BYTES {
+        return None;
+    }
+    let micros = |at: usize| {
+        let field = info.get(at..)?.first_chunk().copied()?;
+        Some(Duration::from_micros(u32::from_ne_bytes(field).into()))
+    };
+    Some(Delay { now: micros(TCP_INFO_RTT)?, least: micros(TCP_INFO_LEAST_RTT)? })
 }
 
 fn keep_alive(stream: &TcpStream) {

@@ -10,7 +10,7 @@
 //! Sessions are not resumed and no data is sent before the peer is known. The end of the TCP connection is taken as
 //! the end of the stream: every message of the wire protocol says its length, so a cut one is noticed there.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Delay};
 use crate::error::TransportError;
 use crate::identity::Identity;
 use crate::tcp::TcpConnection;
@@ -220,6 +220,10 @@ impl Connection for TlsConnection {
 
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    fn delay(&self) -> Option<Delay> {
+        self.tcp.delay()
     }
 }
 

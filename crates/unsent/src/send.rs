@@ -8,7 +8,7 @@
 use crate::layout::Kept;
 use redoubt_logdev::Seq;
 use redoubt_transport::{Connection, Connector, TransportError};
-use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
 use std::io::{self, Read};
@@ -95,7 +95,7 @@ fn greet(
     let connection = connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
     let hello = Hello {
         role,
-        compression: false,
+        compression: Compression::Off,
         generation: kept.generation,
         session: kept.session,
         resume: if role == Role::Log { kept.oldest } else { Seq(0) },

@@ -29,13 +29,60 @@ pub enum Role {
     Notices,
 }
 
+/// Whether a connection is compressed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// No.
+    Off,
+    /// All of it.
+    On,
+    /// Each side decides about what it sends, from one message to the next. A node of a version that knows nothing of
+    /// it takes it for [`Compression::Off`].
+    Auto,
+}
+
+const FLAG_COMPRESSION: u8 = 1;
+const FLAG_COMPRESSION_AUTO: u8 = 2;
+
+impl Compression {
+    const fn flags(self) -> u8 {
+        match self {
+            Self::Off => 0,
+            Self::On => FLAG_COMPRESSION,
+            Self::Auto => FLAG_COMPRESSION_AUTO,
+        }
+    }
+
+    /// Other flags are ignored.
+    const fn from_flags(flags: u8) -> Self {
+        if flags & FLAG_COMPRESSION != 0 {
+            Self::On
+        } else if flags & FLAG_COMPRESSION_AUTO != 0 {
+            Self::Auto
+        } else {
+            Self::Off
+        }
+    }
+}
+
+/// As when it could only be on or off.
+impl std::fmt::Debug for Compression {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Off => "false",
+            Self::On => "true",
+            Self::Auto => "auto",
+        })
+    }
+}
+
 /// Sent by the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// What the connection is for.
     pub role: Role,
-    /// The client can send and receive compressed payloads.
-    pub compression: bool,
+    /// What the client wants compressed.
+    pub compression: Compression,
     /// Generation of the attachment (0 on control connections).
     pub generation: u64,
     /// Random number of the server process; a new one starts a new session of the same generation.
@@ -51,8 +98,8 @@ pub struct Hello {
 pub struct Welcome {
     /// Accepted, or why not.
     pub status: Status,
-    /// Compressed payloads may be used.
-    pub compression: bool,
+    /// What this connection is.
+    pub compression: Compression,
     /// Log role: the Seq the node expects next.
     pub next_seq: Seq,
     /// Log role: the LSN the next redo byte has.
@@ -86,7 +133,7 @@ impl Hello {
             Role::Control => 3,
             Role::Notices => 4,
         });
-        out.push(u8::from(self.compression));
+        out.push(self.compression.flags());
         out.extend_from_slice(&self.generation.to_le_bytes());
         out.extend_from_slice(&self.session.to_le_bytes());
         out.extend_from_slice(&self.resume.0.to_le_bytes());
@@ -111,7 +158,7 @@ impl Hello {
         };
         let hello = Self {
             role,
-            compression: reader.u8("flags")? & 1 != 0,
+            compression: Compression::from_flags(reader.u8("flags")?),
             generation: reader.u64("generation")?,
             session: reader.u64("session")?,
             resume: Seq(reader.u64("resume")?),
@@ -134,7 +181,7 @@ impl Welcome {
             Status::Refused => 2,
             Status::TryLater => 3,
         });
-        out.push(u8::from(self.compression));
+        out.push(self.compression.flags());
         out.extend_from_slice(&self.next_seq.0.to_le_bytes());
         out.extend_from_slice(&self.next_lsn.0.to_le_bytes());
         put_text(&mut out, &self.message);
@@ -158,7 +205,7 @@ impl Welcome {
         };
         let welcome = Self {
             status,
-            compression: reader.u8("flags")? & 1 != 0,
+            compression: Compression::from_flags(reader.u8("flags")?),
             next_seq: Seq(reader.u64("next seq")?),
             next_lsn: Lsn(reader.u64("next lsn")?),
             message: text(&mut reader, "message")?,
@@ -213,3 +260,6 @@ fn put_len(out: &mut [u8]) {
     let len_bytes = (out.len() - 4) as u32;
     out[..4].copy_from_slice(&len_bytes.to_le_bytes());
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,8 @@
 //! * **page**: a pool per server. One [`page`] request, one reply, in turn.
 //! * **control**: JSON requests and replies ([`control`]), plus raw data frames for file contents.
 //!
-//! A log connection may be compressed as a whole ([`compression`]); then all of this is inside of that.
+//! A log connection may be compressed as a whole ([`compression`]) or in part ([`parts`]); then all of this is inside
+//! of that.
 //!
 //! [`local_log`] is no wire: the counters that a server without a storage node shows to the command.
 //!
@@ -25,6 +26,7 @@ pub mod hello;
 pub mod local_log;
 pub mod notice;
 pub mod page;
+pub mod parts;
 mod reader;
 pub mod stream;
 pub mod trace;

@@ -245,6 +245,10 @@ pub enum Counter {
     ReadAheadUsed = 24,
     /// Freed pages that the node was told to scrub.
     PagesScrubbed = 25,
+    /// Writes to the log connection that were sent compressed.
+    LogWritesCompressed = 26,
+    /// Bytes that were not sent for that.
+    LogBytesSaved = 27,
 }
 
 impl StreamFrame<'_> {

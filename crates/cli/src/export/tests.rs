@@ -5,7 +5,7 @@ use crate::args::{NodeAddress, VolumeName};
 use crate::tls::TlsArguments;
 use redoubt_wire::control::{Attachment, Entry, KIND_DATA, KIND_JSON, encode_data, encode_json};
 use redoubt_wire::frame::append_frame;
-use redoubt_wire::hello::{Status, Welcome, decode_len};
+use redoubt_wire::hello::{Compression, Status, Welcome, decode_len};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ fn node(entries: Vec<Entry>, piece: (u64, Vec<u8>)) -> String {
         socket.read_exact(&mut vec![0; decode_len(len).unwrap()]).unwrap();
         let welcome = Welcome {
             status: Status::Accepted,
-            compression: false,
+            compression: Compression::Off,
             next_seq: Seq(0),
             next_lsn: redoubt_redo::Lsn(0),
             message: String::new(),

@@ -4,6 +4,28 @@ use crate::args::{OptionalNode, parse_size};
 use clap::Args;
 use std::path::PathBuf;
 
+/// What is compressed on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Compress {
+    /// Everything.
+    On,
+    /// Nothing.
+    Off,
+    /// What is worth it.
+    Auto,
+}
+
+impl Compress {
+    /// What the library is told.
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::On => "1",
+            Self::Off => "0",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 #[derive(Args)]
 #[command(
     after_help = "Options set for the server: datadir, innodb_use_native_aio=0, symbolic-links=0, innodb_log_file_mmap=0, \
@@ -45,9 +67,11 @@ pub struct RunArguments {
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,
-    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU.
-    #[arg(long)]
-    pub compress: bool,
+    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU. auto: from moment to moment, where the
+    /// network is short and processors are idle. Without a value: on.
+    #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "on", default_value = "auto")]
+    pub compress: Compress,
     /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]
     pub page_cache: Option<u64>,
@@ -80,6 +104,32 @@ fn parse_verify(text: &str) -> std::result::Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        run: RunArguments,
+    }
+
+    #[test]
+    fn compression_without_a_value_is_on_and_without_the_option_auto() {
+        let parsed = |option: &[&str]| {
+            let all = [&["run", "--volume", "v", "--datadir", "d"], option, &["--", "mariadbd"]].concat();
+            <Command as clap::Parser>::try_parse_from(all).map(|command| command.run)
+        };
+        for (option, expected) in [
+            (&[][..], Compress::Auto),
+            (&["--compress"], Compress::On),
+            (&["--compress=on"], Compress::On),
+            (&["--compress=off"], Compress::Off),
+            (&["--compress=auto"], Compress::Auto),
+        ] {
+            let run = parsed(option).map_err(|error| error.to_string()).unwrap();
+            assert_eq!((run.compress, run.command), (expected, vec!["mariadbd".to_owned()]));
+        }
+        assert!(parsed(&["--compress=some"]).is_err());
+        assert!(parsed(&["--local-log", "--compress"]).is_err());
+    }
 
     #[test]
     fn samples() {

@@ -94,7 +94,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
         .env("REDOUBT_VERIFY", &arguments.verify)
-        .env("REDOUBT_COMPRESS", if arguments.compress { "1" } else { "0" })
+        .env("REDOUBT_COMPRESS", arguments.compress.variable())
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     pass_credentials(&mut command, &connector);

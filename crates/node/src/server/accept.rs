@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use redoubt_transport::tls::{FIRST_BYTE, Rejected};
 use redoubt_transport::{Connection, TcpConnection, TransportError};
 use redoubt_wire::Seq;
-use redoubt_wire::hello::{self, Hello, Role, Status, Welcome};
+use redoubt_wire::hello::{self, Compression, Hello, Role, Status, Welcome};
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
 pub(super) fn accepted() -> Welcome {
     Welcome {
         status: Status::Accepted,
-        compression: false,
+        compression: Compression::Off,
         next_seq: Seq(0),
         next_lsn: redoubt_redo::Lsn(0),
         message: String::new(),

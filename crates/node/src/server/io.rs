@@ -2,8 +2,9 @@
 
 use crate::error::NodeError;
 use redoubt_transport::Connection;
-use redoubt_wire::compression::Decompressor;
+use redoubt_wire::compression::{Decompressor, Step};
 use redoubt_wire::control::{KIND_JSON, KIND_JSON_PART, MAX_PART_LEN_BYTES, Reply};
+use redoubt_wire::parts::PartReader;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
 use std::io::{BufReader, Error, ErrorKind, Read, Write};
 
@@ -15,11 +16,26 @@ const BUFFER_LEN_BYTES: usize = 256 << 10;
 /// Bytes of a compressed connection that are received together.
 const PACKED_LEN_BYTES: usize = 64 << 10;
 
-/// What comes from a connection that is compressed as a whole. It waits for the connection only when all that came before is
-/// handed on, so that a sender who waits for an answer gets it.
+/// How the bytes of a connection become frames.
+enum Unpacker {
+    Whole(Decompressor),
+    Parts(PartReader),
+}
+
+impl Unpacker {
+    fn unpack(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step, WireError> {
+        match self {
+            Self::Whole(decompressor) => decompressor.unpack(input, out),
+            Self::Parts(reader) => reader.unpack(input, out),
+        }
+    }
+}
+
+/// What comes from a connection that is compressed as a whole or in part. It waits for the connection only when all
+/// that came before is handed on, so that a sender who waits for an answer gets it.
 struct Unpacked<'s> {
     stream: &'s dyn Connection,
-    decompressor: Decompressor,
+    unpacker: Unpacker,
     packed: Vec<u8>,
     /// What of `packed` is to be unpacked.
     left: std::ops::Range<usize>,
@@ -42,7 +58,7 @@ impl Read for Unpacked<'_> {
                 return Ok(0);
             }
             let input = self.packed.get(self.left.clone()).unwrap_or(&[]);
-            let step = self.decompressor.unpack(input, out).map_err(Error::other)?;
+            let step = self.unpacker.unpack(input, out).map_err(Error::other)?;
             self.left.start += step.taken_bytes;
             self.has_more = step.given_bytes == out.len();
             if step.given_bytes > 0 || out.is_empty() {
@@ -68,14 +84,18 @@ impl<'s> FrameReader<'s> {
     /// # Errors
     /// [`NodeError::Wire`] if there is no memory for it.
     pub fn compressed(stream: &'s dyn Connection) -> Result<Self, NodeError> {
-        let unpacked = Unpacked {
-            stream,
-            decompressor: Decompressor::new()?,
-            packed: vec![0; PACKED_LEN_BYTES],
-            left: 0..0,
-            has_more: false,
-        };
-        Ok(Self { stream: BufReader::with_capacity(BUFFER_LEN_BYTES, Box::new(unpacked)) })
+        Ok(Self::unpacking(stream, Unpacker::Whole(Decompressor::new()?)))
+    }
+
+    /// Reads from `stream`, whose frames come through a [`redoubt_wire::parts::PartWriter`].
+    pub fn in_parts(stream: &'s dyn Connection) -> Self {
+        Self::unpacking(stream, Unpacker::Parts(PartReader::default()))
+    }
+
+    fn unpacking(stream: &'s dyn Connection, unpacker: Unpacker) -> Self {
+        let packed = vec![0; PACKED_LEN_BYTES];
+        let unpacked = Unpacked { stream, unpacker, packed, left: 0..0, has_more: false };
+        Self { stream: BufReader::with_capacity(BUFFER_LEN_BYTES, Box::new(unpacked)) }
     }
 
     /// The next frame, header included, not yet checked. `None`: the peer closed the connection between frames,

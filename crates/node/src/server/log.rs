@@ -6,7 +6,7 @@ use crate::error::NodeError;
 use crate::volume::{Received, Volume};
 use redoubt_transport::Connection;
 use redoubt_wire::MAX_PAYLOAD_LEN_BYTES;
-use redoubt_wire::hello::Hello;
+use redoubt_wire::hello::{Compression, Hello};
 
 /// Serves it until it ends.
 ///
@@ -20,8 +20,9 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
     let _connected = Connected { volume, connection: accepted.connection };
     welcome(stream, &accepted.welcome)?;
     let reader = match accepted.welcome.compression {
-        true => FrameReader::compressed(stream)?,
-        false => FrameReader::new(stream),
+        Compression::On => FrameReader::compressed(stream)?,
+        Compression::Auto => FrameReader::in_parts(stream),
+        Compression::Off => FrameReader::new(stream),
     };
     receive(volume, accepted.connection, reader)
 }

@@ -1,16 +1,19 @@
 //! A page connection of a server: one request, one reply, in turn.
 
 use super::io::{FrameReader, FrameWriter};
+use crate::counters::add;
 use crate::error::NodeError;
 use crate::volume::Volume;
 use redoubt_transport::Connection;
 use redoubt_wire::frame::{COMPRESSED, compress};
-use redoubt_wire::hello::Hello;
+use redoubt_wire::hello::{Compression, Hello};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
 
 /// Longest request: an image of the largest page, with its path.
 const REQUEST_LIMIT_BYTES: usize = 128 << 10;
+/// Shorter replies have little to save.
+const PACKED_LEN_BYTES_MIN: usize = 512;
 
 /// Serves it until it ends.
 ///
@@ -43,11 +46,39 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
         }
         payload.clear();
         let kind = reply.encode(&mut payload);
-        let packed = if hello.compression && payload.len() > 512 { compress(&payload) } else { None };
-        match packed {
+        match pack(volume, hello, stream, &payload) {
             Some(packed) => writer.send(kind | COMPRESSED, &packed)?,
             None => writer.send(kind, &payload)?,
         }
     }
     Ok(())
+}
+
+/// The reply as it goes over the wire, if that is not as it is.
+fn pack(volume: &Volume, hello: &Hello, stream: &dyn Connection, payload: &[u8]) -> Option<Vec<u8>> {
+    if payload.len() <= PACKED_LEN_BYTES_MIN {
+        return None;
+    }
+    let packed = match hello.compression {
+        Compression::Off => None,
+        Compression::On => compress(payload),
+        Compression::Auto => pack_if_worth_it(volume, stream, payload),
+    }?;
+    let counters = volume.counters();
+    add(&counters.page_replies_compressed, 1);
+    add(&counters.page_bytes_saved, (payload.len() - packed.len()) as u64);
+    Some(packed)
+}
+
+fn pack_if_worth_it(volume: &Volume, stream: &dyn Connection, payload: &[u8]) -> Option<Vec<u8>> {
+    let packing = volume.page_packing();
+    let choice = packing.choose(stream, payload.len());
+    if let Some(news) = choice.news {
+        tracing::info!(volume = volume.name(), "page replies are {news}");
+    }
+    if !choice.pack {
+        return None;
+    }
+    let len_bytes = |packed: &Option<Vec<u8>>| packed.as_ref().map_or(payload.len(), Vec::len);
+    packing.measured(payload.len(), || compress(payload), len_bytes)
 }

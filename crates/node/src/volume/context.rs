@@ -16,6 +16,7 @@ use crate::memory::VolumeMemory;
 use crate::options::NodeOptions;
 use crate::trace::Tracer;
 use redoubt_sync::{Condvar, Mutex};
+use redoubt_transport::Packing;
 use redoubt_wire::notice::Notice;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub struct Context {
     pub notices: Notices,
     /// What is counted.
     pub counters: Counters,
+    /// Whether replies on page connections are compressed, where the server leaves that to the node.
+    pub page_packing: Packing,
     /// Distributions of times.
     pub figures: Figures,
     /// Traces of commits and reads.
@@ -86,6 +89,7 @@ impl Context {
             options: options.clone(),
             notices: Notices::default(),
             counters: Counters::default(),
+            page_packing: Packing::default(),
             figures: Figures::default(),
             tracer: Tracer::default(),
             memory: Arc::new(VolumeMemory::new(&options.memory)),

@@ -87,6 +87,7 @@ use redoubt_pagestore::PageStore;
 use redoubt_redo::Lsn;
 use redoubt_sync::thread::JoinHandle;
 use redoubt_sync::{Mutex, is_planted};
+use redoubt_transport::Packing;
 use redoubt_wire::Seq;
 use session::Session;
 use std::panic::AssertUnwindSafe;
@@ -371,6 +372,11 @@ impl Volume {
     /// What it counts.
     pub fn counters(&self) -> &Counters {
         &self.context.counters
+    }
+
+    /// Whether replies on page connections are compressed, where the server leaves that to the node.
+    pub fn page_packing(&self) -> &Packing {
+        &self.context.page_packing
     }
 
     /// Why the volume does not run, if so.

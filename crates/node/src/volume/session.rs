@@ -16,7 +16,7 @@ use redoubt_redo::Lsn;
 use redoubt_sync::{Condvar, Mutex, MutexGuard, is_planted, time};
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
-use redoubt_wire::hello::{Hello, Status, Welcome};
+use redoubt_wire::hello::{Compression, Hello, Status, Welcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct Session {
 
 /// The refusal of a Hello.
 pub fn refusal(status: Status, message: String) -> Welcome {
-    Welcome { status, compression: false, next_seq: Seq(0), next_lsn: Lsn(0), message }
+    Welcome { status, compression: Compression::Off, next_seq: Seq(0), next_lsn: Lsn(0), message }
 }
 
 impl Session {

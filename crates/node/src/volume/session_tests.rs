@@ -4,7 +4,7 @@ use super::*;
 use crate::home::Folder;
 use crate::mark::Point;
 use crate::options::NodeOptions;
-use redoubt_wire::hello::Role;
+use redoubt_wire::hello::{Compression, Role};
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -40,7 +40,7 @@ fn hello(generation: u64, session: u64, resume: u64) -> Hello {
         generation,
         session,
         resume: Seq(resume),
-        compression: false,
+        compression: Compression::Off,
     }
 }
 

@@ -95,7 +95,7 @@ fn chain_lengths(classes: [u64; CHAIN_CLASSES]) -> Vec<ChainClass> {
 
 /// The shim's counters by name.
 fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
-    const NAMES: [(Counter, &str); 25] = [
+    const NAMES: [(Counter, &str); 27] = [
         (Counter::RedoBytes, "redo_bytes"),
         (Counter::LogWrittenBytes, "log_written_bytes"),
         (Counter::SentBytes, "sent_bytes"),
@@ -121,6 +121,8 @@ fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
         (Counter::ReadAheadPages, "read_ahead_pages"),
         (Counter::ReadAheadUsed, "read_ahead_used"),
         (Counter::PagesScrubbed, "pages_scrubbed"),
+        (Counter::LogWritesCompressed, "log_writes_compressed"),
+        (Counter::LogBytesSaved, "log_bytes_saved"),
     ];
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()

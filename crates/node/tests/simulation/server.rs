@@ -16,7 +16,7 @@ use redoubt_sync::{Condvar, Mutex, RwLock, simulation, thread, time};
 use redoubt_transport::Connection;
 use redoubt_wire::compression::Compressor;
 use redoubt_wire::frame::{append_frame, decompress};
-use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{StreamFrame, Verify};
@@ -158,7 +158,7 @@ impl Server {
     fn hello(&self, role: Role, resume: u64) -> Hello {
         Hello {
             role,
-            compression: self.generation.is_multiple_of(2),
+            compression: if self.generation.is_multiple_of(2) { Compression::On } else { Compression::Off },
             generation: self.generation,
             session: self.session,
             resume: Seq(resume),
@@ -245,7 +245,8 @@ impl Server {
                 self.queue(&mut link, &frame);
             }
         }
-        link.compressor = welcome.compression.then(|| Compressor::new().expect("memory"));
+        link.compressor =
+            (welcome.compression == Compression::On).then(|| Compressor::new().expect("memory"));
         match link.queue.resume(welcome.next_seq) {
             Ok(again) => {
                 for frame in again {

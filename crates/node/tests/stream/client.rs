@@ -5,9 +5,10 @@ use redoubt_wire::control::{
     Attachment, KIND_DATA, KIND_JSON, KIND_JSON_PART, Reply, Request, decode_data, decode_json, encode_json,
 };
 use redoubt_wire::frame::{COMPRESSED, append_frame, decompress};
-use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::page::{PageReply, PageRequest};
+use redoubt_wire::parts::PartWriter;
 use redoubt_wire::stream::StreamFrame;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq};
 use std::io::{Read, Result, Write};
@@ -35,7 +36,7 @@ pub fn connect(address: SocketAddr, hello: &Hello) -> Result<(TcpStream, Welcome
 pub fn hello(role: Role, volume: &str, generation: u64, session: u64, resume: u64) -> Hello {
     Hello {
         role,
-        compression: role == Role::Page,
+        compression: if role == Role::Page { Compression::On } else { Compression::Off },
         generation,
         session,
         resume: Seq(resume),
@@ -66,10 +67,16 @@ fn read_frame(stream: &mut impl Read, position: u64) -> Result<(u8, Vec<u8>)> {
     Ok((header.kind & !COMPRESSED, payload))
 }
 
+enum Packer {
+    None,
+    Whole(Compressor),
+    Parts(PartWriter, u32),
+}
+
 /// A log connection, and that of its notices.
 pub struct LogClient {
     pub stream: TcpStream,
-    compressor: Option<Compressor>,
+    packer: Packer,
     notices_stream: TcpStream,
     pub welcome: Welcome,
     notices: Receiver<Notice>,
@@ -97,14 +104,27 @@ impl LogClient {
         resume: u64,
     ) -> Result<Self> {
         let plain = hello(Role::Log, volume, generation, session, resume);
-        Self::connect_as(address, Hello { compression: true, ..plain })
+        Self::connect_as(address, Hello { compression: Compression::On, ..plain })
+    }
+
+    /// The same, with every other write compressed.
+    pub fn connect_in_parts(
+        address: SocketAddr,
+        volume: &str,
+        generation: u64,
+        session: u64,
+        resume: u64,
+    ) -> Result<Self> {
+        let plain = hello(Role::Log, volume, generation, session, resume);
+        Self::connect_as(address, Hello { compression: Compression::Auto, ..plain })
     }
 
     fn connect_as(address: SocketAddr, as_server: Hello) -> Result<Self> {
         let (stream, welcome) = connect(address, &as_server)?;
         assert_eq!(welcome.status, Status::Accepted, "{}", welcome.message);
         assert_eq!(welcome.compression, as_server.compression);
-        let of_notices = Hello { role: Role::Notices, resume: Seq(0), compression: false, ..as_server };
+        let of_notices =
+            Hello { role: Role::Notices, resume: Seq(0), compression: Compression::Off, ..as_server };
         let (mut reader, answer) = connect(address, &of_notices)?;
         assert_eq!(answer.status, Status::Accepted, "{}", answer.message);
         reader.set_read_timeout(None)?;
@@ -119,14 +139,24 @@ impl LogClient {
                 }
             }
         });
-        let compressor = welcome.compression.then(|| Compressor::new().unwrap());
-        Ok(Self { stream, compressor, notices_stream, welcome, notices, durable: 0 })
+        let packer = match welcome.compression {
+            Compression::Off => Packer::None,
+            Compression::On => Packer::Whole(Compressor::new().unwrap()),
+            Compression::Auto => Packer::Parts(PartWriter::default(), 0),
+        };
+        Ok(Self { stream, packer, notices_stream, welcome, notices, durable: 0 })
     }
 
     pub fn send(&mut self, wire: &[u8]) -> Result<()> {
-        let Some(compressor) = &mut self.compressor else { return self.stream.write_all(wire) };
         let mut packed = Vec::new();
-        compressor.pack(wire, &mut packed).unwrap();
+        match &mut self.packer {
+            Packer::None => packed.extend_from_slice(wire),
+            Packer::Whole(compressor) => compressor.pack(wire, &mut packed).unwrap(),
+            Packer::Parts(writer, writes) => {
+                *writes += 1;
+                writer.append(wire, writes.is_multiple_of(2), &mut packed).unwrap();
+            }
+        }
         self.stream.write_all(&packed)
     }
 

@@ -92,3 +92,56 @@ fn bytes_that_are_no_such_stream_end_the_connection_and_nothing_else() {
     let mut pages = PageClient::connect(fixture.address(), "v", fixture.generation).unwrap();
     assert_eq!(changed(&mut pages, stream.seq, 3, 5), b"whole");
 }
+
+fn in_parts(fixture: &Fixture, resume: u64) -> LogClient {
+    LogClient::connect_in_parts(fixture.address(), "v", fixture.generation, 1, resume).unwrap()
+}
+
+#[test]
+fn parts_arrive_one_by_one_compressed_or_not() {
+    let mut fixture = Fixture::new();
+    let mut stream = Stream::new();
+    let mut log = in_parts(&fixture, 0);
+    log.send(&stream.begin(1)).unwrap();
+    for round in 0..50u8 {
+        log.send(&stream.change(3, &[round; 900])).unwrap();
+        assert!(log.wait_durable(stream.seq), "frame {round}");
+    }
+    let long: Vec<u8> = (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for _ in 0..2 {
+        let write =
+            redoubt_wire::stream::StreamFrame::Write { path: b"d/plain", offset_bytes: 0, data: &long };
+        log.send(&stream.frame(&write)).unwrap();
+        assert!(log.wait_durable(stream.seq));
+    }
+    drop(log);
+    fixture.restart();
+    let mut log = in_parts(&fixture, stream.seq);
+    assert_eq!(log.welcome.next_seq.0, stream.seq);
+    log.send(&stream.change(3, b"again")).unwrap();
+    assert!(log.wait_durable(stream.seq));
+    let mut pages = PageClient::connect(fixture.address(), "v", fixture.generation).unwrap();
+    assert_eq!(changed(&mut pages, stream.seq, 3, 5), b"again");
+}
+
+#[test]
+fn what_is_no_part_ends_the_connection_and_nothing_else() {
+    let fixture = Fixture::new();
+    let mut stream = Stream::new();
+    let mut log = in_parts(&fixture, 0);
+    log.send(&stream.begin(1)).unwrap();
+    assert!(log.wait_durable(stream.seq));
+    drop(log);
+    let not_packed = [&[100, 0, 0, 0x80][..], &[7; 100]].concat();
+    for bytes in [&[0, 0, 0, 0][..], &[0, 0, 0, 0x80], &not_packed, &[255; 100]] {
+        let mut log = in_parts(&fixture, stream.seq);
+        assert_eq!(log.welcome.next_seq.0, stream.seq);
+        log.stream.write_all(bytes).unwrap();
+        assert!(log.wait_closed(), "{bytes:?}");
+    }
+    let mut log = in_parts(&fixture, stream.seq);
+    log.send(&stream.change(3, b"whole")).unwrap();
+    assert!(log.wait_durable(stream.seq));
+    let mut pages = PageClient::connect(fixture.address(), "v", fixture.generation).unwrap();
+    assert_eq!(changed(&mut pages, stream.seq, 3, 5), b"whole");
+}

@@ -3,6 +3,7 @@
 //! Pure: a lookup function comes in, so that tests need no environment. Every refusal names the variable.
 
 use redoubt_transport::CredentialFiles;
+use redoubt_wire::hello::Compression;
 use redoubt_wire::stream::SystemFile;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -45,8 +46,8 @@ pub struct Config {
     pub local_files: Vec<Vec<u8>>,
     /// Which dropped page writes are verified.
     pub verify: Verify,
-    /// Compress what is sent, if the node agrees.
-    pub compress: bool,
+    /// What is compressed, if the node agrees.
+    pub compress: Compression,
     /// How long a lost node is waited for.
     pub timeout: Duration,
     /// `innodb_page_size` in bytes.
@@ -98,7 +99,7 @@ impl Config {
                 .map(<[u8]>::to_vec)
                 .collect(),
             verify: verify(lookup)?,
-            compress: flag(lookup, "REDOUBT_COMPRESS")?,
+            compress: compression(lookup)?,
             timeout: Duration::from_secs(number(lookup, "REDOUBT_TIMEOUT_S", Some(600))?.max(1)),
             page_size_bytes: page_size(number(lookup, "REDOUBT_PAGE_SIZE", Some(16384))?)?,
             tls: tls(lookup)?,
@@ -151,11 +152,14 @@ fn number(lookup: &Lookup<'_>, name: &'static str, default: Option<u64>) -> Resu
     }
 }
 
-fn flag(lookup: &Lookup<'_>, name: &'static str) -> Result<bool, ConfigError> {
-    match number(lookup, name, Some(0))? {
-        0 => Ok(false),
-        1 => Ok(true),
-        other => Err(wrong(name, format!("is {other}, expected 0 or 1"))),
+fn compression(lookup: &Lookup<'_>) -> Result<Compression, ConfigError> {
+    const NAME: &str = "REDOUBT_COMPRESS";
+    let Some(value) = lookup(NAME) else { return Ok(Compression::Off) };
+    match value.as_slice() {
+        b"0" => Ok(Compression::Off),
+        b"1" => Ok(Compression::On),
+        b"auto" => Ok(Compression::Auto),
+        _ => Err(wrong(NAME, format!("is {:?}, expected 0, 1 or auto", String::from_utf8_lossy(&value)))),
     }
 }
 

@@ -5,7 +5,7 @@
 use redoubt_wire::stream::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const IDS: [Counter; 25] = [
+const IDS: [Counter; 27] = [
     Counter::RedoBytes,
     Counter::LogWrittenBytes,
     Counter::SentBytes,
@@ -31,6 +31,8 @@ const IDS: [Counter; 25] = [
     Counter::ReadAheadPages,
     Counter::ReadAheadUsed,
     Counter::PagesScrubbed,
+    Counter::LogWritesCompressed,
+    Counter::LogBytesSaved,
 ];
 
 /// One value per [`Counter`].

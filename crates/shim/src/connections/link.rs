@@ -6,7 +6,7 @@
 use crate::base::counters::Counters;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, append_frame, decompress};
-use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::stream::Counter;
 use redoubt_wire::{FrameHeader, Seq, WireError};
 use std::io::{self, Read};
@@ -65,8 +65,8 @@ pub struct Peer {
     pub generation: u64,
     /// Random number of this process.
     pub session: u64,
-    /// Offer compression.
-    pub compression: bool,
+    /// Compression that is asked for.
+    pub compression: Compression,
 }
 
 /// Connects and greets.

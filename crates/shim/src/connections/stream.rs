@@ -30,10 +30,11 @@ use crate::connections::unsent_file::OpenedFile;
 use queue::FrameQueue;
 use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;
-use redoubt_transport::Connection;
+use redoubt_transport::{Connection, Packing};
 use redoubt_wire::Seq;
 use redoubt_wire::compression::Compressor;
 use redoubt_wire::frame::append_frame;
+use redoubt_wire::parts::PartWriter;
 use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -96,12 +97,19 @@ struct State {
     /// From the first connection on.
     queue: Option<FrameQueue>,
     link: Option<Arc<Link>>,
-    /// Of the log connection, if it is compressed. Its history is what that connection had: it ends with it.
-    compressor: Option<Compressor>,
+    /// How the log connection carries frames. A history is what that connection had: it ends with it.
+    packer: Packer,
     unlogged: Vec<u8>,
     scratch: Vec<u8>,
     /// The frame that is being sent.
     frame: Vec<u8>,
+}
+
+/// How frames become the bytes of a log connection.
+enum Packer {
+    None,
+    Whole(Compressor),
+    Parts(PartWriter),
 }
 
 /// How the session began.
@@ -134,6 +142,8 @@ pub struct Stream {
     images_wanted: Sender<ImageWanted>,
     /// Images asked for and not answered yet.
     images_pending: AtomicU64,
+    /// Whether writes to the log connection are packed, where that is left to this side.
+    packing: Packing,
     trace: Trace,
 }
 
@@ -150,7 +160,7 @@ impl Stream {
             state: Mutex::new(State {
                 queue: None,
                 link: None,
-                compressor: None,
+                packer: Packer::None,
                 unlogged: Vec::new(),
                 scratch: Vec::new(),
                 frame: Vec::new(),
@@ -166,6 +176,7 @@ impl Stream {
             wake: Condvar::new(),
             images_wanted,
             images_pending: AtomicU64::new(0),
+            packing: Packing::default(),
             trace: Trace::default(),
         })
     }
@@ -345,7 +356,7 @@ impl Stream {
             state.unlogged.clear();
             &gathered
         };
-        if self.write(&link, &mut state.compressor, &mut state.scratch, bytes).is_err() {
+        if self.write(&link, &mut state.packer, &mut state.scratch, bytes).is_err() {
             link.shutdown();
             state.link = None;
         }
@@ -355,21 +366,56 @@ impl Stream {
     fn write(
         &self,
         link: &Link,
-        compressor: &mut Option<Compressor>,
+        packer: &mut Packer,
         scratch: &mut Vec<u8>,
         bytes: &[u8],
     ) -> Result<(), LinkError> {
-        let on_wire = match compressor {
-            None => bytes,
-            Some(compressor) => {
-                scratch.clear();
+        scratch.clear();
+        let on_wire = match packer {
+            Packer::None => bytes,
+            Packer::Whole(compressor) => {
                 compressor.pack(bytes, scratch)?;
                 &*scratch
             }
+            Packer::Parts(writer) => {
+                self.append_part(&*link.log, writer, bytes, scratch)?;
+                &*scratch
+            }
         };
+        if matches!(packer, Packer::Whole(_)) || on_wire.len() < bytes.len() {
+            self.counters.add(Counter::LogWritesCompressed, 1);
+            self.counters.add(Counter::LogBytesSaved, bytes.len().saturating_sub(on_wire.len()) as u64);
+        }
         link.log.write_all(on_wire)?;
         self.counters.add(Counter::SentBytes, on_wire.len() as u64);
         scratch.shrink_to(SCRATCH_LIMIT_BYTES);
+        Ok(())
+    }
+
+    /// Appends `bytes` to `out`, packed if that is worth its while now.
+    fn append_part(
+        &self,
+        log: &dyn Connection,
+        writer: &mut PartWriter,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), LinkError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let choice = self.packing.choose(log, bytes.len());
+        if let Some(news) = choice.news {
+            message::note(&format!("writes to the storage node are {news}"));
+        }
+        if !choice.pack {
+            return Ok(writer.append(bytes, false, out)?);
+        }
+        let packed = self.packing.measured(
+            bytes.len(),
+            || writer.append(bytes, true, out).map(|()| out.len()),
+            |packed| packed.as_ref().map_or(bytes.len(), |len_bytes| *len_bytes),
+        );
+        packed?;
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use redoubt_redo::mariadb::log_file::CHECKPOINT_LEN_BYTES;
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
-use redoubt_wire::hello::{Hello, Role};
+use redoubt_wire::hello::{Compression, Hello, Role};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{FileKind, StreamFrame};
 use serde::Serialize;
@@ -177,7 +177,7 @@ impl<'v> Feeder<'v> {
         let attachment = volume.attach("the oracle").map_err(node("attach the node's volume"))?;
         let hello = Hello {
             role: Role::Log,
-            compression: false,
+            compression: Compression::Off,
             generation: attachment.generation,
             session: 1,
             resume: Seq(0),

@@ -62,7 +62,7 @@ fn cost(run_options: &[&str]) -> Cost {
 
 #[test]
 fn compression_sends_fewer_bytes() {
-    let (plain, compressed) = (cost(&[]), cost(&["--compress"]));
+    let (plain, compressed) = (cost(&["--compress=off"]), cost(&["--compress"]));
     println!("without: {plain:#?}\nwith --compress: {compressed:#?}");
     // The rows are random digits, which can hardly be shortened but where a row was there before; the rest of the redo it can.
     assert!(compressed.sent_bytes * 10 < plain.sent_bytes * 7, "{plain:?} {compressed:?}");
@@ -70,8 +70,33 @@ fn compression_sends_fewer_bytes() {
 }
 
 #[test]
+fn nothing_is_compressed_by_itself_on_one_host() {
+    let setup = Setup::new(&[]);
+    let load = Sysbench { rows: 5_000, ..Sysbench::small(&setup.server.socket()) };
+    load.prepare().unwrap();
+    load.run(Load::ReadWrite, Until::Transactions(500)).unwrap();
+    // The server reports its counters a few times a second.
+    let counter = |of: &str, name: &str| setup.volume()[of][name].as_u64();
+    poll_until("counters", PATIENCE, || {
+        Ok((counter("server_counters", "redo_bytes") > Some(100_000)).then_some(()))
+    })
+    .unwrap();
+    assert_eq!(counter("server_counters", "log_writes_compressed"), Some(0));
+    assert_eq!(counter("counters", "page_replies_compressed"), Some(0));
+}
+
+#[test]
 fn nothing_is_lost_with_compression_when_node_and_server_are_killed() {
-    let mut setup = Setup::new(&["--compress"]);
+    loses_nothing(&["--compress"]);
+}
+
+#[test]
+fn nothing_is_lost_in_parts_when_node_and_server_are_killed() {
+    loses_nothing(&["--compress=auto"]);
+}
+
+fn loses_nothing(options: &[&str]) {
+    let mut setup = Setup::new(options);
     let file = setup.server.directory().join("ledger");
     for round in 0..2 {
         let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();

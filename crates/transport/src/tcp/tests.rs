@@ -68,3 +68,18 @@ fn a_peer_that_does_not_read_fails_the_write() {
     let error = a.write_all(&vec![0; 64 << 20]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
 }
+
+#[test]
+fn the_kernel_knows_the_delay_and_on_one_host_nobody_is_told() {
+    let (a, b) = pair();
+    for _ in 0..20 {
+        a.write_all(b"there").unwrap();
+        (&b as &dyn Connection).read_exact(&mut [0; 5]).unwrap();
+        b.write_all(b"back").unwrap();
+        (&a as &dyn Connection).read_exact(&mut [0; 4]).unwrap();
+    }
+    let found = delay(&a.stream).unwrap();
+    assert!(found.least > Duration::ZERO && found.least <= found.now, "{found:?}");
+    assert!(found.now < Duration::from_secs(5), "{found:?}");
+    assert!(a.is_local && a.delay().is_none() && b.delay().is_none());
+}

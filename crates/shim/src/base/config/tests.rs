@@ -33,6 +33,16 @@ fn complete_environment_is_read() {
 }
 
 #[test]
+fn compression_is_off_on_or_decided_from_moment_to_moment() {
+    assert_eq!(parse(&base()).unwrap().compress, Compression::Off);
+    for (value, expected) in [("0", Compression::Off), ("1", Compression::On), ("auto", Compression::Auto)] {
+        let mut variables = base();
+        variables.insert("REDOUBT_COMPRESS".to_owned(), value.as_bytes().to_vec());
+        assert_eq!(parse(&variables).unwrap().compress, expected);
+    }
+}
+
+#[test]
 fn each_wrong_variable_is_named() {
     for (name, value) in [
         ("REDOUBT_NODE", "nowhere"),

@@ -1,6 +1,6 @@
 //! The thread that owns the log connection and the notices connection.
 
-use super::{ImageWanted, Link, SessionStart, State, Stream};
+use super::{ImageWanted, Link, Packer, SessionStart, State, Stream};
 use crate::base::message;
 use crate::base::real;
 use crate::connections::link::{self, LinkError, read_frame};
@@ -8,8 +8,9 @@ use crate::connections::unsent_file::{self, OpenedFile};
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
 use redoubt_wire::compression::Compressor;
-use redoubt_wire::hello::{Role, Welcome};
+use redoubt_wire::hello::{Compression, Role, Welcome};
 use redoubt_wire::notice::Notice;
+use redoubt_wire::parts::PartWriter;
 use redoubt_wire::stream::{Counter, StreamFrame};
 use std::io::BufReader;
 use std::sync::atomic::Ordering;
@@ -118,13 +119,10 @@ impl Stream {
         } else {
             self.counters.add(Counter::Reconnects, 1);
         }
-        state.compressor = match welcome.compression && self.peer().compression {
-            true => Some(Compressor::new()?),
-            false => None,
-        };
+        state.packer = packer(welcome.compression, self.peer().compression)?;
         state.unlogged.clear();
         // What is durable need not be known here to be sent again: the node says where it stands.
-        let State { queue: Some(queue), compressor, scratch, frame, .. } = &mut *state else {
+        let State { queue: Some(queue), packer, scratch, frame, .. } = &mut *state else {
             return Err(LinkError::Final("the connection comes before the session".to_owned()));
         };
         let first = queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
@@ -132,7 +130,7 @@ impl Stream {
             if !queue.copy(number, frame) {
                 break;
             }
-            self.write(link, compressor, scratch, frame)?;
+            self.write(link, packer, scratch, frame)?;
         }
         state.link = Some(Arc::clone(link));
         drop(state);
@@ -241,6 +239,16 @@ impl Stream {
         }
         self.waiters.advance(seq.0);
     }
+}
+
+/// What both sides have agreed on.
+fn packer(granted: Compression, wanted: Compression) -> Result<Packer, LinkError> {
+    Ok(match wanted {
+        _ if granted != wanted => Packer::None,
+        Compression::Off => Packer::None,
+        Compression::On => Packer::Whole(Compressor::new()?),
+        Compression::Auto => Packer::Parts(PartWriter::default()),
+    })
 }
 
 /// A node that is not reachable.

@@ -3,10 +3,12 @@
 use super::*;
 use redoubt_transport::Connector;
 use redoubt_wire::FrameHeader;
-use redoubt_wire::compression::Decompressor;
+use redoubt_wire::WireError;
+use redoubt_wire::compression::{Decompressor, Step};
 use redoubt_wire::frame::append_frame as frame_bytes;
-use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
+use redoubt_wire::parts::PartReader;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
@@ -14,10 +16,15 @@ use std::sync::mpsc::{self, Receiver};
 
 struct Node {
     listener: TcpListener,
-    compression: bool,
+    /// What is asked for.
+    compression: Compression,
+    /// What the node grants.
+    granted: Compression,
     /// Of the server.
     datadir: tempfile::TempDir,
 }
+
+type Unpack = Box<dyn FnMut(&[u8], &mut [u8]) -> Result<Step, WireError>>;
 
 /// An accepted log connection with its notices connection, or one of another role.
 struct Session {
@@ -26,18 +33,23 @@ struct Session {
     notices: u64,
     hello: Hello,
     /// Of a compressed log connection, with what of it was received and not yet read.
-    packed: Option<(Decompressor, Vec<u8>)>,
+    packed: Option<(Unpack, Vec<u8>)>,
 }
 
 impl Node {
     fn new() -> Self {
-        Self::with_compression(false)
+        Self::with_compression(Compression::Off)
     }
 
-    fn with_compression(compression: bool) -> Self {
+    fn with_compression(compression: Compression) -> Self {
         let datadir = tempfile::tempdir().unwrap();
         crate::connections::unsent_file::tests::make(datadir.path());
-        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), compression, datadir }
+        Self {
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            compression,
+            granted: compression,
+            datadir,
+        }
     }
 
     fn accept(&self, status: Status, next_seq: u64) -> Session {
@@ -47,7 +59,18 @@ impl Node {
             assert_eq!(hello.role, Role::Notices);
             socket
         });
-        let packed = self.compression.then(|| (Decompressor::new().unwrap(), Vec::new()));
+        let unpack: Option<Unpack> = match self.granted {
+            Compression::Off => None,
+            Compression::On => {
+                let mut decompressor = Decompressor::new().unwrap();
+                Some(Box::new(move |input, out| decompressor.unpack(input, out)))
+            }
+            Compression::Auto => {
+                let mut reader = PartReader::default();
+                Some(Box::new(move |input, out| reader.unpack(input, out)))
+            }
+        };
+        let packed = unpack.map(|unpack| (unpack, Vec::new()));
         Session { socket, notices_socket, notices: 0, hello, packed }
     }
 
@@ -59,7 +82,7 @@ impl Node {
         socket.read_exact(&mut body).unwrap();
         let welcome = Welcome {
             status,
-            compression: self.compression,
+            compression: self.granted,
             next_seq: Seq(next_seq),
             next_lsn: Lsn(77),
             message: "because".to_owned(),
@@ -94,11 +117,11 @@ impl Node {
 
 impl Session {
     fn read_exact(&mut self, mut out: &mut [u8]) {
-        let Some((decompressor, packed)) = &mut self.packed else {
+        let Some((unpack, packed)) = &mut self.packed else {
             return self.socket.read_exact(out).unwrap();
         };
         while !out.is_empty() {
-            let step = decompressor.unpack(packed, out).unwrap();
+            let step = unpack(packed, out).unwrap();
             packed.drain(..step.taken_bytes);
             out = &mut out[step.given_bytes..];
             if step.given_bytes == 0 && packed.is_empty() {
@@ -193,7 +216,34 @@ fn lost_connection_sends_again_what_is_not_durable() {
 
 #[test]
 fn lost_compressed_connection_sends_again_without_the_history_of_the_lost_one() {
-    sends_again(&Node::with_compression(true));
+    sends_again(&Node::with_compression(Compression::On));
+}
+
+#[test]
+fn lost_connection_in_parts_sends_again() {
+    sends_again(&Node::with_compression(Compression::Auto));
+}
+
+#[test]
+fn a_node_that_knows_nothing_of_parts_gets_frames_as_they_are() {
+    sends_again(&Node { granted: Compression::Off, ..Node::with_compression(Compression::Auto) });
+}
+
+#[test]
+fn a_connection_in_parts_on_one_host_is_not_compressed() {
+    let node = Node::with_compression(Compression::Auto);
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let (_, _, mut at) = session.frame(0);
+    for _ in 0..200 {
+        stream.append(&StreamFrame::Redo(&[7; 2000])).unwrap();
+        let (_, payload, next) = session.frame(at);
+        assert_eq!(payload, [7; 2000]);
+        at = next;
+    }
+    assert_eq!(stream.counters.get(Counter::LogWritesCompressed), 0);
+    assert!(stream.counters.get(Counter::SentBytes) > 200 * 2000);
 }
 
 fn sends_again(node: &Node) {
@@ -224,7 +274,7 @@ fn sends_again(node: &Node) {
 
 #[test]
 fn a_compressed_connection_refers_to_earlier_frames_of_itself() {
-    let node = Node::with_compression(true);
+    let node = Node::with_compression(Compression::On);
     let (stream, _images) = node.stream(LONG);
     let mut session = node.accept(Status::Accepted, 0);
     stream.wait_connected().unwrap();
