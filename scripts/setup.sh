@@ -153,6 +153,18 @@ setup_prometheus() {
     export REDOUBT_PROMETHEUS
 }
 
+# The server's key management plugin for the tests of encrypted tables. It is in the package with the services; unpacked into
+# target/mariadb-server, so that none starts.
+setup_key_plugin() {
+    if [ -n "${REDOUBT_SERVER_PLUGINS:-}" ]; then return 0; fi
+    local name=file_key_management.so directory=target/mariadb-server
+    if [ -e "/usr/lib/mysql/plugin/$name" ] || [ -e "$directory/usr/lib/mysql/plugin/$name" ]; then return 0; fi
+    setup_say "Fetching the package mariadb-server with apt-get into $directory"
+    mkdir -p "$directory"
+    (cd "$directory" && timeout 300 apt-get download -qq mariadb-server >/dev/null 2>&1 && dpkg -x mariadb-server_*.deb .) ||
+        setup_fail "apt-get download mariadb-server failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
+}
+
 setup_all() {
     setup_paths
     setup_packages
@@ -165,4 +177,5 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     set -eu
     cd "$(dirname "$0")/.."
     setup_all
+    setup_key_plugin
 fi

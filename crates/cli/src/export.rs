@@ -52,6 +52,7 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
     }
     // Asked for before those before them have come; the answers come in the same order.
     let mut to_ask = files.iter();
+    let mut encrypted = 0;
     for (number, entry) in files.iter().enumerate() {
         let asked = if number == 0 { ASKED_FILES } else { 1 };
         for entry in to_ask.by_ref().take(asked) {
@@ -61,6 +62,7 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
         let failed = |error| CliError::io("write", &target, error);
         let mut file = ExportedFile::new(beneath.create_new(&entry.path)?);
         let len_bytes = client.receive_file(|offset, piece| file.write(offset, piece).map_err(failed))?;
+        encrypted += usize::from(file.is_encrypted());
         let (file, note) = file.finish(len_bytes).map_err(failed)?;
         if let Some(note) = note {
             eprintln!("redoubt: {} {note}", target.display());
@@ -71,6 +73,13 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
     beneath.sync()?;
     client.call(&Request::ExportEnd { volume: volume.to_owned() })?;
     progress.finish();
+    if encrypted > 0 {
+        eprintln!(
+            "redoubt: {encrypted} encrypted tablespaces are in clear in this directory. Start a server with their keys on it, which \
+             encrypts what it writes; to have all encrypted again: ALTER TABLE ... FORCE, or innodb_encryption_threads (see \
+             docs/operations.md)"
+        );
+    }
     println!(
         "exported volume {volume} to {} ({} files, {}); start a stock server on it with --datadir={}",
         to.display(),

@@ -16,6 +16,7 @@ pub mod chain;
 pub mod checksum;
 pub mod compressed;
 pub mod doublewrite;
+pub mod encryption;
 pub mod flags;
 pub mod layout;
 

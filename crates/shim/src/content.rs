@@ -23,6 +23,7 @@ use page_cache::PageCache;
 use read_ahead::{ReadAhead, Sources};
 use redoubt_wire::stream::Counter;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use verify::DroppedImages;
 
 /// See the module.
@@ -31,6 +32,10 @@ pub struct Content {
     pub datadir: Vec<u8>,
     /// `innodb_page_size`.
     pub page_size_bytes: u32,
+    /// Whether the node may hold the pages of encrypted tablespaces in clear.
+    pub takes_clear_pages: bool,
+    /// Whether the server has loaded a plugin that manages keys.
+    pub has_key_plugin: AtomicBool,
     /// What is counted.
     pub counters: Arc<Counters>,
     /// The log connection.
@@ -60,6 +65,8 @@ impl Content {
         Ok(Self {
             datadir: config.datadir.clone(),
             page_size_bytes: config.page_size_bytes,
+            takes_clear_pages: config.clear_pages,
+            has_key_plugin: AtomicBool::new(false),
             pool: PagePool::new(Arc::clone(&stream), Arc::clone(&counters)),
             counters,
             stream,

@@ -20,6 +20,7 @@
 //! * [`scale`]: what costs with many tables, and with a tenth of them.
 //! * [`plain_files`]: the node's copy of a data directory against the server's.
 //! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
+//! * [`encryption`]: the key management plugin.
 //! * [`mount`]: small and read-only file systems.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`compare`]: the same load with and without Redoubt, in turns.
@@ -33,6 +34,7 @@ pub mod check;
 pub mod coalescing;
 pub mod command;
 pub mod compare;
+pub mod encryption;
 pub mod end_to_end;
 pub mod error;
 pub mod fault_rounds;

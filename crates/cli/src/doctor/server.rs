@@ -84,7 +84,7 @@ fn settings_problem(error: &CliError) -> Check {
 }
 
 fn refusals(settings: &HashMap<String, String>) -> Vec<Check> {
-    let refused = refused_settings(settings);
+    let refused = refused_settings(settings, false);
     refused.into_iter().map(|refused| settings_problem(&CliError::Usage(refused))).collect()
 }
 

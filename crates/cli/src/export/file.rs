@@ -4,11 +4,15 @@
 //! the form back in which the server stores them ([`redoubt_page::compress`]), and the room that this saves is left as
 //! holes. Every other file is written as it comes.
 //!
+//! The node holds the pages of an encrypted tablespace in clear. Page 0 says so here: that not all are encrypted. A server with
+//! encryption threads then encrypts them; otherwise it would take the key version in page 0 for that of every page.
+//!
 //! Invariant: whatever the node sends, the file differs from it only in whole pages of which `compress` has made an
-//! image that unpacks to the same page.
+//! image that unpacks to the same page, and in that number of page 0.
 
+use redoubt_page::encryption::set_not_all_encrypted;
 use redoubt_page::layout::{FIL_PAGE_OFFSET, FIL_PAGE_TYPE, TYPE_FSP_HDR, get_u16, get_u32};
-use redoubt_page::{PageCompression, SpaceFlags, compress, flags_of_page0};
+use redoubt_page::{PageCompression, SpaceFlags, compress, finalize, flags_of_page0};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -27,12 +31,14 @@ pub struct ExportedFile {
     written_bytes: u64,
     /// Bytes that were left as holes because their page was compressed.
     saved_bytes: u64,
+    /// Its tablespace is encrypted, for the server.
+    is_encrypted: bool,
 }
 
 impl ExportedFile {
     /// Nothing is written yet; the file is empty.
     pub const fn new(file: File) -> Self {
-        Self { file, packed: None, written_bytes: 0, saved_bytes: 0 }
+        Self { file, packed: None, written_bytes: 0, saved_bytes: 0, is_encrypted: false }
     }
 
     /// The bytes from `offset_bytes` on. Pieces come in order, the first page whole in the first of them.
@@ -40,8 +46,12 @@ impl ExportedFile {
     /// # Errors
     /// That of the file.
     pub fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {
+        let flags = if offset_bytes == 0 { format_of(bytes) } else { None };
+        let changed = flags.and_then(|flags| not_all_encrypted(bytes, flags));
+        self.is_encrypted |= changed.is_some();
+        let bytes = changed.as_deref().unwrap_or(bytes);
         if offset_bytes == 0 {
-            self.packed = format_to_pack(bytes);
+            self.packed = flags.filter(|flags| flags.page_compression() != PageCompression::None);
         }
         let Some(flags) = self.packed else {
             self.written_bytes += bytes.len() as u64;
@@ -55,6 +65,11 @@ impl ExportedFile {
             self.write_page(page, at, flags)?;
         }
         Ok(())
+    }
+
+    /// Its pages are in clear, and a server with its key takes them for pages that it has not encrypted yet.
+    pub const fn is_encrypted(&self) -> bool {
+        self.is_encrypted
     }
 
     fn write_page(&mut self, page: &[u8], at: u64, flags: SpaceFlags) -> io::Result<()> {
@@ -99,13 +114,19 @@ fn has_no_holes(taken_bytes: u64, written_bytes: u64, saved_bytes: u64) -> bool 
     taken_bytes > written_bytes + slack + saved_bytes / 2
 }
 
-/// The format of the tablespace whose first page this is, if the server compresses its pages. Later files of the
-/// system tablespace do not begin with a page 0.
-fn format_to_pack(page0: &[u8]) -> Option<SpaceFlags> {
+/// The format of the tablespace whose first page this is. Later files of the system tablespace do not begin with a page 0.
+fn format_of(page0: &[u8]) -> Option<SpaceFlags> {
     let is_page0 =
         get_u32(page0, FIL_PAGE_OFFSET) == Some(0) && get_u16(page0, FIL_PAGE_TYPE) == Some(TYPE_FSP_HDR);
-    let flags = flags_of_page0(page0).ok().filter(|_| is_page0)?;
-    (flags.page_compression() != PageCompression::None).then_some(flags)
+    flags_of_page0(page0).ok().filter(|_| is_page0)
+}
+
+/// The same bytes, with a page 0 that says that not all pages are encrypted. `None`: the tablespace is not encrypted.
+fn not_all_encrypted(bytes: &[u8], flags: SpaceFlags) -> Option<Vec<u8>> {
+    let mut changed = bytes.to_vec();
+    let page0 = changed.get_mut(..flags.physical_page_size_bytes())?;
+    let is_done = set_not_all_encrypted(page0, flags) && finalize(page0, flags).is_ok();
+    is_done.then_some(changed)
 }
 
 #[cfg(test)]

@@ -85,3 +85,31 @@ fn room_that_was_not_saved_is_told() {
     // Nothing was to be saved.
     assert!(!has_no_holes(1 << 20, 1 << 20, 0));
 }
+
+#[test]
+fn an_encrypted_table_says_that_its_pages_may_be_in_clear() {
+    // What MariaDB 10.11 wrote at 10428: mark, scheme 1, vector, key version 1, key 1, ENCRYPTED=YES.
+    const VERSION: usize = 10428 + 24;
+    let crypt = [&b"s\x0e\x0cREt\x01\x10"[..], &[9; 16], &[0, 0, 0, 1, 0, 0, 0, 1, 1]].concat();
+    for (scheme, flags) in [(1, SpaceFlags(0x15)), (1, ZLIB), (0, SpaceFlags(0x15))] {
+        let mut table = table(flags);
+        put(&mut table, 10428, &crypt);
+        put(&mut table, 10434, &[scheme]);
+        finalize(&mut table[..PAGE_BYTES], flags).unwrap();
+        let mut file = ExportedFile::new(tempfile::tempfile().unwrap());
+        let (first, rest) = table.split_at(4 * PAGE_BYTES);
+        file.write(0, first).unwrap();
+        file.write(first.len() as u64, rest).unwrap();
+        assert_eq!(file.is_encrypted(), scheme == 1);
+        let (file, _) = file.finish(table.len() as u64).unwrap();
+        let mut page0 = vec![0; PAGE_BYTES];
+        file.read_exact_at(&mut page0, 0).unwrap();
+        redoubt_page::verify(&page0, flags).unwrap();
+        if scheme == 1 {
+            assert_eq!(page0[VERSION..VERSION + 4], [0; 4]);
+            put(&mut page0, VERSION, &1u32.to_be_bytes());
+            finalize(&mut page0, flags).unwrap();
+        }
+        assert!(page0 == table[..PAGE_BYTES], "nothing else has changed");
+    }
+}

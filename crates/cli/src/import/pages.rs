@@ -3,6 +3,7 @@
 use super::source::{Kind, Source, SourceFile};
 use crate::error::{CliError, Result};
 use redoubt_page::doublewrite::{DoublewriteArea, find_copy, locate};
+use redoubt_page::encryption::key_version;
 use redoubt_page::layout::{page_id, page_lsn};
 use redoubt_page::{SpaceFlags, decompress, finalize, flags_of_page0, is_page_compressed_image, verify};
 use redoubt_redo::PageId;
@@ -11,6 +12,11 @@ use std::os::unix::fs::FileExt;
 
 /// Page number of the TRX_SYS page in the system tablespace.
 const TRX_SYS_PAGE_NO: u64 = 5;
+
+/// Whatever the volume's server may be allowed: there is no key here.
+const ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the table first, on the stock server (ALTER TABLE ... \
+                         ENCRYPTED=NO, or innodb_encrypt_tables=OFF and innodb_encryption_threads, until \
+                         information_schema.INNODB_TABLESPACES_ENCRYPTION has no page of it to decrypt)";
 
 /// What is known about all tablespaces of a source.
 pub struct PageSource<'s> {
@@ -128,13 +134,8 @@ impl Checker<'_, '_> {
         }
         let wrong =
             |path: &str, reason: String| CliError::Usage(format!("{path}: page {}: {reason}", id.page_no));
-        if is_encrypted(page, flags) {
-            return Err(wrong(
-                &self.path,
-                "it is encrypted, which is not supported; decrypt the table first (ALTER TABLE ... ENCRYPTED=NO, or \
-                 innodb_encrypt_tables=OFF)"
-                    .to_owned(),
-            ));
+        if key_version(page, id, flags) != 0 {
+            return Err(wrong(&self.path, ENCRYPTED.to_owned()));
         }
         if let Err(error) = verify(page, flags) {
             self.repair(id, flags, page).ok_or_else(|| {
@@ -146,6 +147,9 @@ impl Checker<'_, '_> {
                     ),
                 )
             })?;
+            if key_version(page, id, flags) != 0 {
+                return Err(wrong(&self.path, ENCRYPTED.to_owned()));
+            }
             self.pages.repaired += 1;
         }
         if is_page_compressed_image(page, flags) {
@@ -210,15 +214,4 @@ fn check_undo(trx_sys: &[u8], flags: SpaceFlags, source: &Source) -> Result<()> 
         spaces.len(),
         source.undo_count()
     )))
-}
-
-/// The page carries an encryption key version: at 0 in the full_crc32 format, at 26 in the older one (page 0 of a
-/// tablespace is never encrypted, and has other bytes there).
-fn is_encrypted(page: &[u8], flags: SpaceFlags) -> bool {
-    let offset = if flags.is_full_crc32() { 0 } else { 26 };
-    let is_page0 = page_id(page).is_none_or(|page| page.page_no.0 == 0);
-    !is_page0
-        && !flags.is_row_format_compressed()
-        && !is_page_compressed_image(page, flags)
-        && page.get(offset..offset + 4).is_some_and(|key| key != [0; 4])
 }

@@ -72,6 +72,11 @@ pub struct RunArguments {
     #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "on", default_value = "auto")]
     pub compress: Compress,
+    /// Allow encrypted tables (key management plugins, innodb_encrypt_tables): the node, its views and exports hold their pages in
+    /// clear, protected only by what protects the node's disks. The redo log must not be encrypted. Pages of encrypted tables
+    /// are not compared by --verify.
+    #[arg(long, conflicts_with_all = ["local_log", "reader"])]
+    pub clear_pages: bool,
     /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]
     pub page_cache: Option<u64>,

@@ -46,7 +46,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     crate::tls::check_volume(&connector, volume_name)?;
     crate::show::make_directory(datadir)?;
     let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
-    let server = Server::examine(&arguments.command, &path)?;
+    let server = Server::examine(&arguments.command, &path, arguments.clear_pages)?;
     if let Some(to) = &arguments.export_first {
         crate::export::write(&connector, volume_name, to)?;
     }
@@ -94,6 +94,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
         .env("REDOUBT_VERIFY", &arguments.verify)
+        .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" })
         .env("REDOUBT_COMPRESS", arguments.compress.variable())
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
@@ -115,6 +116,12 @@ fn usable_volume(connector: &Connector, name: &str) -> Result<VolumeStatus> {
 
 /// What a person should know before the server says anything.
 fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
+    if arguments.clear_pages {
+        eprintln!(
+            "redoubt: --clear-pages: the node holds the pages of encrypted tables in clear; what protects them there is what \
+             protects its disks"
+        );
+    }
     if server.forced_recovery() == ForcedRecovery::OnVolume && arguments.export_first.is_none() {
         eprintln!(
             "redoubt: with innodb_force_recovery what the server changes gets into the volume; --export-first DIR keeps a copy \

@@ -52,11 +52,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Finds the server and checks its settings.
+    /// Finds the server and checks its settings. With `clear_pages` tables may be encrypted.
     ///
     /// # Errors
     /// [`CliError::Usage`] naming what must change.
-    pub fn examine(command: &[String], datadir: &Path) -> Result<Self> {
+    pub fn examine(command: &[String], datadir: &Path, clear_pages: bool) -> Result<Self> {
         let Some((name, user_arguments)) = command.split_first() else {
             return Err(CliError::Usage("no server command after `--`".to_owned()));
         };
@@ -65,9 +65,11 @@ impl Server {
         let is_server = is_server_name(&program);
         let binary = if is_server { program.clone() } else { find_program("mariadbd")? };
         let settings = effective_settings(&binary, user_arguments, Some(datadir))?;
-        check_settings(&settings)?;
-        check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
-        check_plugins(user_arguments)?;
+        check_settings(&settings, clear_pages)?;
+        if !clear_pages {
+            check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
+            check_plugins(user_arguments)?;
+        }
         let get = |name: &str| settings.get(name).cloned().unwrap_or_default();
         let system_files = parse_data_file_path(&get("innodb-data-file-path"))?;
         let page_size = get("innodb-page-size").parse().map_err(|_| {
@@ -285,24 +287,26 @@ pub(super) fn parse_settings(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-fn check_settings(settings: &HashMap<String, String>) -> Result<()> {
-    if let Some(refused) = refused_settings(settings).into_iter().next() {
+fn check_settings(settings: &HashMap<String, String>, clear_pages: bool) -> Result<()> {
+    if let Some(refused) = refused_settings(settings, clear_pages).into_iter().next() {
         return Err(CliError::Usage(refused));
     }
     Ok(())
 }
 
 /// Settings that a node cannot follow, each with what to do.
-pub(crate) fn refused_settings(settings: &HashMap<String, String>) -> Vec<String> {
+pub(crate) fn refused_settings(settings: &HashMap<String, String>, clear_pages: bool) -> Vec<String> {
     let get = |name: &str| settings.get(name).map_or("", String::as_str);
     let mut refused = Vec::new();
     if is_on(get("innodb-encrypt-log")) {
         refused.push("innodb_encrypt_log=ON is not supported: a node cannot replay encrypted redo. Set innodb_encrypt_log=OFF".to_owned());
     }
     let tables = get("innodb-encrypt-tables");
-    if is_on(tables) || tables == "FORCE" {
-        refused
-            .push(format!("innodb_encrypt_tables={tables} is not supported. Set innodb_encrypt_tables=OFF"));
+    if (is_on(tables) || tables == "FORCE") && !clear_pages {
+        refused.push(format!(
+            "innodb_encrypt_tables={tables}: the node would hold the pages in clear. Set innodb_encrypt_tables=OFF, or allow \
+             that with --clear-pages"
+        ));
     }
     if get("log-bin").ends_with('/') {
         refused.push(format!("log_bin={} is a directory. Give the name of a file", get("log-bin")));
@@ -356,8 +360,8 @@ pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
         let loads = option.trim_start_matches("loose_").starts_with("plugin_load");
         if let Some(plugin) = ENCRYPTION_PLUGINS.iter().find(|plugin| loads && argument.contains(**plugin)) {
             return Err(CliError::Usage(format!(
-                "encryption plugin {plugin} is not supported: encrypted tablespaces cannot be checked by the node. \
-                 Remove it from plugin_load_add"
+                "encryption plugin {plugin}: the node would hold the pages of encrypted tables in clear. Remove it from \
+                 plugin_load_add, or allow that with --clear-pages"
             )));
         }
     }
@@ -413,9 +417,11 @@ mod tests {
             ("innodb-force-recovery", "7"),
             ("innodb-read-only", "TRUE"),
         ] {
-            let error = check_settings(&settings(&[(name, value)])).unwrap_err().to_string();
+            let set = settings(&[(name, value)]);
+            let error = check_settings(&set, false).unwrap_err().to_string();
             let named = name.replace('-', "_");
             assert!(error.contains(&named) || error.contains(value), "{error}");
+            assert_eq!(check_settings(&set, true).is_ok(), name == "innodb-encrypt-tables", "{name}");
         }
         for option in ["--plugin-load-add=file_key_management", "--loose-plugin_load=x;aws-key-management.so"]
         {
@@ -432,14 +438,14 @@ mod tests {
             ("innodb-force-recovery", "0"),
             ("innodb-read-only", "FALSE"),
         ];
-        check_settings(&settings(&fine)).unwrap();
+        check_settings(&settings(&fine), false).unwrap();
     }
 
     #[test]
     fn levels_that_may_do_harm_get_no_volume() {
         let of = |level: &str| {
             let set = settings(&[("log-bin", "(No default value)"), ("innodb-force-recovery", level)]);
-            check_settings(&set).unwrap();
+            check_settings(&set, false).unwrap();
             ForcedRecovery::of(&set)
         };
         assert_eq!(of("0"), ForcedRecovery::None);

@@ -48,6 +48,8 @@ pub struct Config {
     pub verify: Verify,
     /// What is compressed, if the node agrees.
     pub compress: Compression,
+    /// The node may hold the pages of encrypted tablespaces in clear.
+    pub clear_pages: bool,
     /// How long a lost node is waited for.
     pub timeout: Duration,
     /// `innodb_page_size` in bytes.
@@ -100,6 +102,7 @@ impl Config {
                 .collect(),
             verify: verify(lookup)?,
             compress: compression(lookup)?,
+            clear_pages: flag(lookup, "REDOUBT_CLEAR_PAGES")?,
             timeout: Duration::from_secs(number(lookup, "REDOUBT_TIMEOUT_S", Some(600))?.max(1)),
             page_size_bytes: page_size(number(lookup, "REDOUBT_PAGE_SIZE", Some(16384))?)?,
             tls: tls(lookup)?,

@@ -105,6 +105,7 @@ real! {
     renameat c"renameat" (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int;
     renameat2 c"renameat2"
         (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int;
+    dlopen c"dlopen" (path: *const c_char, flags: c_int) -> *mut c_void;
     unlink c"unlink" (path: *const c_char) -> c_int;
     unlinkat c"unlinkat" (dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     remove c"remove" (path: *const c_char) -> c_int;

@@ -12,6 +12,7 @@ mod lifecycle;
 mod maps;
 mod opening;
 mod paths;
+mod plugins;
 mod stdio;
 mod transfer;
 

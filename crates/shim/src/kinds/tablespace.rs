@@ -3,14 +3,17 @@
 //! The local file is a sparse stub of the right length. Whether a page write may be dropped is decided page by
 //! page, in this order; the first rule that holds counts:
 //!
-//! 1. The page carries an encryption key version: refused.
+//! 1. The page carries an encryption key version, and nobody allowed the node to hold such pages in clear: refused.
 //! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
 //! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped, and if the page is free the
 //!    node is told to scrub it ([`scrub`]).
 //! 4. It lies in the doublewrite area: dropped.
 //! 5. Its LSN is from before this session (redone by the server's own recovery) and the node's version is as new
 //!    or newer: dropped; a tablespace's page 0 is kept for reads ([`recovery`]).
-//! 6. Otherwise it is sent as an image.
+//! 6. Otherwise it is sent as an image, or refused if it is encrypted: the node could not read it.
+//!
+//! Rule 1 does not hold for the doublewrite area, where pages of other formats lie. An encrypted page is not compared with the
+//! node's, which is in clear.
 //!
 //! What is written to a file after its deletion has no reader and goes nowhere.
 //!
@@ -20,6 +23,8 @@
 pub mod adopt;
 mod cached;
 mod classify_page;
+mod doublewrite;
+mod encrypted;
 pub mod export;
 mod recovery;
 mod scrub;
@@ -36,7 +41,7 @@ use cached::Cached;
 use classify_page::{PageFacts, facts};
 use export::LocalContent;
 use recovery::KeptHeader;
-use redoubt_page::doublewrite::{DoublewriteArea, TRX_SYS_PAGE_NO, locate};
+use redoubt_page::doublewrite::DoublewriteArea;
 use redoubt_page::{SpaceFlags, flags_of_page0, layout};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
@@ -57,6 +62,8 @@ pub struct Info {
     pub flags: Option<SpaceFlags>,
     /// Page number of the file's first page inside the tablespace.
     pub first_page_no: u32,
+    /// Tablespace id in the page 0 that was written last.
+    pub space_of_page0: Option<SpaceId>,
 }
 
 /// All known files of InnoDB pages.
@@ -234,6 +241,9 @@ impl Tablespace {
             content.counters.add(Counter::PageReads, 1);
             content.counters.add(Counter::PageBytesRead, u64::from(len_bytes));
         }
+        if offset_bytes == 0 {
+            self.require_key(content, out)?;
+        }
         cached.keep(content, out);
         self.kept_header.lay_over(out, offset_bytes);
         Ok(wanted)
@@ -273,7 +283,7 @@ impl Tablespace {
     fn write_held(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
         let hold = content.names.hold();
         self.look_up(content, &hold, !self.has_server_page_size && offset_bytes > 0)?;
-        self.learn_flags(bytes, offset_bytes);
+        self.learn_from_page0(bytes, offset_bytes);
         let Some(page_size) = self.page_size(content) else {
             if self.name.path(&hold).is_none() {
                 // Written late to a file that is deleted, and was never written before: it has no reader any more.
@@ -305,15 +315,17 @@ impl Tablespace {
         adoption.written(bytes, offset_bytes)
     }
 
-    /// Flags from page 0, when it is written before the node knows them.
-    fn learn_flags(&self, bytes: &[u8], offset_bytes: u64) {
+    /// Flags and id from page 0, when it is written before the node knows them.
+    fn learn_from_page0(&self, bytes: &[u8], offset_bytes: u64) {
+        if offset_bytes != 0 {
+            return;
+        }
         let mut info = self.lock_info();
-        if info.flags.is_none()
-            && offset_bytes == 0
-            && layout::page_id(bytes).is_some_and(|page| page.page_no.0 == 0)
+        if let Some(page) = layout::page_id(bytes).filter(|page| page.page_no.0 == 0)
             && let Ok(flags) = flags_of_page0(bytes)
         {
-            info.flags = Some(flags);
+            info.flags = info.flags.or(Some(flags));
+            info.space_of_page0 = Some(page.space);
         }
     }
 
@@ -333,10 +345,10 @@ impl Tablespace {
             message::error(&format!("a write of {} bytes as page {page_no} has no page header", page.len()));
             return Err(Errno::EIO);
         };
-        if facts.is_encrypted {
+        if facts.is_encrypted && !content.takes_clear_pages && !self.is_doublewrite(content, info, page_no)? {
             message::error(
-                "an encrypted page was written: encrypted tablespaces are not supported; \
-                 set innodb_encrypt_tables=OFF and ALTER TABLE ... ENCRYPTED=NO on a stock server",
+                "an encrypted page was written, and the node would hold it in clear: start with `redoubt run --clear-pages` to \
+                 allow that, or set innodb_encrypt_tables=OFF and ALTER TABLE ... ENCRYPTED=NO",
             );
             return Err(Errno::EIO);
         }
@@ -347,9 +359,13 @@ impl Tablespace {
             content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
-            self.put_into_cache(content, page_no, page, page_size);
             self.bind(content, hold, id.space)?;
-            self.verify(content, hold, page_no, page, facts.lsn);
+            if facts.is_encrypted {
+                self.take_out_of_cache(content, page_no);
+            } else {
+                self.put_into_cache(content, page_no, page, page_size);
+                self.verify(content, hold, page_no, page, facts.lsn);
+            }
             return Ok(());
         }
         self.take_out_of_cache(content, page_no);
@@ -380,6 +396,7 @@ impl Tablespace {
         page_size: usize,
     ) -> Result<(), Errno> {
         let Some(path) = self.name.path(hold) else { return Ok(()) };
+        self.require_clear(page, page_no, &path)?;
         let padded;
         let page = if page.len() < page_size {
             padded = [page, &vec![0; page_size - page.len()]].concat();
@@ -408,32 +425,6 @@ impl Tablespace {
         drop(info);
         self.sent(end);
         Ok(())
-    }
-
-    fn is_doublewrite(&self, content: &Content, info: Info, page_no: u32) -> Result<bool, Errno> {
-        if !self.is_first_system_file {
-            return Ok(false);
-        }
-        let mut area = self.doublewrite.lock().unwrap_or_else(PoisonError::into_inner);
-        if area.is_none() {
-            let (Some(file), Some(flags)) = (info.file, info.flags) else { return Ok(false) };
-            let len_bytes = content.page_size_bytes;
-            let request = PageRequest::Read {
-                need: content.stream.end(),
-                file,
-                offset_bytes: u64::from(TRX_SYS_PAGE_NO) * u64::from(len_bytes),
-                len_bytes,
-            };
-            let found = content.pool.request(&request, |reply| match reply {
-                PageReply::Bytes(page) => locate(page, flags),
-                _ => Ok(None),
-            })?;
-            *area = found.map_err(|error| {
-                message::error(&error.to_string());
-                Errno::EIO
-            })?;
-        }
-        Ok(area.is_some_and(|area| area.contains(page_no)))
     }
 
     /// Makes the file longer, here and on the node.

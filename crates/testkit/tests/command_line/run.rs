@@ -85,7 +85,7 @@ fn settings_a_node_cannot_follow_are_refused() {
         ("--innodb-encrypt-log=1", &["innodb_encrypt_log", "OFF"]),
         ("--innodb-encrypt-tables=ON", &["innodb_encrypt_tables", "OFF"]),
         ("--innodb-encrypt-tables=FORCE", &["innodb_encrypt_tables", "OFF"]),
-        ("--plugin-load-add=file_key_management", &["file_key_management", "Remove it"]),
+        ("--plugin-load-add=file_key_management", &["file_key_management", "Remove it", "--clear-pages"]),
         ("--innodb-data-file-path=/dev/sdb:3Gnewraw", &["raw partitions"]),
         ("--innodb-data-file-path=../ibdata1:12M:autoextend", &["outside the data directory"]),
         (&format!("--log-bin={outside}/"), &["--log-bin", text(&elsewhere), "is a directory name"]),

@@ -52,6 +52,7 @@ fn each_wrong_variable_is_named() {
         ("REDOUBT_SYSTEM_FILES", "ibdata1:0;ibdata2:0"),
         ("REDOUBT_VERIFY", "1/0"),
         ("REDOUBT_COMPRESS", "2"),
+        ("REDOUBT_CLEAR_PAGES", "yes"),
         ("REDOUBT_PAGE_SIZE", "12345"),
     ] {
         let mut variables = base();

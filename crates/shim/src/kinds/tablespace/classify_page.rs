@@ -1,10 +1,10 @@
 //! What a page image says about itself. Pure.
 
 use super::{Info, page_id};
+use redoubt_page::encryption::{hides_space_id, key_version};
 use redoubt_page::layout::{
-    FIL_PAGE_CHECKSUM, FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_OFFSET, FIL_PAGE_SPACE_ID,
-    TYPE_FULL_CRC32_COMPRESSED, TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_RTREE, get_u32,
-    page_lsn, page_type,
+    FIL_PAGE_OFFSET, FIL_PAGE_SPACE_ID, TYPE_FULL_CRC32_COMPRESSED, TYPE_PAGE_COMPRESSED,
+    TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_lsn, page_type,
 };
 use redoubt_redo::{Lsn, PageId, SpaceId};
 
@@ -30,17 +30,19 @@ pub fn facts(page: &[u8], info: Info, page_no: u32) -> Option<PageFacts> {
     } else {
         matches!(kind, TYPE_PAGE_COMPRESSED | TYPE_PAGE_COMPRESSED_ENCRYPTED)
     };
+    let is_encrypted = is_encrypted(page, info, page_no, kind);
+    let hides_space = is_compressed || (is_encrypted && info.flags.is_some_and(hides_space_id));
     Some(PageFacts {
-        id: identity(page, info, page_no, is_compressed),
+        id: identity(page, info, page_no, hides_space),
         lsn: page_lsn(page)?,
         is_zero: page.iter().all(|byte| *byte == 0),
-        is_encrypted: is_encrypted(page, info, kind, is_compressed),
+        is_encrypted,
     })
 }
 
-/// A page-compressed image has no tablespace id; the file's is used.
-fn identity(page: &[u8], info: Info, page_no: u32, is_compressed: bool) -> Option<PageId> {
-    let named = if is_compressed { None } else { get_u32(page, FIL_PAGE_SPACE_ID).map(SpaceId) };
+/// A page-compressed or encrypted image has no tablespace id that could be read; the file's is used.
+fn identity(page: &[u8], info: Info, page_no: u32, hides_space: bool) -> Option<PageId> {
+    let named = if hides_space { info.space_of_page0 } else { get_u32(page, FIL_PAGE_SPACE_ID).map(SpaceId) };
     let space = match (named, info.space) {
         (Some(named), Some(known)) if named != known => return None,
         (named, known) => known.or(named)?,
@@ -49,19 +51,11 @@ fn identity(page: &[u8], info: Info, page_no: u32, is_compressed: bool) -> Optio
     (get_u32(page, FIL_PAGE_OFFSET)? == id.page_no.0).then_some(id)
 }
 
-fn is_encrypted(page: &[u8], info: Info, kind: u16, is_compressed: bool) -> bool {
+fn is_encrypted(page: &[u8], info: Info, page_no: u32, kind: u16) -> bool {
     let Some(flags) = info.flags else { return kind == TYPE_PAGE_COMPRESSED_ENCRYPTED };
-    if flags.is_full_crc32() {
-        return get_u32(page, FIL_PAGE_CHECKSUM).is_some_and(|key_version| key_version != 0);
-    }
-    if kind == TYPE_PAGE_COMPRESSED_ENCRYPTED {
-        return true;
-    }
-    // Bytes 26..30 hold something else on these pages.
-    let is_system = info.space == Some(SpaceId(0));
-    let has_key_version =
-        !is_compressed && !is_system && kind != TYPE_RTREE && !flags.is_row_format_compressed();
-    has_key_version && get_u32(page, FIL_PAGE_FILE_FLUSH_LSN).is_some_and(|key_version| key_version != 0)
+    // No tablespace but the system's has a page that another rule holds for because of its id.
+    let space = info.space.unwrap_or(SpaceId(u32::MAX));
+    key_version(page, page_id(space, info, page_no), flags) != 0
 }
 
 #[cfg(test)]
@@ -130,7 +124,27 @@ mod tests {
         assert!(facts(&image, info(Some(7), PLAIN), 3).is_encrypted);
         let mut image = page(7, 3, 1000, 17855);
         put(&mut image, 26, &1u32.to_be_bytes());
-        assert!(facts(&image, info(Some(7), SpaceFlags(0x21)), 3).is_encrypted);
+        for flags in [0x21, 0x29, 0x10021] {
+            assert!(facts(&image, info(Some(7), SpaceFlags(flags)), 3).is_encrypted, "{flags:#x}");
+        }
+        let mut image = page(0, 3, 1000, 17855);
+        put(&mut image, 26, &1u32.to_be_bytes());
+        assert!(facts(&image, info(Some(0), SpaceFlags(0)), 3).is_encrypted);
+        put(&mut image, 4, &5u32.to_be_bytes());
+        assert!(!facts(&image, info(Some(0), SpaceFlags(0)), 5).is_encrypted, "TRX_SYS");
+    }
+
+    #[test]
+    fn an_encrypted_page_that_hides_its_space_takes_that_of_the_file() {
+        let mut image = page(0xdead_beef, 5, 77, 17855);
+        put(&mut image, 0, &1u32.to_be_bytes());
+        assert_eq!(facts(&image, info(Some(7), PLAIN), 5).id, Some(PageId::new(7, 5)));
+        assert_eq!(facts(&image, info(None, PLAIN), 5).id, None);
+        let new = Info { space_of_page0: Some(SpaceId(8)), ..info(None, PLAIN) };
+        assert_eq!(facts(&image, new, 5).id, Some(PageId::new(8, 5)));
+        let mut image = page(7, 5, 77, 17855);
+        put(&mut image, 26, &1u32.to_be_bytes());
+        assert_eq!(facts(&image, info(Some(7), SpaceFlags(0x29)), 5).id, Some(PageId::new(7, 5)));
     }
 
     #[test]
