@@ -161,7 +161,10 @@ setup_key_plugin() {
     if [ -e "/usr/lib/mysql/plugin/$name" ] || [ -e "$directory/usr/lib/mysql/plugin/$name" ]; then return 0; fi
     setup_say "Fetching the package mariadb-server with apt-get into $directory"
     mkdir -p "$directory"
-    (cd "$directory" && timeout 300 apt-get download -qq mariadb-server >/dev/null 2>&1 && dpkg -x mariadb-server_*.deb .) ||
+    # Package lists may be missing, or older than what the mirror has.
+    (cd "$directory" && { timeout 300 apt-get download -qq mariadb-server ||
+        { timeout 300 apt-get update -qq && timeout 300 apt-get download -qq mariadb-server; }; } >/dev/null 2>&1 &&
+        dpkg -x mariadb-server_*.deb .) ||
         setup_fail "apt-get download mariadb-server failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
 }
 

@@ -155,6 +155,14 @@ fn number(lookup: &Lookup<'_>, name: &'static str, default: Option<u64>) -> Resu
     }
 }
 
+fn flag(lookup: &Lookup<'_>, name: &'static str) -> Result<bool, ConfigError> {
+    match number(lookup, name, Some(0))? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(wrong(name, format!("is {other}, expected 0 or 1"))),
+    }
+}
+
 fn compression(lookup: &Lookup<'_>) -> Result<Compression, ConfigError> {
     const NAME: &str = "REDOUBT_COMPRESS";
     let Some(value) = lookup(NAME) else { return Ok(Compression::Off) };
