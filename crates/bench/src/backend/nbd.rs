@@ -3,6 +3,7 @@
 //! Works without a kernel that has an NBD client. The loop device uses direct I/O, so the only caches are the server's buffer pool and the storage
 //! side's page cache. A flush reaches the image as `fdatasync`, so a commit is answered when it is durable on the storage side.
 
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -42,12 +43,18 @@ pub(super) fn start(
         Ok(ready.exists().then_some(()))
     })?;
     let (address, delay) = environment.reach(port)?;
+    // Its file says that it is ready; still, connections were refused now and then on a busy machine.
+    poll_until("an answer of nbdkit", START_TIMEOUT, || {
+        storage.require_running()?;
+        network.compute.enter(|| Ok(TcpStream::connect(&address).is_ok().then_some(())))
+    })?;
     let fuse = create_directory(work.join("nbd"))?;
     let disk = fuse.join("disk");
     let mut command = Command::new(nbdfuse);
     command.args(["-C", CONNECTIONS]).arg(&disk).arg(format!("nbd://{address}"));
     let mut mounter = Process::spawn("nbdfuse", &mut command, &network.compute, &work.join("nbdfuse.log"))?;
     poll_until("the readiness of nbdfuse", START_TIMEOUT, || {
+        storage.require_running()?;
         mounter.require_running()?;
         Ok(disk.exists().then_some(()))
     })?;
