@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 mod real;
 pub(crate) mod untorn;
+mod writeback;
 
 pub use real::{RealDir, RealDirOptions};
 
@@ -79,6 +80,9 @@ pub trait StorageFile: Send + Sync {
         }
         self.write_at(offset_bytes, bytes)
     }
+    /// This range was written and will be synced before long: writing it to the drive may begin, and this call does not
+    /// wait for its end. A hint; nothing is durable by it.
+    fn will_sync(&self, _offset_bytes: u64, _len_bytes: u64) {}
     /// Reserves disk space for a range, extending the file where needed; what is there stays. Does nothing
     /// where the file system cannot do it.
     fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;

@@ -1,8 +1,8 @@
 //! A backlog of redo over cold tables: how long a node takes to apply it, and a stock server to recover from it.
 //!
 //! A stock server makes tables, is shut down in order, and becomes a volume by import. Then it updates random rows
-//! until its log is long enough, without writing pages, and is killed. Its log now holds all of that as changes of pages that
-//! are all on disk and none in memory, for both sides:
+//! until its log is long enough, without writing pages, and is killed. Its log now holds all of that as changes of
+//! pages that are all on disk and none in memory, for both sides:
 //!
 //! * stock: a copy of the killed directory, from the start of the server until it answers, for each size of the buffer
 //!   pool; and until it has shut down in order, when its pages are on disk, too;
@@ -33,7 +33,7 @@ use crate::launcher::{Launcher, find_redoubt};
 use crate::node::Node;
 use crate::oracle::base::{LogFile, parse};
 use crate::oracle::history::copy_directory;
-use crate::process::poll_until;
+use crate::process::{poll_every, poll_until};
 use crate::server::{Server, ServerConfig, connect, execute, status_number};
 
 const DATABASE: &str = "cold";
@@ -45,6 +45,8 @@ const ROW_BYTES: u64 = 240;
 const ROWS_PER_UPDATE: u64 = 50;
 /// Redo that goes in one frame: about what a busy server sends at once.
 const FRAME_BYTES: usize = 64 << 10;
+/// How exact the end of applying is known.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for anything here.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -361,7 +363,8 @@ fn apply(
     let mut node = Node::in_directory(&find_redoubt()?, directory, &args)?;
     let node_listens_s = began.elapsed().as_secs_f64();
     let mut node_redo_bytes = 0;
-    let status = poll_until("all redo to be applied", PATIENCE, || {
+    // Each look is a process, which takes processor time from the node.
+    let status = poll_every(LOOK_INTERVAL, "all redo to be applied", PATIENCE, || {
         let status = node.status(VOLUME)?;
         let volume = &status["volumes"][0];
         let applied = volume["a_lsn"].as_u64().unwrap_or(0);

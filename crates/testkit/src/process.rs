@@ -128,7 +128,16 @@ pub fn kill9(id: i32) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Deadline`] after `timeout`, or the error of `look`.
-pub fn poll_until<T>(
+pub fn poll_until<T>(what: &str, timeout: Duration, look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    poll_every(POLL_INTERVAL, what, timeout, look)
+}
+
+/// [`poll_until`] with another pause between two looks.
+///
+/// # Errors
+/// As [`poll_until`].
+pub fn poll_every<T>(
+    interval: Duration,
     what: &str,
     timeout: Duration,
     mut look: impl FnMut() -> Result<Option<T>>,
@@ -141,7 +150,7 @@ pub fn poll_until<T>(
         if start.elapsed() >= timeout {
             return Err(Error::Deadline { what: what.to_owned(), after: timeout, detail: String::new() });
         }
-        std::thread::sleep(POLL_INTERVAL);
+        std::thread::sleep(interval);
     }
 }
 

@@ -22,6 +22,7 @@ use redoubt_sync::thread;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 
 use super::untorn::{self, Tearing};
+use super::writeback;
 use super::{StorageDir, StorageFile, UntornLimits, WriteOptions};
 
 /// Files that are synced at the same time, at most.
@@ -230,6 +231,10 @@ impl StorageFile for RealFile {
         }
         untorn::check_shape(offset_bytes, bytes.len())?;
         untorn::write(self.direct()?, offset_bytes, bytes, self.tearing)
+    }
+
+    fn will_sync(&self, offset_bytes: u64, len_bytes: u64) {
+        writeback::begin(&self.file, offset_bytes, len_bytes);
     }
 
     fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {

@@ -249,6 +249,7 @@ impl Home {
         let options = WriteOptions { stream, untorn: false };
         file.write_with(at, bytes, options)
             .map_err(PageStoreError::io_or_no_space("write pages to", &object.name))?;
+        file.will_sync(at, bytes.len() as u64);
         add(&self.counters.home_writes, 1);
         add(&self.counters.bytes_written_home, bytes.len() as u64);
         Ok(())

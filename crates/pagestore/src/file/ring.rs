@@ -324,6 +324,7 @@ impl Ring {
             if !piece.is_empty() {
                 let write = self.reader.file.write_with(offset, piece, options);
                 write.map_err(PageStoreError::io_or_no_space("write", JOURNAL_NAME))?;
+                self.reader.file.will_sync(offset, piece.len() as u64);
             }
         }
         Ok(())
