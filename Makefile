@@ -10,8 +10,8 @@ ROUNDS ?= 100
 SEED ?= 1
 # Minutes of `make full-disk`.
 FULL_DISK_MINUTES ?= 60
-# Tables of `make scale`.
-SCALE_TABLES ?= 100000
+# Sizes of `make scale`, as `redoubt-testkit scale --help` has them: for example --tables 12000 --binary-logs 0.
+SCALE ?=
 # Statements that `make oracle` holds against a stock server's recovery.
 ORACLE_STATEMENTS ?= 1000000
 # Seconds of simulated worlds in `make simulate` and `make soak`.
@@ -143,10 +143,11 @@ import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
 
-# What starts and takeovers cost with SCALE_TABLES tables, and with a tenth of them. See docs/results.md.
+# What starts and takeovers cost with very many tables, binary logs, volumes, with much data, and with a tenth of each. Sizes in
+# SCALE. See docs/results.md.
 scale:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
-	target/release/redoubt-testkit scale --tables $(SCALE_TABLES)
+	target/release/redoubt-testkit scale $(SCALE)
 
 # The node's disk full for FULL_DISK_MINUTES, once with the log on it and once with the pages alone, under a server that writes.
 full-disk:

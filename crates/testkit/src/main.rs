@@ -1,8 +1,8 @@
 //! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
 //!
 //! Every sub-command prints one line of JSON on standard output (`end-to-end`: one per cell, `flash-trace`: one per
-//! recording; `server-suite`: Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong arguments, 77 this machine lacks what
-//! the work needs.
+//! recording; `server-suite`: Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong
+//! arguments, 77 this machine lacks what the work needs.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -127,8 +127,8 @@ enum Command {
         #[command(flatten)]
         options: coalescing::Options,
     },
-    /// How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from it; progress
-    /// goes to standard error
+    /// How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from it;
+    /// progress goes to standard error
     ApplyBacklog {
         #[command(flatten)]
         options: apply_backlog::Options,
@@ -151,8 +151,8 @@ enum Command {
         #[command(flatten)]
         options: scale::Options,
     },
-    /// Histories of transactions on a stock server and on Redoubt under kills, and the anomalies of both; progress and a
-    /// table go to standard error
+    /// Histories of transactions on a stock server and on Redoubt under kills, and the anomalies of both; progress
+    /// and a table go to standard error
     Isolation {
         #[command(flatten)]
         options: isolation::compare::Options,
@@ -334,7 +334,7 @@ fn import_killed(options: &killed_imports::Options) -> Result<Answer> {
 
 fn measure_scale(options: &scale::Options) -> Result<Answer> {
     let sizes = scale::run(options, |line| eprintln!("{line}"))?;
-    eprintln!("\n{}", scale::table(&sizes));
+    sizes.iter().for_each(|part| eprintln!("\n{}", scale::table(part)));
     answer(&sizes)
 }
 
