@@ -9,8 +9,8 @@
 //! the volume never stops and no page differs (`--verify=all`).
 //!
 //! Settings and statements follow from the seed; where the kill meets the server depends on time, so a seed gives the
-//! same kind of round again, not the same bytes. The directory of a round that failed is kept, and
 //! same kind of round again, not the same bytes. The directory of a round that failed is kept, and that of its node.
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

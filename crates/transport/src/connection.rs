@@ -49,6 +49,11 @@ pub trait Connection: Debug + Send + Sync {
     /// What the peer has proved about itself.
     fn identity(&self) -> &Identity;
 
+    /// Whether there is a network between the two, as far as is known. Costs nothing to ask.
+    fn crosses_network(&self) -> bool {
+        false
+    }
+
     /// How long what is sent is on its way. `None`: there is no network between the two, or nothing is known about it.
     fn delay(&self) -> Option<Delay> {
         None

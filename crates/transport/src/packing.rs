@@ -124,6 +124,10 @@ impl Packed {
 impl Packing {
     /// Whether a message of `len_bytes` that goes over `connection` next is to be packed.
     pub fn choose(&self, connection: &dyn Connection, len_bytes: usize) -> Choice {
+        // Others of this direction may have a network, and raised the share.
+        if !connection.crosses_network() {
+            return Choice { pack: false, news: None };
+        }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut news = None;
         let mut is_probe = false;

@@ -170,6 +170,10 @@ impl Connection for TcpConnection {
         &Identity::Unproven
     }
 
+    fn crosses_network(&self) -> bool {
+        !self.is_local
+    }
+
     fn delay(&self) -> Option<Delay> {
         if self.is_local { None } else { delay(&self.stream) }
     }

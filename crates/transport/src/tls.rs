@@ -222,6 +222,10 @@ impl Connection for TlsConnection {
         &self.identity
     }
 
+    fn crosses_network(&self) -> bool {
+        self.tcp.crosses_network()
+    }
+
     fn delay(&self) -> Option<Delay> {
         self.tcp.delay()
     }

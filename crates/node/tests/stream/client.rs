@@ -32,7 +32,7 @@ pub fn connect(address: SocketAddr, hello: &Hello) -> Result<(TcpStream, Welcome
     Ok((stream, Welcome::decode(&bytes).unwrap()))
 }
 
-/// A log connection is not compressed; see [`LogClient::connect_compressed`].
+/// A log connection is not compressed; see [`LogClient::connect_with`].
 pub fn hello(role: Role, volume: &str, generation: u64, session: u64, resume: u64) -> Hello {
     Hello {
         role,
@@ -95,28 +95,15 @@ impl LogClient {
         Self::connect_as(address, hello(Role::Log, volume, generation, session, resume))
     }
 
-    /// The same, with all that is sent compressed.
-    pub fn connect_compressed(
+    /// The same; with [`Compression::On`] all that is sent is compressed, with [`Compression::Auto`] every other write.
+    pub fn connect_with(
+        compression: Compression,
         address: SocketAddr,
         volume: &str,
         generation: u64,
-        session: u64,
         resume: u64,
     ) -> Result<Self> {
-        let plain = hello(Role::Log, volume, generation, session, resume);
-        Self::connect_as(address, Hello { compression: Compression::On, ..plain })
-    }
-
-    /// The same, with every other write compressed.
-    pub fn connect_in_parts(
-        address: SocketAddr,
-        volume: &str,
-        generation: u64,
-        session: u64,
-        resume: u64,
-    ) -> Result<Self> {
-        let plain = hello(Role::Log, volume, generation, session, resume);
-        Self::connect_as(address, Hello { compression: Compression::Auto, ..plain })
+        Self::connect_as(address, Hello { compression, ..hello(Role::Log, volume, generation, 1, resume) })
     }
 
     fn connect_as(address: SocketAddr, as_server: Hello) -> Result<Self> {

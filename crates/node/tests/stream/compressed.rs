@@ -1,12 +1,14 @@
-//! A log connection that is compressed as a whole: the same stream, and what is no such stream ends the connection only.
+//! A log connection that is compressed as a whole: the same stream, and what is no such stream ends the connection
+//! only.
 
 use super::client::{LogClient, PageClient};
 use super::protocol::{Fixture, Stream, changed};
 use redoubt_wire::frame::compress;
+use redoubt_wire::hello::Compression;
 use std::io::Write;
 
 fn compressed(fixture: &Fixture, resume: u64) -> LogClient {
-    LogClient::connect_compressed(fixture.address(), "v", fixture.generation, 1, resume).unwrap()
+    LogClient::connect_with(Compression::On, fixture.address(), "v", fixture.generation, resume).unwrap()
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn bytes_that_are_no_such_stream_end_the_connection_and_nothing_else() {
 }
 
 fn in_parts(fixture: &Fixture, resume: u64) -> LogClient {
-    LogClient::connect_in_parts(fixture.address(), "v", fixture.generation, 1, resume).unwrap()
+    LogClient::connect_with(Compression::Auto, fixture.address(), "v", fixture.generation, resume).unwrap()
 }
 
 #[test]

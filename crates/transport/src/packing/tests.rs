@@ -28,6 +28,9 @@ impl Connection for Fake {
     fn identity(&self) -> &Identity {
         &Identity::Unproven
     }
+    fn crosses_network(&self) -> bool {
+        self.0.is_some()
+    }
     fn delay(&self) -> Option<Delay> {
         self.0
     }
@@ -54,6 +57,19 @@ fn without_a_network_nothing_is_packed_or_measured() {
     }
     let watch = packing.watch.lock().unwrap();
     assert!(watch.waited.is_empty() && watch.least.is_none());
+}
+
+/// The share belongs to a direction, over all its connections: one may cross a network and the next may not.
+#[test]
+fn what_a_connection_with_a_network_led_to_is_nothing_to_one_without() {
+    let packing = Packing::default();
+    packing.share.store(SHARE_MAX, Ordering::Relaxed);
+    let (now, least) = (Duration::from_millis(3), Duration::from_micros(100));
+    let far = Fake(Some(Delay { now, least }));
+    let packed = |connection: &Fake| (0..64).filter(|_| packing.choose(connection, 16 << 10).pack).count();
+    assert_eq!(packed(&far), 64);
+    assert_eq!(packed(&Fake(None)), 0);
+    assert_eq!(packed(&far), 64);
 }
 
 #[test]

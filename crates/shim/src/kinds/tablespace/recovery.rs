@@ -4,10 +4,11 @@
 //! versions that are older than what the redo before this session leads to. The node has the newest version of each
 //! and must not get those as images; a later batch reads the newest and skips all records of it. For what is on the
 //! pages that comes to the same. But the server keeps a copy of some fields of a tablespace's page 0 in memory
-//! (`FSP_SIZE`, `FSP_FREE_LIMIT`, the length of `FSP_FREE`, flags: `recv_recover_page` in `log0recv.cc`), sets it when it
-//! opens the file and again whenever it *applies* a record to that page. A batch that builds the page from its
-//! `INIT_PAGE` record sets that copy back to the end of the batch; if later batches then had nothing to apply, it would
-//! stay there. The server would take pages beyond the old limit for free, and drop what the change buffer has for them.
+//! (`FSP_SIZE`, `FSP_FREE_LIMIT`, the length of `FSP_FREE`, flags: `recv_recover_page` in `log0recv.cc`), sets it
+//! when it opens the file and again whenever it *applies* a record to that page. A batch that builds the page from
+//! its `INIT_PAGE` record sets that copy back to the end of the batch; if later batches then had nothing to apply, it
+//! would stay there. The server would take pages beyond the old limit for free, and drop what the change buffer has
+//! for them.
 //!
 //! So page 0 reads as the server wrote it last, until it writes it again. Invariant: what is kept is the last write to
 //! page 0 of this file, and the node's version is newer than it.
@@ -19,6 +20,9 @@ use redoubt_page::layout;
 use redoubt_redo::Lsn;
 use redoubt_wire::page::{PageReply, PageRequest};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// `UNIV_PAGE_SIZE_MAX`.
+const LARGEST_PAGE_LEN_BYTES: u64 = 64 << 10;
 
 /// Page 0 of a file, for as long as the node's is newer than what the server wrote last.
 #[derive(Debug, Default)]
@@ -40,6 +44,10 @@ impl KeptHeader {
 
     /// Replaces the part of `out`, which holds the file's bytes from `offset_bytes` on, that is of a kept page.
     pub(super) fn lay_over(&self, out: &mut [u8], offset_bytes: u64) {
+        // Nearly every read: without the lock.
+        if offset_bytes >= LARGEST_PAGE_LEN_BYTES {
+            return;
+        }
         let kept = self.lock();
         let Some(page) = kept.as_deref() else { return };
         let Some(rest) = usize::try_from(offset_bytes).ok().and_then(|at| page.get(at..)) else { return };
