@@ -27,7 +27,7 @@ fn bursts_fit_the_rate() {
 fn a_limited_link_counts_what_goes_through() {
     // Somebody else's word for whether it can be done here: root in a container may not.
     if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success()) {
-        println!("SKIP a limited link: no network namespaces here");
+        redoubt_test_support::skip("a limited link", "no network namespaces here");
         return;
     }
     let network = Network::create().unwrap();

@@ -19,7 +19,7 @@ fn halves_are_disjoint_and_together_all() {
 fn a_thread_passes_its_share_on() {
     let all = sched_getaffinity(None).unwrap();
     let Some(halves) = split(&all) else {
-        println!("SKIP shares of the processors: there is only one here");
+        redoubt_test_support::skip("shares of the processors", "there is only one here");
         return;
     };
     let allowed = std::thread::spawn(move || {

@@ -84,7 +84,7 @@ fn network() -> &'static [&'static str] {
     if has_namespaces() {
         return &["--bandwidth", "100mbit"];
     }
-    println!("SKIP network namespaces: they cannot be made here");
+    redoubt_test_support::skip("network namespaces", "they cannot be made here");
     &["--no-namespaces", "--bandwidth", "none"]
 }
 
@@ -95,7 +95,10 @@ fn has_peer() -> bool {
         && programs
         && ["/dev/fuse", "/dev/loop-control"].iter().all(|path| Path::new(path).exists());
     if !found {
-        println!("SKIP network storage: it needs network namespaces, nbdkit, nbdfuse, FUSE and loop devices");
+        redoubt_test_support::skip(
+            "network storage",
+            "it needs network namespaces, nbdkit, nbdfuse, FUSE and loop devices",
+        );
     }
     found
 }

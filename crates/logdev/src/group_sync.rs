@@ -3,8 +3,8 @@
 //! Whoever finds the next sync not taken does it; the others wait for their position. Nobody waits for a sync that
 //! began before its bytes were appended:
 //!
-//! * `is_next_taken` is given back under the lock, before the sync looks for its end. So who finds it taken has appended
-//!   before that end is looked for, and is covered.
+//! * `is_next_taken` is given back under the lock, before the sync looks for its end. So who finds it taken has
+//!   appended before that end is looked for, and is covered.
 //! * If the sync it waits for fails, all waits end, and each caller finds the device poisoned.
 //!
 //! Lock order: `one_at_a_time`, then whatever the sync itself takes.
@@ -33,8 +33,8 @@ impl GroupSync {
         }
     }
 
-    /// Makes everything before `wanted`, which was appended, durable, and returns the durable end. `check` fails once a sync has failed; `sync_all`
-    /// returns the end that it made durable.
+    /// Makes everything before `wanted`, which was appended, durable, and returns the durable end. `check` fails once
+    /// a sync has failed; `sync_all` returns the end that it made durable.
     ///
     /// # Errors
     /// Those of the two.

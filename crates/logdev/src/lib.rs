@@ -15,13 +15,12 @@
 //! * After a failed write or a failed sync the device answers [`LogDeviceError::Poisoned`] until it is
 //!   opened again. Nothing is retried in the hope that it works.
 //!
-//! All devices keep the stream in the same segment files, so a log that one device wrote can be opened by any
-//! other. They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`,
+//! All devices keep the stream in the same segment files, so a log that one device wrote can be opened by any other.
+//! They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`,
 //! [`BlockLogDevice`] around it with several durable writes under way, [`pmem::PmemLogDevice`] by processor stores
-//! into mapped segments. [`storage`] is the seam to the file system, shared with the page store, [`raw_device`] the same
-//! on a block device without a file system; `sim` is a
-//! simulated disk behind that seam and `pmem::model` a model of persistent memory, for tests. [`waiters`] is where
-//! threads wait for a position to become durable.
+//! into mapped segments. [`storage`] is the seam to the file system, shared with the page store, [`raw_device`] the
+//! same on a block device without a file system; `sim` is a simulated disk behind that seam and `pmem::model` a model
+//! of persistent memory, for tests. [`waiters`] is where threads wait for a position to become durable.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -119,8 +118,8 @@ pub struct DeviceInfo {
 pub trait LogDevice: Send + Sync {
     /// Appends one record of at most [`MAX_RECORD_LEN_BYTES`] and returns the position after it.
     ///
-    /// The record is not durable before [`LogDevice::sync`] or [`LogDevice::wait_durable`] returns. A device
-    /// that [is pipelined](LogDevice::is_pipelined) starts to write it right away. Appends are taken one at a time. An empty
+    /// The record is not durable before [`LogDevice::sync`] or [`LogDevice::wait_durable`] returns. A device that [is
+    /// pipelined](LogDevice::is_pipelined) starts to write it right away. Appends are taken one at a time. An empty
     /// record changes nothing.
     ///
     /// # Errors

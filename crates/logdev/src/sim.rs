@@ -8,8 +8,9 @@
 //!   directory sync, any number from the first on. Sectors have 512 bytes, or 4096 if so chosen.
 //! * An untorn write, where [`SimDisk::set_untorn_limits`] offers it, is kept whole or not at all, whether the power
 //!   is cut, the write fails or a sync fails.
-//! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later
-//!   sync succeeds without them, while reads still show them until [`StorageFile::drop_cache`](crate::storage::StorageFile::drop_cache).
+//! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later sync
+//!   succeeds without them, while reads still show them until
+//!   [`StorageFile::drop_cache`](crate::storage::StorageFile::drop_cache).
 //! * A failed write may have been done in part.
 //! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors. If the
 //!   disk has physical sectors of more than one sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive), it
@@ -49,7 +50,8 @@ pub enum OpKind {
     Allocate,
     /// [`StorageFile::set_len`](crate::storage::StorageFile::set_len)
     SetLen,
-    /// [`StorageFile::sync_data`](crate::storage::StorageFile::sync_data) and [`StorageFile::sync_all`](crate::storage::StorageFile::sync_all)
+    /// [`StorageFile::sync_data`](crate::storage::StorageFile::sync_data) and
+    /// [`StorageFile::sync_all`](crate::storage::StorageFile::sync_all)
     Sync,
     /// [`StorageDir::create`](crate::storage::StorageDir::create)
     Create,

@@ -63,7 +63,8 @@ impl Slot {
                 Some(Duration::ZERO) => return Sleep::TimedOut,
                 left => left,
             };
-            // Not woken: a signal came before the kernel looked, a signal was handled, or the deadline passed. Look again.
+            // Not woken: a signal came before the kernel looked, a signal was handled, or the deadline passed. Look
+            // again.
             if futex::wait(&self.state, ASLEEP, left) {
                 return Self::signalled(self.state.load(Ordering::Acquire)).unwrap_or(Sleep::Stray);
             }

@@ -1,5 +1,6 @@
 //! The interleavings of a thread that goes to sleep and one that offers it a write and wakes it: the code of
-//! `src/block/follower.rs`, with the model checker loom. A thread that is never woken is a deadlock, which loom reports.
+//! `src/block/follower.rs`, with the model checker loom. A thread that is never woken is a deadlock, which loom
+//! reports.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the model")]
 

@@ -1,8 +1,8 @@
 //! The interleavings of threads that share syncs: the code of `src/group_sync.rs`, on that of `src/waiters.rs` and
 //! `src/slot.rs`, with the model checker loom.
 //!
-//! What must hold: when a call returns, what it asked for is durable; a sync that failed is not believed; nobody waits for
-//! ever (a deadlock, which loom reports).
+//! What must hold: when a call returns, what it asked for is durable; a sync that failed is not believed; nobody
+//! waits for ever (a deadlock, which loom reports).
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the model")]
 

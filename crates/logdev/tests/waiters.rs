@@ -112,7 +112,7 @@ fn stress(seed: u64, threads: usize, commits_each: u64) {
 
 #[test]
 fn every_commit_is_woken_once_under_stress() {
-    let rounds = std::env::var("REDOUBT_SOAK_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    let rounds = redoubt_test_support::setting("REDOUBT_SOAK_ROUNDS", 6);
     for seed in 0..rounds {
         stress(seed, 4 + (seed as usize % 4) * 8, 300);
     }

@@ -1,7 +1,7 @@
 //! The interleavings of a few threads on the code of `src/waiters.rs` and `src/slot.rs`, with the model checker loom.
 //!
-//! The modules are compiled once more here, above loom's primitives instead of those of `src/primitives.rs`. A thread that
-//! is never woken is a deadlock, which loom reports.
+//! The modules are compiled once more here, above loom's primitives instead of those of `src/primitives.rs`. A thread
+//! that is never woken is a deadlock, which loom reports.
 
 #[path = "loom/primitives.rs"]
 mod primitives;

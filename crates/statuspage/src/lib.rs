@@ -1,4 +1,5 @@
-//! A node's state for people and monitoring systems, over HTTP: the status page, the same as JSON, and Prometheus metrics.
+//! A node's state for people and monitoring systems, over HTTP: the status page, the same as JSON, and Prometheus
+//! metrics.
 //!
 //! ```text
 //! node -- sampler thread, once per second --> samples (newest, and 10 minutes of history)
@@ -7,12 +8,13 @@
 //! ```
 //!
 //! Invariants:
-//! * A request never touches the node: it is answered from the newest sample, which is rendered once. However often and by
-//!   however many the page is asked for, the node is asked once per second, by one thread.
+//! * A request never touches the node: it is answered from the newest sample, which is rendered once. However often
+//!   and by however many the page is asked for, the node is asked once per second, by one thread.
 //! * Nothing can be changed: only GET and HEAD are answered, and no path does anything.
-//! * All connections are served by one thread of low priority, and are bounded in number, header size and lifetime ([`server`]).
-//! * A request whose Host is a name that nobody gave to this page is refused, so that a foreign web site cannot have a browser
-//!   read it under its own name (DNS rebinding; [`guard`]).
+//! * All connections are served by one thread of low priority, and are bounded in number, header size and lifetime
+//!   ([`server`]).
+//! * A request whose Host is a name that nobody gave to this page is refused, so that a foreign web site cannot have
+//!   a browser read it under its own name (DNS rebinding; [`guard`]).
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -83,7 +85,8 @@ impl StatusPage {
     /// Takes the address.
     ///
     /// # Errors
-    /// [`StatusPageError::Listen`]; [`StatusPageError::Exposed`] for an address that other hosts reach, unless that is allowed.
+    /// [`StatusPageError::Listen`]; [`StatusPageError::Exposed`] for an address that other hosts reach, unless that
+    /// is allowed.
     pub fn bind(settings: &PageSettings) -> Result<Self, StatusPageError> {
         let failed = |source| StatusPageError::Listen { address: settings.listen.clone(), source };
         let listener = TcpListener::bind(&settings.listen).map_err(failed)?;

@@ -1,7 +1,8 @@
 //! The state of a node in the text format of Prometheus (version 0.0.4).
 //!
-//! Names follow the conventions of Prometheus: units are base units and last, counters end with `_total`. Every counter that the
-//! node or the server's library has is there: one that no table here knows gets a name made from its own.
+//! Names follow the conventions of Prometheus: units are base units and last, counters end with `_total`. Every
+//! counter that the node or the server's library has is there: one that no table here knows gets a name made from its
+//! own.
 
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use redoubt_wire::figures::{Times, bucket_end_micros};
@@ -240,7 +241,8 @@ const HISTOGRAMS: &[TimesMetric] = &[
     ),
 ];
 
-/// Counters of the node whose own name is not what Prometheus would call them, or that need words: counter, metric, help.
+/// Counters of the node whose own name is not what Prometheus would call them, or that need words: counter, metric,
+/// help.
 const NODE_COUNTERS: &[(&str, &str, &str)] = &[
     (
         "received_bytes",

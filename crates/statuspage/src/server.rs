@@ -1,8 +1,8 @@
 //! The HTTP server: one thread of low priority for all connections.
 //!
-//! Bounds, against clients that are slow, many or hostile: [`MAX_CONNECTIONS`] at a time (further ones are closed at once), a
-//! request's head within [`HEAD_TIMEOUT`] and [`HEAD_LIMIT_BYTES`], a connection's life [`CONNECTION_LIFE`] and then
-//! [`LAST_ANSWER`] for what is under way. Bodies of requests are never read.
+//! Bounds, against clients that are slow, many or hostile: [`MAX_CONNECTIONS`] at a time (further ones are closed at
+//! once), a request's head within [`HEAD_TIMEOUT`] and [`HEAD_LIMIT_BYTES`], a connection's life [`CONNECTION_LIFE`]
+//! and then [`LAST_ANSWER`] for what is under way. Bodies of requests are never read.
 
 use crate::guard;
 use crate::metrics;

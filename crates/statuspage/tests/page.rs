@@ -1,5 +1,5 @@
-//! The page over real connections, without a node behind it: what it answers, to whom, and that clients who are slow, many
-//! or hostile do not keep others from it for long.
+//! The page over real connections, without a node behind it: what it answers, to whom, and that clients who are slow,
+//! many or hostile do not keep others from it for long.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -4,8 +4,8 @@
 //! ledger, churn -> mariadbd + libredoubt.so + libredoubt_faults.so -> proxy -> redoubt node + libredoubt_faults.so
 //! ```
 //!
-//! Each round puts one [`Kind`] of trouble in force, kills what the kind wants killed, ends all faults, restarts what has
-//! ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
+//! Each round puts one [`Kind`] of trouble in force, kills what the kind wants killed, ends all faults, restarts what
+//! has ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
 //! ([`crate::ledger::verify`]); `CHECK TABLE` finds nothing; no page differed from what the server would have written
 //! (`--verify=all`); the node's plain files are the server's. What a kind must not do, such as end the server, is
 //! checked too (`docs/faults.md` has the table). The state goes on from round to round.
@@ -14,8 +14,8 @@
 //! * [`churn`]: statements beside the ledger that make, rename and drop files.
 //! * [`lie`]: planted faults that no storage may survive, to show that the rounds can fail.
 //!
-//! A round's faults follow from the seed and its number. What they meet depends on threads and time, so a seed gives the
-//! same kind of round again and mostly the same failure.
+//! A round's faults follow from the seed and its number. What they meet depends on threads and time, so a seed gives
+//! the same kind of round again and mostly the same failure.
 
 pub mod churn;
 pub mod kinds;
@@ -192,13 +192,16 @@ impl Setup {
     fn under_node_error(&mut self, trouble: &Trouble, run: &Run, summary: &mut Summary) -> Result<()> {
         let deadline = Instant::now() + Duration::from_millis(trouble.time_ms);
         let mut stopped = false;
+        let before = self.log_failures()?;
+        let is_stopped = || Ok(self.node.status(VOLUME)?["volumes"][0]["state"] == "stopped");
         while !stopped && Instant::now() < deadline {
             run.run_for(Duration::from_millis(50));
-            let status = self.node.status(VOLUME)?;
-            stopped = status["volumes"][0]["state"] == "stopped";
+            stopped = is_stopped()?;
         }
-        if !stopped {
-            // The place that was to fail was not used in this time.
+        if !stopped && trouble.fails_log() && self.log_failures()? > before {
+            poll_until("the end of a volume whose log failed", PATIENCE, || Ok(is_stopped()?.then_some(())))?;
+        } else if !stopped {
+            // The place that was to fail was not used in this time, or is one that may fail: a read is done again.
             return Ok(());
         }
         summary.volume_stopped += 1;
@@ -208,6 +211,12 @@ impl Setup {
             Ok(()) => Err(Error::Violation("commits were acknowledged by a volume that had stopped".into())),
             Err(other) => Err(other),
         }
+    }
+
+    /// Writes and syncs that failed on the node.
+    fn log_failures(&self) -> Result<u64> {
+        let counts = self.node_faults.counts()?;
+        Ok(["write eio", "sync eio"].iter().filter_map(|fault| counts.get(*fault)).sum())
     }
 
     /// Restarts what has ended and sees commits again.

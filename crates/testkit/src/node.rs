@@ -12,9 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::command::PATIENCE;
 use crate::error::{Error, Result, tail};
 use crate::launcher::{Launcher, Verify};
-use crate::process::{Process, run_to_end};
+use crate::process::{Process, poll_until, run_to_end};
 
 /// What the node prints in front of its address when it is ready.
 const READY_PREFIX: &str = "listening on ";
@@ -51,7 +52,8 @@ impl Node {
         Ok(node)
     }
 
-    /// [`Node::create`] with TLS: an authority of its own, and certificates for it, these volumes and the administrator.
+    /// [`Node::create`] with TLS: an authority of its own, and certificates for it, these volumes and the
+    /// administrator.
     ///
     /// # Errors
     /// As for [`Node::create`], and [`Error::Command`] when the certificates cannot be made.
@@ -310,6 +312,22 @@ impl Node {
         let text = self.redoubt(&["status", "--node", &address, "--volume", volume, "--json"])?;
         serde_json::from_str(&text)
             .map_err(|error| Error::Parse { what: "redoubt status --json".into(), detail: error.to_string() })
+    }
+
+    /// Waits until at least so many pages of a volume were compared since the node's start (the last ones are when they
+    /// are applied), and returns how many. None may differ.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] if one differs, [`Error::Deadline`] if too few are compared, or as [`Node::status`].
+    pub fn require_verified(&self, volume: &str, at_least: u64) -> Result<u64> {
+        poll_until("pages to be compared", PATIENCE, || {
+            let status = self.status(volume)?;
+            let counters = &status["volumes"][0]["counters"];
+            if counters["page_mismatches"].as_u64() != Some(0) {
+                return Err(Error::Violation(format!("pages differ: {status}")));
+            }
+            Ok(counters["pages_verified"].as_u64().filter(|verified| *verified >= at_least))
+        })
     }
 
     /// The launcher that puts a server on a volume of this node.

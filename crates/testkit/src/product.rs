@@ -2,7 +2,6 @@
 //!
 //! Here is everything in which they differ for a test: program, installation, options.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result, find_program};
@@ -51,8 +50,7 @@ impl Product {
             Ok(product) => Some(product),
             Err(error) => {
                 let reason = std::env::var(REASON_VARIABLE).unwrap_or_else(|_| error.to_string());
-                // Not by a macro: those are captured where a test passes, and a test left out must be seen.
-                let _ = writeln!(std::io::stderr(), "\nSKIP {test}: {reason}");
+                redoubt_test_support::skip(test, reason);
                 None
             }
         }

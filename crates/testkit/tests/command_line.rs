@@ -171,7 +171,7 @@ fn a_node_on_a_read_only_file_system_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let mount = match Mount::read_only(directory.path()) {
         Ok(mount) => mount,
-        Err(reason) => return eprintln!("\n*** SKIPPED: mounting needs root: {reason} ***\n"),
+        Err(reason) => return redoubt_test_support::skip("a read-only file system", reason),
     };
     for data in [mount.path().to_owned(), mount.path().join("new")] {
         let args = ["node", "--listen", "127.0.0.1:0", "--data", text(&data)];

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use redoubt_test_support::setting;
 use redoubt_testkit::check::{check_all, check_database, finish_purge};
 use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
@@ -17,10 +18,6 @@ use redoubt_testkit::server::{Server, ServerConfig, connect, execute, status_num
 
 const VOLUME: &str = "ledger";
 const PATIENCE: Duration = Duration::from_secs(120);
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 struct Setup {
     node: Node,
@@ -49,8 +46,7 @@ fn require_sound(setup: &Setup, entries: &Entries) {
     let report = ledger::verify(&mut conn, entries).unwrap().require_sound().unwrap();
     assert!(report.rows_found >= entries.acknowledged());
     check_all(&mut conn).unwrap();
-    let status = setup.node.status(VOLUME).unwrap();
-    assert_eq!(status["volumes"][0]["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
+    setup.node.require_verified(VOLUME, 1).unwrap();
 }
 
 #[test]

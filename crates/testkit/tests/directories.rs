@@ -82,13 +82,6 @@ fn binary_logs(server: &Server) -> (Vec<String>, Vec<Vec<String>>) {
     (names, events)
 }
 
-fn require_no_mismatch(node: &Node, volume: &str) {
-    let status = node.status(volume).unwrap();
-    let counters = &status["volumes"][0]["counters"];
-    assert_eq!(counters["page_mismatches"].as_u64(), Some(0), "{status}");
-    assert!(counters["pages_verified"].as_u64() > Some(0), "{status}");
-}
-
 fn files_of(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -143,7 +136,7 @@ fn each_setting_that_puts_files_elsewhere_is_taken_into_the_volume() {
         let volume = format!("absolute{at}");
         let mut server = lives_on_a_volume(&node, &volume, &settings(&[name], &before), &elsewhere);
         server.shutdown().unwrap();
-        require_no_mismatch(&node, &volume);
+        node.require_verified(&volume, 1).unwrap();
     }
 }
 
@@ -159,7 +152,7 @@ fn all_of_them_at_once_absolute_and_relative() {
             assert!(names.iter().any(|found| found == name), "{volume}: {name} is not in {names:?}");
         }
         server.shutdown().unwrap();
-        require_no_mismatch(&node, volume);
+        node.require_verified(volume, 1).unwrap();
     }
 }
 
@@ -216,7 +209,7 @@ fn under_load_and_kills_with_settings_that_change_nothing_is_lost_and_undo_is_tr
         .unwrap();
     let expected = contents(&server);
     server.shutdown().unwrap();
-    require_no_mismatch(&node, "busy");
+    node.require_verified("busy", 1).unwrap();
     assert_eq!(files_of(directory.path()), Vec::<String>::new(), "something was made outside");
 
     // A stock server opens the export with these settings left out.
@@ -345,8 +338,7 @@ fn a_stock_server_with_files_elsewhere_is_imported() {
         }
         server.shutdown().unwrap();
         for volume in [killed, stopped] {
-            let status = node.status(&volume).unwrap();
-            assert_eq!(status["volumes"][0]["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
+            node.require_verified(&volume, 1).unwrap();
         }
         // What was imported is as it was.
         source.server.start().unwrap();

@@ -4,11 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use redoubt_test_support::setting;
 use redoubt_testkit::fault_rounds::{Options, kinds::Kind, lie, run};
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 #[test]
 fn nothing_acknowledged_is_lost_under_faults() {

@@ -143,10 +143,7 @@ fn plain_files_on_the_node_are_those_of_the_server() {
     check_all(&mut conn).unwrap();
     require_same_files(&node, &server, &folder.path().join("3"));
     server.shutdown().unwrap();
-    let status = node.status(VOLUME).unwrap();
-    let counters = &status["volumes"][0]["counters"];
-    assert_eq!(counters["page_mismatches"].as_u64(), Some(0), "{status}");
-    assert!(counters["pages_verified"].as_u64() > Some(500), "{status}");
+    node.require_verified(VOLUME, 500).unwrap();
 }
 
 /// The server would send it to the node, which has only UTF-8 names and would have to stop.

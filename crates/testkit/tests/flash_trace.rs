@@ -20,7 +20,7 @@ struct Arguments {
 /// A small database on a small disk; none where this machine cannot record, after saying so.
 fn options(out: &Path, layout: &str) -> Option<Options> {
     if let Err(error @ Error::Unavailable(_)) = flash_trace::check() {
-        println!("SKIP recording of block writes: {error}");
+        redoubt_test_support::skip("recording of block writes", error);
         return None;
     }
     let sizes = "flash-trace --transactions 2000 --warm-up 500 --warehouses 2 --customers 300 --items 2000 --pool 16 \
@@ -40,7 +40,7 @@ fn record(options: &Options, check: impl Fn(&Recording)) {
         Ok(())
     });
     match result {
-        Err(error @ Error::Unavailable(_)) => println!("SKIP recording of block writes: {error}"),
+        Err(error @ Error::Unavailable(_)) => redoubt_test_support::skip("recording of block writes", error),
         result => {
             result.unwrap();
             assert_eq!(recordings, 1);

@@ -2,11 +2,8 @@
 //!
 //! `REDOUBT_SEED` is the first seed and `REDOUBT_KILLED_IMPORTS` the number of rounds; `make import-killed` does more.
 
+use redoubt_test_support::setting;
 use redoubt_testkit::killed_imports::{Options, run};
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// With a node that took FREE_PAGE for no change, seeds 6 and 8 failed in the first run of each.
 #[test]

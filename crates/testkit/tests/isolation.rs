@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use mysql::prelude::Queryable;
+use redoubt_test_support::setting;
 use redoubt_testkit::faults::Injector;
 use redoubt_testkit::isolation::check::Anomaly;
 use redoubt_testkit::isolation::compare::{Options, run};
@@ -18,10 +19,6 @@ use redoubt_testkit::isolation::{History, Operation, Status, Transaction, check}
 use redoubt_testkit::launcher::Launcher;
 use redoubt_testkit::process::poll_until;
 use redoubt_testkit::server::{Server, ServerConfig};
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 #[test]
 fn redoubt_shows_no_anomaly_that_the_stock_server_does_not() {
@@ -48,8 +45,8 @@ fn list(conn: &mut mysql::Conn) -> Vec<u64> {
     text.iter().flat_map(|text| text.split(',')).map(|word| word.parse().unwrap()).collect()
 }
 
-/// What three sessions read around a kill: the writer its own append, another session the same, and everybody afterwards.
-/// The write of the log is held up, so the writer's COMMIT is visible and not durable.
+/// What three sessions read around a kill: the writer its own append, another session the same, and everybody
+/// afterwards. The write of the log is held up, so the writer's COMMIT is visible and not durable.
 fn lists_around_a_kill(server: &mut Server, faults: &Injector, level: Level) -> [Vec<u64>; 3] {
     let [mut writer, mut reader] = [(); 2].map(|()| server.connect().unwrap());
     for conn in [&mut writer, &mut reader] {

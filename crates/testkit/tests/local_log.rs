@@ -12,6 +12,7 @@ mod local_log {
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use redoubt_test_support::setting;
 use redoubt_testkit::check::check_all;
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::launcher::{Launcher, find_redoubt};
@@ -23,10 +24,6 @@ use serde_json::Value;
 
 /// Memory that is a file system.
 const MEMORY: &str = "/dev/shm";
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |value| value.parse().unwrap())
-}
 
 fn config(product: Product) -> ServerConfig {
     ServerConfig::new(Launcher::pretended_local_log().unwrap()).product(product)

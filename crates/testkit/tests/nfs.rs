@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bank::{Load, config, fill, require_consistent};
+use bank::{Load, config, fill, require_consistent, require_transfers};
 use redoubt_nfs::xdr::{Reader, Writer};
 use redoubt_testkit::check::checksums;
 use redoubt_testkit::command::{Outcome, PATIENCE};
@@ -253,8 +253,7 @@ fn a_moment_of_a_server_that_writes_is_recovered_by_a_stock_server() {
     require_consistent(&server);
     let mut opened = stock_on(&first, &server);
     require_consistent(&opened);
-    let transfers = &opened.query("SELECT COUNT(*) FROM shop.transfer").unwrap()[0][0];
-    assert!(transfers.parse::<u64>().unwrap() >= before, "{transfers} of {before}");
+    require_transfers(&opened, before);
     opened.shutdown().unwrap();
     server.shutdown().unwrap();
 }

@@ -1,5 +1,6 @@
-//! What a package is made of: `make install` and `make uninstall`, the manual, the completions, and the units of systemd, whose own
-//! command lines are run here. No service manager is needed: its socket for notifications is all that it takes.
+//! What a package is made of: `make install` and `make uninstall`, the manual, the completions, and the units of
+//! systemd, whose own command lines are run here. No service manager is needed: its socket for notifications is all
+//! that it takes.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

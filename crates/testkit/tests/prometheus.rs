@@ -1,7 +1,8 @@
-//! A real Prometheus that scrapes a node at work: it takes the metrics, its linter finds nothing, and every expression of the Grafana
-//! dashboard and of the documented alerts gives what it is there for.
+//! A real Prometheus that scrapes a node at work: it takes the metrics, its linter finds nothing, and every
+//! expression of the Grafana dashboard and of the documented alerts gives what it is there for.
 //!
-//! `prometheus` and `promtool` are those in the directory `REDOUBT_PROMETHEUS`, or in `PATH`; without them nothing is tested.
+//! `prometheus` and `promtool` are those in the directory `REDOUBT_PROMETHEUS`, or in `PATH`; without them nothing is
+//! tested.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -127,6 +128,14 @@ fn alerts() -> Vec<String> {
     alerts
 }
 
+/// What an alert looks at, each alternative of a label by itself: something must be there, or it never fires.
+fn watched(alert: &str) -> Vec<String> {
+    let (left, _) = alert.rsplit_once(" == ").or_else(|| alert.rsplit_once(" > ")).unwrap();
+    let Some((before, rest)) = left.split_once("=~\"") else { return vec![left.to_owned()] };
+    let (alternatives, after) = rest.split_once('"').unwrap();
+    alternatives.split('|').map(|one| format!("{before}=\"{one}\"{after}")).collect()
+}
+
 /// A load that makes all counters move: commits, page writes, page reads, pages compared.
 fn work(server: &Server, done: &AtomicBool) {
     let mut connection = server.connect().unwrap();
@@ -157,7 +166,7 @@ fn lint(promtool: &Path, metrics: &str) {
 #[test]
 fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
     let Some([prometheus, promtool]) = programs() else {
-        println!("SKIP the dashboard on a real Prometheus: there is none here");
+        redoubt_test_support::skip("the dashboard on a real Prometheus", "there is none here");
         return;
     };
     let options = ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1"];
@@ -183,6 +192,9 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
                 assert!(volumes.clone().all(|volume| volume == VOLUME), "{expression}: {series:?}");
             }
             for expression in alerts() {
+                for left in watched(&expression) {
+                    prometheus.wait_for(&left);
+                }
                 let firing = prometheus.query(&expression).unwrap();
                 // The load on this small machine may well hold the server back.
                 let may_fire = expression.contains("log_buffer_wait");

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bank::{Load, config, fill, require_consistent};
+use bank::{Load, config, fill, require_consistent, require_transfers};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::launcher::{Launcher, find_redoubt};
 use redoubt_testkit::node::Node;
@@ -40,7 +40,7 @@ fn shell(node: &Node, directory: &Path, options: &[&str], script: &str) -> Outco
 fn require_untouched(node: &Node, server: &Server) {
     let status = &node.status("shop").unwrap()["volumes"][0];
     assert_eq!(status["generation"].as_u64(), Some(2), "a reader took the volume over: {status}");
-    assert_eq!(status["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
+    node.require_verified("shop", 1).unwrap();
     require_consistent(server);
 }
 
@@ -81,8 +81,7 @@ fn a_backup_of_a_server_that_writes_is_prepared_and_opened_by_a_stock_server() {
     let mut opened = Server::in_directory(stock, &target).unwrap();
     opened.start().unwrap_or_else(|error| panic!("{error}"));
     require_consistent(&opened);
-    let transfers = &opened.query("SELECT COUNT(*) FROM shop.transfer").unwrap()[0][0];
-    assert!(transfers.parse::<u64>().unwrap() >= before, "{transfers} of {before}");
+    require_transfers(&opened, before);
     opened.shutdown().unwrap();
     server.shutdown().unwrap();
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use redoubt_test_support::setting;
 use redoubt_testkit::battery;
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
@@ -143,8 +144,9 @@ fn a_server_with_a_wrong_certificate_does_not_start() {
     assert_eq!(node.status("shop").unwrap()["volumes"][0]["generation"], 0);
 }
 
-/// With `sync_binlog=0`, the default, a commit is answered when its binary log is written, not synced. On a local disk a killed
-/// server leaves it in the page cache; here in the send queue of its socket, which must reach the node after its death.
+/// With `sync_binlog=0`, the default, a commit is answered when its binary log is written, not synced. On a local
+/// disk a killed server leaves it in the page cache; here in the send queue of its socket, which must reach the node
+/// after its death.
 fn kill_right_after_large_transactions(node: &Node, run_options: &[&str]) {
     node.create_volume("shop").unwrap();
     let launcher = node.launcher_with("shop", Verify::Off, run_options);
@@ -153,9 +155,9 @@ fn kill_right_after_large_transactions(node: &Node, run_options: &[&str]) {
     execute(&mut conn, "CREATE DATABASE shop").unwrap();
     execute(&mut conn, "CREATE TABLE shop.t (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB").unwrap();
     drop(conn);
-    let rounds = std::env::var("REDOUBT_SOAK_ROUNDS").map_or(4, |rounds| rounds.parse().unwrap());
+    let rounds = setting("REDOUBT_SOAK_ROUNDS", 4);
     for round in 0..rounds {
-        insert(&server, 1 + round * 20_000);
+        insert(&server, 1 + round as u32 * 20_000);
         let before = state(&server);
         server.kill9().unwrap();
         server.empty_data_directory().unwrap();

@@ -1,5 +1,6 @@
-//! The status page of a node that a real server works on: figures move, metrics are what a scraper takes, a browser draws it
-//! (pictures are kept in `status-page` in the target directory), and clients that misuse it do not keep the server from its work.
+//! The status page of a node that a real server works on: figures move, metrics are what a scraper takes, a browser
+//! draws it (pictures are kept in `status-page` in the target directory), and clients that misuse it do not keep the
+//! server from its work.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use redoubt_test_support::setting;
 use redoubt_testkit::check::check_all;
 use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
@@ -25,10 +26,6 @@ const VOLUME: &str = "early";
 const PATIENCE: Duration = Duration::from_secs(120);
 const FILE: &str = ".redoubt-unsent";
 const EARLY: [&str; 3] = ["--log-bin", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 struct Setup {
     // Dropped first.
@@ -234,7 +231,7 @@ fn a_full_disk_is_said_before_anything_is_attached() {
     node.create_volume(VOLUME).unwrap();
     let disk = match Mount::small_disk(32 << 20) {
         Ok(disk) => disk,
-        Err(reason) => return eprintln!("\n*** SKIPPED: mounting needs root: {reason} ***\n"),
+        Err(reason) => return redoubt_test_support::skip("a small disk", reason),
     };
     let mut server =
         Server::new_below(ServerConfig::new(node.launcher(VOLUME, Verify::All)), disk.path()).unwrap();
@@ -309,7 +306,6 @@ fn no_commit_that_was_answered_early_is_lost_by_kills() {
         println!("round {round}: {} commits answered so far", entries.acknowledged());
     }
     check_all(&mut server.connect().unwrap()).unwrap();
-    let status = node.status(VOLUME).unwrap();
-    assert_eq!(status["volumes"][0]["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
+    node.require_verified(VOLUME, 1).unwrap();
     server.shutdown().unwrap();
 }

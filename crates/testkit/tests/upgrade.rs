@@ -1,9 +1,9 @@
 //! Volumes that earlier versions of Redoubt made, opened by this one.
 //!
-//! Each fixture is the data directory of a node, as it was when a server with unapplied redo and a page journal that is not
-//! empty was killed, and then the node. `fixtures/volumes/README.md` says how they were made. Today's node must open each,
-//! serve the server, and export what a stock server opens with the same rows; and it must refuse each file of a version
-//! that it does not know, and say what to do.
+//! Each fixture is the data directory of a node, as it was when a server with unapplied redo and a page journal that
+//! is not empty was killed, and then the node. `fixtures/volumes/README.md` says how they were made. Today's node
+//! must open each, serve the server, and export what a stock server opens with the same rows; and it must refuse each
+//! file of a version that it does not know, and say what to do.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -24,12 +24,6 @@ fn counter(node: &Node, name: &str) -> u64 {
     status["volumes"][0]["counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name} in {status}"))
 }
 
-/// Pages verified since the node started; no mismatch.
-fn verified(node: &Node) -> u64 {
-    assert_eq!(counter(node, "page_mismatches"), 0);
-    counter(node, "pages_verified")
-}
-
 fn launcher(node: &Node) -> Launcher {
     node.create_volume(VOLUME).unwrap();
     node.launcher(VOLUME, Verify::All)
@@ -45,14 +39,13 @@ fn run_battery(page_size_bytes: u32, innodb_args: &[&str], schedule: Schedule) {
     let report = battery::run(&mut server, &features, schedule)
         .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     server.shutdown().unwrap();
-    let verified = verified(&node);
+    let verified = node.require_verified(VOLUME, 500).unwrap();
     println!(
         "{page_size_bytes} byte pages: {verified} pages verified, {} images, {report:#?}",
         counter(&node, "images")
     );
     assert_eq!(report.steps.len(), features.len());
     assert!(report.tables_compared >= features.len(), "{report:?}");
-    assert!(verified > 500, "{verified} pages verified");
 }
 
 const IN_TURN: Schedule = Schedule::AfterEach(&[Restart::KillAndAttach, Restart::Clean, Restart::Kill]);
@@ -101,7 +94,7 @@ fn change_buffer_with_a_small_pool() {
     battery::run(&mut server, &[features::change_buffer()], AT_END)
         .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     server.shutdown().unwrap();
-    assert!(verified(&node) > 100);
+    node.require_verified(VOLUME, 100).unwrap();
 }
 
 #[test]
@@ -138,7 +131,7 @@ fn an_exported_table_can_be_copied_and_imported() {
     server.shutdown().unwrap();
     assert_eq!(blocks(&file("t.ibd")), 0);
     assert_eq!(blocks(&file("copied.ibd")), 0);
-    verified(&node);
+    node.require_verified(VOLUME, 1).unwrap();
 }
 
 #[test]
@@ -178,5 +171,5 @@ fn what_the_node_could_not_follow_leaves_the_volume_alone() {
     assert_eq!(server.query("SELECT SUM(a) FROM shop.t").unwrap(), [["3"]]);
     assert_eq!(server.query("SELECT a FROM shop.again").unwrap(), [["7"]]);
     server.shutdown().unwrap();
-    verified(&node);
+    node.require_verified(VOLUME, 1).unwrap();
 }

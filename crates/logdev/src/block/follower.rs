@@ -1,7 +1,7 @@
 //! A thread that sleeps until its position is durable, or until it is offered a write to await.
 //!
-//! The offer is stored before the thread is woken, both by whoever holds the pipeline's lock. A thread that finds itself woken
-//! sees the offer made before.
+//! The offer is stored before the thread is woken, both by whoever holds the pipeline's lock. A thread that finds
+//! itself woken sees the offer made before.
 
 use crate::primitives::{AtomicBool, AtomicU64, Ordering, Thread, current, park};
 

@@ -8,6 +8,7 @@ use super::model::{ModelDrive, Op};
 use super::*;
 use crate::storage::{StorageFile, WriteOptions};
 use crate::{FileLogDevice, LogDevice, SegmentOptions, Seq};
+use redoubt_test_support::skip;
 
 const CHUNK: u64 = 64 << 10;
 const LEN: usize = 2 << 20;
@@ -71,13 +72,13 @@ impl LoopDevice {
     fn new(len: u64) -> Option<Self> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(len).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().ok()?;
-        let path = String::from_utf8(made.stdout).unwrap();
-        let is_made = made.status.success();
-        if !is_made {
-            eprintln!("no loop device can be made: {}", String::from_utf8_lossy(&made.stderr));
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().unwrap();
+        if !made.status.success() {
+            skip("a raw device", String::from_utf8_lossy(&made.stderr));
+            return None;
         }
-        is_made.then(|| Self { path: path.trim().into(), _file: file })
+        let path = String::from_utf8(made.stdout).unwrap();
+        Some(Self { path: path.trim().into(), _file: file })
     }
 }
 
@@ -279,10 +280,7 @@ fn a_file_system_is_not_overwritten_by_accident() {
     let _alone = one_at_a_time();
     let Some(device) = LoopDevice::new(64 << 20) else { return };
     let made = Command::new("mkfs.ext4").arg("-q").arg(&device.path).status();
-    if !made.is_ok_and(|status| status.success()) {
-        eprintln!("no mkfs.ext4");
-        return;
-    }
+    assert!(made.unwrap().success());
     let error = RawDevice::format(&device.path, options()).unwrap_err();
     assert!(matches!(&error, RawDeviceError::Occupied { found, .. } if found.contains("ext4")), "{error}");
     let error = RawDevice::open(&device.path).err().unwrap();
@@ -292,11 +290,13 @@ fn a_file_system_is_not_overwritten_by_accident() {
     );
     let mount = tempfile::tempdir().unwrap();
     let mounted = Command::new("mount").arg(&device.path).arg(mount.path()).status();
-    if mounted.is_ok_and(|status| status.success()) {
+    if mounted.unwrap().success() {
         let error = RawDevice::format(&device.path, RawFormatOptions { force: true, ..options() });
         let unmounted = Command::new("umount").arg(mount.path()).status();
         assert!(matches!(error, Err(RawDeviceError::InUse { .. })));
         assert!(unmounted.unwrap().success());
+    } else {
+        skip("a raw device that is mounted", "mount failed");
     }
     RawDevice::format(&device.path, RawFormatOptions { force: true, ..options() }).unwrap();
     open_again(&device.path);
@@ -307,8 +307,7 @@ fn a_file_system_is_not_overwritten_by_accident() {
 fn directories_work_on_the_device_named() {
     let _alone = one_at_a_time();
     let Some(path) = std::env::var_os("REDOUBT_RAW_DEVICE").map(PathBuf::from) else {
-        eprintln!("REDOUBT_RAW_DEVICE is not set: no other device to test");
-        return;
+        return skip("a raw device of yours", "REDOUBT_RAW_DEVICE is not set");
     };
     RawDevice::format(&path, RawFormatOptions { force: true, chunk_len_bytes: 1 << 20 }).unwrap();
     check_directories(&|| open_again(&path));

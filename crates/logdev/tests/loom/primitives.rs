@@ -20,7 +20,8 @@ pub mod time {
     }
 }
 
-/// The kernel's futex: a thread goes to sleep only while the word has the expected value, both looked at in one step, and is woken only by a call.
+/// The kernel's futex: a thread goes to sleep only while the word has the expected value, both looked at in one step,
+/// and is woken only by a call.
 pub mod futex {
     use super::{AtomicU32, Ordering};
     use loom::sync::{Condvar, Mutex};

@@ -1,7 +1,8 @@
 //! A seeded simulation of the storage node: see docs/simulation.md.
 //!
-//! `REDOUBT_SIMULATION_SEED` and `REDOUBT_SIMULATION_SEEDS` choose other worlds, `REDOUBT_SIMULATION_NOTES` shows what
-//! happened before a failure, `REDOUBT_SIMULATION_BUG` turns on one planted bug only, `REDOUBT_SIMULATION_SECONDS` is how long the soak runs.
+//! `REDOUBT_SIMULATION_SEED` and `REDOUBT_SIMULATION_SEEDS` choose other worlds, `REDOUBT_SIMULATION_NOTES` shows
+//! what happened before a failure, `REDOUBT_SIMULATION_BUG` turns on one planted bug only,
+//! `REDOUBT_SIMULATION_SECONDS` is how long the soak runs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 
@@ -19,6 +20,7 @@ mod world;
 
 use facts::Counts;
 use redoubt_sync::simulation::{Failure, Options, Report};
+use redoubt_test_support::setting;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +28,8 @@ use std::time::{Duration, Instant};
 
 /// Steps of the storm; healing takes about as many again.
 const STORM_STEPS: u64 = 60_000;
-/// A world with more steps has failed. Two minutes of a server that writes on while it is taken over take some millions.
+/// A world with more steps has failed. Two minutes of a server that writes on while it is taken over take some
+/// millions.
 const MAX_STEPS: u64 = 10_000_000;
 /// Worlds that a usual run visits.
 const SEEDS: u64 = 60;
@@ -57,10 +60,6 @@ const PLANTED: [(&str, &str); 17] = [
     ("reads not fenced", "4: one writer"),
     ("generation not written", "4: one writer"),
 ];
-
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
-}
 
 fn run(seed: u64, planted: Option<&'static str>) -> Result<(Counts, Report), Failure> {
     let keep_notes = std::env::var_os("REDOUBT_SIMULATION_NOTES").is_some();
@@ -101,8 +100,8 @@ impl Sum {
 
 #[test]
 fn worlds_stay_sound_and_heal() {
-    let first = variable("REDOUBT_SIMULATION_SEED").unwrap_or(1);
-    let seeds = variable("REDOUBT_SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let first = setting("REDOUBT_SIMULATION_SEED", 1);
+    let seeds = setting("REDOUBT_SIMULATION_SEEDS", SEEDS);
     let mut sum = Sum::default();
     let mut failures = Vec::new();
     for seed in first..first + seeds {
@@ -157,8 +156,8 @@ fn every_planted_bug_is_found() {
 #[test]
 #[ignore = "for make soak"]
 fn soak() {
-    let seconds = variable("REDOUBT_SIMULATION_SECONDS").unwrap_or(60);
-    let first = variable("REDOUBT_SIMULATION_SEED").unwrap_or_else(|| fastrand::u64(..) >> 16);
+    let seconds = setting("REDOUBT_SIMULATION_SECONDS", 60);
+    let first = setting("REDOUBT_SIMULATION_SEED", fastrand::u64(..) >> 16);
     println!("commit {}, seeds from {first} on, {seconds} s", commit());
     let until = Instant::now() + Duration::from_secs(seconds);
     let (next, totals) = (AtomicU64::new(first), Mutex::new(BTreeMap::new()));
@@ -213,7 +212,7 @@ fn print_totals(totals: &BTreeMap<String, u64>) {
 #[test]
 #[ignore = "for soak"]
 fn batch() {
-    let first = variable("REDOUBT_SIMULATION_SEED").unwrap_or(1);
+    let first = setting("REDOUBT_SIMULATION_SEED", 1);
     let mut totals = BTreeMap::new();
     let mut sum = Sum::default();
     for seed in first..first + WORLDS_PER_PROCESS {

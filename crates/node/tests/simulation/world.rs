@@ -1,9 +1,9 @@
 //! One simulated world: a node with one volume, servers, a disk, a network, and what goes wrong with them.
 //!
-//! A seed says everything: settings of the node, workload, faults, who runs when. The first half is *storm*: faults of
-//! all kinds, and only safety is asked for. Then comes *calm*: no more faults, and everything must heal: a server of the
-//! newest generation gets all its frames made durable, A reaches W, every page and file is the model's, also after a
-//! power cut.
+//! A seed says everything: settings of the node, workload, faults, who runs when. The first half is *storm*: faults
+//! of all kinds, and only safety is asked for. Then comes *calm*: no more faults, and everything must heal: a server
+//! of the newest generation gets all its frames made durable, A reaches W, every page and file is the model's, also
+//! after a power cut.
 
 mod attach;
 mod held;

@@ -70,7 +70,7 @@ fn the_node_waits_for_room_says_so_and_loses_nothing() {
     let disk = match SmallDisk::mount() {
         Ok(disk) => disk,
         Err(reason) => {
-            eprintln!("\n*** SKIPPED: a loop device with ext4 is needed, which needs root: {reason} ***\n");
+            redoubt_test_support::skip("a small disk", reason);
             return;
         }
     };
@@ -158,7 +158,7 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     let disk = match SmallDisk::mount() {
         Ok(disk) => disk,
         Err(reason) => {
-            eprintln!("\n*** SKIPPED: a loop device with ext4 is needed, which needs root: {reason} ***\n");
+            redoubt_test_support::skip("a small disk", reason);
             return;
         }
     };

@@ -27,8 +27,7 @@ const MODES: [PageProtection; 3] =
 
 /// `count` seeds from `first` on; more if `REDOUBT_CRASH_ROUNDS` says how many times as many.
 fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
-    let rounds = std::env::var("REDOUBT_CRASH_ROUNDS").ok().and_then(|rounds| rounds.parse::<u64>().ok());
-    first..first + count * rounds.unwrap_or(1)
+    first..first + count * redoubt_test_support::setting("REDOUBT_CRASH_ROUNDS", 1)
 }
 
 /// How a store is set up, and on what disk.
@@ -116,8 +115,8 @@ struct Model {
     /// An object that is being created or removed.
     in_doubt: Option<u32>,
     next_version: u32,
-    /// For each version the page it is of, and for each object the last version before it was made or changed in another
-    /// way than by batches.
+    /// For each version the page it is of, and for each object the last version before it was made or changed in
+    /// another way than by batches.
     pages_of_versions: BTreeMap<u32, (u32, u32)>,
     changed_after: BTreeMap<u32, u32>,
 }

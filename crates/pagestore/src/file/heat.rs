@@ -1,8 +1,8 @@
 //! Which pages were written home not long ago.
 //!
 //! Two sets of pages, a young and an old one. A page is hot if it is in one of them. Pages written home come into the
-//! young set; when that has [`GENERATION_PAGES`], it becomes the old one, and the old one is dropped. So a page stays hot
-//! for one to two generations of distinct pages written home: at 16 KiB a page, for 1 to 2 GiB.
+//! young set; when that has [`GENERATION_PAGES`], it becomes the old one, and the old one is dropped. So a page stays
+//! hot for one to two generations of distinct pages written home: at 16 KiB a page, for 1 to 2 GiB.
 
 use rustc_hash::FxHashSet;
 

@@ -4,8 +4,8 @@
 //! a file with bytes that no sync has covered stays open, since closing it could lose the report of a failed write.
 //!
 //! Whoever finds a file open only writes down when. Which one to close is found in a queue of open files by the last
-//! use that the queue knows of: one that was used since goes back in with that, and one that may not be closed is left out
-//! until it may. So closing a file costs what the uses before it left to do, however many objects there are.
+//! use that the queue knows of: one that was used since goes back in with that, and one that may not be closed is
+//! left out until it may. So closing a file costs what the uses before it left to do, however many objects there are.
 //!
 //! Lock order: one object's `handle`, then `queue`; with `queue` locked other objects' handles are only tried. `table`
 //! is a leaf.

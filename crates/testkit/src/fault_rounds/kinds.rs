@@ -55,8 +55,8 @@ pub struct Trouble {
     pub time_ms: u64,
 }
 
-/// Calls that go on when they are short or interrupted. The server reads its own small files in one piece and takes less
-/// for the end of the file, so its reads of files are never short, and InnoDB's never interrupted.
+/// Calls that go on when they are short or interrupted. The server reads its own small files in one piece and takes
+/// less for the end of the file, so its reads of files are never short, and InnoDB's never interrupted.
 const SERVER_BENIGN: &str = "\
 send,receive short kind=tcp p=0.2
 send,receive eintr kind=tcp p=0.05
@@ -154,6 +154,11 @@ impl Trouble {
         let when = [format!("nth={}", random.u64(1..40)), "p=0.05".to_owned()];
         self.node_rules = format!("{} {}\n", rules[random.usize(..rules.len())], when[random.usize(..2)]);
         self.time_ms = 4000;
+    }
+
+    /// What fails on the node is its log, which it cannot do without.
+    pub fn fails_log(&self) -> bool {
+        self.node_rules.contains(" eio ") && self.node_rules.contains(" path=*/log/*")
     }
 
     fn server_error(&mut self, random: &mut fastrand::Rng) {

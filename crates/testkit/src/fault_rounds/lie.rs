@@ -1,14 +1,15 @@
 //! Planted lies: faults that no storage may survive unnoticed, so that a round that passes means something.
 //!
-//! A `fsync` that is swallowed shows only when power is lost, which no killed process loses. A swallowed *write* does: the
-//! bytes are nowhere. The node's injector reports writes of the log as done without doing them, then node and server are
-//! killed at once and the server's directory goes too (what the node has not confirmed is in there), so that nobody is
-//! left who could send again or object. The ledger must notice.
+//! A `fsync` that is swallowed shows only when power is lost, which no killed process loses. A swallowed *write*
+//! does: the bytes are nowhere. The node's injector reports writes of the log as done without doing them, then node
+//! and server are killed at once and the server's directory goes too (what the node has not confirmed is in there),
+//! so that nobody is left who could send again or object. The ledger must notice.
 
 use super::*;
 
-/// Runs the lie, and returns what the ledger says. `None`: the node found out by itself at its restart, because it had written a
-/// checkpoint since that its log does not reach, so that there was nothing left for the ledger to notice.
+/// Runs the lie, and returns what the ledger says. `None`: the node found out by itself at its restart, because it
+/// had written a checkpoint since that its log does not reach, so that there was nothing left for the ledger to
+/// notice.
 ///
 /// # Errors
 /// When the lie could not be told; that it was not noticed shows in the report.

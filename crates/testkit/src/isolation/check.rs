@@ -1,8 +1,8 @@
 //! From a history to anomalies.
 //!
 //! **Versions.** The longest list read of a register, by a transaction that may have committed, is its order of versions;
-//! every other list of it must be a beginning of that one. A transaction without an answer counts as committed if one of
-//! its appends was seen by another.
+//! every other list of it must be a beginning of that one. A transaction without an answer counts as committed if one
+//! of its appends was seen by another.
 //!
 //! **Dependencies** between committed transactions: `ww` from the writer of a version to the writer of the next; `wr` from
 //! the writer of a version to who read it as the newest; `rw` from who read a version to the writer of the next.
@@ -23,9 +23,9 @@
 //!
 //! | early read | a read saw an append whose COMMIT was never answered, and which a later read does not find |
 //!
-//! InnoDB shows a commit to others before its redo is durable. When the server is killed in between, a read that was answered
-//! has seen what never was: on the stock server at every level. Such a transaction counts as rolled back by the kill, and
-//! its values are left out of what was read; only that they were seen is counted (early read).
+//! InnoDB shows a commit to others before its redo is durable. When the server is killed in between, a read that was
+//! answered has seen what never was: on the stock server at every level. Such a transaction counts as rolled back by
+//! the kill, and its values are left out of what was read; only that they were seen is counted (early read).
 //!
 //! A stale read breaks no isolation level by Adya's definitions, but one server must not show it at any level here.
 
@@ -161,8 +161,8 @@ impl<'a> Checker<'a> {
             }
         }
         let vanished = vanished(transactions, &writers);
-        // What another transaction has seen was committed, unless it was gone later, or seen wrongly (G1a is about those
-        // that were rolled back for certain).
+        // What another transaction has seen was committed, unless it was gone later, or seen wrongly (G1a is about
+        // those that were rolled back for certain).
         let mut seen = vec![false; transactions.len()];
         for (reader, transaction) in transactions.iter().enumerate() {
             for value in reads(transaction).flat_map(|(_, list)| list) {

@@ -1,8 +1,9 @@
 //! Clients that make a history against a running server.
 //!
 //! Each client draws its transactions from its own random numbers: two to five steps over a few registers, reads and
-//! appends. A lost connection before COMMIT means that the transaction is aborted, during COMMIT that its end is unknown. A client
-//! goes on with a new connection; a value is never used twice. When all have ended, one more transaction reads everything.
+//! appends. A lost connection before COMMIT means that the transaction is aborted, during COMMIT that its end is
+//! unknown. A client goes on with a new connection; a value is never used twice. When all have ended, one more
+//! transaction reads everything.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +20,8 @@ use crate::process::POLL_INTERVAL;
 use crate::server::{connect, connect_within, execute};
 
 const TABLE: &str = "redoubt_isolation.register";
-/// Registers at any time, and after how many transactions of all clients one is replaced by a fresh one: lists stay short.
+/// Registers at any time, and after how many transactions of all clients one is replaced by a fresh one: lists stay
+/// short.
 const LIVE_KEYS: u32 = 6;
 const TRANSACTIONS_PER_KEY: u64 = 40;
 

@@ -44,6 +44,12 @@ pub fn fill(server: &Server) {
     }
 }
 
+/// The bank of `server` has at least the `count` transfers that were counted before it was copied.
+pub fn require_transfers(server: &Server, count: u64) {
+    let transfers = &server.query("SELECT COUNT(*) FROM shop.transfer").unwrap()[0][0];
+    assert!(transfers.parse::<u64>().unwrap() >= count, "{transfers} of {count}");
+}
+
 /// Clients that move money between accounts, and one that makes and drops tables, until this goes.
 pub struct Load {
     stop: Arc<AtomicBool>,

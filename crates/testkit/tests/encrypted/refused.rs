@@ -1,5 +1,5 @@
-//! What is refused, and how it is named: without consent everything that makes encrypted tables; with it what the node could
-//! not read.
+//! What is refused, and how it is named: without consent everything that makes encrypted tables; with it what the
+//! node could not read.
 
 use super::*;
 use redoubt_testkit::command::{Outcome, PATIENCE};

@@ -25,8 +25,7 @@ fn on_disk() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let kind = run_to_end("stat", Command::new("stat").args(["-fc", "%T"]).arg(directory.path())).unwrap();
     if kind.trim() == "tmpfs" {
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "\nSKIP a redo log on a disk: the build directory is on tmpfs");
+        redoubt_test_support::skip("a redo log on a disk", "the build directory is on tmpfs");
         return None;
     }
     Some(directory)

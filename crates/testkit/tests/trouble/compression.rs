@@ -46,7 +46,7 @@ fn cost(run_options: &[&str]) -> Cost {
     finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
     setup.server.shutdown().unwrap();
-    setup.require_no_mismatch();
+    setup.require_verified();
     let volume = setup.volume();
     let counter = |name: &str| {
         volume["server_counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name}: {volume}"))
@@ -64,7 +64,8 @@ fn cost(run_options: &[&str]) -> Cost {
 fn compression_sends_fewer_bytes() {
     let (plain, compressed) = (cost(&["--compress=off"]), cost(&["--compress"]));
     println!("without: {plain:#?}\nwith --compress: {compressed:#?}");
-    // The rows are random digits, which can hardly be shortened but where a row was there before; the rest of the redo it can.
+    // The rows are random digits, which can hardly be shortened but where a row was there before; the rest of the
+    // redo it can.
     assert!(compressed.sent_bytes * 10 < plain.sent_bytes * 7, "{plain:?} {compressed:?}");
     assert!(compressed.received_bytes < plain.received_bytes, "{plain:?} {compressed:?}");
 }
@@ -120,6 +121,6 @@ fn loses_nothing(options: &[&str]) {
     ledger::verify(&mut conn, &Entries::read(&file).unwrap()).unwrap().require_sound().unwrap();
     finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
-    setup.require_no_mismatch();
+    setup.require_verified();
     setup.server.shutdown().unwrap();
 }

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use redoubt_test_support::setting;
 use redoubt_testkit::check::{check_all, finish_purge};
 use redoubt_testkit::error::Error;
 use redoubt_testkit::launcher::{Verify, find_redoubt};
@@ -51,7 +52,7 @@ fn small_disk() -> Option<Mount> {
     match Mount::small_disk(DISK_BYTES) {
         Ok(disk) => Some(disk),
         Err(reason) => {
-            eprintln!("\n*** SKIPPED: a loop device needs root: {reason} ***\n");
+            redoubt_test_support::skip("a small disk", reason);
             None
         }
     }
@@ -59,8 +60,7 @@ fn small_disk() -> Option<Mount> {
 
 /// How long the long tests leave the disk full: `REDOUBT_FULL_DISK_MINUTES`, or an hour.
 fn minutes() -> Duration {
-    let minutes = std::env::var("REDOUBT_FULL_DISK_MINUTES").map_or(60, |text| text.parse().unwrap());
-    Duration::from_secs(60 * minutes)
+    Duration::from_secs(60 * setting("REDOUBT_FULL_DISK_MINUTES", 60))
 }
 
 fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
@@ -135,6 +135,6 @@ fn require_all(setup: &mut Setup, ledger_file: &Path) {
     ledger::verify(&mut conn, &Entries::read(ledger_file).unwrap()).unwrap().require_sound().unwrap();
     finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
-    setup.require_no_mismatch();
+    setup.require_verified();
     setup.server.shutdown().unwrap();
 }

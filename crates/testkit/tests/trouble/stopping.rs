@@ -50,7 +50,7 @@ fn ip(arguments: &[&str]) {
 fn a_node_whose_network_is_gone_ends_on_sigterm() {
     // SAFETY: geteuid takes nothing and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        return eprintln!("\nSKIP a node whose network is gone: network namespaces need root\n");
+        return redoubt_test_support::skip("a node whose network is gone", "network namespaces need root");
     }
     let namespace = Namespace::create();
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Files of versions that do not exist yet: the node starts, refuses the volume, names file, versions and the way out, and
-//! changes nothing; when the file is as it was, the volume opens.
+//! Files of versions that do not exist yet: the node starts, refuses the volume, names file, versions and the way
+//! out, and changes nothing; when the file is as it was, the volume opens.
 
 use std::path::{Path, PathBuf};
 

@@ -55,8 +55,10 @@ fn check_untorn_writes(dir: &RealDir, limits: UntornLimits) {
 #[test]
 fn untorn_writes_work_where_they_are_offered() {
     let Some(path) = std::env::var_os("REDOUBT_UNTORN_DIR") else {
-        eprintln!("REDOUBT_UNTORN_DIR is not set: no directory with untorn writes to test");
-        return;
+        return redoubt_test_support::skip(
+            "a directory of yours with untorn writes",
+            "REDOUBT_UNTORN_DIR is not set",
+        );
     };
     let dir = tempfile::tempdir_in(path).unwrap();
     let real = RealDir::open(dir.path()).unwrap();
@@ -94,7 +96,7 @@ fn what_is_not_offered_fails_and_writes_nothing() {
 
 #[test]
 fn memory_has_no_untorn_writes() {
-    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let real = RealDir::open(dir.path()).unwrap();
     assert_eq!(real.untorn_limits().unwrap(), None);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -109,7 +111,12 @@ fn they_can_be_pretended_for_measurements() {
     let dir = tempfile::tempdir().unwrap();
     let real = RealDir::open_with(dir.path(), RealDirOptions { pretend_untorn: true }).unwrap();
     // Where there is no direct I/O, there is nothing to measure either.
-    let Some(limits) = real.untorn_limits().unwrap() else { return };
+    let Some(limits) = real.untorn_limits().unwrap() else {
+        return redoubt_test_support::skip(
+            "untorn writes that are pretended",
+            "no direct I/O where temporary files are",
+        );
+    };
     assert_eq!((limits.min_len_bytes, limits.max_len_bytes), (4096, 65_536));
     check_untorn_writes(&real, limits);
 }

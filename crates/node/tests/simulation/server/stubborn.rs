@@ -39,8 +39,8 @@ impl Server {
         true
     }
 
-    /// The node ends the notices of a server that it fences. A stubborn one keeps its log connection all the same, until
-    /// that is closed as well.
+    /// The node ends the notices of a server that it fences. A stubborn one keeps its log connection all the same,
+    /// until that is closed as well.
     pub(super) fn goes_on_without_notices(&self) {
         let until = time::now() + Duration::from_secs(10);
         while self.is_stubborn() && !self.is_done() && time::now() < until && self.link.lock().end.is_some() {

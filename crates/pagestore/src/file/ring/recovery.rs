@@ -1,8 +1,9 @@
 //! Finding the groups of a ring after a crash.
 //!
-//! The scan begins at the durable tail and goes from group to group while the header is whole, says the position where
-//! it stands, and has an epoch not below that of the one before, or for the first group, the superblock's floor. Only what the last group does not call durable is checked
-//! image by image, and the first group with a wrong one ends the ring.
+//! The scan begins at the durable tail and goes from group to group while the header is whole, says the position
+//! where it stands, and has an epoch not below that of the one before, or for the first group, the superblock's
+//! floor. Only what the last group does not call durable is checked image by image, and the first group with a wrong
+//! one ends the ring.
 //!
 //! A header that the disk lost looks like the end of the ring. But whatever was written after it was durable says so:
 //! if such a group stands within reach behind the end, the ring is damaged, and nothing is guessed.
