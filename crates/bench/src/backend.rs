@@ -1,6 +1,7 @@
 //! What is compared: servers with different storage, each started on a copy of the same data.
 //!
-//! A [`System`] is a server and all that its storage needs, in one temporary directory. Whatever it started or mounted goes with it.
+//! A [`System`] is a server and all that its storage needs, in one temporary directory. Whatever it started or
+//! mounted goes with it.
 
 mod nbd;
 mod node;

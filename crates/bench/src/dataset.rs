@@ -1,8 +1,9 @@
 //! The data that all runs begin with: loaded once by a plain server, stopped in order, then copied for each run.
 //!
-//! Layout of the directory: `data/` the data directory of the stopped server, `node/` a storage node's directory with the same imported,
-//! `disk.img` an ext4 file system with the same; the last two are made when first wanted. `complete` says what is in them: a directory without it
-//! was not finished and is made anew. Nobody writes there afterwards.
+//! Layout of the directory: `data/` the data directory of the stopped server, `node/` a storage node's directory with
+//! the same imported, `disk.img` an ext4 file system with the same; the last two are made when first wanted.
+//! `complete` says what is in them: a directory without it was not finished and is made anew. Nobody writes there
+//! afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! `redoubt bench`: TPC-C and sysbench's OLTP mixes on the same server with a local disk, with network storage, and with Redoubt.
+//! `redoubt bench`: TPC-C and sysbench's OLTP mixes on the same server with a local disk, with network storage, and
+//! with Redoubt.
 //!
 //! * [`args`]: what to run. [`RunReport`]: what came out. [`run`] does it.
 //! * [`tpcc`], [`oltp`]: the workloads; [`load`]: clients in a closed loop, a warm-up and a window; [`statistics`].

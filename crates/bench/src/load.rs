@@ -1,9 +1,9 @@
 //! Clients in a closed loop: a warm-up, then a window that counts, without a pause between them.
 //!
-//! Each client is a thread with a worker that does one transaction after the other. The window opens when the warm-up's transactions
-//! are done and closes after its time or number of transactions; what is measured beside (bytes, processor time, counters) is read at
-//! these two moments while the clients go on, so that no client idles at an edge. A transaction counts if it *ended* in the
-//! window. Its latency includes what had to be tried again.
+//! Each client is a thread with a worker that does one transaction after the other. The window opens when the
+//! warm-up's transactions are done and closes after its time or number of transactions; what is measured beside
+//! (bytes, processor time, counters) is read at these two moments while the clients go on, so that no client idles at
+//! an edge. A transaction counts if it *ended* in the window. Its latency includes what had to be tried again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use crate::args::Until;
 use crate::error::{Error, Result};
 use crate::process::check_interrupt;
 
-/// Pause between two looks at how far the clients are. Bounds how late the window's edges are noticed; each edge is then
-/// taken exactly.
+/// Pause between two looks at how far the clients are. Bounds how late the window's edges are noticed; each edge is
+/// then taken exactly.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// After so long a client that waits looks whether the load has ended.
 const SLEEP_SLICE: Duration = Duration::from_millis(50);

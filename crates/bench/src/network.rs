@@ -7,11 +7,12 @@
 //!    tbf: what goes out                     tbf: what comes in
 //! ```
 //!
-//! Each direction is limited where it leaves (`tc` tbf). Bytes are what the interface of the compute namespace counts, with all
-//! headers. File systems are shared: clients reach the server through its unix socket from outside.
+//! Each direction is limited where it leaves (`tc` tbf). Bytes are what the interface of the compute namespace
+//! counts, with all headers. File systems are shared: clients reach the server through its unix socket from outside.
 //!
-//! Invariants: the namespaces' names carry this program's process id and a number, so no other program has them; dropping
-//! removes them, and with them the interfaces. A thread that has entered a namespace never comes back: it ends.
+//! Invariants: the namespaces' names carry this program's process id and a number, so no other program has them;
+//! dropping removes them, and with them the interfaces. A thread that has entered a namespace never comes back: it
+//! ends.
 
 mod delay;
 
@@ -49,8 +50,8 @@ impl Side {
         Self { namespace: None, share: None }
     }
 
-    /// Calls `body` there, on a thread of its own if it is a namespace or has its own processors. Processes it starts and
-    /// sockets it opens stay there.
+    /// Calls `body` there, on a thread of its own if it is a namespace or has its own processors. Processes it starts
+    /// and sockets it opens stay there.
     ///
     /// # Errors
     /// [`Error::Io`] if the namespace cannot be entered, or that of `body`.
@@ -129,7 +130,8 @@ impl Network {
         for (name, address) in [(compute, COMPUTE_ADDRESS), (storage, STORAGE_ADDRESS)] {
             ip(&["-n", name, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
-            // Without an IPv6 address the kernel says nothing of its own on the link, so that all bytes are the backend's.
+            // Without an IPv6 address the kernel says nothing of its own on the link, so that all bytes are the
+            // backend's.
             ip(&["-n", name, "link", "set", INTERFACE, "addrgenmode", "none"])?;
             ip(&["-n", name, "link", "set", INTERFACE, "up"])?;
         }
@@ -142,7 +144,8 @@ impl Network {
         Ok(network)
     }
 
-    /// Gives each side a half of the processors from now on; the calling thread, which is to start the clients, joins the compute side.
+    /// Gives each side a half of the processors from now on; the calling thread, which is to start the clients, joins
+    /// the compute side.
     ///
     /// # Errors
     /// Those of [`Share::halves`] and [`Share::take`].

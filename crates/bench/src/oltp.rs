@@ -1,8 +1,9 @@
 //! The OLTP mixes of sysbench, with its tables, statements and defaults (sysbench 1.0), by clients of our own.
 //!
-//! Own clients, so that one load driver measures everything: warm-up, window, all percentiles. Tables are `sbtest1` and on: `id`, `k` with an
-//! index, `c` and `pad` made of groups of digits. Ids are drawn with sysbench's default distribution: three quarters of the draws fall evenly
-//! into the middle hundredth of the table, the others are the mean of twelve even draws.
+//! Own clients, so that one load driver measures everything: warm-up, window, all percentiles. Tables are `sbtest1`
+//! and on: `id`, `k` with an index, `c` and `pad` made of groups of digits. Ids are drawn with sysbench's default
+//! distribution: three quarters of the draws fall evenly into the middle hundredth of the table, the others are the
+//! mean of twelve even draws.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -236,7 +237,8 @@ impl Worker for Client {
     }
 }
 
-/// Each table still has its rows: a transaction that deletes one inserts it again. And each index has what its table has.
+/// Each table still has its rows: a transaction that deletes one inserts it again. And each index has what its table
+/// has.
 ///
 /// # Errors
 /// [`Error::Inconsistent`].

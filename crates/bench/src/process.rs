@@ -1,7 +1,8 @@
 //! Child processes: started in a network namespace if wanted, with a deadline on everything, gone when dropped.
 //!
 //! Invariants: signals go only to a child that has not been waited for, so that its process id cannot have been
-//! reused. Children are in process groups of their own: Ctrl-C reaches only this program, which then ends them in order.
+//! reused. Children are in process groups of their own: Ctrl-C reaches only this program, which then ends them in
+//! order.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt;

@@ -1,7 +1,8 @@
-//! Which processors a side's processes use: all, or a half of those there are, as if each side were a machine of its own.
+//! Which processors a side's processes use: all, or a half of those there are, as if each side were a machine of its
+//! own.
 //!
-//! A thread's processors are those of the threads and processes it starts, so setting them once for the thread that starts a side's
-//! processes is enough. Kernel threads (soft interrupts, write-back, loop devices) are not bound.
+//! A thread's processors are those of the threads and processes it starts, so setting them once for the thread that
+//! starts a side's processes is enough. Kernel threads (soft interrupts, write-back, loop devices) are not bound.
 
 use clap::ValueEnum;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

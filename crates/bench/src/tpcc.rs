@@ -1,11 +1,12 @@
 //! TPC-C: nine tables, five transactions, the specification's mix and random values (version 5.11).
 //!
-//! What is as specified: schema and row contents, cardinalities, NURand, the deck of transactions, one in a hundred New-Orders rolled back, one
-//! in a hundred order lines and 15 in a hundred Payments remote, 60 in a hundred customers by last name, the consistency conditions.
+//! What is as specified: schema and row contents, cardinalities, NURand, the deck of transactions, one in a hundred
+//! New-Orders rolled back, one in a hundred order lines and 15 in a hundred Payments remote, 60 in a hundred
+//! customers by last name, the consistency conditions.
 //!
-//! What is not, unless asked for (`--think`): keying and think times. Without them a client stands for many terminals, so it takes
-//! another warehouse for each transaction; with them it is one terminal, ten to a warehouse. Delivery runs in the client's
-//! transaction, not deferred. Nothing is audited: figures are not tpmC.
+//! What is not, unless asked for (`--think`): keying and think times. Without them a client stands for many
+//! terminals, so it takes another warehouse for each transaction; with them it is one terminal, ten to a warehouse.
+//! Delivery runs in the client's transaction, not deferred. Nothing is audited: figures are not tpmC.
 
 pub mod check;
 mod client;

@@ -129,24 +129,26 @@ pub enum Command {
     Status(StatusArguments),
     /// Measure a server with a local disk, with network storage, and with Redoubt.
     ///
-    /// Loads TPC-C's or sysbench's tables once, then runs the same clients against the plain server on a local disk, the plain server with
-    /// all its files on network storage, and the server on a volume. Server and storage sit in network namespaces of their own,
-    /// joined by a link that is limited as asked for and whose bytes are counted. Needs root for that.
+    /// Loads TPC-C's or sysbench's tables once, then runs the same clients against the plain server on a local disk,
+    /// the plain server with all its files on network storage, and the server on a volume. Server and storage sit in
+    /// network namespaces of their own, joined by a link that is limited as asked for and whose bytes are counted.
+    /// Needs root for that.
     Bench(Box<redoubt_bench::Options>),
     /// Measure where the time of commits and page reads goes.
     ///
-    /// For some seconds, server and node measure a sample of them: how long each takes in every stage on its way. While nobody
-    /// traces, this costs nothing.
+    /// For some seconds, server and node measure a sample of them: how long each takes in every stage on its way.
+    /// While nobody traces, this costs nothing.
     Trace(TraceArguments),
     /// Check a host and say what to change: before a server or a node runs there, or when something is wrong.
     ///
-    /// For a server, give the options and the command of `redoubt run`. With --data, a node's data directory and its host are
-    /// checked instead. Nothing is changed and no volume is taken over. The exit status is 1 if there is a problem.
+    /// For a server, give the options and the command of `redoubt run`. With --data, a node's data directory and its
+    /// host are checked instead. Nothing is changed and no volume is taken over. The exit status is 1 if there is a
+    /// problem.
     Doctor(DoctorArguments),
     /// Print the completions of a shell.
     ///
-    /// Bash: put them into /usr/share/bash-completion/completions/redoubt; zsh: into _redoubt in a directory of $fpath; fish: into
-    /// ~/.config/fish/completions/redoubt.fish. `make install` does that for all three.
+    /// Bash: put them into /usr/share/bash-completion/completions/redoubt; zsh: into _redoubt in a directory of
+    /// $fpath; fish: into ~/.config/fish/completions/redoubt.fish. `make install` does that for all three.
     Completions(CompletionsArguments),
     /// Write the pages of the manual into a directory.
     #[command(hide = true)]
@@ -216,15 +218,16 @@ pub struct NodeArguments {
 #[derive(Args)]
 #[command(next_help_heading = "Status page")]
 pub struct StatusPageArguments {
-    /// Serve a status page, Prometheus metrics (/metrics) and JSON (/status.json) on this address, by HTTP; port 0 takes a
-    /// free one [default: none is served].
+    /// Serve a status page, Prometheus metrics (/metrics) and JSON (/status.json) on this address, by HTTP; port 0
+    /// takes a free one [default: none is served].
     #[arg(long, value_name = "HOST:PORT")]
     pub status_listen: Option<String>,
     /// Serve the status page to other hosts too: everybody who reaches the address may read names, paths and figures of
     /// all volumes.
     #[arg(long, requires = "status_listen")]
     pub status_allow_remote: bool,
-    /// Name under which browsers and Prometheus reach the status page, besides localhost and addresses. May be repeated.
+    /// Name under which browsers and Prometheus reach the status page, besides localhost and addresses. May be
+    /// repeated.
     #[arg(long, value_name = "NAME", requires = "status_listen")]
     pub status_host: Vec<String>,
 }
@@ -233,14 +236,14 @@ pub struct StatusPageArguments {
 #[derive(Args)]
 #[command(next_help_heading = "NFS")]
 pub struct NfsArguments {
-    /// Serve all volumes, read-only, over NFS version 3 on this address; port 0 takes a free one [default: none is served].
-    /// /VOLUME is the volume as it is when it is read, /VOLUME@LABEL the moment at which that label was first mounted. There
-    /// is NO authentication: everybody who reaches the address, every user of this host included, can read all data of
-    /// all volumes, whatever --tls says.
+    /// Serve all volumes, read-only, over NFS version 3 on this address; port 0 takes a free one [default: none is
+    /// served]. /VOLUME is the volume as it is when it is read, /VOLUME@LABEL the moment at which that label was
+    /// first mounted. There is NO authentication: everybody who reaches the address, every user of this host
+    /// included, can read all data of all volumes, whatever --tls says.
     #[arg(long, value_name = "HOST:PORT")]
     pub nfs: Option<String>,
-    /// Serve NFS to other hosts too: everybody who reaches the address may read all data of all volumes, and whoever is on
-    /// the way may read and change what is sent.
+    /// Serve NFS to other hosts too: everybody who reaches the address may read all data of all volumes, and whoever
+    /// is on the way may read and change what is sent.
     #[arg(long, requires = "nfs")]
     pub nfs_allow_remote: bool,
     /// Seconds after which a moment that nobody asks about is given up.

@@ -1,4 +1,5 @@
-//! `redoubt completions` and `redoubt manual`: what a package ships beside the command, made from the command line's own definition.
+//! `redoubt completions` and `redoubt manual`: what a package ships beside the command, made from the command line's
+//! own definition.
 //!
 //! One page in section 1 for the command and one for each sub-command, named as `man redoubt-volume-create` looks for
 //! them. Hidden commands have none.

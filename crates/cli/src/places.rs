@@ -1,11 +1,11 @@
 //! Settings that put a server's files outside its data directory, and where those files are on a volume.
 //!
-//! A volume is one data directory. Which disk a file is on is the node's business there, so these settings say nothing
-//! that counts any more: `redoubt run` overrides each of them on the server's command line, and the files lie in the data
-//! directory itself, under the names they have everywhere (`undo001`, `ib_logfile0`, `ibdata1`, `aria_log_control`,
-//! `mysql-bin.000001`). So a takeover needs no directory but one, an export is one plain data directory, and changing such
-//! a setting changes nothing. Redo names no file of these (FILE records are about tables only), so none of it moves
-//! anything in a log. [`crate::import`] lays a stopped server's files out in the same way.
+//! A volume is one data directory. Which disk a file is on is the node's business there, so these settings say
+//! nothing that counts any more: `redoubt run` overrides each of them on the server's command line, and the files lie
+//! in the data directory itself, under the names they have everywhere (`undo001`, `ib_logfile0`, `ibdata1`,
+//! `aria_log_control`, `mysql-bin.000001`). So a takeover needs no directory but one, an export is one plain data
+//! directory, and changing such a setting changes nothing. Redo names no file of these (FILE records are about tables
+//! only), so none of it moves anything in a log. [`crate::import`] lays a stopped server's files out in the same way.
 //!
 //! Pure but for looking at which directories are there.
 

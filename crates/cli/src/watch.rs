@@ -1,7 +1,7 @@
 //! `redoubt status --watch`: the state again and again, with rates.
 //!
-//! On a terminal it is drawn in place; elsewhere there is a line per volume and interval, and with `--json` one object per line.
-//! A node that goes away is waited for.
+//! On a terminal it is drawn in place; elsewhere there is a line per volume and interval, and with `--json` one
+//! object per line. A node that goes away is waited for.
 
 use crate::error::{CliError, Result};
 use crate::show::bytes;

@@ -1,8 +1,8 @@
 //! `libredoubt_faults.so`: a library for LD_PRELOAD that makes calls of the C library fail as the operating system may.
 //!
 //! It is for tests. Under a server it is stacked below the product's library
-//! (`LD_PRELOAD=libredoubt.so:libredoubt_faults.so`): what that library passes on to the C library comes by here. It can
-//! be preloaded into a storage node as well.
+//! (`LD_PRELOAD=libredoubt.so:libredoubt_faults.so`): what that library passes on to the C library comes by here. It
+//! can be preloaded into a storage node as well.
 //!
 //! Environment, read once when the library is loaded:
 //!

@@ -14,7 +14,8 @@
 //!   each further stream takes its open superblocks from it.
 //!
 //! Invariants, which the tests check with [`Ftl::check`]:
-//! - a mapped logical block and its physical block name each other, and the physical block's bit in `valid_bits` is set;
+//! - a mapped logical block and its physical block name each other, and the physical block's bit in `valid_bits` is
+//!   set;
 //! - the valid blocks of all superblocks are as many as the mapped logical blocks, and those of one are its set bits;
 //! - a superblock is free, open or closed, and exactly the closed ones hang in the lists, each in that of its count.
 //!
@@ -232,7 +233,8 @@ pub struct Ftl {
     /// No closed superblock has fewer valid blocks.
     fewest_valid: usize,
     free: Vec<u32>,
-    /// Next physical block of each open superblock: host streams, then destinations of collection. `NONE`: none is open.
+    /// Next physical block of each open superblock: host streams, then destinations of collection. `NONE`: none is
+    /// open.
     cursors: Vec<u32>,
     host_streams: u8,
     gc: GcDestination,

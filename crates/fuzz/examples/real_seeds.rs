@@ -1,8 +1,9 @@
 //! Makes seeds for the corpus from what real servers and nodes wrote.
 //!
-//! `cargo run --release -p redoubt-fuzz --example real_seeds -- OUT stock DATADIR...` takes pages and redo of data directories of killed
-//! servers (any page size); `... -- OUT volume DIR...` takes frames and the checkpoint of volumes. `OUT/TARGET/` gets files named
-//! by content. Afterwards `scripts/fuzz --minimise` leaves what adds coverage.
+//! `cargo run --release -p redoubt-fuzz --example real_seeds -- OUT stock DATADIR...` takes pages and redo of data
+//! directories of killed servers (any page size); `... -- OUT volume DIR...` takes frames and the checkpoint of
+//! volumes. `OUT/TARGET/` gets files named by content. Afterwards `scripts/fuzz --minimise` leaves what adds
+//! coverage.
 
 #![allow(clippy::unwrap_used, reason = "a tool for those who make the corpus")]
 

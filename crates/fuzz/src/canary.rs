@@ -1,7 +1,8 @@
-//! A decoder with a planted bug behind its magic bytes, a length and a checksum of sorts. A fuzzing engine that does not
-//! find it within its budget has shown nothing about the other targets.
+//! A decoder with a planted bug behind its magic bytes, a length and a checksum of sorts. A fuzzing engine that does
+//! not find it within its budget has shown nothing about the other targets.
 
-/// A little format: magic `RDBTCNRY`, a length, that many bytes, and their sum. The bug: a byte 0x80 in a sum that is right.
+/// A little format: magic `RDBTCNRY`, a length, that many bytes, and their sum. The bug: a byte 0x80 in a sum that is
+/// right.
 pub fn run(data: &[u8]) {
     // Compared byte by byte, as a decoder that an engine can learn must be: each right byte is a new branch.
     let magic = b"RDBTCNRY";

@@ -1,5 +1,5 @@
-//! The corpus of a target as one file, `fuzz/corpus/TARGET.corpus`: thousands of inputs of a few hundred bytes each make a
-//! clone and a checkout slow. libFuzzer wants a directory, so `scripts/fuzz` unpacks what it runs ([`main`]).
+//! The corpus of a target as one file, `fuzz/corpus/TARGET.corpus`: thousands of inputs of a few hundred bytes each
+//! make a clone and a checkout slow. libFuzzer wants a directory, so `scripts/fuzz` unpacks what it runs ([`main`]).
 //!
 //! Layout, numbers little-endian:
 //!
@@ -11,7 +11,8 @@
 //! | name (UTF-8, no `/`), content | as said |
 //! | CRC-32C of all before | 4 |
 //!
-//! Invariants: names ascend and none comes twice, so the same inputs make the same file; nothing lies behind the checksum.
+//! Invariants: names ascend and none comes twice, so the same inputs make the same file; nothing lies behind the
+//! checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The node's own small files: the checkpoint with all names, and the identity. Read or refused, never a panic; what is read
-//! and written again reads the same; and names that were read take further frames.
+//! The node's own small files: the checkpoint with all names, and the identity. Read or refused, never a panic; what
+//! is read and written again reads the same; and names that were read take further frames.
 //!
 //! Input: a byte of flags (1: the identity; 2: the whole file is given, checksums included; 4: the names file, with a
 //! checkpoint that refers to all of it), then the content.

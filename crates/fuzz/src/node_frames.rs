@@ -1,7 +1,9 @@
-//! Frames of a stream as a node takes them, from the bytes of the log device to pages: decoded, parsed, indexed, names kept,
-//! plain files changed, pages built, and a page's history taken. Done or refused with an error, never a panic.
+//! Frames of a stream as a node takes them, from the bytes of the log device to pages: decoded, parsed, indexed,
+//! names kept, plain files changed, pages built, and a page's history taken. Done or refused with an error, never a
+//! panic.
 //!
-//! Checked besides: names survive being stored; no plain file is outside of its directory; a frame's end is not before its start.
+//! Checked besides: names survive being stored; no plain file is outside of its directory; a frame's end is not
+//! before its start.
 //!
 //! Input: frames, each a kind (1 byte), a length (2 bytes), and that many bytes of payload. Kind 1 (redo) gets its
 //! mini-transactions framed, separated by 0xff.

@@ -1,8 +1,8 @@
 //! Any bytes as a page of any format: checked, unpacked, finished, compared; never a panic.
 //!
-//! Checked besides: a page that was finished is valid, and what it is packed to is valid and unpacks to it; the format that page 0 names has
-//! a page size; what a page unpacks to is as long as a page;
-//! a page found among doublewrite copies is the one asked for; and a page differs from itself nowhere.
+//! Checked besides: a page that was finished is valid, and what it is packed to is valid and unpacks to it; the
+//! format that page 0 names has a page size; what a page unpacks to is as long as a page; a page found among
+//! doublewrite copies is the one asked for; and a page differs from itself nowhere.
 //!
 //! Input: number of the format, a flag (1: cut or filled to the length of a page), then the bytes.
 
@@ -14,7 +14,8 @@ use redoubt_page::{
 };
 use redoubt_redo::Lsn;
 
-/// Tablespace flags: all page sizes in both families of formats, page compression of each algorithm, and ROW_FORMAT=COMPRESSED.
+/// Tablespace flags: all page sizes in both families of formats, page compression of each algorithm, and
+/// ROW_FORMAT=COMPRESSED.
 pub const FORMATS: [u32; 20] = [
     0x13, 0x14, 0x15, 0x16, 0x17, 0x35, 0x53, 0x55, 0x75, 0x95, 0xb5, 0xd5, 0, 0x21, 0x1_0021, 0x23, 0x25,
     0x27, 0x29, 0xe1,

@@ -1,8 +1,8 @@
-//! The small files of a page store, and the journal of its first version: opened, or refused with an error; never a panic, never a page
-//! that was not written as a whole.
+//! The small files of a page store, and the journal of its first version: opened, or refused with an error; never a
+//! panic, never a page that was not written as a whole.
 //!
-//! Input: a byte of flags (1: do not mend checksums; 2: `pages.identity` instead of the journal; 4: no identity file, as the
-//! first version had none), then the file's first bytes. The rest of the journal is that of a good one.
+//! Input: a byte of flags (1: do not mend checksums; 2: `pages.identity` instead of the journal; 4: no identity file,
+//! as the first version had none), then the file's first bytes. The rest of the journal is that of a good one.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,8 +1,10 @@
-//! One stream of redo, seen in every way that the product has: walked, observed as a server writes it block by block and
-//! around the end of its file, composed into a log file, and scanned from there. All must give the same mini-transactions.
+//! One stream of redo, seen in every way that the product has: walked, observed as a server writes it block by block
+//! and around the end of its file, composed into a log file, and scanned from there. All must give the same
+//! mini-transactions.
 //!
-//! Input: capacity of the file (1 byte), block size and size of the pieces of a composed file (1 byte), how many mini-transactions each write
-//! brings (1 byte), then records, in mini-transactions separated by 0xff. What is no mini-transaction is left out.
+//! Input: capacity of the file (1 byte), block size and size of the pieces of a composed file (1 byte), how many
+//! mini-transactions each write brings (1 byte), then records, in mini-transactions separated by 0xff. What is no
+//! mini-transaction is left out.
 
 use std::convert::Infallible;
 
@@ -41,8 +43,8 @@ fn stream(data: &[u8], limit: usize) -> Vec<u8> {
     stream
 }
 
-/// Writes the stream as a server does: from the start of the block that holds the end of what was written, to the end of
-/// the block with the new end, zeros behind it, in two writes where the file ends.
+/// Writes the stream as a server does: from the start of the block that holds the end of what was written, to the end
+/// of the block with the new end, zeros behind it, in two writes where the file ends.
 fn observe(stream: &[u8], ends: &[u64], geometry: LogGeometry, block: u64, per_write: usize) -> Vec<Seen> {
     let mut observer = LogObserver::new(geometry, FIRST_LSN);
     let mut found = Vec::new();

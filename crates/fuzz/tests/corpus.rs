@@ -1,8 +1,9 @@
 //! Every target over every input of its corpus, and over seeded mutations of them. What libFuzzer runs for hours, an
 //! ordinary test runs for seconds, with any toolchain.
 //!
-//! `REDOUBT_FUZZ_MUTATIONS` says how many mutations each target gets (default 2000), `REDOUBT_FUZZ_SEED` where they begin. A
-//! failure names the target, the input it began with and the seed of the mutation, and leaves the input in a file.
+//! `REDOUBT_FUZZ_MUTATIONS` says how many mutations each target gets (default 2000), `REDOUBT_FUZZ_SEED` where they
+//! begin. A failure names the target, the input it began with and the seed of the mutation, and leaves the input in a
+//! file.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -442,7 +442,8 @@ impl Exports {
                 .open_live(&listed.name)
                 .map_err(|error| error.map_or(Errno(libc::ESTALE), |error| error.errno())),
             None if self.volumes.is_opening() => Err(Errno(libc::EAGAIN)),
-            // Not stale: a client gives such a handle up, and the volume may be there again after a restart of the node.
+            // Not stale: a client gives such a handle up, and the volume may be there again after a restart of the
+            // node.
             None if self.volumes.has_unusable() => Err(Errno(libc::EIO)),
             None => Err(Errno(libc::ESTALE)),
         }
@@ -451,8 +452,8 @@ impl Exports {
     /// What a handle leads to.
     ///
     /// # Errors
-    /// `ESTALE`: it is no longer there; `EAGAIN`: its volume is being opened; `EIO`: its volume may be one that could not
-    /// be opened; as [`Tree::stat`].
+    /// `ESTALE`: it is no longer there; `EAGAIN`: its volume is being opened; `EIO`: its volume may be one that could
+    /// not be opened; as [`Tree::stat`].
     pub fn find(&self, handle: &Handle) -> Called<Found> {
         let export = self.export(handle.export)?;
         export.touch();

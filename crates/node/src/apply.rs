@@ -63,7 +63,8 @@ struct Waiting {
     has_writer: bool,
 }
 
-/// Where built pages go. While the writer writes a batch, one can wait and one be gathered, and nobody who builds waits.
+/// Where built pages go. While the writer writes a batch, one can wait and one be gathered, and nobody who builds
+/// waits.
 struct Output<'s> {
     pages: StoredPages<'s>,
     before_write: BeforeWrite<'s>,
@@ -351,8 +352,8 @@ pub fn apply_tables(
     };
     let written = Mutex::new(Applied::default());
     redoubt_sync::thread::scope(|scope| {
-        // Made here and not in the threads: the writer must not find that nobody builds before they are there, nor wait for
-        // one that could not be started.
+        // Made here and not in the threads: the writer must not find that nobody builds before they are there, nor
+        // wait for one that could not be started.
         let _building = Building::new(&work.output);
         if has_threads {
             scope.spawn(|| match work.output.write_batches() {

@@ -1,7 +1,8 @@
-//! What is counted while the node works, beyond plain counters ([`crate::counters`]): distributions of times, and what each
-//! apply worker did.
+//! What is counted while the node works, beyond plain counters ([`crate::counters`]): distributions of times, and
+//! what each apply worker did.
 //!
-//! Invariant: recording takes no lock and no memory; each number is a relaxed atomic, right by itself and not together with others.
+//! Invariant: recording takes no lock and no memory; each number is a relaxed atomic, right by itself and not
+//! together with others.
 
 use redoubt_sync::time;
 use redoubt_wire::figures::{ApplyWorker, BUCKETS, Times, bucket_of};

@@ -358,8 +358,8 @@ impl LogBuffer {
         self.len_bytes
     }
 
-    /// How often the receiver waited for room, and for how long for each [`Stage`]. The time of a wait that has not ended
-    /// counts already.
+    /// How often the receiver waited for room, and for how long for each [`Stage`]. The time of a wait that has not
+    /// ended counts already.
     pub fn full_waits(&self) -> (u64, [Duration; 3]) {
         let state = self.state.lock();
         let mut times = state.full_wait_times;

@@ -24,7 +24,8 @@ pub struct NodeOptions {
     /// What all volumes together may keep in memory: frames that are not applied yet, and the index of them. Default a
     /// quarter of the host's memory, at least 1 GiB. Shared by the copies of these options.
     pub memory: Arc<MemoryBudget>,
-    /// How fast an export reads while a server writes the volume; otherwise it goes as fast as it can. Default 16 MiB/s.
+    /// How fast an export reads while a server writes the volume; otherwise it goes as fast as it can. Default 16
+    /// MiB/s.
     pub export_rate_bytes_per_second: u64,
     /// Stream bytes per table of the log index, applied together. Default a quarter of the ring, at least 1 MiB.
     pub batch_len_bytes: u64,

@@ -149,8 +149,8 @@ fn a_frame_that_is_not_whole_mini_transactions_stops_the_parser_and_says_where()
     }
 }
 
-/// The server logs that it deletes a file, then deletes it, and lets writes end that are under way meanwhile. A kill may
-/// come before the file is gone from the names.
+/// The server logs that it deletes a file, then deletes it, and lets writes end that are under way meanwhile. A kill
+/// may come before the file is gone from the names.
 #[test]
 fn an_image_between_the_record_of_a_drop_and_the_unlink_is_no_page_of_anything() {
     let mut fixture = Fixture::new();

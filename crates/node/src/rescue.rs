@@ -7,9 +7,9 @@
 //! * a page that the redo in the log starts anew (INIT_PAGE, FREE_PAGE, an image sent by the server, a tablespace that
 //!   was created or cut in that redo).
 //!
-//! [`PageHistory`] is pure: it is fed the frames of the log in order and collects what concerns one page. An image in the
-//! stream names its page by path; if that path is not known today, or was renamed within the log, it cannot be told
-//! whose image it was, and the log is not used.
+//! [`PageHistory`] is pure: it is fed the frames of the log in order and collects what concerns one page. An image in
+//! the stream names its page by path; if that path is not known today, or was renamed within the log, it cannot be
+//! told whose image it was, and the log is not used.
 
 use crate::error::NodeError;
 use crate::index::PageKey;

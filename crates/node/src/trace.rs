@@ -1,11 +1,11 @@
 //! Where the time of sampled commits and page reads goes, while somebody wants to know.
 //!
-//! A trace is begun for a volume by one client and ends with it. While it is on, the node notes when the frames and reads that are
-//! samples ([`redoubt_wire::trace::is_sampled`]) pass its stages, and joins what it noted with what the server's side measured of the
-//! same ones.
+//! A trace is begun for a volume by one client and ends with it. While it is on, the node notes when the frames and
+//! reads that are samples ([`redoubt_wire::trace::is_sampled`]) pass its stages, and joins what it noted with what
+//! the server's side measured of the same ones.
 //!
-//! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory is bounded:
-//! what finds no partner, or is not fetched, is dropped, oldest first ([`LIMIT`]).
+//! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory
+//! is bounded: what finds no partner, or is not fetched, is dropped, oldest first ([`LIMIT`]).
 //!
 //! Lock: `state`, a leaf.
 

@@ -82,8 +82,8 @@ where
     apply_from(page, Cursor::new(page_id, flags), base_lsn, first, changes)
 }
 
-/// [`apply_changes`] to a sound image, of changes of which is known that they have no FREE_PAGE, and INIT_PAGE only as the
-/// very first record: each record is decoded once instead of twice. `starts_anew`: it is there.
+/// [`apply_changes`] to a sound image, of changes of which is known that they have no FREE_PAGE, and INIT_PAGE only
+/// as the very first record: each record is decoded once instead of twice. `starts_anew`: it is there.
 ///
 /// # Errors
 /// See [`ApplyError`]; the page content is undefined afterwards.

@@ -7,9 +7,10 @@
 //! | `crc32` | CRC-32C of 4..26 xor CRC-32C of 38..size-8, at 0 and at size-8 | low half of the LSN in the last 4 bytes |
 //! | ROW_FORMAT=COMPRESSED | CRC-32C of 4..16 xor of 24..26 xor of 34..size, at 0 | none |
 //!
-//! Bytes 26..34 hold the key version of an encrypted page, and in memory the split sequence number of an R-tree page. In all files that
-//! are not `full_crc32` the server clears them when it writes a page (`buf_page_encrypt`), but for page 0, for TRX_SYS, and in tablespaces with
-//! page compression, whose pages that do not compress are written as they are.
+//! Bytes 26..34 hold the key version of an encrypted page, and in memory the split sequence number of an R-tree page.
+//! In all files that are not `full_crc32` the server clears them when it writes a page (`buf_page_encrypt`), but for
+//! page 0, for TRX_SYS, and in tablespaces with page compression, whose pages that do not compress are written as
+//! they are.
 //!
 //! Invariant: [`digest`] and [`differing_ranges`] leave out exactly the bytes that [`finalize`] computes or
 //! that no redo record describes, so two images of one page state always compare equal.
@@ -224,8 +225,8 @@ fn logged_ranges(len_bytes: usize, flags: SpaceFlags) -> [Range<usize>; 2] {
     [FIL_PAGE_OFFSET..FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_SPACE_ID..end]
 }
 
-/// CRC-32C over the bytes that must be equal in two images of the same page state: all but checksum and
-/// trailer, and in files that are not `full_crc32` bytes 26..34, which the server clears in most files (see [`finalize`]). Both
+/// CRC-32C over the bytes that must be equal in two images of the same page state: all but checksum and trailer, and
+/// in files that are not `full_crc32` bytes 26..34, which the server clears in most files (see [`finalize`]). Both
 /// images must be uncompressed (see [`crate::decompress`]).
 pub fn digest(page: &[u8], flags: SpaceFlags) -> u32 {
     let [first, second] = logged_ranges(page.len(), flags);

@@ -7,11 +7,13 @@
 //! | `full_crc32` | 0..4 | 4..26: page number, LSN, type; **not** the tablespace id |
 //! | older, ROW_FORMAT=COMPRESSED as well | 26..30 | 0..38 |
 //!
-//! Page 0 of a tablespace is never encrypted, nor is TRX_SYS, nor, in the older formats, an R-tree page. In those formats other bytes may be
-//! there on these three. A page without a key version in an encrypted tablespace is one that is not encrypted (yet), for the server too.
+//! Page 0 of a tablespace is never encrypted, nor is TRX_SYS, nor, in the older formats, an R-tree page. In those
+//! formats other bytes may be there on these three. A page without a key version in an encrypted tablespace is one
+//! that is not encrypted (yet), for the server too.
 //!
-//! Page 0 holds, after its extent descriptors: a mark of 6 bytes, scheme (1), length of the initialisation vector (1, always 16), the
-//! vector, the oldest key version that a page of the tablespace may have (4; 0: some may not be encrypted), key id (4), option (1).
+//! Page 0 holds, after its extent descriptors: a mark of 6 bytes, scheme (1), length of the initialisation vector (1,
+//! always 16), the vector, the oldest key version that a page of the tablespace may have (4; 0: some may not be
+//! encrypted), key id (4), option (1).
 
 use crate::doublewrite::TRX_SYS_PAGE_NO;
 use crate::flags::SpaceFlags;
@@ -63,8 +65,8 @@ impl CryptData {
     }
 }
 
-/// Makes page 0 of an encrypted tablespace say that some pages may not be encrypted, so that a server with encryption threads
-/// encrypts them. `false`, and no change: the tablespace is not encrypted. Checksum and LSN stay as they are.
+/// Makes page 0 of an encrypted tablespace say that some pages may not be encrypted, so that a server with encryption
+/// threads encrypts them. `false`, and no change: the tablespace is not encrypted. Checksum and LSN stay as they are.
 pub fn set_not_all_encrypted(page0: &mut [u8], flags: SpaceFlags) -> bool {
     let is_encrypted = CryptData::of_page0(page0, flags).is_some_and(|data| data.is_encrypted);
     let Some(offset) = offset(flags).filter(|_| is_encrypted) else { return false };

@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Sleeps while `word` is `expected`, until woken. True: somebody woke it. False: the word was another one, the time was
-/// up, or a signal handler ran; look again.
+/// Sleeps while `word` is `expected`, until woken. True: somebody woke it. False: the word was another one, the time
+/// was up, or a signal handler ran; look again.
 #[track_caller]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool {
     if simulation::may_be_simulated()

@@ -1,9 +1,9 @@
 //! A deterministic scheduler for the threads that use this crate.
 //!
-//! [`run`] starts a simulation: its first thread runs the body given, and whatever threads that starts belong to it. Each
-//! is a thread of the operating system, so thread-local state is its own, but exactly one of them runs; all others sleep
-//! at their *gate*. At every call of this crate the running thread passes a *point*: the step hook looks at the world,
-//! and the seeded generator says who goes on.
+//! [`run`] starts a simulation: its first thread runs the body given, and whatever threads that starts belong to it.
+//! Each is a thread of the operating system, so thread-local state is its own, but exactly one of them runs; all
+//! others sleep at their *gate*. At every call of this crate the running thread passes a *point*: the step hook looks
+//! at the world, and the seeded generator says who goes on.
 //!
 //! * **Time** is virtual. A step takes a microsecond; when nobody can go on, the earliest deadline comes. Unless the
 //!   simulation is calm ([`set_calm`]), a deadline sometimes comes early, while others could still run: on a machine
@@ -13,12 +13,13 @@
 //! * **Groups** are processes: [`kill`] makes all threads of a group vanish at the points where they are. A killed
 //!   thread unwinds from its point; whatever its destructors do must have no effect outside (a killed process's disk
 //!   must be closed to them).
-//! * **Failures**: a panic in any thread, an `Err` of the step hook, [`fail`], a deadlock, too many steps. The first one
-//!   ends the simulation and is returned with the seed; the same seed and the same program fail again in the same way.
+//! * **Failures**: a panic in any thread, an `Err` of the step hook, [`fail`], a deadlock, too many steps. The first
+//!   one ends the simulation and is returned with the seed; the same seed and the same program fail again in the same
+//!   way.
 //! * **Planted bugs**: [`is_planted`] is false outside of a simulation; a simulation may turn on one by name.
 //!
-//! What is not simulated, and therefore must not decide anything in code that is to be repeatable: hash maps with random
-//! keys, addresses, the real clock.
+//! What is not simulated, and therefore must not decide anything in code that is to be repeatable: hash maps with
+//! random keys, addresses, the real clock.
 //!
 //! Locks: `state` is a leaf that only the running thread takes, never while it sleeps at its gate.
 

@@ -1,6 +1,7 @@
 //! Threads with the calls of `std::thread`.
 //!
-//! A thread that a simulated thread starts belongs to the same simulation and, unless told otherwise, to the same group.
+//! A thread that a simulated thread starts belongs to the same simulation and, unless told otherwise, to the same
+//! group.
 
 use crate::simulation::{self, Born, Resource, Task};
 use std::io;

@@ -1,9 +1,9 @@
 //! What must be the same before and after a restart, and what must be sound at any time.
 //!
-//! A [`Snapshot`] holds, per table, `CHECKSUM TABLE ... EXTENDED` and the definition, and the answers of
-//! further queries (probes). CHECKSUM TABLE does not compute virtual columns (two runs over the same rows can
-//! differ), so a table that has any is summed up by a query over all its columns instead. The next AUTO_INCREMENT value is left out of definitions: the server may skip
-//! values over a crash.
+//! A [`Snapshot`] holds, per table, `CHECKSUM TABLE ... EXTENDED` and the definition, and the answers of further
+//! queries (probes). CHECKSUM TABLE does not compute virtual columns (two runs over the same rows can differ), so a
+//! table that has any is summed up by a query over all its columns instead. The next AUTO_INCREMENT value is left out
+//! of definitions: the server may skip values over a crash.
 
 use std::collections::BTreeMap;
 
@@ -230,10 +230,10 @@ fn check_tables(conn: &mut Conn, tables: &[Table]) -> Result<usize> {
 
 /// Checks one table; the answer is what the server said when it is not sound.
 ///
-/// A check beside purge reports delete-marked records, of the table and its indexes, of a transaction that purge takes in several
-/// batches (`innodb_purge_batch_size` undo pages each): the server takes the whole of it for purged after the first one.
-/// The stock server on a local disk does the same, nearly every time when the batches are small. So a table with nothing but
-/// such warnings is checked once more after purge.
+/// A check beside purge reports delete-marked records, of the table and its indexes, of a transaction that purge
+/// takes in several batches (`innodb_purge_batch_size` undo pages each): the server takes the whole of it for purged
+/// after the first one. The stock server on a local disk does the same, nearly every time when the batches are small.
+/// So a table with nothing but such warnings is checked once more after purge.
 fn check_table(conn: &mut Conn, table: &Table) -> Result<Option<Vec<Vec<String>>>> {
     let statement = format!("CHECK TABLE {} EXTENDED", table.quoted());
     let mut rows = query_text(conn, &statement)?;

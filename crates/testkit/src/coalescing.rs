@@ -1,10 +1,10 @@
 //! What a node writes to its page store for each byte of redo, against the length of a batch.
 //!
-//! A page that many records of a batch change is built and written once, so longer batches write fewer page bytes; the
-//! page journal then keeps those pages from going home that the next batches write again. Each length gets a node and a
-//! server of its own with the same load, the TPC-C-like mix ([`crate::tpcc`]), until some batches have been applied.
-//! All figures are counts of bytes, ratios to the bytes of redo applied; the speed of the machine is not in them, except
-//! that the mix is random.
+//! A page that many records of a batch change is built and written once, so longer batches write fewer page bytes;
+//! the page journal then keeps those pages from going home that the next batches write again. Each length gets a node
+//! and a server of its own with the same load, the TPC-C-like mix ([`crate::tpcc`]), until some batches have been
+//! applied. All figures are counts of bytes, ratios to the bytes of redo applied; the speed of the machine is not in
+//! them, except that the mix is random.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The server's key management plugin for tests of encrypted tables: where it is, and how a server is told of it.
 //!
-//! `file_key_management` is in Debian's package `mariadb-server`, not in `mariadb-server-core`. It is looked for in the directory
-//! `REDOUBT_SERVER_PLUGINS`, in the server's own directory of plugins, and in `target/mariadb-server`, where `scripts/setup.sh` unpacks the
-//! package. There is no test without it.
+//! `file_key_management` is in Debian's package `mariadb-server`, not in `mariadb-server-core`. It is looked for in
+//! the directory `REDOUBT_SERVER_PLUGINS`, in the server's own directory of plugins, and in `target/mariadb-server`,
+//! where `scripts/setup.sh` unpacks the package. There is no test without it.
 
 use std::path::{Path, PathBuf};
 

@@ -78,7 +78,8 @@ pub struct Options {
     /// Directory on tmpfs
     #[arg(long, default_value = "/dev/shm")]
     pub memory: PathBuf,
-    /// Only these candidates (file, block, pmem; disk, memory, local-log; plain, tls); the first is what ratios refer to
+    /// Only these candidates (file, block, pmem; disk, memory, local-log; plain, tls); the first is what ratios refer
+    /// to
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
 }

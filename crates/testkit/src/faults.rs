@@ -1,9 +1,9 @@
 //! The fault injector (`libredoubt_faults.so`, crate `redoubt-faults`) seen from a test: which process it is put under,
 //! which rules are in force now, what it has injected.
 //!
-//! Invariants: rules count from the moment [`Injector::set`] returns, in processes that run already and in those to come;
-//! counts only grow and outlive the processes. The layout of the control file and the language of the rules are those of
-//! the crate, which this one must not link: its hooks would replace the calls of the test itself.
+//! Invariants: rules count from the moment [`Injector::set`] returns, in processes that run already and in those to
+//! come; counts only grow and outlive the processes. The layout of the control file and the language of the rules are
+//! those of the crate, which this one must not link: its hooks would replace the calls of the test itself.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -46,7 +46,8 @@ use system::{Counters, System};
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// A mark for every so many transactions.
 const MARK_EVERY: u64 = 50;
-/// Transactions that fill so much of a node's ring, rather more than fewer: each gives it 28 KiB of page images or more.
+/// Transactions that fill so much of a node's ring, rather more than fewer: each gives it 28 KiB of page images or
+/// more.
 const FILL_TRANSACTIONS_PER_MIB: u64 = 40;
 /// Size of the journal of file systems that journal only metadata; what ext4 takes by default on a disk of this order.
 const METADATA_JOURNAL_MIB: u64 = 64;
@@ -168,8 +169,8 @@ impl Options {
 /// Records all layouts, and hands each recording over when it is done.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where this machine cannot record; whatever keeps a server or the load from running; a recording
-/// that is not complete.
+/// [`Error::Unavailable`] where this machine cannot record; whatever keeps a server or the load from running; a
+/// recording that is not complete.
 pub fn run(options: &Options, mut done: impl FnMut(&Recording) -> Result<()>) -> Result<()> {
     check()?;
     if options.transactions == 0 {

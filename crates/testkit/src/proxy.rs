@@ -1,9 +1,9 @@
 //! A TCP proxy between a server and its node that treats bytes as a bad network does, by seed.
 //!
-//! It knows bytes only, so it works with whatever is spoken over it, encrypted or not. Each direction of each connection
-//! has its own random numbers, from the seed and the number of the connection, and draws after how many bytes the next
-//! event comes and which: the same bytes meet the same events, however the reads fall. The two directions and all
-//! connections are delayed independently of each other, which reorders them against each other.
+//! It knows bytes only, so it works with whatever is spoken over it, encrypted or not. Each direction of each
+//! connection has its own random numbers, from the seed and the number of the connection, and draws after how many
+//! bytes the next event comes and which: the same bytes meet the same events, however the reads fall. The two
+//! directions and all connections are delayed independently of each other, which reorders them against each other.
 //!
 //! | event | what happens |
 //! |---|---|

@@ -3,11 +3,11 @@
 //! The runs are made by `scripts/server-suite/run`; what is read here are the logs of the test driver
 //! (`mariadb-test-run`), because they grow while a run goes on and an interrupted run has one too.
 //!
-//! * [`Log`](log::Log): one run, as *case → outcome*. A case is a test with one combination of settings. Logs are read in
-//!   the order of their names and a later outcome of a case replaces an earlier one, so a test that is run again counts
-//!   once, as it ended last.
-//! * [`Comparison`](compare::Comparison): the two runs case by case. A case is held against the other run only if both ran
-//!   it; what only one ran is counted by itself, never as a pass.
+//! * [`Log`](log::Log): one run, as *case → outcome*. A case is a test with one combination of settings. Logs are
+//!   read in the order of their names and a later outcome of a case replaces an earlier one, so a test that is run
+//!   again counts once, as it ended last.
+//! * [`Comparison`](compare::Comparison): the two runs case by case. A case is held against the other run only if
+//!   both ran it; what only one ran is counted by itself, never as a pass.
 //! * [`Causes`](causes::Causes): why a test fails on Redoubt, written down by hand after it was looked into. A failure
 //!   without one is shown as open.
 

@@ -1,15 +1,16 @@
 //! One direction of a connection as a single Zstandard frame that never ends.
 //!
-//! Redo repeats itself over megabytes (rows that are updated again, formats of records), and a frame of a log connection is short:
-//! compressed by itself it finds little to refer to. So everything that follows the greeting is one stream with a history of
-//! [`WINDOW_LEN_BYTES`]. [`crate::frame`] is inside of it and knows nothing of it: checksums, with their positions, are of what
-//! comes out again.
+//! Redo repeats itself over megabytes (rows that are updated again, formats of records), and a frame of a log
+//! connection is short: compressed by itself it finds little to refer to. So everything that follows the greeting is
+//! one stream with a history of [`WINDOW_LEN_BYTES`]. [`crate::frame`] is inside of it and knows nothing of it:
+//! checksums, with their positions, are of what comes out again.
 //!
 //! Invariants:
-//! * What one call of [`Compressor::pack`] appends can be unpacked without anything that comes later: the node must be able to read the
-//!   last bytes that a killed server wrote.
+//! * What one call of [`Compressor::pack`] appends can be unpacked without anything that comes later: the node must
+//!   be able to read the last bytes that a killed server wrote.
 //! * Both sides begin anew with each connection. Nothing compressed is kept to be sent again.
-//! * [`Decompressor`] holds a window of at most [`WINDOW_LEN_BYTES`], whatever a peer says, and never gives more at a time than it is asked for.
+//! * [`Decompressor`] holds a window of at most [`WINDOW_LEN_BYTES`], whatever a peer says, and never gives more at a
+//!   time than it is asked for.
 
 use crate::error::WireError;
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
@@ -19,8 +20,8 @@ const WINDOW_LOG: u32 = 23;
 /// How far back the stream refers, and what a receiver keeps.
 pub const WINDOW_LEN_BYTES: usize = 1 << WINDOW_LOG;
 
-// Chosen with the redo of TPC-C, in frames of 16 KiB on average (docs/benchmarks.md). What finds the repetitions is the table's size;
-// a larger one leaves the processor's cache and takes twice the time.
+// Chosen with the redo of TPC-C, in frames of 16 KiB on average (docs/benchmarks.md). What finds the repetitions is
+// the table's size; a larger one leaves the processor's cache and takes twice the time.
 const PARAMETERS: [CParameter; 7] = [
     CParameter::WindowLog(WINDOW_LOG),
     CParameter::HashLog(18),
@@ -101,8 +102,8 @@ impl Decompressor {
         Ok(Self { decoder })
     }
 
-    /// Takes from `input`, which is what comes next on the wire, and fills `out` from its beginning. If it fills all of `out`, there may be
-    /// more without further input.
+    /// Takes from `input`, which is what comes next on the wire, and fills `out` from its beginning. If it fills all
+    /// of `out`, there may be more without further input.
     ///
     /// # Errors
     /// [`WireError::Invalid`] for what no [`Compressor`] sends: damaged bytes, a larger window, an end.

@@ -46,7 +46,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// The time that `share` (0 to 1) of all stay below, in microseconds: the end of its bucket. `None`: there were none.
+    /// The time that `share` (0 to 1) of all stay below, in microseconds: the end of its bucket. `None`: there were
+    /// none.
     pub fn quantile_micros(&self, share: f64) -> Option<u64> {
         let wanted = ((self.count as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -105,8 +106,8 @@ pub struct ApplyWorker {
 /// Pages whose chains in the log index have about the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainClass {
-    /// Longest chain of the class, a power of two less one: 1, 3, 7 and so on. The shortest is one more than that of the class
-    /// before. `None`: no bound.
+    /// Longest chain of the class, a power of two less one: 1, 3, 7 and so on. The shortest is one more than that of
+    /// the class before. `None`: no bound.
     pub longest: Option<u64>,
     /// Pages, counted once per table of the index.
     pub pages: u64,

@@ -1,9 +1,9 @@
 //! Frames of the notices connection, node to shim. Their checksum position counts them from 0.
 //!
-//! They have a connection of their own because of what TCP does when a process is killed: its kernel goes on sending what
-//! the process has written, unless something arrives for the closed socket (or was there unread). Then it resets the
-//! connection and drops the rest. So nothing may come back on the log connection: a server that is killed right after it
-//! has answered for bytes that it only wrote would take them with it.
+//! They have a connection of their own because of what TCP does when a process is killed: its kernel goes on sending
+//! what the process has written, unless something arrives for the closed socket (or was there unread). Then it resets
+//! the connection and drops the rest. So nothing may come back on the log connection: a server that is killed right
+//! after it has answered for bytes that it only wrote would take them with it.
 
 use crate::error::WireError;
 use crate::reader::Reader;

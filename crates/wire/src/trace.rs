@@ -1,10 +1,12 @@
 //! Where the time of a commit or of a page read goes.
 //!
-//! The clocks of server and node are not compared: each side measures durations, and the wire is what the server's side waited
-//! less the node's part. Both sides take the same events for a sample, without telling each other, because the choice is made from
-//! what both know ([`is_sampled`]): the end of a frame's position, or the page and the need of a read.
+//! The clocks of server and node are not compared: each side measures durations, and the wire is what the server's
+//! side waited less the node's part. Both sides take the same events for a sample, without telling each other,
+//! because the choice is made from what both know ([`is_sampled`]): the end of a frame's position, or the page and
+//! the need of a read.
 //!
-//! The server's side sends its part as an unlogged frame of the stream ([`crate::stream::StreamFrame::Trace`]); the node joins the two.
+//! The server's side sends its part as an unlogged frame of the stream ([`crate::stream::StreamFrame::Trace`]); the
+//! node joins the two.
 
 use crate::Seq;
 use crate::error::WireError;
@@ -133,11 +135,11 @@ pub fn decode(payload: &[u8]) -> Result<Vec<ServerSample>, WireError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// In the server, before the bytes are handed to the network: waiting for those before, packing, a full socket. Reads:
-    /// waiting for a connection.
+    /// In the server, before the bytes are handed to the network: waiting for those before, packing, a full socket.
+    /// Reads: waiting for a connection.
     ServerQueue,
-    /// Between server and node, both ways: what the server waited less the node's part. Of a read, packing and sending the answer is
-    /// in here too.
+    /// Between server and node, both ways: what the server waited less the node's part. Of a read, packing and
+    /// sending the answer is in here too.
     Wire,
     /// On the node, until the log device took the bytes: a full log buffer, or the write before.
     LogBuffer,

@@ -1,7 +1,7 @@
 //! What a reader asks a node: a volume as the files of a data directory, without taking it over.
 //!
-//! A view is either the volume as it is now, whenever it is asked ([`LIVE`]), or a moment that the node keeps for as long
-//! as the connection that began it. Any number of connections may read a view.
+//! A view is either the volume as it is now, whenever it is asked ([`LIVE`]), or a moment that the node keeps for as
+//! long as the connection that began it. Any number of connections may read a view.
 
 use crate::control::Entry;
 use serde::{Deserialize, Serialize};

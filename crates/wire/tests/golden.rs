@@ -1,13 +1,12 @@
 //! Frames as earlier protocol versions sent them, byte for byte, decoded by this one.
 //!
-//! `fixtures/protocol-1.tsv` was printed by the code of commit 70f4e04: what it is, the bytes in hex, and how that code showed the
-//! value. `fixtures/protocol-2.tsv` differs by the version in the greetings and by the role of notices, `fixtures/protocol-3.tsv` by
-//! the version, a shorter request to read, and log connections that are compressed as a whole,
-//! `fixtures/protocol-4.tsv` by the version and requests for lists and for the end of a file, `fixtures/protocol-5.tsv`
-//! by the version and pages that are scrubbed. Logged frames are stored
-//! in every volume, so they must be understood for ever; the greeting must be, so that an older peer is told why it is
-//! refused. A change that breaks a line needs a new protocol version and a new file beside this one, never a change of
-//! the file.
+//! `fixtures/protocol-1.tsv` was printed by the code of commit 70f4e04: what it is, the bytes in hex, and how that
+//! code showed the value. `fixtures/protocol-2.tsv` differs by the version in the greetings and by the role of
+//! notices, `fixtures/protocol-3.tsv` by the version, a shorter request to read, and log connections that are
+//! compressed as a whole, `fixtures/protocol-4.tsv` by the version and requests for lists and for the end of a file,
+//! `fixtures/protocol-5.tsv` by the version and pages that are scrubbed. Logged frames are stored in every volume, so
+//! they must be understood for ever; the greeting must be, so that an older peer is told why it is refused. A change
+//! that breaks a line needs a new protocol version and a new file beside this one, never a change of the file.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

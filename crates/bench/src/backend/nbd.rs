@@ -1,7 +1,9 @@
-//! A block device over the network: `nbdkit` with a disk image on the storage side, `nbdfuse`, a loop device and ext4 on the other.
+//! A block device over the network: `nbdkit` with a disk image on the storage side, `nbdfuse`, a loop device and ext4
+//! on the other.
 //!
-//! Works without a kernel that has an NBD client. The loop device uses direct I/O, so the only caches are the server's buffer pool and the storage
-//! side's page cache. A flush reaches the image as `fdatasync`, so a commit is answered when it is durable on the storage side.
+//! Works without a kernel that has an NBD client. The loop device uses direct I/O, so the only caches are the
+//! server's buffer pool and the storage side's page cache. A flush reaches the image as `fdatasync`, so a commit is
+//! answered when it is durable on the storage side.
 
 use std::net::TcpStream;
 use std::path::Path;

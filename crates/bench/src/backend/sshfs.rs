@@ -1,7 +1,8 @@
-//! A file system over the network: `sftp-server` on the storage side, `sshfs` on the other, joined by a plain TCP connection.
+//! A file system over the network: `sftp-server` on the storage side, `sshfs` on the other, joined by a plain TCP
+//! connection.
 //!
-//! No ssh and no encryption: the other backends have none either. sshfs keeps direct writes in a buffer until `fsync`, which reaches the
-//! storage side's file, so a commit is answered when it is durable there.
+//! No ssh and no encryption: the other backends have none either. sshfs keeps direct writes in a buffer until
+//! `fsync`, which reaches the storage side's file, so a commit is answered when it is durable there.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;

@@ -1,7 +1,8 @@
-//! Plots as SVG that goes into a page: without a background, so that the page's colours show, and as wide as the page lets them.
+//! Plots as SVG that goes into a page: without a background, so that the page's colours show, and as wide as the page
+//! lets them.
 //!
-//! Colours are those of Okabe and Ito, which people with colour blindness can tell apart; symbols differ as well. The page replaces black and the dark ones
-//! where it is dark (see `html`).
+//! Colours are those of Okabe and Ito, which people with colour blindness can tell apart; symbols differ as well. The
+//! page replaces black and the dark ones where it is dark (see `html`).
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};

@@ -22,7 +22,8 @@ impl Cell<'_> {
     }
 }
 
-/// Groups runs of the same thing: by pool, then the local server, then by limit, then in the order in which they first came.
+/// Groups runs of the same thing: by pool, then the local server, then by limit, then in the order in which they
+/// first came.
 pub fn cells(runs: &[RunReport]) -> Vec<Cell<'_>> {
     let mut cells: Vec<Cell<'_>> = Vec::new();
     for run in runs {

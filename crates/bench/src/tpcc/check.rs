@@ -9,15 +9,16 @@ use crate::error::{Error, Result};
 use crate::process::check_interrupt;
 use crate::sql::{one, rows};
 
-/// A condition: its number in clause 3.3.2, what it says, and a query that has a row for each place where it does not hold.
+/// A condition: its number in clause 3.3.2, what it says, and a query that has a row for each place where it does not
+/// hold.
 struct Condition {
     number: u32,
     says: &'static str,
     query: &'static str,
 }
 
-/// Delivered orders of a district are 7/10 of its customers at the beginning, and then what customers count (condition 11 as
-/// specified holds only before the first delivery).
+/// Delivered orders of a district are 7/10 of its customers at the beginning, and then what customers count
+/// (condition 11 as specified holds only before the first delivery).
 const CONDITIONS: [Condition; 12] = [
     Condition {
         number: 1,

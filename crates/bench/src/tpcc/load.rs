@@ -1,8 +1,8 @@
 //! Fills the tables (clause 4.3.3).
 //!
-//! Threads take warehouse after warehouse; each district is one transaction of each table. Foreign keys are added when the rows are
-//! there. Checks of unique keys stay on: without them the server locks a whole table for the transaction that fills it first, and
-//! loaders that begin with different tables deadlock.
+//! Threads take warehouse after warehouse; each district is one transaction of each table. Foreign keys are added
+//! when the rows are there. Checks of unique keys stay on: without them the server locks a whole table for the
+//! transaction that fills it first, and loaders that begin with different tables deadlock.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

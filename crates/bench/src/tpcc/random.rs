@@ -16,7 +16,8 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Draws them by seed. The two for last names differ by what the specification allows: 65 to 119, but neither 96 nor 112.
+    /// Draws them by seed. The two for last names differ by what the specification allows: 65 to 119, but neither 96
+    /// nor 112.
     pub fn new(seed: u64) -> Self {
         let mut random = Rng::with_seed(seed ^ 0x7063_6374);
         let last_name_load = random.u32(0..=255);
@@ -111,7 +112,8 @@ pub fn decimal(cents: i64) -> String {
     format!("{sign}{}.{:02}", cents.unsigned_abs() / 100, cents.unsigned_abs() % 100)
 }
 
-/// The transactions of a terminal, shuffled anew when used up (clause 5.2.4.2): ten New-Orders, ten Payments and one of each other kind.
+/// The transactions of a terminal, shuffled anew when used up (clause 5.2.4.2): ten New-Orders, ten Payments and one
+/// of each other kind.
 #[derive(Debug, Default)]
 pub struct Deck {
     cards: Vec<u8>,

@@ -17,8 +17,8 @@ fn last_names_are_made_of_syllables() {
     assert_eq!(last_name(999), "EINGEINGEING");
 }
 
-/// Without the constant, NURand is a bitwise OR of two uniform values: a bit of the first factor's range is set in three of four
-/// values. With a range of a power of two its probabilities are known exactly.
+/// Without the constant, NURand is a bitwise OR of two uniform values: a bit of the first factor's range is set in
+/// three of four values. With a range of a power of two its probabilities are known exactly.
 #[test]
 fn non_uniform_values_have_the_distribution_of_their_definition() {
     let mut random = Rng::with_seed(1);

@@ -1,4 +1,5 @@
-//! The tables (clause 1.3), with the primary keys of clause 1.4 and the two secondary indexes that everyone's transactions need.
+//! The tables (clause 1.3), with the primary keys of clause 1.4 and the two secondary indexes that everyone's
+//! transactions need.
 //!
 //! `history` has no primary key, as specified. Foreign keys, and the indexes they need, are added after loading.
 

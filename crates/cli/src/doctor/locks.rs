@@ -1,4 +1,5 @@
-//! Who holds the lock of a file, from the kernel's list: asking with a lock of one's own would get in the way of a start.
+//! Who holds the lock of a file, from the kernel's list: asking with a lock of one's own would get in the way of a
+//! start.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -4,8 +4,9 @@
 //! the form back in which the server stores them ([`redoubt_page::compress`]), and the room that this saves is left as
 //! holes. Every other file is written as it comes.
 //!
-//! The node holds the pages of an encrypted tablespace in clear. Page 0 says so here: that not all are encrypted. A server with
-//! encryption threads then encrypts them; otherwise it would take the key version in page 0 for that of every page.
+//! The node holds the pages of an encrypted tablespace in clear. Page 0 says so here: that not all are encrypted. A
+//! server with encryption threads then encrypts them; otherwise it would take the key version in page 0 for that of
+//! every page.
 //!
 //! Invariant: whatever the node sends, the file differs from it only in whole pages of which `compress` has made an
 //! image that unpacks to the same page, and in that number of page 0.
@@ -114,7 +115,8 @@ fn has_no_holes(taken_bytes: u64, written_bytes: u64, saved_bytes: u64) -> bool 
     taken_bytes > written_bytes + slack + saved_bytes / 2
 }
 
-/// The format of the tablespace whose first page this is. Later files of the system tablespace do not begin with a page 0.
+/// The format of the tablespace whose first page this is. Later files of the system tablespace do not begin with a
+/// page 0.
 fn format_of(page0: &[u8]) -> Option<SpaceFlags> {
     let is_page0 =
         get_u32(page0, FIL_PAGE_OFFSET) == Some(0) && get_u16(page0, FIL_PAGE_TYPE) == Some(TYPE_FSP_HDR);

@@ -105,8 +105,8 @@ impl<'a> Wanted<'a> {
         )))
     }
 
-    /// The program's own arguments, which data directory is meant where it would take another one, and that all files are in
-    /// it.
+    /// The program's own arguments, which data directory is meant where it would take another one, and that all files
+    /// are in it.
     fn program_arguments(&self) -> Result<Vec<String>> {
         let mut arguments = self.arguments.to_vec();
         let says = |option: &str| self.arguments.iter().any(|argument| argument.starts_with(option));
@@ -123,7 +123,8 @@ impl<'a> Wanted<'a> {
         Ok(arguments)
     }
 
-    /// Where `mariadb-backup` is told to look. What it is not told it asks the server, and that one tells of the volume.
+    /// Where `mariadb-backup` is told to look. What it is not told it asks the server, and that one tells of the
+    /// volume.
     fn said_to_backup(&self) -> Result<HashMap<String, String>> {
         let words = server::option_file_arguments(Path::new(self.program), self.arguments)?;
         let words =

@@ -1,8 +1,8 @@
 //! Mounting a file system in user space, and serving it.
 //!
-//! In a namespace of its own ([`super::namespace`]) this is a system call; every user in there reaches the files that the
-//! permission bits let him reach. Elsewhere `fusermount3` (package fuse3) does it, for its user only. Requests are answered by
-//! [`THREADS`] threads, each of which takes one, answers it, and takes the next.
+//! In a namespace of its own ([`super::namespace`]) this is a system call; every user in there reaches the files that
+//! the permission bits let him reach. Elsewhere `fusermount3` (package fuse3) does it, for its user only. Requests
+//! are answered by [`THREADS`] threads, each of which takes one, answers it, and takes the next.
 
 use super::files::Files;
 use super::protocol::{self, Operation, REQUEST_ROOM_BYTES};

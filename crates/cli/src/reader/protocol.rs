@@ -1,8 +1,8 @@
 //! What the kernel and a file system in user space say to each other on `/dev/fuse`: bytes only.
 //!
-//! Numbers are in the byte order of the machine. A request is a header of 40 bytes and what its operation needs; a reply
-//! is a header of 16 bytes and a body. Layouts are those of `linux/fuse.h`, version 7.31, which every kernel since 5.5
-//! speaks; newer ones are told that this is the newest that is known here.
+//! Numbers are in the byte order of the machine. A request is a header of 40 bytes and what its operation needs; a
+//! reply is a header of 16 bytes and a body. Layouts are those of `linux/fuse.h`, version 7.31, which every kernel
+//! since 5.5 speaks; newer ones are told that this is the newest that is known here.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -380,7 +380,8 @@ impl Answer {
         self
     }
 
-    /// To [`Operation::StatFs`]: nothing but sizes of blocks and names; `free_bytes` for those who ask before they write.
+    /// To [`Operation::StatFs`]: nothing but sizes of blocks and names; `free_bytes` for those who ask before they
+    /// write.
     pub fn file_system(mut self, total_bytes: u64, free_bytes: u64) -> Self {
         let blocks = |bytes: u64| bytes / u64::from(PAGE_BYTES);
         for value in [blocks(total_bytes), blocks(free_bytes), blocks(free_bytes), 1 << 20, 1 << 20] {

@@ -1,8 +1,8 @@
 //! What a view has, asked from the node: names, lengths, contents.
 //!
-//! Owns a pool of control connections. A connection that breaks (the node is started again) is made anew, for as long as
-//! [`PATIENCE`]: a tool that reads a live volume sees a pause. A view of a moment ends with the connection that began
-//! it, which is a connection of its own ([`Source::begin`]), kept alive by asking now and then.
+//! Owns a pool of control connections. A connection that breaks (the node is started again) is made anew, for as long
+//! as [`PATIENCE`]: a tool that reads a live volume sees a pause. A view of a moment ends with the connection that
+//! began it, which is a connection of its own ([`Source::begin`]), kept alive by asking now and then.
 
 use crate::client::Client;
 use crate::error::{CliError, Result};

@@ -42,16 +42,16 @@ pub struct RunArguments {
     /// Local data directory; created if missing. With --local-log the server's own: found out from its options.
     #[arg(long, value_name = "DIR", required_unless_present = "local_log")]
     pub datadir: Option<PathBuf>,
-    /// Take nothing over and start no server: mount the volume on the directory, which must be empty, for as long as the
-    /// program after `--` runs. It sees the data directory of the volume as it is now, and cannot change it.
+    /// Take nothing over and start no server: mount the volume on the directory, which must be empty, for as long as
+    /// the program after `--` runs. It sees the data directory of the volume as it is now, and cannot change it.
     #[arg(long, conflicts_with_all = ["local_log", "verify", "compress", "page_cache", "no_takeover", "timeout"])]
     pub reader: bool,
-    /// With --reader: see one moment, as a server that was killed then leaves it, for as long as the program runs. What the
-    /// program writes stays on this host and goes away with it. Servers always get this.
+    /// With --reader: see one moment, as a server that was killed then leaves it, for as long as the program runs.
+    /// What the program writes stays on this host and goes away with it. Servers always get this.
     #[arg(long, requires = "reader")]
     pub at_once: bool,
-    /// Before anything else, write the volume as it is into this directory, new or empty, as `redoubt volume export` does: before
-    /// a start that may do harm, such as one with innodb_force_recovery.
+    /// Before anything else, write the volume as it is into this directory, new or empty, as `redoubt volume export`
+    /// does: before a start that may do harm, such as one with innodb_force_recovery.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["local_log", "reader"])]
     pub export_first: Option<PathBuf>,
     /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX).
@@ -60,8 +60,8 @@ pub struct RunArguments {
     /// For tests: take files on tmpfs, which is ordinary memory, for persistent. A power cut loses commits.
     #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
     pub pretend_pmem: bool,
-    /// Refuse (exit status 3) if the volume was attached elsewhere since this data directory had it, or a server has it now: so
-    /// that a server that is started again by itself takes it from nobody.
+    /// Refuse (exit status 3) if the volume was attached elsewhere since this data directory had it, or a server has
+    /// it now: so that a server that is started again by itself takes it from nobody.
     #[arg(long, conflicts_with = "local_log")]
     pub no_takeover: bool,
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
@@ -72,9 +72,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "on", default_value = "auto")]
     pub compress: Compress,
-    /// Allow encrypted tables (key management plugins, innodb_encrypt_tables): the node, its views and exports hold their pages in
-    /// clear, protected only by what protects the node's disks. The redo log must not be encrypted. Pages of encrypted tables
-    /// are not compared by --verify.
+    /// Allow encrypted tables (key management plugins, innodb_encrypt_tables): the node, its views and exports hold
+    /// their pages in clear, protected only by what protects the node's disks. The redo log must not be encrypted.
+    /// Pages of encrypted tables are not compared by --verify.
     #[arg(long, conflicts_with_all = ["local_log", "reader"])]
     pub clear_pages: bool,
     /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.

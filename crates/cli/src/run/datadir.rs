@@ -3,8 +3,9 @@
 //! A directory that `redoubt run` filled carries `.redoubt` (JSON: volume id and name). Any other directory with
 //! something in it is refused. A lock on that file, inherited by the server, keeps a second `redoubt run` out.
 //!
-//! It is filled ([`super::fill`]) in two steps: before the volume is attached, which may take long, and again afterwards, when only what
-//! has changed meanwhile is looked at. Plain files are compared by length and checksum ([`super::checksums`]).
+//! It is filled ([`super::fill`]) in two steps: before the volume is attached, which may take long, and again
+//! afterwards, when only what has changed meanwhile is looked at. Plain files are compared by length and checksum
+//! ([`super::checksums`]).
 //!
 //! Files the volume does not have are moved to `.redoubt-orphans/`; only stubs, which have no content, are removed.
 
@@ -269,7 +270,8 @@ impl DataDirectory {
     }
 }
 
-/// Volume that a data directory belongs to; `None` for one that is empty or still to be made. Nothing is locked or changed.
+/// Volume that a data directory belongs to; `None` for one that is empty or still to be made. Nothing is locked or
+/// changed.
 ///
 /// # Errors
 /// [`CliError::Usage`] if it holds something else.

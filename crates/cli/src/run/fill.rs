@@ -4,8 +4,8 @@
 //! for before the ones before have come. (More threads do not help: the files of a database are in one directory, which
 //! the kernel lets one thread at a time change.)
 //!
-//! Invariant: the answers of a connection come in the order of its requests; [`Plain::asked`] is that order, and nothing
-//! else is asked for while something is in it.
+//! Invariant: the answers of a connection come in the order of its requests; [`Plain::asked`] is that order, and
+//! nothing else is asked for while something is in it.
 
 use super::checksums::{Checksums, Contents};
 use crate::beneath::Beneath;

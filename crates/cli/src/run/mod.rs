@@ -138,8 +138,8 @@ fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
     }
 }
 
-/// For a level of forced recovery that may do harm: the server gets the moment of the volume at which it is started, and
-/// nothing that it writes gets into the volume. Nothing is taken over.
+/// For a level of forced recovery that may do harm: the server gets the moment of the volume at which it is started,
+/// and nothing that it writes gets into the volume. Nothing is taken over.
 fn run_on_view(arguments: &RunArguments, server: &Server, level: u8) -> Result<()> {
     if server.program != server.binary {
         return Err(CliError::Usage(format!(

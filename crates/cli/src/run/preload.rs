@@ -1,7 +1,7 @@
 //! The library that is preloaded into the server: where it is, and whether the dynamic loader takes it.
 //!
-//! A library that cannot be preloaded is left out by the loader, with a message only. The server would then run without it, on
-//! files without content; so it is tried out first, with the loader's own list of what it would load.
+//! A library that cannot be preloaded is left out by the loader, with a message only. The server would then run
+//! without it, on files without content; so it is tried out first, with the loader's own list of what it would load.
 
 use crate::error::{CliError, Result};
 use std::path::{Path, PathBuf};

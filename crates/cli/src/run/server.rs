@@ -189,8 +189,8 @@ pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// A program that is to answer something: without library and input, and without a way to tell the service manager about
-/// itself, which a server does even when it is only asked.
+/// A program that is to answer something: without library and input, and without a way to tell the service manager
+/// about itself, which a server does even when it is only asked.
 pub(super) fn asking(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD").env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
@@ -337,8 +337,8 @@ pub enum ForcedRecovery {
     /// 1 (go on after a damaged page), 2 (no background threads), 3 (no rollback at the start): the server reads and
     /// writes redo and pages as ever.
     OnVolume,
-    /// 4 can leave secondary indexes wrong for good. 5 takes transactions that were not committed for committed. 6 leaves
-    /// out redo, which the node has in its pages already. None of that may get into the volume.
+    /// 4 can leave secondary indexes wrong for good. 5 takes transactions that were not committed for committed. 6
+    /// leaves out redo, which the node has in its pages already. None of that may get into the volume.
     OnView(u8),
 }
 

@@ -13,8 +13,8 @@
 //! written again.
 //!
 //! The checkpoint has a [`NamesEnd`]: the number, where the names end that belong to it, and the checksum there. What
-//! comes after that end is ignored and written over. Everything before it was durable before the checkpoint, so whatever
-//! is wrong there is damage.
+//! comes after that end is ignored and written over. Everything before it was durable before the checkpoint, so
+//! whatever is wrong there is damage.
 //!
 //! A file that becomes long is followed by one with the next number; the former goes when the checkpoint refers to the
 //! new one. After a sync that failed nothing is appended any more: what was dropped then is not known, so the names go

@@ -248,7 +248,8 @@ impl Table {
         }
     }
 
-    /// A chain's length changed; 0: there is none. Under the lock of its bucket, so that a chain's changes come in order.
+    /// A chain's length changed; 0: there is none. Under the lock of its bucket, so that a chain's changes come in
+    /// order.
     fn count_chain(&self, from: usize, to: usize) {
         let class_of = |len: usize| len.checked_ilog2().map(|class| (class as usize).min(CHAIN_CLASSES - 1));
         let (from, to) = (class_of(from), class_of(to));

@@ -48,8 +48,8 @@ pub struct FileEntry {
     pub object: Option<u32>,
     /// Offset of its first byte inside the tablespace (second and later files of the system tablespace).
     pub first_byte: u64,
-    /// The redo says that it is deleted, and its unlink has not been seen. The server lets writes end that are under way
-    /// then, so pages may still come for it; they are of nothing.
+    /// The redo says that it is deleted, and its unlink has not been seen. The server lets writes end that are under
+    /// way then, so pages may still come for it; they are of nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_deleted: bool,
 }

@@ -1,6 +1,7 @@
 //! A control connection: the requests of the `redoubt` command.
 //!
-//! Invariant: an export, an import that did not end, a trace, and what is kept for a reader go away with their connection.
+//! Invariant: an export, an import that did not end, a trace, and what is kept for a reader go away with their
+//! connection.
 
 use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};

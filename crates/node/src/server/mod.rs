@@ -41,8 +41,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stopping::Steps;
 
-/// A server's connection to a volume that is being opened waits for so long before it is told to try later. Shorter than
-/// any peer waits for its greeting.
+/// A server's connection to a volume that is being opened waits for so long before it is told to try later. Shorter
+/// than any peer waits for its greeting.
 const PATIENCE_WITH_OPENING: Duration = Duration::from_secs(5);
 /// The same for the requests of commands, which wait as long as they are let.
 const PATIENCE_OF_REQUESTS: Duration = Duration::from_secs(120);

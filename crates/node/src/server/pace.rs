@@ -1,6 +1,7 @@
 //! The pace of an export: it must not take processor and disk away from a server that writes.
 //!
-//! Whenever the volume's log was written since the last piece, the export keeps to a rate; otherwise it goes as fast as it can.
+//! Whenever the volume's log was written since the last piece, the export keeps to a rate; otherwise it goes as fast
+//! as it can.
 
 use redoubt_sync::{thread, time};
 use std::time::{Duration, Instant};

@@ -64,14 +64,15 @@ impl Batch {
 }
 
 /// How much of the stream to apply at once. Room in the log buffer comes when all of it is applied, so not more than
-/// half of that; but if what waits is longer than the log buffer, as after a start, there is none before all is applied.
+/// half of that; but if what waits is longer than the log buffer, as after a start, there is none before all is
+/// applied.
 fn most_bytes(closed: &[Arc<Table>], ring_len_bytes: u64) -> u64 {
     let waiting: u64 = closed.iter().map(|table| table.stream_bytes()).sum();
     if waiting > ring_len_bytes { waiting } else { ring_len_bytes / 2 }
 }
 
-/// How many of the closed tables are applied as one: their ends and stream bytes, the oldest first. The first is, in any
-/// case; others while all of them have at most `most_bytes`, end no later than `last`, and are ready.
+/// How many of the closed tables are applied as one: their ends and stream bytes, the oldest first. The first is, in
+/// any case; others while all of them have at most `most_bytes`, end no later than `last`, and are ready.
 fn count_together(
     tables: &[(Seq, u64)],
     most_bytes: u64,

@@ -1,10 +1,10 @@
-//! Ends the redo log of a volume that nobody writes with a checkpoint, so that the server that takes it over has nothing
-//! to recover.
+//! Ends the redo log of a volume that nobody writes with a checkpoint, so that the server that takes it over has
+//! nothing to recover.
 //!
-//! A stock server that was killed reads its redo since its last checkpoint, opens every tablespace named there and applies
-//! it. Here the pages have all of it already. So an attach appends what a server writes last when it is shut down: a
-//! FILE_CHECKPOINT of D, and the checkpoint block of D. What is left to the new server is what any start does: roll back
-//! transactions that were not committed.
+//! A stock server that was killed reads its redo since its last checkpoint, opens every tablespace named there and
+//! applies it. Here the pages have all of it already. So an attach appends what a server writes last when it is shut
+//! down: a FILE_CHECKPOINT of D, and the checkpoint block of D. What is left to the new server is what any start
+//! does: roll back transactions that were not committed.
 //!
 //! Not where recovery does more than apply redo to pages. There the server recovers from its own checkpoint, as ever:
 //!

@@ -27,8 +27,8 @@
 //! | [`verify`] | differences that were found | |
 //! | [`view`] | the moment that readers read | |
 //!
-//! What goes across parts is in modules without state: [`attach`] (servers come and go), [`clean_end`], [`reads`], [`server_log`],
-//! [`import`], [`plain_files`], [`rescue`], [`trace`], [`status`].
+//! What goes across parts is in modules without state: [`attach`] (servers come and go), [`clean_end`], [`reads`],
+//! [`server_log`], [`import`], [`plain_files`], [`rescue`], [`trace`], [`status`].
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
 //!

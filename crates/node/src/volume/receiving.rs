@@ -241,8 +241,8 @@ impl Receiving {
         self.buffer.set_durable(end.seq);
     }
 
-    /// Feeds everything in the log after `applied` back into the log buffer, and finds out where the stream ends. What is
-    /// before that, for the server's next start, is not read: the device has seen that it is whole.
+    /// Feeds everything in the log after `applied` back into the log buffer, and finds out where the stream ends.
+    /// What is before that, for the server's next start, is not read: the device has seen that it is whole.
     ///
     /// # Errors
     /// [`NodeError::Damaged`] if the log ends before `applied` or is not whole frames; [`NodeError::LogDevice`].

@@ -40,8 +40,8 @@ impl Drop for Pin {
 }
 
 impl Retention {
-    /// The log begins at `log_start`. What comes until the next remembered position has its position there: that is at or
-    /// before each LSN of it, if perhaps far before.
+    /// The log begins at `log_start`. What comes until the next remembered position has its position there: that is
+    /// at or before each LSN of it, if perhaps far before.
     pub fn begin(&self, log_start: Point) {
         self.0.lock().positions.push_back(log_start);
     }

@@ -1,8 +1,9 @@
 //! The volume as a data directory for readers: tools that take nothing over and change nothing.
 //!
-//! A *live* view is what is there when it is asked: everything received before a question is in the names, the plain files
-//! and the redo log that answer it, so that who has an answer of the server finds what it is about. A view of a *moment*
-//! is an export whose files may be read in any order, any number of times: nothing of it is given up before it ends.
+//! A *live* view is what is there when it is asked: everything received before a question is in the names, the plain
+//! files and the redo log that answer it, so that who has an answer of the server finds what it is about. A view of a
+//! *moment* is an export whose files may be read in any order, any number of times: nothing of it is given up before
+//! it ends.
 //!
 //! The redo log of a live view is followed: from its first question on, a follower has what the server's checkpoint
 //! needs, and the log is pinned at what it was given last. So a reader that goes on asking gets all redo, whatever the

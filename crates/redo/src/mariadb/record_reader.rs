@@ -159,7 +159,8 @@ impl<'a> Cursor<'a> {
 /// Decode the record `bytes[at..]`, which ends where `bytes` ends, and whose header was read by
 /// [`record_end`], into `record`.
 ///
-/// Not returned: a processor that has just written a record in small pieces waits when it is to be copied in large ones.
+/// Not returned: a processor that has just written a record in small pieces waits when it is to be copied in large
+/// ones.
 #[inline(always)]
 pub(crate) fn decode_record<'a>(
     bytes: &'a [u8],

@@ -9,14 +9,15 @@
 //! Invariants:
 //! * Frames reach the node in the order of their positions, each exactly once as far as the node keeps them.
 //! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
-//! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel goes on sending what
-//!   was written ([`redoubt_wire::notice`]).
+//! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel goes on
+//!   sending what was written ([`redoubt_wire::notice`]).
 //! * After [`Stream::die`] nothing is sent, and every call fails at once instead of waiting.
 //! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
 //!   stream dies. `wake` is only for the connection's state, which few threads wait for.
 //!
-//! Lock order: `state`, then `wake` or that of `waiters`; `current` is a leaf. `state` may be held while sending blocks (back-pressure); the notice
-//! thread therefore never needs it to move `durable`, and ends a blocked send by closing the socket.
+//! Lock order: `state`, then `wake` or that of `waiters`; `current` is a leaf. `state` may be held while sending
+//! blocks (back-pressure); the notice thread therefore never needs it to move `durable`, and ends a blocked send by
+//! closing the socket.
 
 mod connection;
 mod queue;
@@ -43,8 +44,9 @@ use std::time::{Duration, Instant};
 
 /// Most room for what is not durable yet; a caller that would exceed it waits.
 const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
-/// A node that stores nothing for so long, owes word of it and does not say that it waits, is connected to again. Bytes that
-/// were changed on the way (the length of a frame) can make both sides wait for each other; a new connection is cheap.
+/// A node that stores nothing for so long, owes word of it and does not say that it waits, is connected to again.
+/// Bytes that were changed on the way (the length of a frame) can make both sides wait for each other; a new
+/// connection is cheap.
 const SILENT_NODE_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked whether the node gets on.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);

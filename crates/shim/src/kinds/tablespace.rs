@@ -12,8 +12,8 @@
 //!    or newer: dropped; a tablespace's page 0 is kept for reads ([`recovery`]).
 //! 6. Otherwise it is sent as an image, or refused if it is encrypted: the node could not read it.
 //!
-//! Rule 1 does not hold for the doublewrite area, where pages of other formats lie. An encrypted page is not compared with the
-//! node's, which is in clear.
+//! Rule 1 does not hold for the doublewrite area, where pages of other formats lie. An encrypted page is not compared
+//! with the node's, which is in clear.
 //!
 //! What is written to a file after its deletion has no reader and goes nowhere.
 //!

@@ -48,7 +48,8 @@ impl Guard {
         Self::start(TRACE_INSTANCE, &[instance])
     }
 
-    /// Processes to end first. They replace those of an earlier call; a process that has ended must not stay among them.
+    /// Processes to end first. They replace those of an earlier call; a process that has ended must not stay among
+    /// them.
     ///
     /// # Errors
     /// [`Error::Io`] when the shell is gone.

@@ -214,8 +214,9 @@ fn defective(recorded: &Recorded, until: Lsn, defect: Option<Defect>) -> Result<
     defect.map(|_| replay(&recorded.base, &recorded.redo, until, defect)).transpose()
 }
 
-/// Many cuts, on several threads, and how many were left when `deadline` came. A recovery waits more than it computes, so
-/// several at a time keep a core busy. `progress` is called after each with the cut, what it came to, and all so far.
+/// Many cuts, on several threads, and how many were left when `deadline` came. A recovery waits more than it
+/// computes, so several at a time keep a core busy. `progress` is called after each with the cut, what it came to,
+/// and all so far.
 ///
 /// # Errors
 /// The first of [`check_cut`], with the cut in words.

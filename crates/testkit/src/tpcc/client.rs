@@ -128,7 +128,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Its home is one warehouse; with `stride` it is one of those warehouses, each time another, that lie so far apart.
+    /// Its home is one warehouse; with `stride` it is one of those warehouses, each time another, that lie so far
+    /// apart.
     pub(super) fn new(conn: Conn, scale: Scale, number: u32, stride: Option<u32>, seed: u64) -> Self {
         let warehouse = number % scale.warehouses + 1;
         let homes = (warehouse, stride.filter(|stride| *stride > 0 && *stride < scale.warehouses));

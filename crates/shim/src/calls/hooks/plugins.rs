@@ -1,8 +1,9 @@
 //! dlopen: plugins that manage keys.
 //!
-//! A server with such a plugin makes encrypted tables, whose redo is in clear, and so the node holds their pages in clear. Without consent
-//! (`redoubt run --clear-pages`) the server gets none, be it loaded at its start, by `INSTALL SONAME`, or because `mysql.plugin` says so.
-//! What a plugin is does not depend on the name of its file: the server itself goes by what a plugin declares.
+//! A server with such a plugin makes encrypted tables, whose redo is in clear, and so the node holds their pages in
+//! clear. Without consent (`redoubt run --clear-pages`) the server gets none, be it loaded at its start, by `INSTALL
+//! SONAME`, or because `mysql.plugin` says so. What a plugin is does not depend on the name of its file: the server
+//! itself goes by what a plugin declares.
 
 use crate::base::{message, real};
 use crate::calls::process::active;
@@ -47,7 +48,8 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
     ));
     // SAFETY: the handle was just made, and the caller does not get it.
     unsafe { libc::dlclose(handle) };
-    // The C library says why a call failed only if the call was its own. The server shows it to whoever wants the plugin.
+    // The C library says why a call failed only if the call was its own. The server shows it to whoever wants the
+    // plugin.
     let refusal = CString::new(format!("/redoubt: {name} is refused without `redoubt run --clear-pages`"));
     if let Ok(refusal) = refusal {
         // SAFETY: a NUL-terminated path, at which there is nothing.

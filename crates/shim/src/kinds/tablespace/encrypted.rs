@@ -27,8 +27,8 @@ impl Tablespace {
         Err(Errno::EIO)
     }
 
-    /// Before the server gets page 0, with which it opens the tablespace. In clear it could read all pages without a key; at the
-    /// first that it then wrote, and could not encrypt, it would end with a failed assertion.
+    /// Before the server gets page 0, with which it opens the tablespace. In clear it could read all pages without a
+    /// key; at the first that it then wrote, and could not encrypt, it would end with a failed assertion.
     ///
     /// # Errors
     /// `EIO` if the tablespace is encrypted and the server has no key.

@@ -1,8 +1,8 @@
 //! Whether a file system tears pages that are overwritten in place while the machine is reset.
 //!
-//! Each of [`WRITERS`] threads overwrites the pages of a file of its own, one system call per page; every word of a page
-//! is the same number, another one each time. Another thread syncs a file of its own without pause, so that the file
-//! system's journal commits all the time. After the reset a page whose words differ is a torn one.
+//! Each of [`WRITERS`] threads overwrites the pages of a file of its own, one system call per page; every word of a
+//! page is the same number, another one each time. Another thread syncs a file of its own without pause, so that the
+//! file system's journal commits all the time. After the reset a page whose words differ is a torn one.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -26,7 +26,8 @@ pub struct Found {
     pub overwritten: u64,
 }
 
-/// Makes the files in `dir` and overwrites their pages until the machine ends. Prints `ACK NAME N .` after the Nth sync.
+/// Makes the files in `dir` and overwrites their pages until the machine ends. Prints `ACK NAME N .` after the Nth
+/// sync.
 ///
 /// # Errors
 /// The first failure of any thread, with the file's name.
