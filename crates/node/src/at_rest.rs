@@ -30,11 +30,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-const SWITCHED_OFF: &str = "its file system, or this kernel, does not encrypt files. On ext4: `tune2fs -O encrypt DEVICE`, \
-     also while it is mounted, and a kernel with CONFIG_FS_ENCRYPTION, version 5.4 or later. Or put LUKS beneath the whole \
-     file system and create the volume without --encrypted";
-const NO_SUCH_CALL: &str = "this kind of file system does not encrypt files (ext4, F2FS and CephFS do). Use one that does, or \
-     put LUKS beneath the whole file system and create the volume without --encrypted";
+const SWITCHED_OFF: &str = "its file system, or this kernel, does not encrypt files. On ext4: \
+     `tune2fs -O encrypt DEVICE`, also while it is mounted, and a kernel with CONFIG_FS_ENCRYPTION, version 5.4 or \
+     later. Or put LUKS beneath the whole file system and create the volume without --encrypted";
+const NO_SUCH_CALL: &str = "this kind of file system does not encrypt files (ext4, F2FS and CephFS do). Use one that \
+     does, or put LUKS beneath the whole file system and create the volume without --encrypted";
 
 /// Keys that this process has added to file systems, and where it has them from. One per node.
 #[derive(Default)]
@@ -176,7 +176,8 @@ fn remove(added: &Added, key: KeyIdentifier) -> Removal {
         Ok(Left::OpenFiles) => return Removal::FilesAreOpen,
         Ok(Left::OtherUsers) => tracing::warn!(
             %key,
-            "another user of this host has added this key of a volume too: its files stay readable until that user removes it"
+            "another user of this host has added this key of a volume too: its files stay readable until that user \
+             removes it"
         ),
         Err(error) => tracing::warn!(%key, %error, "cannot remove a key of a volume from the kernel"),
     }
@@ -222,7 +223,7 @@ impl Unlocked {
         open(&parent)?.sync_all().map_err(|error| AtRestError::io("sync", &parent, error))
     }
 
-    /// Adds the key to the file system that `directory`, a part of the volume, is on, and sees that it is encrypted with it.
+    /// Sees that `directory`, a part of the volume, is encrypted with the key, and adds it to that file system.
     ///
     /// # Errors
     /// [`AtRestError::PartDiffers`] if it is not.

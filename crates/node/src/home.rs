@@ -1,8 +1,9 @@
 //! Where the files of a volume are: the seam between a volume and its disk.
 //!
 //! Everything that a volume reads or writes goes through the [`StorageDir`]s of a [`Home`]: its own directory, the
-//! contents of plain files, its log and its pages. [`DirectoryHome`] is directories of the operating system, encrypted or
-//! not ([`crate::at_rest`]), or raw devices ([`crate::place`]); a simulation puts a disk in their place that loses, tears and fails what a real one may.
+//! contents of plain files, its log and its pages. [`DirectoryHome`] is directories of the operating system, encrypted
+//! or not ([`crate::at_rest`]), or raw devices ([`crate::place`]); a simulation puts a disk in their place that loses,
+//! tears and fails what a real one may.
 
 use crate::at_rest::{KeyFile, Unlocked};
 use crate::error::NodeError;

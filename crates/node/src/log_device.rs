@@ -120,8 +120,8 @@ fn open_kind(
         DeviceKind::Block => {
             if let DirectIo::Unsupported { reason } = &probe.direct_io {
                 return Err(NodeError::Refused(format!(
-                    "a log on a block device is written past the page cache, and {} does not take that: {reason}; start the \
-                     node with --log-device auto",
+                    "a log on a block device is written past the page cache, and {} does not take that: {reason}; start \
+                     the node with --log-device auto",
                     directory.display()
                 )));
             }

@@ -253,8 +253,8 @@ fn elsewhere(part: Part, volume_id: &str) -> String {
     format!("{}-{volume_id}", part.name())
 }
 
-/// Sees that a volume's directory can be removed wholly: of an encrypted one the links to its parts elsewhere can be read
-/// only with its key. Keep what comes back until it is removed.
+/// Sees that a volume's directory can be removed wholly: of an encrypted one the links to its parts elsewhere can be
+/// read only with its key. Keep what comes back until it is removed.
 ///
 /// # Errors
 /// [`AtRestError::Removing`] if it has such parts and its key cannot be had.

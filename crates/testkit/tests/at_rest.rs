@@ -11,12 +11,14 @@ mod places;
 mod servers;
 
 use redoubt_node::at_rest::fscrypt::{State, read_state};
+use redoubt_node::at_rest::{AtRest, Unlocked, VolumeKeys};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::launcher::find_redoubt;
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The encrypted volume.
 const VOLUME: &str = "secret";
@@ -66,6 +68,12 @@ impl Setup {
 
     fn volume_directory(&self, volume: &str) -> PathBuf {
         self.node.data().join("volumes").join(volume)
+    }
+
+    /// With the volume's key, while no node runs.
+    fn with_key<T>(&self, work: impl FnOnce(&Unlocked) -> T) -> T {
+        let at_rest = Arc::new(AtRest::new(VolumeKeys::open(self.keys.path()).unwrap()));
+        work(&at_rest.unlock(VOLUME, &self.volume_directory(VOLUME)).unwrap().unwrap())
     }
 
     /// A `redoubt volume` command.

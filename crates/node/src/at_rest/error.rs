@@ -9,8 +9,8 @@ use std::path::PathBuf;
 pub enum AtRestError {
     /// The node knows no place for keys.
     #[error(
-        "the files of an encrypted volume need a key, and the node was started without --volume-keys DIR, the directory \
-         that has it or where it is to be made"
+        "the files of an encrypted volume need a key, and the node was started without --volume-keys DIR, the \
+         directory that has it or where it is to be made"
     )]
     NoKeyDirectory,
     /// The directory of keys belongs to somebody else.
@@ -34,8 +34,8 @@ pub enum AtRestError {
     },
     /// Others could read the key.
     #[error(
-        "{} has mode {mode:04o}: other users of this host can read or replace the key; chmod 0600 it, and if others may \
-         have read it, make the volume anew",
+        "{} has mode {mode:04o}: other users of this host can read or replace the key; chmod 0600 it, and if others \
+         may have read it, make the volume anew",
         path.display()
     )]
     KeyTooOpen {
@@ -72,8 +72,8 @@ pub enum AtRestError {
     },
     /// It is the key of another volume.
     #[error(
-        "{} is the wrong key: {} is encrypted with key {wanted}, and this is {found}; put the volume's own key there and \
-         start the node again",
+        "{} is the wrong key: {} is encrypted with key {wanted}, and this is {found}; put the volume's own key there \
+         and start the node again",
         path.display(), directory.display()
     )]
     WrongKey {
@@ -106,8 +106,8 @@ pub enum AtRestError {
     },
     /// A raw device has no file system.
     #[error(
-        "{} is a raw device, and what is on it is encrypted by no file system: put dm-crypt (cryptsetup) beneath it and \
-         create the volume without --encrypted, or give the node a directory instead",
+        "{} is a raw device, and what is on it is encrypted by no file system: put dm-crypt (cryptsetup) beneath it \
+         and create the volume without --encrypted, or give the node a directory instead",
         path.display()
     )]
     RawDevice {
@@ -129,9 +129,9 @@ pub enum AtRestError {
     },
     /// A volume that was made encrypted lies in clear.
     #[error(
-        "the volume was made encrypted, and {} lies in clear: it was copied or restored without its encryption; nothing \
-         was opened. Put it into an empty directory that is encrypted with the volume's key (fscryptctl add_key, \
-         fscryptctl set_policy), and destroy the copy in clear",
+        "the volume was made encrypted, and {} lies in clear: it was copied or restored without its encryption; \
+         nothing was opened. Put it into an empty directory that is encrypted with the volume's key \
+         (fscryptctl add_key, fscryptctl set_policy), and destroy the copy in clear",
         path.display()
     )]
     InClear {
@@ -140,9 +140,9 @@ pub enum AtRestError {
     },
     /// A volume whose parts cannot be found without its key cannot be removed.
     #[error(
-        "{} is encrypted and has parts elsewhere (--log-path, --journal-path or --pages-path), which only its key tells: \
-         {reason}. Without a key, remove {} and the directories log-*, journal-* and pages-* that are encrypted with key \
-         {key} by hand",
+        "{} is encrypted and has parts elsewhere (--log-path, --journal-path or --pages-path), which only its key \
+         tells: {reason}. Without a key, remove {} and the directories log-*, journal-* and pages-* that are encrypted \
+         with key {key} by hand",
         path.display(), path.display()
     )]
     Removing {

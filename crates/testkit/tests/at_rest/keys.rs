@@ -80,20 +80,20 @@ fn a_copy_in_clear_is_not_opened() {
     let Some(mut setup) = Setup::new(DISK_BYTES, &[]) else { return };
     setup.create_encrypted();
     setup.node.create_volume("open").unwrap();
-    setup.node.kill9().unwrap();
-    // The kernel has the key still.
+    setup.node.stop().unwrap();
     let volume = setup.volume_directory(VOLUME);
-    let kept = volume.with_file_name("kept");
+    let (copy, kept) = (setup.disk.path().join("copy"), setup.disk.path().join("kept"));
+    let copied =
+        setup.with_key(|_| std::process::Command::new("cp").args(["-a"]).args([&volume, &copy]).status());
+    assert!(copied.unwrap().success());
     std::fs::rename(&volume, &kept).unwrap();
-    let copied = std::process::Command::new("cp").args(["-a"]).args([&kept, &volume]).status().unwrap();
-    assert!(copied.success());
+    std::fs::rename(&copy, &volume).unwrap();
     assert_eq!(state(&volume), State::Clear);
-    std::fs::rename(&kept, setup.disk.path().join("kept")).unwrap();
     setup.node.start().unwrap();
     setup.require_refused(&["was made encrypted", "lies in clear"]);
     setup.node.stop().unwrap();
     std::fs::remove_dir_all(&volume).unwrap();
-    std::fs::rename(setup.disk.path().join("kept"), &volume).unwrap();
+    std::fs::rename(&kept, &volume).unwrap();
     setup.node.start().unwrap();
     assert_eq!(setup.state_and_reason(VOLUME).0, "ready");
 }

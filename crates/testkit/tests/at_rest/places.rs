@@ -14,6 +14,12 @@ fn copy(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
+/// Has a link lead elsewhere.
+fn lead(link: &Path, to: &Path) {
+    std::fs::remove_file(link).unwrap();
+    symlink(to, link).unwrap();
+}
+
 #[test]
 fn all_parts_have_the_volumes_key_wherever_they_are() {
     let Some(other) = encrypting_disk(DISK_BYTES) else { return };
@@ -36,17 +42,19 @@ fn all_parts_have_the_volumes_key_wherever_they_are() {
     assert_eq!(state(&volume.join("plain")), expected);
 
     // A part that lies in clear: the rest is not opened.
-    setup.node.kill9().unwrap();
-    let target = std::fs::read_link(volume.join("pages")).unwrap();
-    let clear = other.path().join("copied");
-    copy(&target, &clear);
-    std::fs::remove_file(volume.join("pages")).unwrap();
-    symlink(&clear, volume.join("pages")).unwrap();
+    setup.node.stop().unwrap();
+    let target = setup.with_key(|unlocked| {
+        let target = std::fs::read_link(volume.join("pages")).unwrap();
+        unlocked.check(&target).unwrap();
+        let clear = other.path().join("copied");
+        copy(&target, &clear);
+        lead(&volume.join("pages"), &clear);
+        target
+    });
     setup.node.start().unwrap();
     setup.require_refused(&["copied", "is not encrypted with key"]);
-    setup.node.kill9().unwrap();
-    std::fs::remove_file(volume.join("pages")).unwrap();
-    symlink(&target, volume.join("pages")).unwrap();
+    setup.node.stop().unwrap();
+    setup.with_key(|_| lead(&volume.join("pages"), &target));
     setup.node.start().unwrap();
     assert_eq!(setup.state_and_reason(VOLUME).0, "ready");
 
@@ -102,6 +110,8 @@ fn what_no_file_system_encrypts_is_refused_before_anything_is_made() {
     let refused = setup.volume_command(&["create", VOLUME, "--encrypted"]);
     refused.require_failure(1, &["tune2fs -O encrypt"]).unwrap();
     assert!(!setup.key_file().exists());
+    // Before the disk that its node is on.
+    drop(setup);
 }
 
 #[test]
