@@ -3,23 +3,16 @@
 //! `file_key_management` is in Debian's package `mariadb-server`, not in `mariadb-server-core`. It is looked for in the directory
 //! `REDOUBT_SERVER_PLUGINS`, in the server's own directory of plugins, and in `target/mariadb-server`, where `scripts/setup.sh` unpacks the
 //! package. There is no test without it.
-//!
-//! It knows one version of a key. `debug_key_management` of the package `mariadb-test` has as many as one likes; it is looked for in
-//! `target/server-suite` too, where `make server-suite` unpacks that package, and a test of rotation is left out without it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::server::ServerConfig;
 
 /// Name of the plugin's file without its ending, and of the plugin.
 pub const FILE_KEY_MANAGEMENT: &str = "file_key_management";
-/// The same of the plugin that has versions of keys.
-pub const DEBUG_KEY_MANAGEMENT: &str = "debug_key_management";
-const UNPACKED: [&str; 2] = [
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/lib/mysql/plugin"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/server-suite/root/usr/lib/mysql/plugin"),
-];
+const UNPACKED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/lib/mysql/plugin");
 /// Two keys of 256 bits.
 const KEYS: &str = "1;a7addd9adea9978fda19f21e6be987880e68ac92632ca052e5bb42b1a506939a\n\
                     2;770a8a65da156d24ee2a093277530142cf2cf1f8d1e2b2f5c4a6f1d3b5a7c9e0\n";
@@ -45,21 +38,9 @@ impl KeyPlugin {
     /// # Errors
     /// [`Error::State`] when there is none here; [`Error::Io`].
     pub fn named(name: &str) -> Result<Self> {
-        Self::copy_of(FILE_KEY_MANAGEMENT, name)
-    }
-
-    /// The plugin whose keys have versions: `debug_key_management_version` is the newest.
-    ///
-    /// # Errors
-    /// As for [`KeyPlugin::named`].
-    pub fn with_versions() -> Result<Self> {
-        Self::copy_of(DEBUG_KEY_MANAGEMENT, DEBUG_KEY_MANAGEMENT)
-    }
-
-    fn copy_of(plugin: &str, name: &str) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(Error::io("make a directory for a plugin"))?;
-        let path = directory.path().join(format!("{name}.so"));
-        std::fs::copy(find(plugin)?, &path).map_err(Error::io_at("write", &path))?;
+        let plugin = directory.path().join(format!("{name}.so"));
+        std::fs::copy(find()?, &plugin).map_err(Error::io_at("write", &plugin))?;
         let keys = directory.path().join("keys");
         std::fs::write(&keys, KEYS).map_err(Error::io_at("write", &keys))?;
         Ok(Self { directory, name: name.to_owned() })
@@ -85,15 +66,14 @@ impl KeyPlugin {
     }
 }
 
-fn find(plugin: &str) -> Result<PathBuf> {
+fn find() -> Result<PathBuf> {
     let given = std::env::var_os("REDOUBT_SERVER_PLUGINS").map(PathBuf::from);
-    let mut places = vec![given.unwrap_or_default(), PathBuf::from("/usr/lib/mysql/plugin")];
-    places.extend(UNPACKED.map(PathBuf::from));
-    let mut files = places.iter().map(|place| place.join(format!("{plugin}.so")));
+    let places =
+        [given.unwrap_or_default(), PathBuf::from("/usr/lib/mysql/plugin"), Path::new(UNPACKED).to_owned()];
+    let mut files = places.iter().map(|place| place.join(format!("{FILE_KEY_MANAGEMENT}.so")));
     files.find(|file| file.is_file()).ok_or_else(|| {
         Error::State(format!(
-            "{plugin}.so is in none of {places:?}; `bash scripts/setup.sh` fetches {FILE_KEY_MANAGEMENT} (Debian package \
-             mariadb-server), `make server-suite` {DEBUG_KEY_MANAGEMENT} (mariadb-test)"
+            "{FILE_KEY_MANAGEMENT}.so is in none of {places:?}; `bash scripts/setup.sh` fetches it (Debian package mariadb-server)"
         ))
     })
 }
