@@ -176,15 +176,7 @@ impl<'s> Session<'s> {
                 self.upload(log.map(|()| Upload::Redo))
             }
             Request::ImportEnd => self.import_end(),
-            Request::TraceBegin { volume, one_in } => {
-                let volume = self.volume(&volume)?;
-                if let Some(before) = self.traced.take() {
-                    before.end_trace();
-                }
-                volume.begin_trace(one_in)?;
-                self.traced = Some(volume);
-                Ok(Reply::Done)
-            }
+            Request::TraceBegin { volume, one_in } => self.trace_begin(&volume, one_in),
             Request::View { volume, about } => {
                 let volume = self.volume(&volume)?;
                 self.view(&volume, about)
@@ -328,6 +320,16 @@ impl<'s> Session<'s> {
         }
         self.writer.send(KIND_DATA, &[])?;
         failure.map_or(Ok(Reply::Done), Err)
+    }
+
+    fn trace_begin(&mut self, volume: &str, one_in: u32) -> Result<Reply, NodeError> {
+        let volume = self.volume(volume)?;
+        if let Some(before) = self.traced.take() {
+            before.end_trace();
+        }
+        volume.begin_trace(one_in)?;
+        self.traced = Some(volume);
+        Ok(Reply::Done)
     }
 
     fn end_export(&mut self) {
