@@ -198,6 +198,11 @@ pub struct NodeArguments {
     /// Nothing acknowledged depends on a clean end.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub stop_timeout: u64,
+    /// Directory of the keys of encrypted volumes, VOLUME.key of 64 random bytes each, for this node alone; made if
+    /// missing. Best not on the disk of the volumes: in a memory file system that a key service fills, or in
+    /// systemd's credentials.
+    #[arg(long, value_name = "DIR")]
+    pub volume_keys: Option<PathBuf>,
     #[command(flatten)]
     pub tls: TlsArguments,
     /// Offer plain text to other hosts too: everybody who reaches the address may read, change and delete all volumes,
@@ -407,7 +412,7 @@ pub struct DeviceShowArguments {
 #[derive(Subcommand)]
 pub enum VolumeCommand {
     /// Create an empty volume.
-    Create(VolumeName),
+    Create(CreateArguments),
     /// List volumes.
     List(ListArguments),
     /// Show one volume.
@@ -426,6 +431,23 @@ pub struct VolumeName {
     pub address: NodeAddress,
     /// Name of the volume: letters, digits, '-', '_', '.'.
     pub name: String,
+}
+
+#[derive(Args)]
+pub struct CreateArguments {
+    #[command(flatten)]
+    pub volume: VolumeName,
+    #[command(flatten)]
+    pub encryption: EncryptionArguments,
+}
+
+/// How the files of a new volume are kept.
+#[derive(Args)]
+pub struct EncryptionArguments {
+    /// Encrypt the volume's files on the node's disks with a key of its own, which the node makes in its --volume-keys
+    /// directory unless it is there. Without that key the volume is lost.
+    #[arg(long)]
+    pub encrypted: bool,
 }
 
 #[derive(Args)]

@@ -13,6 +13,7 @@ use crate::args::ImportArguments;
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{Progress, bytes};
+use crate::volume::say_key;
 use layout::Layout;
 use pages::PageSource;
 use redoubt_wire::control::{MAX_DATA_LEN_BYTES, Request};
@@ -28,8 +29,11 @@ pub fn run(arguments: &ImportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
     let source = Source::open(&arguments.from, Layout::of(&arguments.from, &arguments.layout)?)?;
     let mut client = Client::connect(&arguments.volume.address.connector()?)?;
-    client
-        .call(&Request::ImportBegin { volume: volume.clone(), system_files: source.system_files.clone() })?;
+    let reply = client.call(&Request::ImportBegin {
+        volume: volume.clone(),
+        system_files: source.system_files.clone(),
+        encrypted: arguments.encryption.encrypted,
+    })?;
     for (path, mode) in &source.directories {
         client.call(&Request::ImportDirectory { path: path.clone(), mode: *mode })?;
     }
@@ -51,6 +55,7 @@ pub fn run(arguments: &ImportArguments) -> Result<()> {
         bytes(redo_bytes),
         pages.summary()
     );
+    say_key(&reply);
     Ok(())
 }
 

@@ -4,8 +4,9 @@ use crate::args::{LogArguments, NfsArguments, NodeArguments, PageArguments, Stat
 use crate::error::{CliError, Result};
 use redoubt_logdev::DeviceKind;
 use redoubt_nfs::{Limits, Listed, Nfs, Settings, Volumes};
+use redoubt_node::at_rest::{AtRest, VolumeKeys};
 use redoubt_node::memory::MemoryBudget;
-use redoubt_node::{LogOptions, Node, NodeOptions, PageOptions};
+use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
 use redoubt_statuspage::{PageSettings, StatusPage};
 use redoubt_view::{ViewError, ViewSource};
@@ -66,6 +67,7 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     node.stop();
     drop(nfs);
     drop(page);
+    node.remove_keys();
     Ok(())
 }
 
@@ -140,6 +142,9 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     let mut options = NodeOptions::new(arguments.data.clone(), arguments.listen.clone());
     options.tls = arguments.tls.server()?;
     options.allow_plain_text = arguments.allow_plain_text;
+    if let Some(directory) = &arguments.volume_keys {
+        options.at_rest = Arc::new(AtRest::new(VolumeKeys::open(directory).map_err(NodeError::from)?));
+    }
     options.ring_len_bytes = arguments.ring;
     if let Some(limit_bytes) = arguments.memory {
         options.memory = Arc::new(MemoryBudget::new(limit_bytes));

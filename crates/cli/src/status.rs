@@ -109,6 +109,9 @@ pub fn print_volume(volume: &VolumeStatus) {
     println!("  state           {}{reason}", volume.state);
     let by = if volume.attached_by.is_empty() { "never attached" } else { &volume.attached_by };
     println!("  generation      {} ({by})", volume.generation);
+    if let Some(key) = &volume.encrypted_with {
+        println!("  encrypted       with key {key}");
+    }
     println!("  W received      {}", volume.w_lsn);
     println!("  D durable       {}", volume.d_lsn);
     println!("  P parsed        {}", volume.p_lsn);

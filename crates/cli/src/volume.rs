@@ -1,21 +1,32 @@
 //! `redoubt volume create | list | show | delete`.
 
-use crate::args::{DeleteArguments, ListArguments, ShowArguments, VolumeName};
+use crate::args::{CreateArguments, DeleteArguments, ListArguments, ShowArguments};
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{Table, bytes, confirm, print_json};
 use crate::status;
-use redoubt_wire::control::Request;
+use redoubt_wire::control::{Reply, Request};
 
 /// Creates an empty volume.
 ///
 /// # Errors
 /// What the node answers.
-pub fn create(arguments: &VolumeName) -> Result<()> {
-    let mut client = Client::connect(&arguments.address.connector()?)?;
-    client.call(&Request::VolumeCreate { volume: arguments.name.clone() })?;
-    println!("created volume {}", arguments.name);
+pub fn create(arguments: &CreateArguments) -> Result<()> {
+    let (name, encrypted) = (&arguments.volume.name, arguments.encryption.encrypted);
+    let mut client = Client::connect(&arguments.volume.address.connector()?)?;
+    let reply = client.call(&Request::VolumeCreate { volume: name.clone(), encrypted })?;
+    println!("created volume {name}");
+    say_key(&reply);
     Ok(())
+}
+
+/// Says where the key of a new volume is, if it is encrypted.
+pub fn say_key(reply: &Reply) {
+    if let Reply::Encrypted { key_file, key_is_new } = reply {
+        let made = if *key_is_new { "a new key" } else { "the key that was there" };
+        println!("its files are encrypted with {made}, on the node's host: {key_file}");
+        println!("without this key the volume is lost: keep a copy in another place");
+    }
 }
 
 /// Lists volumes.
@@ -31,8 +42,16 @@ pub fn list(arguments: &ListArguments) -> Result<()> {
         println!("no volumes; create one with `redoubt volume create NAME`");
         return Ok(());
     }
-    let mut table =
-        Table::new(&["NAME", "STATE", "GENERATION", "FILES", "REDO LSN", "NOT APPLIED", "ATTACHED BY"]);
+    let mut table = Table::new(&[
+        "NAME",
+        "STATE",
+        "GENERATION",
+        "FILES",
+        "REDO LSN",
+        "NOT APPLIED",
+        "ENCRYPTED",
+        "ATTACHED BY",
+    ]);
     for volume in &node.volumes {
         table.row(&[
             volume.name.clone(),
@@ -41,6 +60,7 @@ pub fn list(arguments: &ListArguments) -> Result<()> {
             volume.files.to_string(),
             volume.w_lsn.to_string(),
             bytes(volume.ring_used_bytes),
+            if volume.encrypted_with.is_some() { "yes" } else { "no" }.to_owned(),
             volume.attached_by.clone(),
         ]);
     }

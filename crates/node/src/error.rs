@@ -1,5 +1,6 @@
 //! Errors of the node, grouped by what the caller should do.
 
+use crate::at_rest::AtRestError;
 use redoubt_logdev::LogDeviceError;
 use redoubt_pagestore::PageStoreError;
 use redoubt_redo::{Lsn, PageId};
@@ -73,6 +74,9 @@ pub enum NodeError {
         /// What is wrong.
         reason: String,
     },
+    /// The encryption of a volume's files is not as it must be.
+    #[error("{0}")]
+    AtRest(#[from] AtRestError),
     /// The request cannot be served as it is.
     #[error("{0}")]
     Refused(String),
@@ -92,7 +96,7 @@ impl NodeError {
             Self::LogDevice(error) if error.kind() == redoubt_logdev::ErrorKind::Retry => Kind::Retry,
             Self::PageStore(error) if error.kind() == redoubt_pagestore::ErrorKind::Retry => Kind::Retry,
             Self::NotNow(_) => Kind::Retry,
-            Self::Refused(_) | Self::Wire(_) => Kind::Caller,
+            Self::Refused(_) | Self::AtRest(_) | Self::Wire(_) => Kind::Caller,
             _ => Kind::Fatal,
         }
     }

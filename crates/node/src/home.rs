@@ -1,13 +1,16 @@
 //! Where the files of a volume are: the seam between a volume and its disk.
 //!
 //! Everything that a volume reads or writes goes through the [`StorageDir`]s of a [`Home`]: its own directory, the
-//! contents of plain files, its log and its pages. [`DirectoryHome`] is directories of the operating system or raw
-//! devices ([`crate::place`]); a simulation puts a disk in their place that loses, tears and fails what a real one may.
+//! contents of plain files, its log and its pages. [`DirectoryHome`] is directories of the operating system, encrypted
+//! or not ([`crate::at_rest`]), or raw devices ([`crate::place`]); a simulation puts a disk in their place that loses,
+//! tears and fails what a real one may.
 
+use crate::at_rest::{KeyFile, Unlocked};
 use crate::error::NodeError;
 use crate::log_device;
 use crate::options::NodeOptions;
 use crate::page_store;
+use crate::place::Site;
 use redoubt_logdev::storage::{RealDir, StorageDir, StorageFile};
 use redoubt_pagestore::PageStore;
 use std::io::{self, ErrorKind};
@@ -26,6 +29,10 @@ pub trait Home: Send + Sync {
     /// # Errors
     /// [`NodeError::Io`].
     fn plain(&self) -> Result<Folder, NodeError>;
+    /// Its key, if it is encrypted.
+    fn unlocked(&self) -> Option<&Arc<Unlocked>> {
+        None
+    }
     /// Its log; makes one if there is none.
     ///
     /// # Errors
@@ -43,29 +50,75 @@ pub trait Home: Send + Sync {
 }
 
 /// A directory of the operating system, with the layout that [`crate::volume`] describes.
-#[derive(Clone, Debug)]
-pub struct DirectoryHome(PathBuf);
+pub struct DirectoryHome {
+    directory: PathBuf,
+    unlocked: Option<Arc<Unlocked>>,
+}
 
 impl DirectoryHome {
-    /// The volume in `directory`.
-    pub fn new(directory: &Path) -> Self {
-        Self(directory.to_owned())
+    /// A directory for a new volume, which must not exist. If it is to be encrypted, that is done before anything is
+    /// written, and the key is made unless there is one.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if it exists; [`NodeError::AtRest`] if it cannot be encrypted, and is gone again then;
+    /// [`NodeError::Io`].
+    pub fn create(
+        name: &str,
+        directory: &Path,
+        options: &NodeOptions,
+        is_encrypted: bool,
+    ) -> Result<(Self, Option<KeyFile>), NodeError> {
+        if let Err(error) = std::fs::create_dir(directory) {
+            if error.kind() == ErrorKind::AlreadyExists {
+                return Err(NodeError::Refused(format!("{} exists already", directory.display())));
+            }
+            return Err(NodeError::io("create", directory, error));
+        }
+        let home = |unlocked| Self { directory: directory.to_owned(), unlocked };
+        if !is_encrypted {
+            return Ok((home(None), None));
+        }
+        let encrypted = options.at_rest.encrypt(name, directory, &options.places());
+        let (unlocked, key_file) = encrypted.inspect_err(|_| {
+            // It is empty.
+            let _ = std::fs::remove_dir(directory);
+        })?;
+        Ok((home(Some(Arc::new(unlocked))), Some(key_file)))
+    }
+
+    /// The directory of a volume. If it is encrypted, its key is there when this returns.
+    ///
+    /// # Errors
+    /// [`NodeError::AtRest`].
+    pub fn open(name: &str, directory: &Path, options: &NodeOptions) -> Result<Self, NodeError> {
+        let unlocked = if directory.is_dir() { options.at_rest.unlock(name, directory)? } else { None };
+        Ok(Self { directory: directory.to_owned(), unlocked: unlocked.map(Arc::new) })
+    }
+
+    fn site<'s>(&'s self, volume_id: &'s str, options: &'s NodeOptions) -> Site<'s> {
+        let (directory, devices) = (&self.directory, &*options.devices);
+        Site { directory, volume_id, devices, unlocked: self.unlocked.as_deref() }
     }
 }
 
 impl Home for DirectoryHome {
     fn own(&self) -> Result<Folder, NodeError> {
-        Folder::open(&self.0)
+        Folder::open(&self.directory)
     }
 
     fn plain(&self) -> Result<Folder, NodeError> {
-        let path = self.0.join("plain");
+        let path = self.directory.join("plain");
         std::fs::create_dir_all(&path).map_err(|error| NodeError::io("create", &path, error))?;
+        self.unlocked.as_ref().map_or(Ok(()), |unlocked| unlocked.check(&path))?;
         Folder::open(&path)
     }
 
+    fn unlocked(&self) -> Option<&Arc<Unlocked>> {
+        self.unlocked.as_ref()
+    }
+
     fn log(&self, volume_id: &str, options: &NodeOptions) -> Result<log_device::Opened, NodeError> {
-        log_device::open(&self.0, volume_id, &options.log, &options.devices)
+        log_device::open(self.site(volume_id, options), &options.log)
     }
 
     fn pages(
@@ -73,7 +126,7 @@ impl Home for DirectoryHome {
         volume_id: &str,
         options: &NodeOptions,
     ) -> Result<(Box<dyn PageStore>, page_store::Description), NodeError> {
-        let (store, description) = page_store::open(&self.0, volume_id, options)?;
+        let (store, description) = page_store::open(self.site(volume_id, options), options)?;
         Ok((Box::new(store), description))
     }
 }

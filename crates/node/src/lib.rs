@@ -10,11 +10,13 @@
 //!
 //! Where things are: [`volume`] ties the parts of one volume together; [`log_buffer`], [`parser`], [`index`],
 //! [`construct`], [`rescue`], [`apply`], [`namespace`], [`plain`], [`checkpoint`] are the parts, [`place`],
-//! [`log_device`] and [`page_store`] say where and how they are stored; [`server`] is the network.
+//! [`log_device`] and [`page_store`] say where and how they are stored, [`at_rest`] encrypts that; [`server`] is the
+//! network.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod apply;
+pub mod at_rest;
 pub mod checkpoint;
 pub mod construct;
 pub mod counters;

@@ -4,10 +4,10 @@
 //! directory, durable by a flush of the device.
 
 use crate::error::NodeError;
-use crate::place::{Part, Place, RawDevices, find_or_create};
+use crate::place::{Part, Place, Site, find_or_create};
 use redoubt_logdev::block::{BlockLogDevice, BlockLogOptions};
 use redoubt_logdev::pmem::{PmemLogDevice, PmemLogOptions};
-use redoubt_logdev::probe::{PathProbe, probe};
+use redoubt_logdev::probe::{DirectIo, PathProbe, probe};
 use redoubt_logdev::{DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
 use std::path::{Path, PathBuf};
 
@@ -57,17 +57,12 @@ pub struct Opened {
     pub warnings: Vec<String>,
 }
 
-/// Opens the log of the volume in `volume_directory`; makes one if there is none.
+/// Opens the log of a volume; makes one if there is none.
 ///
 /// # Errors
 /// [`NodeError::Refused`] if the device asked for does not fit the place; [`NodeError::LogDevice`].
-pub fn open(
-    volume_directory: &Path,
-    volume_id: &str,
-    options: &LogOptions,
-    devices: &RawDevices,
-) -> Result<Opened, NodeError> {
-    let place = find_or_create(volume_directory, Part::Log, volume_id, options.place.as_deref(), devices)?;
+pub fn open(site: Site<'_>, options: &LogOptions) -> Result<Opened, NodeError> {
+    let place = find_or_create(site, Part::Log, options.place.as_deref())?;
     match &place {
         Place::Directory(directory) => open_in_directory(directory, options),
         Place::Device { .. } => open_on_device(&place, options),
@@ -123,6 +118,13 @@ fn open_kind(
     Ok(match kind {
         DeviceKind::File => Box::new(FileLogDevice::open(directory, segments)?),
         DeviceKind::Block => {
+            if let DirectIo::Unsupported { reason } = &probe.direct_io {
+                return Err(NodeError::Refused(format!(
+                    "a log on a block device is written past the page cache, and {} does not take that: {reason}; start \
+                     the node with --log-device auto",
+                    directory.display()
+                )));
+            }
             let least = probe.write_unit_len() as usize;
             if least > MAX_WRITE_UNIT_BYTES {
                 return Err(NodeError::Refused(format!(

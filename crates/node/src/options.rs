@@ -1,5 +1,6 @@
 //! Settings of a node. Each says what it does, its default and its smallest value.
 
+use crate::at_rest::AtRest;
 use crate::log_device::LogOptions;
 use crate::memory::MemoryBudget;
 use crate::page_store::PageOptions;
@@ -7,7 +8,7 @@ use crate::place::RawDevices;
 use crate::server::ConnectionLimits;
 use redoubt_transport::ServerTls;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct NodeOptions {
     pub status_page: Option<SocketAddr>,
     /// The raw devices that are open, shared by the copies of these options.
     pub devices: Arc<RawDevices>,
+    /// The keys of encrypted volumes, shared by the copies of these options. Default: there are none.
+    pub at_rest: Arc<AtRest>,
 }
 
 impl NodeOptions {
@@ -72,6 +75,13 @@ impl NodeOptions {
             connections: ConnectionLimits::default(),
             status_page: None,
             devices: Arc::default(),
+            at_rest: Arc::default(),
         }
+    }
+
+    /// Where parts of new volumes go, if not with the volume.
+    pub fn places(&self) -> Vec<&Path> {
+        let places = [&self.log.place, &self.pages.journal_place, &self.pages.pages_place];
+        places.into_iter().filter_map(Option::as_deref).collect()
     }
 }

@@ -3,11 +3,11 @@
 
 use crate::error::NodeError;
 use crate::options::NodeOptions;
-use crate::place::{Part, Place, RawDevices, find, find_or_create};
+use crate::place::{Part, Place, Site, find, find_or_create};
 use redoubt_logdev::storage::{RealDir, StorageDir};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageProtection, PageStore};
 use redoubt_wire::control::PageStoreStatus;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Length of a page unless a server says otherwise.
 const USUAL_PAGE_LEN_BYTES: u64 = 16 << 10;
@@ -40,21 +40,16 @@ impl Default for PageOptions {
     }
 }
 
-/// Opens the page store of the volume in `volume_directory`; makes one if there is none.
+/// Opens the page store of a volume; makes one if there is none.
 ///
 /// # Errors
 /// [`NodeError::Refused`] if the protection asked for is not to be had there; [`NodeError::PageStore`].
-pub fn open(
-    volume_directory: &Path,
-    volume_id: &str,
-    options: &NodeOptions,
-) -> Result<(FilePageStore, Description), NodeError> {
-    let (pages, devices) = (&options.pages, &options.devices);
-    let is_new = find(volume_directory, Part::Pages, volume_id, devices)?.is_none();
+pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Description), NodeError> {
+    let pages = &options.pages;
+    let is_new = find(site, Part::Pages)?.is_none();
     // The journal first: should the node die in between, the volume still counts as new.
-    let journal = journal_place(volume_directory, volume_id, is_new, pages, devices)?;
-    let place =
-        find_or_create(volume_directory, Part::Pages, volume_id, pages.pages_place.as_deref(), devices)?;
+    let journal = journal_place(site, is_new, pages)?;
+    let place = find_or_create(site, Part::Pages, pages.pages_place.as_deref())?;
     let store = FilePageStore::open_on(
         place.open(pages.pretend_atomic)?,
         journal.as_ref().map(|journal| journal.open(false)).transpose()?,
@@ -95,18 +90,10 @@ pub fn warn_of_new_volumes(options: &NodeOptions) {
 
 /// The journal's own place, if it has one. It gets one together with the pages: a store finds its journal where it
 /// was, since what is in it may be the only copy of a page.
-fn journal_place(
-    volume_directory: &Path,
-    volume_id: &str,
-    is_new: bool,
-    options: &PageOptions,
-    devices: &RawDevices,
-) -> Result<Option<Place>, NodeError> {
+fn journal_place(site: Site<'_>, is_new: bool, options: &PageOptions) -> Result<Option<Place>, NodeError> {
     match &options.journal_place {
-        Some(wanted) if is_new => {
-            find_or_create(volume_directory, Part::Journal, volume_id, Some(wanted), devices).map(Some)
-        }
-        _ => find(volume_directory, Part::Journal, volume_id, devices),
+        Some(wanted) if is_new => find_or_create(site, Part::Journal, Some(wanted)).map(Some),
+        _ => find(site, Part::Journal),
     }
 }
 

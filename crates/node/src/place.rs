@@ -10,7 +10,10 @@
 //! | log | `log` | `log-<volume id>` |
 //! | page journal | `journal` (none: with the pages) | `journal-<volume id>` |
 //! | pages | `pages` | `pages-<volume id>` |
+//!
+//! The parts of an encrypted volume ([`crate::at_rest`]) are directories that are encrypted with its key.
 
+use crate::at_rest::{AtRest, AtRestError, Unlocked, key_of};
 use crate::error::NodeError;
 use redoubt_logdev::raw_device::{RawDevice, RawDeviceError};
 use redoubt_logdev::storage::{RealDir, RealDirOptions, StorageDir, Stream};
@@ -27,6 +30,13 @@ use std::time::Duration;
 /// How long to wait for a device that is in use, and how long between two tries.
 const IN_USE_TIMEOUT: Duration = Duration::from_secs(5);
 const IN_USE_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the name of a volume's directory begins with while it is being made, imported or removed.
+pub const NEW_PREFIX: &str = ".new-";
+/// See [`NEW_PREFIX`].
+pub const IMPORT_PREFIX: &str = ".import-";
+/// See [`NEW_PREFIX`].
+pub const DELETED_PREFIX: &str = ".deleted-";
 
 /// A part of a volume that can be elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,24 +165,38 @@ pub fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Where `part` of the volume in `volume_directory` is; `None` for a journal that has no place of its own.
+/// A volume whose parts are looked for.
+#[derive(Clone, Copy)]
+pub struct Site<'s> {
+    /// Its own directory.
+    pub directory: &'s Path,
+    /// Its id.
+    pub volume_id: &'s str,
+    /// The raw devices.
+    pub devices: &'s RawDevices,
+    /// Its key, if it is encrypted: then all its parts are.
+    pub unlocked: Option<&'s Unlocked>,
+}
+
+/// Where `part` of a volume is; `None` for a journal that has no place of its own.
 ///
 /// # Errors
-/// [`NodeError::Io`], and [`NodeError::Refused`] if a device does not hold it.
-pub fn find(
-    volume_directory: &Path,
-    part: Part,
-    volume_id: &str,
-    devices: &RawDevices,
-) -> Result<Option<Place>, NodeError> {
-    let link = volume_directory.join(part.name());
+/// [`NodeError::Io`], [`NodeError::Refused`] if a device does not hold it, and [`NodeError::AtRest`] if it is not
+/// encrypted as the volume is.
+pub fn find(site: Site<'_>, part: Part) -> Result<Option<Place>, NodeError> {
+    let Site { directory, volume_id, devices, unlocked } = site;
+    let link = directory.join(part.name());
     if link.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return Ok(None);
     }
     let missing = |error| NodeError::io("find (is the file system it is on mounted?)", &link, error);
     let target = std::fs::canonicalize(&link).map_err(missing)?;
     if !is_block_device(&target) {
+        unlocked.map_or(Ok(()), |unlocked| unlocked.check(&target))?;
         return Ok(Some(Place::Directory(target)));
+    }
+    if unlocked.is_some() {
+        return Err(AtRestError::RawDevice { path: target }.into());
     }
     let device = devices.get(&target)?;
     let name = elsewhere(part, volume_id);
@@ -190,23 +214,22 @@ pub fn find(
 ///
 /// # Errors
 /// As [`find`].
-pub fn find_or_create(
-    volume_directory: &Path,
-    part: Part,
-    volume_id: &str,
-    wanted: Option<&Path>,
-    devices: &RawDevices,
-) -> Result<Place, NodeError> {
-    if let Some(place) = find(volume_directory, part, volume_id, devices)? {
+pub fn find_or_create(site: Site<'_>, part: Part, wanted: Option<&Path>) -> Result<Place, NodeError> {
+    if let Some(place) = find(site, part)? {
         return Ok(place);
     }
-    let link = volume_directory.join(part.name());
+    let Site { directory, volume_id, devices, unlocked } = site;
+    let link = directory.join(part.name());
     let Some(wanted) = wanted else {
         std::fs::create_dir_all(&link).map_err(|error| NodeError::io("create", &link, error))?;
+        unlocked.map_or(Ok(()), |unlocked| unlocked.check(&link))?;
         return Ok(Place::Directory(link));
     };
     let name = elsewhere(part, volume_id);
     let (place, target) = if is_block_device(wanted) {
+        if unlocked.is_some() {
+            return Err(AtRestError::RawDevice { path: wanted.to_owned() }.into());
+        }
         let device = devices.get(wanted)?;
         // A stable name, such as one below /dev/disk/by-id, stays as it was given.
         let target = std::path::absolute(wanted).map_err(|error| NodeError::io("find", wanted, error))?;
@@ -218,10 +241,11 @@ pub fn find_or_create(
         let target = wanted.join(name);
         std::fs::create_dir_all(&target).map_err(|error| NodeError::io("create", &target, error))?;
         let target = std::fs::canonicalize(&target).map_err(|error| NodeError::io("find", &target, error))?;
+        unlocked.map_or(Ok(()), |unlocked| unlocked.encrypt(&target))?;
         (Place::Directory(target.clone()), target)
     };
     std::os::unix::fs::symlink(&target, &link).map_err(|error| NodeError::io("create link", &link, error))?;
-    crate::plain::sync_directory(volume_directory)?;
+    crate::plain::sync_directory(directory)?;
     Ok(place)
 }
 
@@ -229,15 +253,57 @@ fn elsewhere(part: Part, volume_id: &str) -> String {
     format!("{}-{volume_id}", part.name())
 }
 
+/// Sees that a volume's directory can be removed wholly: of an encrypted one the links to its parts elsewhere can be
+/// read only with its key. Keep what comes back until it is removed.
+///
+/// # Errors
+/// [`AtRestError::Removing`] if it has such parts and its key cannot be had.
+pub fn prepare_removal(
+    volume_directory: &Path,
+    at_rest: &Arc<AtRest>,
+) -> Result<Option<Unlocked>, AtRestError> {
+    if volume_directory.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let reason = match at_rest.unlock(&volume_name(volume_directory), volume_directory) {
+        Ok(unlocked) => return Ok(unlocked),
+        Err(error) => error,
+    };
+    // Names are not to be read, but what they are names of is.
+    let is_link = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.and_then(|entry| entry.file_type()).map_or(true, |kind| kind.is_symlink())
+    };
+    let has_links = std::fs::read_dir(volume_directory).map_or(true, |mut entries| entries.any(is_link));
+    match key_of(volume_directory) {
+        Ok(Some(key)) if has_links => {
+            Err(AtRestError::Removing { path: volume_directory.to_owned(), key, reason: Box::new(reason) })
+        }
+        Ok(Some(_)) => Ok(None),
+        _ => Err(reason),
+    }
+}
+
+/// What a volume is called whose directory this is, also while it is being made or removed.
+fn volume_name(volume_directory: &Path) -> String {
+    let name = volume_directory.file_name().unwrap_or_default().to_string_lossy();
+    let of = [NEW_PREFIX, IMPORT_PREFIX, DELETED_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix));
+    of.unwrap_or(&name).to_owned()
+}
+
 /// Removes a volume's directory, and its parts that are elsewhere. It is no error if there is none.
 ///
 /// # Errors
-/// [`NodeError::Io`].
-pub fn remove_volume_directory(volume_directory: &Path, devices: &RawDevices) -> Result<(), NodeError> {
+/// [`NodeError::Io`], and as [`prepare_removal`].
+pub fn remove_volume_directory(
+    volume_directory: &Path,
+    devices: &RawDevices,
+    at_rest: &Arc<AtRest>,
+) -> Result<(), NodeError> {
     let remove = |directory: &Path| match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(NodeError::io("remove", directory, error)),
         _ => Ok(()),
     };
+    let _unlocked = prepare_removal(volume_directory, at_rest)?;
     for part in Part::ALL {
         let Ok(target) = std::fs::read_link(volume_directory.join(part.name())) else { continue };
         if !is_block_device(&target) {

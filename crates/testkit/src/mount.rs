@@ -25,14 +25,41 @@ impl Mount {
     /// # Errors
     /// [`Error::Command`] where this machine does not allow it.
     pub fn small_disk(len_bytes: u64) -> Result<Self> {
+        Self::disk(len_bytes, &[])
+    }
+
+    /// [`Mount::small_disk`] that can encrypt files.
+    ///
+    /// # Errors
+    /// [`Error::Command`] where this machine, or its kernel, does not allow it.
+    pub fn encrypting_disk(len_bytes: u64) -> Result<Self> {
+        Self::disk(len_bytes, &["-O", "encrypt"])
+    }
+
+    fn disk(len_bytes: u64, options: &[&str]) -> Result<Self> {
         let (temporary, point) = mount_point()?;
         let image = temporary.path().join("image");
         File::create(&image)
             .and_then(|file| file.set_len(len_bytes))
             .map_err(Error::io_at("create", &image))?;
-        run_to_end("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-m0"]).arg(&image))?;
+        run_to_end("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-m0"]).args(options).arg(&image))?;
         run_to_end("mount", Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point))?;
         Ok(Self { point, _temporary: temporary })
+    }
+
+    /// The bytes of a disk, as they are on it once everything is written out.
+    pub fn image(&self) -> PathBuf {
+        self._temporary.path().join("image")
+    }
+
+    /// Has everything written to a disk, and nothing of it kept in memory, by unmounting and mounting it again.
+    ///
+    /// # Errors
+    /// [`Error::Command`] while something on it is open.
+    pub fn remount(&self) -> Result<()> {
+        run_to_end("umount", Command::new("umount").arg(&self.point))?;
+        run_to_end("mount", Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.point))?;
+        Ok(())
     }
 
     /// A read-only view of `directory`.

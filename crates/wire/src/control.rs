@@ -35,6 +35,9 @@ pub enum Request {
     VolumeCreate {
         /// Its name.
         volume: String,
+        /// Encrypt its files with a key of its own. Answered by [`Reply::Encrypted`].
+        #[serde(default, skip_serializing_if = "is_false")]
+        encrypted: bool,
     },
     /// Delete a volume and everything in it.
     VolumeDelete {
@@ -96,6 +99,9 @@ pub enum Request {
         volume: String,
         /// innodb_data_file_path of the source, in order: relative path, length in bytes.
         system_files: Vec<(String, u64)>,
+        /// As for [`Request::VolumeCreate`].
+        #[serde(default, skip_serializing_if = "is_false")]
+        encrypted: bool,
     },
     /// A directory of the source.
     ImportDirectory {
@@ -156,6 +162,13 @@ pub enum Request {
 pub enum Reply {
     /// Done.
     Done,
+    /// Done, and the volume's files are encrypted.
+    Encrypted {
+        /// Where the volume's key is, on the node's host.
+        key_file: String,
+        /// The key was made for this: there is no copy of it yet.
+        key_is_new: bool,
+    },
     /// It cannot be done.
     Failed {
         /// The same request may succeed later.
@@ -260,6 +273,9 @@ pub struct VolumeStatus {
     pub name: String,
     /// Random id.
     pub volume_id: String,
+    /// Identifier of the key that its files are encrypted with on the node's disks; `None`: they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encrypted_with: Option<String>,
     /// `ready`, `attached`, `waiting`, `stopped`, `exporting`, or `unusable` (it could not be opened).
     pub state: String,
     /// Why it waits or stopped.
@@ -364,6 +380,10 @@ pub struct PageStoreStatus {
     pub journal_bytes_per_redo_byte: f64,
     /// What the operator should know, one sentence each.
     pub warnings: Vec<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// A JSON message as payload.

@@ -11,7 +11,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use redoubt_wire::compression::Decompressor;
-use redoubt_wire::control::{Request, decode_data, decode_json, encode_data};
+use redoubt_wire::control::{Request, decode_data, decode_json, encode_data, encode_json};
 use redoubt_wire::frame::{COMPRESSED, append_frame, decompress};
 use redoubt_wire::hello::{Hello, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
@@ -24,6 +24,9 @@ const VERSION_2: &str = include_str!("fixtures/protocol-2.tsv");
 const VERSION_3: &str = include_str!("fixtures/protocol-3.tsv");
 const VERSION_4: &str = include_str!("fixtures/protocol-4.tsv");
 const VERSION_5: &str = include_str!("fixtures/protocol-5.tsv");
+
+/// A field that requests got later, as it shows where it was not sent.
+const LATER_FIELD: &str = ", encrypted: false";
 
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
@@ -93,7 +96,9 @@ fn check(kind: &str, wire: &[u8], shown: &str) {
         }
         "control" => {
             let (_, payload) = frame(wire, 0);
-            assert_eq!(format!("{:?}", decode_json::<Request>(&payload).unwrap()), shown);
+            let request = decode_json::<Request>(&payload).unwrap();
+            assert_eq!(format!("{request:?}").replace(LATER_FIELD, ""), shown);
+            assert_eq!(encode_json(&request).unwrap(), payload);
         }
         "data" => {
             let (offset, content) = decode_data(wire).unwrap().unwrap();
@@ -117,6 +122,19 @@ fn every_frame_is_understood_and_encoded_as_it_was() {
             }
         }
         assert!(lines > 30);
+    }
+}
+
+/// So a node of before `encrypted` refuses it, and makes no volume in clear.
+#[test]
+fn a_request_with_a_field_that_is_not_known_is_refused() {
+    let asked = br#"{"request":"volume_create","volume":"v","encrypted":true}"#;
+    let known = decode_json::<Request>(asked).unwrap();
+    assert!(matches!(known, Request::VolumeCreate { encrypted: true, .. }));
+    assert_eq!(encode_json(&known).unwrap(), asked);
+    for unknown in ["volume_create", "import_begin"] {
+        let asked = format!(r#"{{"request":"{unknown}","volume":"v","system_files":[],"unheard-of":true}}"#);
+        assert!(decode_json::<Request>(asked.as_bytes()).is_err(), "{unknown}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Options of `redoubt volume import`.
 
-use crate::args::VolumeName;
+use crate::args::{EncryptionArguments, VolumeName};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -11,6 +11,8 @@ pub struct ImportArguments {
     /// Data directory of a server that is not running. It is only read.
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
+    #[command(flatten)]
+    pub encryption: EncryptionArguments,
     #[command(flatten)]
     pub layout: LayoutArguments,
 }

@@ -56,14 +56,23 @@ pub(crate) fn find_limits(direct: &File, tearing: Tearing) -> io::Result<Option<
 
 /// What the kernel says about an open file or block device.
 pub(crate) fn stated_limits(file: &File) -> io::Result<Option<UntornLimits>> {
-    let stat = match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, WRITE_ATOMIC) {
+    let asked = WRITE_ATOMIC | StatxFlags::DIOALIGN;
+    let stat = match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, asked) {
         Err(Errno::NOSYS | Errno::INVAL) => return Ok(None),
         stat => stat?,
     };
-    if stat.stx_mask & WRITE_ATOMIC.bits() == 0 {
+    if stat.stx_mask & WRITE_ATOMIC.bits() == 0
+        || takes_no_direct_io(stat.stx_mask, stat.stx_dio_offset_align)
+    {
         return Ok(None);
     }
     Ok(usable(u64::from(stat.stx_atomic_write_unit_min), u64::from(stat.stx_atomic_write_unit_max)))
+}
+
+/// The kernel says that the file is written through the page cache whatever flags it was opened with, as ext4 does with
+/// files that it encrypts: a write of any kind may be torn then.
+fn takes_no_direct_io(mask: u32, offset_align_bytes: u32) -> bool {
+    mask & StatxFlags::DIOALIGN.bits() != 0 && offset_align_bytes == 0
 }
 
 fn usable(min_len_bytes: u64, max_len_bytes: u64) -> Option<UntornLimits> {
@@ -151,6 +160,15 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_direct_io_has_no_untorn_writes() {
+        let asked = (WRITE_ATOMIC | StatxFlags::DIOALIGN).bits();
+        assert!(takes_no_direct_io(asked, 0));
+        assert!(!takes_no_direct_io(asked, 512));
+        // A kernel that does not say: the trial write tells.
+        assert!(!takes_no_direct_io(WRITE_ATOMIC.bits(), 0));
+    }
 
     #[test]
     fn limits_of_zero_are_none() {

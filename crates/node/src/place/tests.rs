@@ -2,26 +2,30 @@ use super::*;
 
 const ID: &str = "0123";
 
+fn site<'s>(directory: &'s Path, devices: &'s RawDevices) -> Site<'s> {
+    Site { directory, volume_id: ID, devices, unlocked: None }
+}
+
 #[test]
 fn a_part_stays_where_it_was_made() {
     let directory = tempfile::tempdir().unwrap();
     let volume = directory.path().join("v");
     std::fs::create_dir(&volume).unwrap();
     let devices = RawDevices::default();
-    assert!(find(&volume, Part::Pages, ID, &devices).unwrap().is_none());
+    assert!(find(site(&volume, &devices), Part::Pages).unwrap().is_none());
     let fast = directory.path().join("fast");
-    let made = find_or_create(&volume, Part::Pages, ID, Some(&fast), &devices).unwrap();
+    let made = find_or_create(site(&volume, &devices), Part::Pages, Some(&fast)).unwrap();
     assert_eq!(made.to_string(), fast.join("pages-0123").display().to_string());
     // Told nothing, or another place.
     for wanted in [None, Some(directory.path().join("other"))] {
-        let found = find_or_create(&volume, Part::Pages, ID, wanted.as_deref(), &devices).unwrap();
+        let found = find_or_create(site(&volume, &devices), Part::Pages, wanted.as_deref()).unwrap();
         assert_eq!(found.to_string(), made.to_string());
     }
     assert!(!directory.path().join("other").exists());
     // In the volume's own directory unless told otherwise.
-    let log = find_or_create(&volume, Part::Log, ID, None, &devices).unwrap();
+    let log = find_or_create(site(&volume, &devices), Part::Log, None).unwrap();
     assert_eq!(log.to_string(), volume.join("log").display().to_string());
-    remove_volume_directory(&volume, &devices).unwrap();
+    remove_volume_directory(&volume, &devices, &Arc::default()).unwrap();
     assert!(!volume.exists());
     assert_eq!(std::fs::read_dir(&fast).unwrap().count(), 0);
 }
@@ -32,7 +36,7 @@ fn a_place_that_is_gone_is_not_made_again() {
     let devices = RawDevices::default();
     std::os::unix::fs::symlink(directory.path().join("gone"), directory.path().join("pages")).unwrap();
     for wanted in [None, Some(directory.path())] {
-        let error = find_or_create(directory.path(), Part::Pages, ID, wanted, &devices).err().unwrap();
+        let error = find_or_create(site(directory.path(), &devices), Part::Pages, wanted).err().unwrap();
         assert!(error.to_string().contains("mounted"), "{error}");
     }
     assert!(!directory.path().join("gone").exists());

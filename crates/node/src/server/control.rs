@@ -8,8 +8,10 @@ use super::io::{FrameReader, FrameWriter};
 use super::pace::Pace;
 use super::view::Reading;
 use super::{Node, PATIENCE_OF_REQUESTS};
+use crate::at_rest::KeyFile;
 use crate::error::{Kind, NodeError};
-use crate::place::remove_volume_directory;
+use crate::home::DirectoryHome;
+use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, prepare_removal};
 use crate::volume::{Export, Import, Volume};
 use redoubt_redo::Lsn;
 use redoubt_transport::{Connection, Identity, check_volume_name};
@@ -84,7 +86,7 @@ pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError>
         volume.end_trace();
     }
     if let Some((import, _busy)) = session.import.take() {
-        let _ = remove_volume_directory(import.path(), &node.options.devices);
+        let _ = node.remove_directory(import.path());
     }
     result
 }
@@ -129,7 +131,7 @@ impl<'s> Session<'s> {
     fn handle(&mut self, request: Request) -> Result<Reply, NodeError> {
         check_request(&self.identity, &request).inspect_err(|error| self.node.complain(&self.peer, error))?;
         match request {
-            Request::VolumeCreate { volume } => self.create(&volume),
+            Request::VolumeCreate { volume, encrypted } => self.create(&volume, encrypted),
             Request::VolumeDelete { volume, force } => self.delete(&volume, force),
             Request::Status => {
                 let mut status = self.node.status();
@@ -155,7 +157,9 @@ impl<'s> Session<'s> {
                 self.end_export();
                 Ok(Reply::Done)
             }
-            Request::ImportBegin { volume, system_files } => self.import_begin(&volume, &system_files),
+            Request::ImportBegin { volume, system_files, encrypted } => {
+                self.import_begin(&volume, &system_files, encrypted)
+            }
             Request::ImportDirectory { path, mode } => {
                 usable_path(&path)?;
                 self.importing()?.directory(&path, mode);
@@ -173,15 +177,7 @@ impl<'s> Session<'s> {
                 self.upload(log.map(|()| Upload::Redo))
             }
             Request::ImportEnd => self.import_end(),
-            Request::TraceBegin { volume, one_in } => {
-                let volume = self.volume(&volume)?;
-                if let Some(before) = self.traced.take() {
-                    before.end_trace();
-                }
-                volume.begin_trace(one_in)?;
-                self.traced = Some(volume);
-                Ok(Reply::Done)
-            }
+            Request::TraceBegin { volume, one_in } => self.trace_begin(&volume, one_in),
             Request::View { volume, about } => {
                 let volume = self.volume(&volume)?;
                 self.view(&volume, about)
@@ -228,28 +224,31 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    fn create(&mut self, name: &str) -> Result<Reply, NodeError> {
+    fn create(&mut self, name: &str, is_encrypted: bool) -> Result<Reply, NodeError> {
         let _busy = self.reserve(name)?;
         self.check_absent(name)?;
-        let building = self.node.volume_directory(&format!(".new-{name}"));
+        let building = self.node.volume_directory(&format!("{NEW_PREFIX}{name}"));
         // What an earlier attempt left; the name is reserved, so nobody else uses it.
-        remove_volume_directory(&building, &self.node.options.devices)?;
+        self.node.remove_directory(&building)?;
         let target = self.node.volume_directory(name);
-        Volume::create(&building)?;
+        let (home, key_file) = DirectoryHome::create(name, &building, &self.node.options, is_encrypted)?;
+        Volume::create_on(&home)?;
         std::fs::rename(&building, &target).map_err(|error| NodeError::io("rename to", &target, error))?;
         crate::plain::sync_directory(&self.node.options.data_directory.join("volumes"))?;
         let volume = Volume::open(name, &target, &self.node.options).inspect_err(|_| {
             // Nothing is in it yet: the name stays free for another try.
-            let _ = remove_volume_directory(&target, &self.node.options.devices);
+            let _ = self.node.remove_directory(&target);
         })?;
         self.node.volumes.lock().insert(name.to_owned(), volume);
-        Ok(Reply::Done)
+        Ok(begun(key_file))
     }
 
     fn delete(&mut self, name: &str, force: bool) -> Result<Reply, NodeError> {
         let _busy = self.reserve(name)?;
         let known = self.node.volumes.lock().get(name).cloned();
         let source = self.node.volume_directory(name);
+        // Before anything is changed.
+        let unlocked = prepare_removal(&source, &self.node.options.at_rest)?;
         match known {
             // Not by its state: a volume that waits for room is in use as well.
             Some(volume) if !force && volume.in_use() => {
@@ -266,10 +265,11 @@ impl<'s> Session<'s> {
             None => {}
         }
         self.node.unusable.lock().remove(name);
-        let target = self.node.volume_directory(&format!(".deleted-{name}"));
-        remove_volume_directory(&target, &self.node.options.devices)?;
+        let target = self.node.volume_directory(&format!("{DELETED_PREFIX}{name}"));
+        self.node.remove_directory(&target)?;
         std::fs::rename(&source, &target).map_err(|error| NodeError::io("rename", &source, error))?;
-        remove_volume_directory(&target, &self.node.options.devices)?;
+        self.node.remove_directory(&target)?;
+        drop(unlocked);
         Ok(Reply::Done)
     }
 
@@ -323,6 +323,16 @@ impl<'s> Session<'s> {
         failure.map_or(Ok(Reply::Done), Err)
     }
 
+    fn trace_begin(&mut self, volume: &str, one_in: u32) -> Result<Reply, NodeError> {
+        let volume = self.volume(volume)?;
+        if let Some(before) = self.traced.take() {
+            before.end_trace();
+        }
+        volume.begin_trace(one_in)?;
+        self.traced = Some(volume);
+        Ok(Reply::Done)
+    }
+
     fn end_export(&mut self) {
         if let Some((volume, _)) = self.export.take() {
             volume.end_export();
@@ -336,15 +346,21 @@ impl<'s> Session<'s> {
         }
     }
 
-    fn import_begin(&mut self, name: &str, system_files: &[(String, u64)]) -> Result<Reply, NodeError> {
+    fn import_begin(
+        &mut self,
+        name: &str,
+        system_files: &[(String, u64)],
+        is_encrypted: bool,
+    ) -> Result<Reply, NodeError> {
         let busy = self.reserve(name)?;
         self.check_absent(name)?;
-        let building = self.node.volume_directory(&format!(".import-{name}"));
+        let building = self.node.volume_directory(&format!("{IMPORT_PREFIX}{name}"));
         // What an earlier attempt left; the name is reserved, so nobody else uses it.
-        remove_volume_directory(&building, &self.node.options.devices)?;
-        let import = Import::begin(name, &building, &self.node.options, system_files)?;
+        self.node.remove_directory(&building)?;
+        let (home, key_file) = DirectoryHome::create(name, &building, &self.node.options, is_encrypted)?;
+        let import = Import::begin(name, home, &self.node.options, system_files)?;
         self.import = Some((import, busy));
-        Ok(Reply::Done)
+        Ok(begun(key_file))
     }
 
     /// Takes the data frames of a file up to the empty one, even if `target` is an error, so that the connection
@@ -385,11 +401,19 @@ impl<'s> Session<'s> {
                 Ok(Reply::Done)
             }
             Err(error) => {
-                let _ = remove_volume_directory(&building, &self.node.options.devices);
+                let _ = self.node.remove_directory(&building);
                 Err(error)
             }
         }
     }
+}
+
+/// A volume was created, or its import began.
+fn begun(key_file: Option<KeyFile>) -> Reply {
+    key_file.map_or(Reply::Done, |KeyFile { path, is_new }| Reply::Encrypted {
+        key_file: path.display().to_string(),
+        key_is_new: is_new,
+    })
 }
 
 fn failed(error: &NodeError) -> Reply {

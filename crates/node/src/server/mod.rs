@@ -23,6 +23,7 @@ pub use accept::serve_volume;
 pub use admission::ConnectionLimits;
 pub use reading::VolumeReader;
 
+use crate::at_rest::key_of;
 use crate::error::NodeError;
 use crate::options::NodeOptions;
 use crate::place::remove_volume_directory;
@@ -36,7 +37,7 @@ use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stopping::Steps;
@@ -48,6 +49,8 @@ const PATIENCE_WITH_OPENING: Duration = Duration::from_secs(5);
 const PATIENCE_OF_REQUESTS: Duration = Duration::from_secs(120);
 /// How long to wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long the last connections may take to let go of encrypted volumes when the node ends.
+const PATIENCE_WITH_READERS: Duration = Duration::from_secs(5);
 
 /// A storage node.
 pub struct Node {
@@ -110,7 +113,11 @@ impl Node {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with('.') {
-                remove_volume_directory(&entry.path(), &self.options.devices)?;
+                match self.remove_directory(&entry.path()) {
+                    // Its key may come later; whoever wants its name removes it then.
+                    Err(NodeError::AtRest(error)) => tracing::warn!(%error, "a leftover is not removed"),
+                    removed => removed?,
+                }
             } else {
                 names.push(name);
             }
@@ -170,6 +177,15 @@ impl Node {
         }
     }
 
+    /// Takes the keys of encrypted volumes from the kernel. After [`Node::stop`], as the last thing: it waits for
+    /// whoever still holds a volume, but not for long.
+    pub fn remove_keys(&self) {
+        self.stopping.run("the keys of encrypted volumes".to_owned(), || {
+            drop(std::mem::take(&mut *self.volumes.lock()));
+            self.options.at_rest.end(PATIENCE_WITH_READERS);
+        });
+    }
+
     /// What [`Node::stop`] waits for at this moment; `None`: nothing, or it was not called.
     pub fn stop_waits_for(&self) -> Option<String> {
         self.stopping.describe()
@@ -187,6 +203,9 @@ impl Node {
     pub fn status(&self) -> NodeStatus {
         // First: a volume that is opened meanwhile is there twice, or not at all.
         let mut opening = self.opening.statuses();
+        for of in &mut opening {
+            of.encrypted_with = self.encrypted_with(&of.name);
+        }
         let volumes = self.volumes.lock().clone();
         let unusable = self.unusable.lock().clone();
         opening.retain(|of| !volumes.contains_key(&of.name) && !unusable.contains_key(&of.name));
@@ -203,6 +222,7 @@ impl Node {
                 .map(|volume| volume.status())
                 .chain(opening)
                 .chain(unusable.into_iter().map(|(name, reason)| VolumeStatus {
+                    encrypted_with: self.encrypted_with(&name),
                     name,
                     state: "unusable".to_owned(),
                     reason,
@@ -210,6 +230,15 @@ impl Node {
                 }))
                 .collect(),
         }
+    }
+
+    /// Of a volume that is not open.
+    fn encrypted_with(&self, name: &str) -> Option<String> {
+        Some(key_of(&self.volume_directory(name)).ok()??.to_string())
+    }
+
+    fn remove_directory(&self, volume_directory: &Path) -> Result<(), NodeError> {
+        remove_volume_directory(volume_directory, &self.options.devices, &self.options.at_rest)
     }
 
     fn volume_directory(&self, name: &str) -> PathBuf {
@@ -236,7 +265,7 @@ fn check_exposure(options: &NodeOptions, address: SocketAddr) -> Result<(), Node
     Ok(())
 }
 
-fn lock_directory(directory: &std::path::Path) -> Result<std::fs::File, NodeError> {
+fn lock_directory(directory: &Path) -> Result<std::fs::File, NodeError> {
     let path = directory.join("node.lock");
     let file = std::fs::File::options()
         .write(true)

@@ -148,7 +148,8 @@ impl ViewSource for VolumeReader {
     fn scratch_file(&self) -> std::io::Result<File> {
         let mut options = File::options();
         options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
-        options.open(&self.node.options.data_directory)
+        // Where the volume is encrypted, so is the file.
+        options.open(self.volume().map_err(std::io::Error::other)?.directory())
     }
 
     fn is_moment(&self) -> bool {

@@ -4,7 +4,7 @@
 
 use crate::checkpoint::{check_format, parse, read_checked, write_checked};
 use crate::error::NodeError;
-use crate::home::Folder;
+use crate::home::{Folder, Home};
 use serde::{Deserialize, Serialize};
 
 /// Version of the volume's directory: raised when an older node must not open it.
@@ -25,17 +25,37 @@ pub struct Identity {
     /// Where the redo of the import ends that made the volume, if the server had not been shut down; else 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub imported_to_lsn: u64,
+    /// It was made encrypted ([`crate::at_rest`]). Its directory says so too; this tells when that is a copy in clear.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_encrypted: bool,
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 impl Identity {
     /// A new identity.
     pub fn new() -> Self {
         let volume_id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        Self { format: FORMAT, volume_id, generation: 0, attached_by: String::new(), imported_to_lsn: 0 }
+        let attached_by = String::new();
+        Self {
+            format: FORMAT,
+            volume_id,
+            generation: 0,
+            attached_by,
+            imported_to_lsn: 0,
+            is_encrypted: false,
+        }
+    }
+
+    /// A new identity of a volume that lies at `home`.
+    pub fn at(home: &dyn Home) -> Self {
+        Self { is_encrypted: home.unlocked().is_some(), ..Self::new() }
     }
 
     /// Reads it from a volume's directory.

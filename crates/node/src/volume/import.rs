@@ -36,6 +36,8 @@ pub struct Import {
     plain: crate::plain::PlainStore,
     names: Namespace,
     log: Option<ImportedLog>,
+    /// Keeps the key, if it is encrypted. The last field: it goes when the files are closed.
+    _home: DirectoryHome,
 }
 
 struct ImportedLog {
@@ -55,20 +57,18 @@ impl ImportedLog {
 }
 
 impl Import {
-    /// Starts an import into `directory`, which must not exist.
+    /// Starts an import into a new directory.
     ///
     /// # Errors
     /// [`NodeError::Refused`], [`NodeError::Io`].
     pub fn begin(
         name: &str,
-        directory: &Path,
+        home: DirectoryHome,
         options: &NodeOptions,
         system_files: &[(String, u64)],
     ) -> Result<Self, NodeError> {
-        std::fs::create_dir(directory).map_err(|error| NodeError::io("create", directory, error))?;
         // First of all: what is made elsewhere for the volume can be found, and removed, only by its id.
-        let identity = Identity::new();
-        let home = DirectoryHome::new(directory);
+        let identity = Identity::at(&home);
         let own = home.own()?;
         identity.write(&own)?;
         let (store, _) = home.pages(&identity.volume_id, options)?;
@@ -81,7 +81,7 @@ impl Import {
         names.set_system_files(&files)?;
         Ok(Self {
             name: name.to_owned(),
-            directory: directory.to_owned(),
+            directory: own.path().to_owned(),
             own,
             identity,
             options: options.clone(),
@@ -89,6 +89,7 @@ impl Import {
             plain,
             names,
             log: None,
+            _home: home,
         })
     }
 

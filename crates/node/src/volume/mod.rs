@@ -67,6 +67,7 @@ pub use import::Import;
 pub use receiving::{Received, decode_chunk};
 pub use view::{Follower, NextRedo};
 
+use crate::at_rest::{AtRestError, Unlocked};
 use crate::checkpoint::CheckpointFiles;
 use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::counters::Counters;
@@ -113,6 +114,8 @@ pub struct Volume {
     /// Where the log ended when the volume was opened.
     recovered_seq: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Its key, if it is encrypted. The last field: it goes when the volume's files are closed.
+    unlocked: Option<Arc<Unlocked>>,
 }
 
 /// Body of a thread of a volume.
@@ -134,20 +137,6 @@ pub struct Positions {
 }
 
 impl Volume {
-    /// Creates an empty volume in `directory`, which must not exist.
-    ///
-    /// # Errors
-    /// [`NodeError::Refused`] if it exists; [`NodeError::Io`].
-    pub fn create(directory: &Path) -> Result<(), NodeError> {
-        if let Err(error) = std::fs::create_dir(directory) {
-            if error.kind() == std::io::ErrorKind::AlreadyExists {
-                return Err(NodeError::Refused(format!("{} exists already", directory.display())));
-            }
-            return Err(NodeError::io("create", directory, error));
-        }
-        Self::create_on(&DirectoryHome::new(directory))
-    }
-
     /// Creates an empty volume on a disk that has none.
     ///
     /// # Errors
@@ -155,7 +144,7 @@ impl Volume {
     pub fn create_on(home: &dyn Home) -> Result<(), NodeError> {
         let own = home.own()?;
         CheckpointFiles::create(&own, &Namespace::default())?;
-        Identity::new().write(&own)
+        Identity::at(home).write(&own)
     }
 
     /// Opens a volume: recovers what is in its log and starts its threads. Reads are served at once; each waits
@@ -164,7 +153,7 @@ impl Volume {
     /// # Errors
     /// Any [`NodeError`]; nothing was changed that a second try would miss.
     pub fn open(name: &str, directory: &Path, options: &NodeOptions) -> Result<Arc<Self>, NodeError> {
-        Self::open_on(name, &DirectoryHome::new(directory), options)
+        Self::open_on(name, &DirectoryHome::open(name, directory, options)?, options)
     }
 
     /// [`Volume::open`], on any disk.
@@ -175,6 +164,9 @@ impl Volume {
         let own = home.own()?;
         verify::check_not_stopped(&own)?;
         let identity = Identity::read(&own)?;
+        if identity.is_encrypted && home.unlocked().is_none() {
+            return Err(AtRestError::InClear { path: own.path().to_owned() }.into());
+        }
         let (files, checkpoint) = CheckpointFiles::open(&own)?;
         let log = home.log(&identity.volume_id, options)?;
         let (store, description) = home.pages(&identity.volume_id, options)?;
@@ -195,6 +187,7 @@ impl Volume {
             recovered_seq: AtomicU64::new(applied.seq.0),
             threads: Mutex::default(),
             context,
+            unlocked: home.unlocked().cloned(),
         });
         // Before anything is changed.
         volume.plain.load_checksums()?;

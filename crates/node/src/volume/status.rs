@@ -34,6 +34,7 @@ impl Volume {
         VolumeStatus {
             name: self.context.name.clone(),
             volume_id: identity.volume_id,
+            encrypted_with: self.unlocked.as_ref().map(|unlocked| unlocked.key().to_string()),
             state: state.to_owned(),
             reason,
             generation: identity.generation,

@@ -292,7 +292,7 @@ impl ControlClient {
     }
 
     pub fn create(&mut self, volume: &str) {
-        let reply = self.ask(&Request::VolumeCreate { volume: volume.to_owned() }).unwrap();
+        let reply = self.ask(&Request::VolumeCreate { volume: volume.to_owned(), encrypted: false }).unwrap();
         assert!(matches!(reply, Reply::Done), "{reply:?}");
     }
 

@@ -10,7 +10,9 @@ fn failed(reply: &Reply, text: &str) {
 
 fn begin(control: &mut ControlClient, volume: &str) {
     let system_files = vec![("ibdata1".to_owned(), 0)];
-    let reply = control.ask(&Request::ImportBegin { volume: volume.to_owned(), system_files }).unwrap();
+    let reply = control
+        .ask(&Request::ImportBegin { volume: volume.to_owned(), system_files, encrypted: false })
+        .unwrap();
     assert!(matches!(reply, Reply::Done), "{reply:?}");
 }
 
@@ -108,11 +110,17 @@ fn volume_names_stay_inside_the_data_directory() {
     let fixture = Fixture::new();
     let mut control = fixture.control();
     for name in ["", "..", "../x", "a/b", ".hidden", "x y", "ü"] {
-        failed(&control.ask(&Request::VolumeCreate { volume: name.to_owned() }).unwrap(), "not usable");
+        failed(
+            &control.ask(&Request::VolumeCreate { volume: name.to_owned(), encrypted: false }).unwrap(),
+            "not usable",
+        );
         let delete = Request::VolumeDelete { volume: name.to_owned(), force: true };
         failed(&control.ask(&delete).unwrap(), "not usable");
     }
-    failed(&control.ask(&Request::VolumeCreate { volume: "v".to_owned() }).unwrap(), "exists already");
+    failed(
+        &control.ask(&Request::VolumeCreate { volume: "v".to_owned(), encrypted: false }).unwrap(),
+        "exists already",
+    );
     let fetch = Request::Fetch { volume: "v".to_owned(), path: "../../x".to_owned() };
     failed(&control.ask(&fetch).unwrap(), "no plain file");
     failed(

@@ -39,7 +39,7 @@ fn upload(control: &mut ControlClient, request: &Request, bytes: &[u8]) {
 fn import(node: &LocalNode, redo: &[u8]) -> Reply {
     let mut control = ControlClient::connect(node.address).unwrap();
     let system_files = vec![("ibdata1".to_owned(), 0)];
-    let begin = Request::ImportBegin { volume: "i".to_owned(), system_files };
+    let begin = Request::ImportBegin { volume: "i".to_owned(), system_files, encrypted: false };
     assert!(matches!(control.ask(&begin).unwrap(), Reply::Done));
     for space in [5, 6] {
         let bytes = file(space);

@@ -4,9 +4,10 @@ use super::client::{ControlClient, LogClient, PageClient};
 use super::protocol::{Stream, changed};
 use super::running::{LocalNode, SMALL, options};
 use redoubt_logdev::DeviceKind;
-use redoubt_node::place::{RawDevices, remove_volume_directory};
+use redoubt_node::place::{RawDevices, Site, remove_volume_directory};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, log_device};
 use std::path::Path;
+use std::sync::Arc;
 
 fn with_log(directory: &Path, log: LogOptions) -> NodeOptions {
     let mut options = options(&directory.join("data"), SMALL);
@@ -60,7 +61,7 @@ fn a_volume_goes_on_with_any_device_and_finds_its_log_elsewhere() {
     }
     let volume = directory.path().join("data/volumes/v");
     assert_eq!(std::fs::read_dir(&logs).unwrap().count(), 1);
-    remove_volume_directory(&volume, &RawDevices::default()).unwrap();
+    remove_volume_directory(&volume, &RawDevices::default(), &Arc::default()).unwrap();
     assert!(!volume.exists());
     assert_eq!(std::fs::read_dir(&logs).unwrap().count(), 0);
 }
@@ -68,7 +69,9 @@ fn a_volume_goes_on_with_any_device_and_finds_its_log_elsewhere() {
 #[test]
 fn a_place_that_the_device_does_not_fit_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let open = |log: &LogOptions| log_device::open(directory.path(), "id", log, &RawDevices::default()).err();
+    let devices = RawDevices::default();
+    let site = Site { directory: directory.path(), volume_id: "id", devices: &devices, unlocked: None };
+    let open = |log: &LogOptions| log_device::open(site, log).err();
     let plain = LogOptions { pretend_pmem: false, ..device(DeviceKind::Pmem) };
     let error = open(&plain).unwrap().to_string();
     assert!(error.contains("DAX"), "{error}");

@@ -337,7 +337,7 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
     let node = LocalNode::open(&options);
     let mut administrator = SecureControl::connect(&connector(&authority, "administrator", node.address));
     for volume in ["mine", "yours"] {
-        let reply = administrator.ask(&Request::VolumeCreate { volume: volume.to_owned() });
+        let reply = administrator.ask(&Request::VolumeCreate { volume: volume.to_owned(), encrypted: false });
         assert!(matches!(reply, Reply::Done), "{reply:?}");
     }
     let mine = connector(&authority, "volume-mine", node.address);
@@ -360,9 +360,9 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
             assert_eq!(control.refusal(&request), expected);
         }
         for request in [
-            Request::VolumeCreate { volume: volume.clone() },
+            Request::VolumeCreate { volume: volume.clone(), encrypted: false },
             Request::VolumeDelete { volume: volume.clone(), force: true },
-            Request::ImportBegin { volume, system_files: Vec::new() },
+            Request::ImportBegin { volume, system_files: Vec::new(), encrypted: false },
         ] {
             assert!(control.refusal(&request).contains("needs the administrator's certificate"));
         }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redoubt_node::home::DirectoryHome;
 use redoubt_node::volume::{Import, Received, Volume};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, PageOptions};
 use redoubt_page::{decompress, finalize, page_is_never_written};
@@ -131,7 +132,9 @@ fn import(directory: &Path, base: &Base, redo: &[u8]) -> std::result::Result<Arc
             (path.clone(), if number == last { 0 } else { len })
         })
         .collect();
-    let mut import = Import::begin("oracle", &directory.join("import"), &options(directory), &system)?;
+    let options = options(directory);
+    let (home, _) = DirectoryHome::create("oracle", &directory.join("import"), &options, false)?;
+    let mut import = Import::begin("oracle", home, &options, &system)?;
     for path in &base.directories {
         import.directory(path, 0o700);
     }

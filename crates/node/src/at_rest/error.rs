@@ -1,0 +1,183 @@
+//! What can be wrong with the encryption of a volume's files, and what to do about it.
+
+use super::fscrypt::KeyIdentifier;
+use std::io;
+use std::path::PathBuf;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum AtRestError {
+    /// The node knows no place for keys.
+    #[error(
+        "the files of an encrypted volume need a key, and the node was started without --volume-keys DIR, the \
+         directory that has it or where it is to be made"
+    )]
+    NoKeyDirectory,
+    /// The directory of keys belongs to somebody else.
+    #[error(
+        "{} holds the volume keys of another node that runs: each node needs a directory of its own (--volume-keys)",
+        directory.display()
+    )]
+    KeysInUse {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// There is no key.
+    #[error(
+        "its files are encrypted and there is no key: {} is missing; put back the copy of that file that was kept, and \
+         start the node again",
+        path.display()
+    )]
+    KeyMissing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Others could read the key.
+    #[error(
+        "{} has mode {mode:04o}: other users of this host can read or replace the key; chmod 0600 it, and if others \
+         may have read it, make the volume anew",
+        path.display()
+    )]
+    KeyTooOpen {
+        /// The key file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Somebody else owns the key.
+    #[error(
+        "{} belongs to user {owner}, not to the node's user ({expected}) or root: chown it",
+        path.display()
+    )]
+    KeyOwner {
+        /// The key file.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who should.
+        expected: u32,
+    },
+    /// It is no key.
+    #[error(
+        "{} is no key of a volume: it has {len_bytes} bytes, and a key is a file of {expected} random bytes",
+        path.display()
+    )]
+    KeyLength {
+        /// The key file.
+        path: PathBuf,
+        /// Its length.
+        len_bytes: u64,
+        /// The length of a key.
+        expected: usize,
+    },
+    /// It is the key of another volume.
+    #[error(
+        "{} is the wrong key: {} is encrypted with key {wanted}, and this is {found}; put the volume's own key there \
+         and start the node again",
+        path.display(), directory.display()
+    )]
+    WrongKey {
+        /// The key file.
+        path: PathBuf,
+        /// The volume's directory.
+        directory: PathBuf,
+        /// What its files are encrypted with.
+        wanted: KeyIdentifier,
+        /// What is in the key file.
+        found: KeyIdentifier,
+    },
+    /// The file system does not encrypt.
+    #[error("{} cannot be encrypted: {remedy}", path.display())]
+    Unsupported {
+        /// What should be encrypted.
+        path: PathBuf,
+        /// Why not, and what can be done.
+        remedy: &'static str,
+    },
+    /// It is encrypted by somebody else.
+    #[error(
+        "{} is encrypted already, with another key or in another way than volumes are: a volume with a key of its own \
+         needs a directory that is not",
+        path.display()
+    )]
+    EncryptedOtherwise {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A raw device has no file system.
+    #[error(
+        "{} is a raw device, and what is on it is encrypted by no file system: put dm-crypt (cryptsetup) beneath it \
+         and create the volume without --encrypted, or give the node a directory instead",
+        path.display()
+    )]
+    RawDevice {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Parts of a volume that is encrypted lie in clear, or have another key.
+    #[error(
+        "{} is not encrypted with key {wanted} as the volume it belongs to is: it was copied or restored without its \
+         encryption, or is another one; nothing was opened. Put it into an empty directory that has the volume's \
+         encryption (fscryptctl set_policy {wanted} DIR), and destroy the copy in clear",
+        path.display()
+    )]
+    PartDiffers {
+        /// The part's directory.
+        path: PathBuf,
+        /// What its files should be encrypted with.
+        wanted: KeyIdentifier,
+    },
+    /// A volume that was made encrypted lies in clear.
+    #[error(
+        "the volume was made encrypted, and {} lies in clear: it was copied or restored without its encryption; \
+         nothing was opened. Put it into an empty directory that is encrypted with the volume's key \
+         (fscryptctl add_key, fscryptctl set_policy), and destroy the copy in clear",
+        path.display()
+    )]
+    InClear {
+        /// The volume's directory.
+        path: PathBuf,
+    },
+    /// A volume whose parts cannot be found without its key cannot be removed.
+    #[error(
+        "{} is encrypted and has parts elsewhere (--log-path, --journal-path or --pages-path), which only its key \
+         tells: {reason}. Without a key, remove {} and the directories log-*, journal-* and pages-* that are encrypted \
+         with key {key} by hand",
+        path.display(), path.display()
+    )]
+    Removing {
+        /// The volume's directory.
+        path: PathBuf,
+        /// Its key.
+        key: KeyIdentifier,
+        /// Why its key cannot be had.
+        reason: Box<AtRestError>,
+    },
+    /// A call failed.
+    #[error("cannot {action} {}: {source}{}", path.display(), hint(source))]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl AtRestError {
+    /// An I/O error with what was attempted.
+    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io { action, path: path.into(), source }
+    }
+}
+
+/// What to do where the system's own words do not tell.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::QuotaExceeded => {
+            " (the kernel limits the keys of a user: /proc/sys/kernel/keys/maxkeys, maxbytes)"
+        }
+        _ => "",
+    }
+}
