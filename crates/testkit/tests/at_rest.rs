@@ -1,5 +1,5 @@
 //! Volumes that are encrypted on the node's disks: nothing of them is there in clear, nothing acknowledged is lost, and
-//! without the right key a volume, and only it, stays shut. Needs root for loop devices; says SKIPPED elsewhere.
+//! without the right key a volume, and only it, stays shut. Needs root for loop devices; says so elsewhere.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -12,6 +12,7 @@ mod servers;
 
 use redoubt_node::at_rest::fscrypt::{State, read_state};
 use redoubt_node::at_rest::{AtRest, Unlocked, VolumeKeys};
+use redoubt_test_support::skip;
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::launcher::find_redoubt;
 use redoubt_testkit::mount::Mount;
@@ -27,18 +28,19 @@ const NODE_ARGS: [&str; 8] =
 
 /// `None`, after saying so, where there can be none.
 fn encrypting_disk(len_bytes: u64) -> Option<Mount> {
-    let skipped = |reason: String| {
-        eprintln!("\n*** SKIPPED: a file system that encrypts needs root and a loop device: {reason} ***\n");
-        None
-    };
     let disk = match Mount::encrypting_disk(len_bytes) {
         Ok(disk) => disk,
-        Err(reason) => return skipped(reason.to_string()),
+        Err(reason) => {
+            skip("a file system that encrypts", reason);
+            return None;
+        }
     };
-    match state(disk.path()) {
-        State::Clear => Some(disk),
-        other => skipped(format!("this kernel does not encrypt files ({other:?})")),
+    let state = state(disk.path());
+    if state == State::Clear {
+        return Some(disk);
     }
+    skip("a file system that encrypts", format!("this kernel does not encrypt files ({state:?})"));
+    None
 }
 
 fn state(directory: &Path) -> State {
