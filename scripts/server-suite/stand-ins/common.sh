@@ -38,12 +38,31 @@ read_with() {
     exec "$SUITE_REDOUBT" run --reader --node "$SUITE_NODE" --volume "$volume" --datadir "$datadir" -- "$@"
 }
 
+# is_served VOLUME: whether the server that was started on it last still runs.
+is_served() {
+    local pid rest
+    read -r pid rest <"$SUITE_STATE/volumes/$1" && kill -0 "$pid" 2>/dev/null
+}
+
+# leave_volume DATADIR: the directory becomes a plain one, an export of its volume, as somebody would have it who is to change
+# the files of a server that is down. The next start imports it.
+leave_volume() {
+    local datadir=$1 volume
+    volume=$(volume_in "$datadir")
+    "$SUITE_REDOUBT" volume export --node "$SUITE_NODE" --to "$datadir.export" "$volume" >/dev/null || return 1
+    find "$datadir" -mindepth 1 -delete
+    find "$datadir.export" -mindepth 1 -maxdepth 1 -exec mv -t "$datadir" -- {} +
+    rmdir "$datadir.export"
+    event "left $volume $datadir"
+}
+
 # leading_options ARGUMENT...: those that choose option files, which come first.
 leading_options() {
     local argument
     for argument in "$@"; do
         case "$argument" in
         --defaults-* | --no-defaults) printf '%s\n' "$argument" ;;
+        --innobackupex) ;;
         *) break ;;
         esac
     done
