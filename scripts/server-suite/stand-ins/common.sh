@@ -2,9 +2,9 @@
 # What the programs have in common that stand where the test driver looks for MariaDB's. Sourced by them, with the name
 # of the program that they stand for in $0.
 #
-# Environment, from ../run: SUITE_PROGRAMS (the tree with MariaDB's own programs, .../usr), SUITE_REDOUBT (the command),
-# SUITE_NODE (host:port), SUITE_STATE (a folder: one file per volume, with its last server and the path of its directory,
-# and events.log).
+# Environment, from ../run: SUITE_PROGRAMS (the tree with MariaDB's own programs, .../usr), SUITE_REDOUBT (the
+# command), SUITE_NODE (host:port), SUITE_STATE (a folder: one file per volume, with its last server and the path of
+# its directory, and events.log).
 set -uo pipefail
 
 : "${SUITE_PROGRAMS:?}" "${SUITE_REDOUBT:?}" "${SUITE_NODE:?}" "${SUITE_STATE:?}"
@@ -44,8 +44,8 @@ is_served() {
     read -r pid rest <"$SUITE_STATE/volumes/$1" && kill -0 "$pid" 2>/dev/null
 }
 
-# leave_volume DATADIR: the directory becomes a plain one, an export of its volume, as somebody would have it who is to change
-# the files of a server that is down. The next start imports it.
+# leave_volume DATADIR: the directory becomes a plain one, an export of its volume, as somebody would have it who is
+# to change the files of a server that is down. The next start imports it.
 leave_volume() {
     local datadir=$1 volume
     volume=$(volume_in "$datadir")
