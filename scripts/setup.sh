@@ -153,19 +153,25 @@ setup_prometheus() {
     export REDOUBT_PROMETHEUS
 }
 
-# The server's key management plugin for the tests of encrypted tables. It is in the package with the services; unpacked into
-# target/mariadb-server, so that none starts.
-setup_key_plugin() {
+# Plugins of the server that tests need: key management for encrypted tables, compression for page_compressed ones. They are in
+# packages with services or of their own; unpacked into target/mariadb-server, so that none starts.
+REDOUBT_PLUGINS="file_key_management:mariadb-server provider_lz4:mariadb-plugin-provider-lz4"
+
+setup_plugins() {
     if [ -n "${REDOUBT_SERVER_PLUGINS:-}" ]; then return 0; fi
-    local name=file_key_management.so directory=target/mariadb-server
-    if [ -e "/usr/lib/mysql/plugin/$name" ] || [ -e "$directory/usr/lib/mysql/plugin/$name" ]; then return 0; fi
-    setup_say "Fetching the package mariadb-server with apt-get into $directory"
-    mkdir -p "$directory"
-    # Package lists may be missing, or older than what the mirror has.
-    (cd "$directory" && { timeout 300 apt-get download -qq mariadb-server ||
-        { timeout 300 apt-get update -qq && timeout 300 apt-get download -qq mariadb-server; }; } >/dev/null 2>&1 &&
-        dpkg -x mariadb-server_*.deb .) ||
-        setup_fail "apt-get download mariadb-server failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
+    local plugin name package directory=target/mariadb-server
+    for plugin in $REDOUBT_PLUGINS; do
+        name=${plugin%%:*}.so
+        package=${plugin#*:}
+        if [ -e "/usr/lib/mysql/plugin/$name" ] || [ -e "$directory/usr/lib/mysql/plugin/$name" ]; then continue; fi
+        setup_say "Fetching the package $package with apt-get into $directory"
+        mkdir -p "$directory"
+        # Package lists may be missing, or older than what the mirror has.
+        (cd "$directory" && { timeout 300 apt-get download -qq "$package" ||
+            { timeout 300 apt-get update -qq && timeout 300 apt-get download -qq "$package"; }; } >/dev/null 2>&1 &&
+            dpkg -x "$package"_*.deb .) ||
+            setup_fail "apt-get download $package failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
+    done
 }
 
 setup_all() {
@@ -180,5 +186,5 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     set -eu
     cd "$(dirname "$0")/.."
     setup_all
-    setup_key_plugin
+    setup_plugins
 fi

@@ -1,18 +1,13 @@
 //! The server's key management plugin for tests of encrypted tables: where it is, and how a server is told of it.
 //!
-//! `file_key_management` is in Debian's package `mariadb-server`, not in `mariadb-server-core`. It is looked for in
-//! the directory `REDOUBT_SERVER_PLUGINS`, in the server's own directory of plugins, and in `target/mariadb-server`,
-//! where `scripts/setup.sh` unpacks the package. There is no test without it.
-
-use std::path::{Path, PathBuf};
+//! `file_key_management` is in Debian's package `mariadb-server`; see [`crate::plugins`].
 
 use crate::error::{Error, Result};
+use crate::plugins;
 use crate::server::ServerConfig;
 
 /// Name of the plugin's file without its ending, and of the plugin.
 pub const FILE_KEY_MANAGEMENT: &str = "file_key_management";
-const UNPACKED: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/lib/mysql/plugin");
 /// Two keys of 256 bits.
 const KEYS: &str = "1;a7addd9adea9978fda19f21e6be987880e68ac92632ca052e5bb42b1a506939a\n\
                     2;770a8a65da156d24ee2a093277530142cf2cf1f8d1e2b2f5c4a6f1d3b5a7c9e0\n";
@@ -40,7 +35,8 @@ impl KeyPlugin {
     pub fn named(name: &str) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(Error::io("make a directory for a plugin"))?;
         let plugin = directory.path().join(format!("{name}.so"));
-        std::fs::copy(find()?, &plugin).map_err(Error::io_at("write", &plugin))?;
+        std::fs::copy(plugins::find(FILE_KEY_MANAGEMENT)?, &plugin)
+            .map_err(Error::io_at("write", &plugin))?;
         let keys = directory.path().join("keys");
         std::fs::write(&keys, KEYS).map_err(Error::io_at("write", &keys))?;
         Ok(Self { directory, name: name.to_owned() })
@@ -64,16 +60,4 @@ impl KeyPlugin {
         config.server_args.extend(self.options());
         config
     }
-}
-
-fn find() -> Result<PathBuf> {
-    let given = std::env::var_os("REDOUBT_SERVER_PLUGINS").map(PathBuf::from);
-    let places =
-        [given.unwrap_or_default(), PathBuf::from("/usr/lib/mysql/plugin"), Path::new(UNPACKED).to_owned()];
-    let mut files = places.iter().map(|place| place.join(format!("{FILE_KEY_MANAGEMENT}.so")));
-    files.find(|file| file.is_file()).ok_or_else(|| {
-        Error::State(format!(
-            "{FILE_KEY_MANAGEMENT}.so is in none of {places:?}; `bash scripts/setup.sh` fetches it (Debian package mariadb-server)"
-        ))
-    })
 }

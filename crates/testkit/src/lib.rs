@@ -50,6 +50,7 @@ pub mod mount;
 pub mod node;
 pub mod oracle;
 pub mod plain_files;
+pub mod plugins;
 pub mod process;
 pub mod product;
 pub mod proxy;

@@ -12,6 +12,7 @@ use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
+use redoubt_testkit::plugins;
 use redoubt_testkit::server::{Server, ServerConfig, execute};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,10 +21,25 @@ use std::path::Path;
 const SLACK_BYTES: u64 = 512 << 10;
 const TABLES: [&str; 2] = ["shop/packed.ibd", "shop/mixed.ibd"];
 
-fn config(launcher: Launcher, checksum: &str, page_size_bytes: u32) -> ServerConfig {
+/// A server's settings.
+struct Case {
+    checksum: &'static str,
+    page_size_bytes: u32,
+    algorithm: &'static str,
+}
+
+const PLAIN: Case = Case { checksum: "full_crc32", page_size_bytes: 16384, algorithm: "zlib" };
+
+fn config(launcher: Launcher, case: &Case) -> ServerConfig {
     let mut config =
-        ServerConfig::new(launcher).innodb_arg(format!("--innodb-checksum-algorithm={checksum}"));
-    config.page_size_bytes = page_size_bytes;
+        ServerConfig::new(launcher).innodb_arg(format!("--innodb-checksum-algorithm={}", case.checksum));
+    config.page_size_bytes = case.page_size_bytes;
+    // All but zlib are plugins.
+    if case.algorithm != "zlib" {
+        let provider = plugins::load(&format!("provider_{}", case.algorithm));
+        config.server_args.extend(provider.unwrap_or_else(|error| panic!("{error}")));
+        config.server_args.push(format!("--innodb-compression-algorithm={}", case.algorithm));
+    }
     config.log_file_size_mib = 32;
     config.buffer_pool_mib = 48;
     config
@@ -115,8 +131,8 @@ fn compare_with_our_images(path: &Path) -> usize {
     compressed
 }
 
-fn an_export_is_as_small(checksum: &str, page_size_bytes: u32) {
-    let mut stock = Server::create(config(Launcher::Stock, checksum, page_size_bytes)).unwrap();
+fn an_export_is_as_small(case: &Case) {
+    let mut stock = Server::create(config(Launcher::Stock, case)).unwrap();
     fill(&stock);
     let original = contents(&stock);
     stock.shutdown().unwrap();
@@ -127,13 +143,14 @@ fn an_export_is_as_small(checksum: &str, page_size_bytes: u32) {
     // Once as a server wrote it on a volume, once as an import took it in, which unpacks it.
     let node = Node::create(&find_redoubt().unwrap(), &["--ring", "64MiB", "--batch", "1MiB"]).unwrap();
     node.create_volume("written").unwrap();
-    let on_volume = config(node.launcher("written", Verify::All), checksum, page_size_bytes);
+    let on_volume = config(node.launcher("written", Verify::All), case);
     let mut server =
         Server::create(on_volume).unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
     fill(&server);
     let written = contents(&server);
     server.shutdown().unwrap();
     let datadir = stock.datadir();
+    elsewhere(&node, case, &written);
     redoubt(&node, &["volume", "import", "imported", "--from", datadir.to_str().unwrap()]);
 
     let directory = tempfile::tempdir().unwrap();
@@ -155,8 +172,7 @@ fn an_export_is_as_small(checksum: &str, page_size_bytes: u32) {
         }
         let packed = data.join(TABLES[0]);
         assert!(taken_bytes(&packed) * 2 < std::fs::metadata(&packed).unwrap().len());
-        let mut opened =
-            Server::in_directory(config(Launcher::Stock, checksum, page_size_bytes), &target).unwrap();
+        let mut opened = Server::in_directory(config(Launcher::Stock, case), &target).unwrap();
         opened.start().unwrap_or_else(|error| panic!("stock server on the export: {error}"));
         expected.require_same(&contents(&opened), "in the export").unwrap();
         // It writes into these files as well.
@@ -175,17 +191,46 @@ fn an_export_is_as_small(checksum: &str, page_size_bytes: u32) {
     }
 }
 
+/// Another, empty directory has the same tables, and they are still compressed by this algorithm.
+fn elsewhere(node: &Node, case: &Case, expected: &Snapshot) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server =
+        Server::in_directory(config(node.launcher("written", Verify::All), case), directory.path()).unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
+    expected.require_same(&contents(&server), "in another directory").unwrap();
+    let algorithm = &server.query("SELECT @@innodb_compression_algorithm").unwrap()[0][0];
+    assert_eq!(algorithm, case.algorithm);
+    let pages = "SELECT variable_value FROM information_schema.global_status \
+                 WHERE variable_name = 'Innodb_num_pages_page_compressed'";
+    server.query("UPDATE shop.packed SET a = a + 1").unwrap();
+    server.query("UPDATE shop.packed SET a = a - 1").unwrap();
+    server.query("FLUSH TABLES shop.packed FOR EXPORT").unwrap();
+    let compressed: u64 = server.query(pages).unwrap()[0][0].parse().unwrap();
+    assert!(compressed > 100, "{compressed}");
+    server.shutdown().unwrap();
+}
+
 #[test]
 fn exported_page_compressed_files_are_as_small_as_the_servers() {
-    an_export_is_as_small("full_crc32", 16384);
+    an_export_is_as_small(&PLAIN);
 }
 
 #[test]
 fn the_older_page_format_as_well() {
-    an_export_is_as_small("crc32", 16384);
+    an_export_is_as_small(&Case { checksum: "crc32", ..PLAIN });
 }
 
 #[test]
 fn pages_of_64_kib_as_well() {
-    an_export_is_as_small("full_crc32", 65536);
+    an_export_is_as_small(&Case { page_size_bytes: 65536, ..PLAIN });
+}
+
+#[test]
+fn pages_compressed_with_lz4_as_well() {
+    an_export_is_as_small(&Case { algorithm: "lz4", ..PLAIN });
+}
+
+#[test]
+fn pages_of_the_older_format_compressed_with_lz4_as_well() {
+    an_export_is_as_small(&Case { checksum: "crc32", algorithm: "lz4", ..PLAIN });
 }

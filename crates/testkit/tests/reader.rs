@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bank::{Load, config, fill, require_consistent, require_transfers};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, find_redoubt};
+use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
 use redoubt_testkit::server::{Server, execute};
@@ -76,6 +76,7 @@ fn a_backup_of_a_server_that_writes_is_prepared_and_opened_by_a_stock_server() {
     let prepare = ["--no-defaults", "--prepare", &format!("--target-dir={}", to.display())];
     let prepared = Outcome::of(Path::new("mariadb-backup"), prepare, PATIENCE).unwrap();
     assert_eq!(prepared.code, Some(0), "{}", prepared.stderr);
+    become_a_volume(&node, &server, &to, before);
     let mut stock = server.config().clone();
     stock.launcher = Launcher::Stock;
     let mut opened = Server::in_directory(stock, &target).unwrap();
@@ -84,6 +85,30 @@ fn a_backup_of_a_server_that_writes_is_prepared_and_opened_by_a_stock_server() {
     require_transfers(&opened, before);
     opened.shutdown().unwrap();
     server.shutdown().unwrap();
+}
+
+/// A prepared backup is imported, and has at least this many transfers.
+fn become_a_volume(node: &Node, server: &Server, prepared: &Path, before: u64) {
+    let (address, from) = (node.address().to_string(), prepared.to_str().unwrap());
+    let import = ["volume", "import", "restored", "--node", &address, "--from", from];
+    Outcome::of(node.redoubt_bin(), import, PATIENCE).unwrap().require_success().unwrap();
+    let mut config = server.config().clone();
+    config.launcher = node.launcher("restored", Verify::All);
+    let directory = tempfile::tempdir().unwrap();
+    let mut restored = Server::in_directory(config, directory.path()).unwrap();
+    restored.start().unwrap_or_else(|error| panic!("{error}"));
+    require_consistent(&restored);
+    let transfers = &restored.query("SELECT COUNT(*) FROM shop.transfer").unwrap()[0][0];
+    assert!(transfers.parse::<u64>().unwrap() >= before, "{transfers} of {before}");
+    restored.query("CREATE TABLE shop.later AS SELECT * FROM shop.transfer").unwrap();
+    restored.kill9().unwrap();
+    restored.start().unwrap_or_else(|error| panic!("{error}"));
+    require_consistent(&restored);
+    let later = &restored.query("SELECT COUNT(*) FROM shop.later").unwrap()[0][0];
+    assert_eq!(transfers, later);
+    restored.shutdown().unwrap();
+    let status = &node.status("restored").unwrap()["volumes"][0];
+    assert_eq!(status["counters"]["page_mismatches"].as_u64(), Some(0), "{status}");
 }
 
 /// Every page of every file, live and of a moment, under writes; and what the tools copy of a moment is one state.

@@ -181,6 +181,30 @@ fn a_stopped_server_moves_in_and_out() {
     }
 }
 
+/// Its pages would get among those of the original.
+#[test]
+fn a_copy_of_a_tablespace_in_the_data_directory_is_refused() {
+    let mut stock = Server::create(ServerConfig::new(Launcher::Stock)).unwrap();
+    stock.query("CREATE DATABASE shop").unwrap();
+    stock.query("CREATE TABLE shop.a (id INT PRIMARY KEY) ENGINE=InnoDB").unwrap();
+    stock.query("INSERT INTO shop.a VALUES (1), (2), (3)").unwrap();
+    stock.shutdown().unwrap();
+    let (datadir, node) = (stock.datadir(), node());
+    let copy = datadir.join("shop/older.ibd");
+    std::fs::copy(datadir.join("shop/a.ibd"), &copy).unwrap();
+    let address = node.address().to_string();
+    let args = ["volume", "import", "shop", "--from", datadir.to_str().unwrap(), "--node", &address];
+    let refused = Outcome::of(node.redoubt_bin(), args, PATIENCE).unwrap();
+    assert_ne!(refused.code, Some(0));
+    assert!(
+        refused.stderr.contains("shop/a.ibd and shop/older.ibd are the same tablespace"),
+        "{}",
+        refused.stderr
+    );
+    std::fs::remove_file(copy).unwrap();
+    import(&node, "shop", &datadir, None);
+}
+
 #[test]
 fn a_killed_server_moves_in_with_every_acknowledged_commit() {
     let mut config = ServerConfig::new(Launcher::Stock).innodb_arg("--innodb-doublewrite=1");

@@ -173,3 +173,27 @@ fn what_the_node_could_not_follow_leaves_the_volume_alone() {
     server.shutdown().unwrap();
     node.require_verified(VOLUME, 1).unwrap();
 }
+
+/// With a name that leaves no room for that of another file beside the tablespace file.
+#[test]
+fn a_table_with_the_longest_name_is_renamed_and_dropped() {
+    let node = node();
+    let mut server = Server::create(battery::config(launcher(&node))).unwrap();
+    // Each takes five bytes in a file name, and 255 are the most that such a name may have.
+    let (first, second) = ("#".repeat(50), "-".repeat(50));
+    let mut conn = server.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE d".to_owned(),
+        format!("CREATE TABLE d.`{first}` (id INT PRIMARY KEY) ENGINE=InnoDB"),
+        format!("INSERT INTO d.`{first}` VALUES (1), (2)"),
+        format!("RENAME TABLE d.`{first}` TO d.`{second}`"),
+        format!("INSERT INTO d.`{second}` VALUES (3)"),
+        format!("DROP TABLE d.`{second}`"),
+    ] {
+        execute(&mut conn, &statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    let log = server.error_log_tail(1000);
+    assert!(!log.contains("[ERROR]"), "{log}");
+    drop(conn);
+    server.shutdown().unwrap();
+}

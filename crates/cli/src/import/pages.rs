@@ -7,6 +7,7 @@ use redoubt_page::encryption::key_version;
 use redoubt_page::layout::{page_id, page_lsn};
 use redoubt_page::{SpaceFlags, decompress, finalize, flags_of_page0, is_page_compressed_image, verify};
 use redoubt_redo::PageId;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -24,6 +25,8 @@ pub struct PageSource<'s> {
     system_flags: SpaceFlags,
     doublewrite: Option<DoublewriteArea>,
     copies: Vec<u8>,
+    /// Which file has a tablespace id.
+    found: BTreeMap<u32, String>,
     repaired: u64,
     unpacked: u64,
 }
@@ -65,7 +68,15 @@ impl<'s> PageSource<'s> {
                 copies.extend_from_slice(&bytes);
             }
         }
-        Ok(Self { source, system_flags, doublewrite, copies, repaired: 0, unpacked: 0 })
+        Ok(Self {
+            source,
+            system_flags,
+            doublewrite,
+            copies,
+            found: BTreeMap::new(),
+            repaired: 0,
+            unpacked: 0,
+        })
     }
 
     /// A checker for `file`.
@@ -79,6 +90,11 @@ impl<'s> PageSource<'s> {
         };
         let is_system = self.source.system_files.iter().any(|(path, _)| *path == file.path);
         let tablespace = if is_system { Some((0, self.system_flags)) } else { self.identify(file, handle)? };
+        if let Some((space, _)) = tablespace
+            && !is_system
+        {
+            self.note(space, &file.path)?;
+        }
         Ok(Checker { pages: self, path: file.path.clone(), first_byte, tablespace, is_system })
     }
 
@@ -93,6 +109,16 @@ impl<'s> PageSource<'s> {
         let flags = flags_of_page0(&page0).map_err(|error| wrong(format!("page 0: {error}")))?;
         let space = page_id(&page0).map(|page| page.space.0);
         space.map(|space| Some((space, flags))).ok_or_else(|| wrong("page 0 is too short".to_owned()))
+    }
+
+    /// A volume has one file of a tablespace: pages of a copy would get among those of the original.
+    fn note(&mut self, space: u32, path: &str) -> Result<()> {
+        match self.found.insert(space, path.to_owned()) {
+            Some(other) if other != path => Err(CliError::Usage(format!(
+                "{other} and {path} are the same tablespace, {space}; move the one that is a copy out of the data directory"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// For the closing line.

@@ -14,6 +14,11 @@ use std::path::{Path, PathBuf};
 
 /// The server rounds innodb_log_file_size to this.
 const LOG_SIZE_UNIT_BYTES: u64 = 4096;
+/// What `mariadb-backup --prepare` leaves: header, checkpoints and the one record of the checkpoint, which fills the file.
+const LOG_OF_BACKUP_BYTES: u64 = 12288 + 16;
+/// The length that it has in the volume: with room behind the record, so that the end can be seen. The server makes a log
+/// of its own size of it at its first start.
+const LOG_FROM_BACKUP_BYTES: u64 = 4 << 20;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +82,7 @@ impl SourceFile {
 
 /// The source's redo log.
 pub struct SourceLog {
-    /// Size of ib_logfile0.
+    /// Size of ib_logfile0 in the volume.
     pub file_size_bytes: u64,
     /// Its first 512 bytes.
     pub header: Vec<u8>,
@@ -385,7 +390,8 @@ fn check_unused(file: &File, directory: &Path) -> Result<()> {
 
 fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
     let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
-    if !log_file.size_bytes.is_multiple_of(LOG_SIZE_UNIT_BYTES) {
+    if !log_file.size_bytes.is_multiple_of(LOG_SIZE_UNIT_BYTES) && log_file.size_bytes != LOG_OF_BACKUP_BYTES
+    {
         return Err(wrong(format!(
             "{} bytes is not a size a server gives its redo log (a multiple of {LOG_SIZE_UNIT_BYTES}): the file was cut; \
              use an undamaged copy of the directory",
@@ -408,7 +414,10 @@ fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
     let mut head = vec![0; 12288];
     log_file.read_at(0, &mut head).map_err(|error| CliError::io("read", path, error))?;
     Ok(SourceLog {
-        file_size_bytes: log_file.size_bytes,
+        file_size_bytes: match log_file.size_bytes {
+            LOG_OF_BACKUP_BYTES => LOG_FROM_BACKUP_BYTES,
+            size_bytes => size_bytes,
+        },
         header: head[..512].to_vec(),
         checkpoints: [head[4096..4160].to_vec(), head[8192..8256].to_vec()],
         checkpoint_lsn,

@@ -231,7 +231,8 @@ pub fn remove_marker(content: &Content, path: &[u8]) -> Result<(), Errno> {
     let (marker, local) = marker(content, path)?;
     match real::remove_file(&local) {
         Ok(()) => content.stream.append(&StreamFrame::Unlink { path: &marker }).map(|_| ()),
-        Err(Errno(libc::ENOENT)) => Ok(()),
+        // Of a file with so long a name that there is none for its marker: it was never made.
+        Err(Errno(libc::ENOENT | libc::ENAMETOOLONG)) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
