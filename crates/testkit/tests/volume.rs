@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use redoubt_testkit::battery::{self, Restart, Schedule};
+use redoubt_testkit::check::check_all;
 use redoubt_testkit::features;
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
@@ -196,4 +197,46 @@ fn a_table_with_the_longest_name_is_renamed_and_dropped() {
     assert!(!log.contains("[ERROR]"), "{log}");
     drop(conn);
     server.shutdown().unwrap();
+}
+
+/// The server logs a rename before it tries it; that the name is too long for a file is found out then.
+#[test]
+fn a_rename_that_fails_after_it_was_logged_leaves_the_volume_alone() {
+    let mut node = node();
+    let mut server = Server::create(battery::config(launcher(&node))).unwrap();
+    let too_long = format!("RENAME TABLE d.t TO d.`{}`", "#".repeat(60));
+    let mut conn = server.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=InnoDB PARTITION BY HASH (id) PARTITIONS 3",
+        "INSERT INTO d.t SELECT seq FROM d.seq_1_to_1000",
+    ] {
+        execute(&mut conn, statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    let error = execute(&mut conn, &too_long).unwrap_err().to_string();
+    assert!(error.contains("Error on rename"), "{error}");
+    execute(&mut conn, "INSERT INTO d.t SELECT seq FROM d.seq_1001_to_2000").unwrap();
+    drop(conn);
+    node.crash_and_restart().unwrap();
+    server.shutdown().unwrap();
+    server.empty_data_directory().unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
+    let require_all = |server: &Server| {
+        let mut conn = server.connect().unwrap();
+        check_all(&mut conn).unwrap();
+        assert_eq!(query_text(&mut conn, "SELECT COUNT(*) FROM d.t").unwrap(), [["2000"]]);
+        execute(&mut conn, "RENAME TABLE d.t TO d.u, d.u TO d.t").unwrap();
+    };
+    require_all(&server);
+    // Its own recovery would repeat the rename, and give up. It has nothing to do if nothing else happened to files.
+    for _ in 0..2 {
+        server.shutdown().unwrap();
+        server.start().unwrap();
+    }
+    execute(&mut server.connect().unwrap(), &too_long).unwrap_err();
+    server.kill9().unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
+    require_all(&server);
+    server.shutdown().unwrap();
+    node.require_verified(VOLUME, 1).unwrap();
 }

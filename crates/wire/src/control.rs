@@ -432,9 +432,17 @@ pub fn decode_data(payload: &[u8]) -> Result<Option<(u64, &[u8])>, WireError> {
 /// # Errors
 /// [`WireError::Invalid`] saying why not.
 pub fn check_path(path: &[u8]) -> Result<(), WireError> {
-    crate::reader::check_path(path).map_err(|why| WireError::Invalid {
-        what: "control message",
-        field: "path",
-        why: why.to_owned(),
-    })
+    crate::reader::check_path(path).map_err(bad_path)
+}
+
+/// [`check_path`] but for the length: of a path that is only a name, and perhaps of no file.
+///
+/// # Errors
+/// As [`check_path`].
+pub fn check_path_inside(path: &[u8]) -> Result<(), WireError> {
+    crate::reader::check_path_inside(path).map_err(bad_path)
+}
+
+fn bad_path(why: &str) -> WireError {
+    WireError::Invalid { what: "control message", field: "path", why: why.to_owned() }
 }

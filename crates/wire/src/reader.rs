@@ -98,6 +98,16 @@ impl<'a> Reader<'a> {
 
 /// Why a path may not be used, if so. A node must never follow a path out of its volume.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), &'static str> {
+    if path.len() > PATH_LIMIT_BYTES
+        || path.split(|byte| *byte == b'/').any(|part| part.len() > NAME_LIMIT_BYTES)
+    {
+        return Err("path is longer than a file system takes (4095 bytes, 255 for each part)");
+    }
+    check_path_inside(path)
+}
+
+/// Why a path leads, or may lead, out of the directory that it is relative to; there may be no file of that name.
+pub(crate) fn check_path_inside(path: &[u8]) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("empty path");
     }
@@ -106,11 +116,6 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), &'static str> {
     }
     if path.contains(&0) {
         return Err("path contains a NUL byte");
-    }
-    if path.len() > PATH_LIMIT_BYTES
-        || path.split(|byte| *byte == b'/').any(|part| part.len() > NAME_LIMIT_BYTES)
-    {
-        return Err("path is longer than a file system takes (4095 bytes, 255 for each part)");
     }
     if path.split(|byte| *byte == b'/').any(|part| part == b".." || part == b"." || part.is_empty()) {
         return Err("path has an empty, '.' or '..' part; it must be normalised");

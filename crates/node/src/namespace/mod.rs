@@ -241,9 +241,10 @@ pub fn text_path(path: &[u8]) -> Result<String, NodeError> {
     }
 }
 
+/// A path in a FILE_ record. It may be longer than any file's ([`is_no_file`]).
 fn redo_path(path: &[u8], lsn: Lsn) -> Result<String, NodeError> {
     let stripped = path.strip_prefix(b"./").unwrap_or(path);
-    redoubt_wire::control::check_path(stripped).map_err(|error| NodeError::Redo {
+    redoubt_wire::control::check_path_inside(stripped).map_err(|error| NodeError::Redo {
         lsn,
         reason: format!(
             "tablespace path {:?}: {error}. Tablespaces outside the data directory (DATA DIRECTORY) are not supported",
@@ -251,6 +252,11 @@ fn redo_path(path: &[u8], lsn: Lsn) -> Result<String, NodeError> {
         ),
     })?;
     text_path(stripped)
+}
+
+/// A path that stays in the volume and that no file can have: it is too long.
+fn is_no_file(path: &str) -> bool {
+    redoubt_wire::control::check_path(path.as_bytes()).is_err()
 }
 
 #[cfg(test)]

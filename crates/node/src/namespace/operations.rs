@@ -2,7 +2,7 @@
 
 use super::{
     Effect, FileEntry, FileId, FileKind, FileRecord, LogFileEntry, Lsn, Namespace, NodeError, ObjectEntry,
-    ObjectId, SpaceId, SystemFile, redo_path, text_path,
+    ObjectId, SpaceId, SystemFile, is_no_file, redo_path, text_path,
 };
 
 impl Namespace {
@@ -70,6 +70,13 @@ impl Namespace {
         lsn: Lsn,
     ) -> Result<Vec<Effect>, NodeError> {
         let mut effects = Vec::new();
+        if let FileRecord::Rename { new_path, .. } = record
+            && is_no_file(&redo_path(new_path, lsn)?)
+        {
+            // The server logs a rename before it tries it. This one failed: the file has the name that it had, and
+            // there is nothing that a recovery could do.
+            return Ok(effects);
+        }
         if matches!(record, FileRecord::Create { .. } | FileRecord::Rename { .. } | FileRecord::Delete { .. })
         {
             self.tables.note_file_operation(lsn);

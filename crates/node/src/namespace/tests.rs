@@ -44,6 +44,23 @@ fn a_rename_keeps_the_file_and_a_drop_ends_the_object() {
     assert!(names.file_at("test/b.ibd").is_none());
 }
 
+/// The server logs a rename before it is done; a name may turn out to be too long for a file.
+#[test]
+fn a_rename_to_a_name_that_no_file_can_have_is_followed() {
+    let mut names = Namespace::default();
+    create_record(&mut names, 5, "./test/a.ibd");
+    let (file, _) = names.create("test/a.ibd", FileKind::Tablespace, 0o660);
+    let too_long = format!("./test/{}.ibd", "@0023".repeat(60));
+    let mut rename = |old: &str, new: &str| {
+        let (old_path, new_path) = (old.as_bytes(), new.as_bytes());
+        names.file_record(SpaceId(5), &FileRecord::Rename { old_path, new_path }, LSN).map(drop)
+    };
+    rename("./test/a.ibd", &too_long).unwrap();
+    rename(&too_long, "./test/a.ibd").unwrap();
+    assert!(rename("./test/a.ibd", "../a.ibd").is_err());
+    assert_eq!(names.file_at("test/a.ibd").unwrap().0, file);
+}
+
 #[test]
 fn tables_that_swap_names_keep_their_pages() {
     let mut names = Namespace::default();
