@@ -141,11 +141,12 @@ fn every_backend_does_the_five_transactions_and_stays_consistent() {
         run.sent_bytes_per_txn.map(|bytes| (bytes, run.redo_bytes_per_txn))
     };
     if let (Some((plain, redo)), Some((compressed, _))) = (sent("redoubt"), sent("redoubt-compressed")) {
+        // By default some of it may be compressed, or all.
         assert!(
-            (0.8 * redo..3.0 * redo).contains(&plain),
+            (0.2 * redo..3.0 * redo).contains(&plain),
             "{plain} bytes were sent for {redo} bytes of redo"
         );
-        assert!(compressed < plain, "{compressed} bytes were sent compressed, {plain} plain");
+        assert!(compressed < 0.8 * redo, "{compressed} bytes were sent compressed for {redo} bytes of redo");
         assert_eq!(sent("local").map(|sent| sent.0), Some(0.0));
     }
     let page = std::fs::read_to_string(report).unwrap();

@@ -46,7 +46,8 @@ fn require_sound(setup: &Setup, entries: &Entries) {
     let report = ledger::verify(&mut conn, entries).unwrap().require_sound().unwrap();
     assert!(report.rows_found >= entries.acknowledged());
     check_all(&mut conn).unwrap();
-    setup.node.require_verified(VOLUME, 1).unwrap();
+    // A node that was just started may have compared none yet.
+    setup.node.require_verified(VOLUME, 0).unwrap();
 }
 
 #[test]
@@ -107,6 +108,7 @@ fn no_acknowledged_commit_is_lost_by_kills() {
         );
     }
     setup.server.shutdown().unwrap();
+    setup.node.require_verified(VOLUME, 1).unwrap();
 }
 
 #[test]

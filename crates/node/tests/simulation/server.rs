@@ -322,6 +322,11 @@ impl Server {
 
     /// Makes frames and sends them: the model and the queue grow together.
     fn send(&self, make: impl FnOnce(&mut crate::history::History) -> Vec<Outgoing>) {
+        self.send_apart(Duration::ZERO, make);
+    }
+
+    /// The same, with a pause after each frame but the last: what may come between them is to come now and then.
+    fn send_apart(&self, pause: Duration, make: impl FnOnce(&mut crate::history::History) -> Vec<Outgoing>) {
         let mut link = self.link.lock();
         if !self.is_current() || !link.has_begun {
             return;
@@ -332,7 +337,10 @@ impl Server {
             !self.is_current() || link.queue.end().0 == self.facts.history().end,
             "the model and the queue differ"
         );
-        for wire in wires {
+        for (number, wire) in wires.into_iter().enumerate() {
+            if number > 0 && !pause.is_zero() {
+                thread::sleep(pause);
+            }
             if let Some(end) = link.end.clone()
                 && end.write_all(&link.pack(&wire)).is_err()
             {
@@ -390,7 +398,10 @@ impl Server {
                 3..6 => {
                     let _ddl = self.ddl.write();
                     if let Some((path, space)) = self.any_space(&mut rng) {
-                        self.send(|history| history.end_or_rename(&mut rng, &path, space));
+                        let pause_ms = if rng.bool() { rng.u64(..1000) } else { 0 };
+                        self.send_apart(Duration::from_millis(pause_ms), |history| {
+                            history.end_or_rename(&mut rng, &path, space)
+                        });
                     }
                 }
                 6..10 => {
