@@ -106,13 +106,13 @@ fn a_volume_on_a_raw_device_survives_kills_and_leaves_nothing_behind() {
     }
     let status = node.status(VOLUME).unwrap();
     let volume = &status["volumes"][0];
-    node.require_verified(VOLUME, 1).unwrap();
     for place in
         [&volume["log_device"]["directory"], &volume["page_store"]["pages"], &volume["page_store"]["journal"]]
     {
         assert!(place.as_str().unwrap().starts_with(path), "{place}");
     }
     server.shutdown().unwrap();
+    node.require_verified(VOLUME, 1).unwrap();
     let address = node.address().to_string();
     node.redoubt(&["volume", "delete", "--node", &address, "--yes", VOLUME]).unwrap();
     node.stop().unwrap();
