@@ -306,6 +306,6 @@ fn no_commit_that_was_answered_early_is_lost_by_kills() {
         println!("round {round}: {} commits answered so far", entries.acknowledged());
     }
     check_all(&mut server.connect().unwrap()).unwrap();
-    node.require_verified(VOLUME, 1).unwrap();
     server.shutdown().unwrap();
+    node.require_verified(VOLUME, 1).unwrap();
 }

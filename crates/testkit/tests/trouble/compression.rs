@@ -46,7 +46,6 @@ fn cost(run_options: &[&str]) -> Cost {
     finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
     setup.server.shutdown().unwrap();
-    setup.require_verified();
     let volume = setup.volume();
     let counter = |name: &str| {
         volume["server_counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name}: {volume}"))
@@ -121,6 +120,6 @@ fn loses_nothing(options: &[&str]) {
     ledger::verify(&mut conn, &Entries::read(&file).unwrap()).unwrap().require_sound().unwrap();
     finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
-    setup.require_verified();
     setup.server.shutdown().unwrap();
+    setup.require_verified();
 }

@@ -135,6 +135,6 @@ fn require_all(setup: &mut Setup, ledger_file: &Path) {
     ledger::verify(&mut conn, &Entries::read(ledger_file).unwrap()).unwrap().require_sound().unwrap();
     finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
-    setup.require_verified();
     setup.server.shutdown().unwrap();
+    setup.require_verified();
 }
