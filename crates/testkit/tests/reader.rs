@@ -66,7 +66,7 @@ fn a_backup_of_a_server_that_writes_is_prepared_and_opened_by_a_stock_server() {
         &format!("--socket={}", socket.display()),
         &format!("--target-dir={}", to.display()),
     ];
-    let outcome = read(&node, &server.datadir(), &[], &program);
+    let outcome = backup_of(&node, &server, &program, &to);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("completed OK"), "{}", outcome.stderr);
     load.wait_for_more(100);
@@ -85,6 +85,21 @@ fn a_backup_of_a_server_that_writes_is_prepared_and_opened_by_a_stock_server() {
     require_transfers(&opened, before);
     opened.shutdown().unwrap();
     server.shutdown().unwrap();
+}
+
+/// Runs `mariadb-backup`, which gives up when a table is dropped between its look at a directory and its opening of the
+/// file; of a stock server's directory under this load, too (1 of 62 backups). Then it is run again, as a DBA would.
+fn backup_of(node: &Node, server: &Server, program: &[&str], to: &Path) -> Outcome {
+    for _ in 0..9 {
+        let outcome = read(node, &server.datadir(), &[], program);
+        let is_dropped = ["was not found", "Failed to validate first page of the file shop/"];
+        if outcome.code == Some(0) || !is_dropped.iter().all(|text| outcome.stderr.contains(text)) {
+            return outcome;
+        }
+        // It wants a directory that is empty, or not there.
+        std::fs::remove_dir_all(to).unwrap();
+    }
+    read(node, &server.datadir(), &[], program)
 }
 
 /// A prepared backup is imported, and has at least this many transfers.

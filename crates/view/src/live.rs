@@ -79,7 +79,7 @@ impl Live {
             removed: self.removed,
             path: path.to_owned(),
             file,
-            state: Mutex::new(State { meta, window: None, next_bytes: 0 }),
+            state: Mutex::new(State { meta, window: None, next_bytes: u64::MAX }),
         }))
     }
 
@@ -158,7 +158,8 @@ impl Tree for Live {
 struct State {
     meta: Meta,
     window: Option<Window>,
-    /// Where the next read begins if the file is read in sequence.
+    /// Where the next read begins if the file is read in sequence. The first read never is: of many files a tool wants
+    /// the first page only.
     next_bytes: u64,
 }
 
