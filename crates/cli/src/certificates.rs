@@ -25,7 +25,7 @@ pub fn create(arguments: &CertificatesCreateArguments) -> Result<()> {
         redoubt_certificates::create(&arguments.directory, &wanted, arguments.days, arguments.authority_days);
     let made = made.map_err(|error| failed(&error))?;
     print_made(&made);
-    println!(
+    say!(
         "Copy each bundle to the host that needs it, with its modes (scp -p), and keep {} offline: whoever has its key \
          can make certificates.",
         arguments.directory.join("authority").display()
@@ -43,7 +43,7 @@ pub fn add(arguments: &CertificatesAddArguments) -> Result<()> {
     let made = redoubt_certificates::add(&arguments.directory, &wanted, arguments.days, arguments.renew);
     print_made(&made.map_err(|error| failed(&error))?);
     if arguments.renew {
-        println!("Copy them over the old ones; nodes and servers use them for their next connections.");
+        say!("Copy them over the old ones; nodes and servers use them for their next connections.");
     }
     Ok(())
 }
@@ -81,14 +81,11 @@ pub fn show(arguments: &CertificatesShowArguments) -> Result<()> {
 pub fn remove(arguments: &CertificatesRemoveArguments) -> Result<()> {
     let lists = redoubt_certificates::remove(&arguments.directory, &arguments.bundles);
     let lists = lists.map_err(|error| failed(&error))?;
-    println!(
-        "removed {}; nodes refuse them once they have the new list. Copy:",
-        arguments.bundles.join(", ")
-    );
+    say!("removed {}; nodes refuse them once they have the new list. Copy:", arguments.bundles.join(", "));
     for list in lists {
-        println!("  {}", list.display());
+        say!("  {}", list.display());
     }
-    println!(
+    say!(
         "into the --tls directory of the node, and then end connections that are there by restarting the node."
     );
     Ok(())
@@ -110,7 +107,7 @@ fn wanted(names: &CertificatesNames) -> Wanted {
 fn print_made(made: &[Bundle]) {
     for bundle in made {
         let until = time_text(bundle.facts.not_after);
-        println!("{}  for {}, valid until {until}", bundle.directory.display(), owner(bundle));
+        say!("{}  for {}, valid until {until}", bundle.directory.display(), owner(bundle));
     }
 }
 

@@ -34,7 +34,7 @@ fn format(arguments: &FormatArguments) -> Result<()> {
     let options = RawFormatOptions { force: arguments.force, ..RawFormatOptions::default() };
     RawDevice::format(device, options).map_err(|error| CliError::Usage(error.to_string()))?;
     let info = open(device)?.info();
-    println!("formatted {}: {}", device.display(), describe(&info));
+    say!("formatted {}: {}", device.display(), describe(&info));
     Ok(())
 }
 
@@ -66,7 +66,7 @@ fn show(arguments: &DeviceShowArguments) -> Result<()> {
             directories: device.dirs(),
         });
     }
-    println!("{}: {}", info.path.display(), describe(&info));
+    say!("{}: {}", info.path.display(), describe(&info));
     for (name, stream) in [
         ("metadata", Stream::Metadata),
         ("redo", Stream::Redo),
@@ -76,11 +76,11 @@ fn show(arguments: &DeviceShowArguments) -> Result<()> {
     ] {
         let number = device.stream_of(stream);
         if number > 0 {
-            println!("  write stream {number}  {name}");
+            say!("  write stream {number}  {name}");
         }
     }
     for directory in device.dirs() {
-        println!("  directory       {directory}");
+        say!("  directory       {directory}");
     }
     Ok(())
 }

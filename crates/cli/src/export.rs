@@ -65,7 +65,7 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
         encrypted += usize::from(file.is_encrypted());
         let (file, note) = file.finish(len_bytes).map_err(failed)?;
         if let Some(note) = note {
-            eprintln!("redoubt: {} {note}", target.display());
+            complain!("redoubt: {} {note}", target.display());
         }
         beneath.finish(&entry.path, &file, entry.mode, 0o660)?;
         progress.add(len_bytes);
@@ -74,13 +74,13 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
     client.call(&Request::ExportEnd { volume: volume.to_owned() })?;
     progress.finish();
     if encrypted > 0 {
-        eprintln!(
+        complain!(
             "redoubt: {encrypted} encrypted tablespaces are in clear in this directory. Start a server with their keys on it, which \
              encrypts what it writes; to have all encrypted again: ALTER TABLE ... FORCE, or innodb_encryption_threads (see \
              docs/operations.md)"
         );
     }
-    println!(
+    say!(
         "exported volume {volume} to {} ({} files, {}); start a stock server on it with --datadir={}",
         to.display(),
         files.len(),

@@ -47,7 +47,7 @@ pub fn run(arguments: &ImportArguments) -> Result<()> {
     let redo_bytes = import_log(&mut client, &source)?;
     client.call(&Request::ImportEnd)?;
     progress.finish();
-    println!(
+    say!(
         "imported {} into volume {volume}: {} files, {}, {} of redo{}",
         arguments.from.display(),
         source.files.len(),

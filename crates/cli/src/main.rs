@@ -3,6 +3,11 @@
 //! Exit codes: 0 done, 1 failed (one line on standard error says what, where and what to do), 2 options that are not
 //! understood, 3 `redoubt run --no-takeover` and the volume is another server's.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod output;
+
 mod args;
 mod bench;
 mod beneath;
@@ -46,7 +51,10 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace) => trace::run(&trace),
         Command::Doctor(doctor) => doctor::run(&doctor),
-        Command::Completions(completions) => manual::completions(&completions),
+        Command::Completions(completions) => {
+            manual::completions(&completions);
+            Ok(())
+        }
         Command::Manual(arguments) => manual::run(&arguments),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),
@@ -60,7 +68,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("redoubt: {error}");
+            complain!("redoubt: {error}");
             ExitCode::from(error.exit_status())
         }
     }

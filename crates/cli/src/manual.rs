@@ -9,7 +9,6 @@ use crate::error::{CliError, Result};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use std::io::Write;
 use std::path::Path;
 
 const NAME: &str = "redoubt";
@@ -38,13 +37,10 @@ const ENVIRONMENT: [(&str, &str); 5] = [
 ];
 
 /// Prints what a shell needs to complete the command's words.
-///
-/// # Errors
-/// [`CliError::Io`].
-pub fn completions(arguments: &CompletionsArguments) -> Result<()> {
+pub fn completions(arguments: &CompletionsArguments) {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), NAME, &mut script);
-    std::io::stdout().write_all(&script).map_err(|error| CliError::io("write", "standard output", error))
+    crate::output::show(format_args!("{}", String::from_utf8_lossy(&script)));
 }
 
 /// Writes the manual's pages.

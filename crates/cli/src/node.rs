@@ -2,6 +2,7 @@
 
 use crate::args::{LogArguments, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
+use crate::output::announce;
 use redoubt_logdev::DeviceKind;
 use redoubt_nfs::{Limits, Listed, Nfs, Settings, Volumes};
 use redoubt_node::at_rest::{AtRest, VolumeKeys};
@@ -10,7 +11,7 @@ use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
 use redoubt_statuspage::{PageSettings, StatusPage};
 use redoubt_view::{ViewError, ViewSource};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,17 +36,18 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     let node = Node::open(options)?;
     let page = page.map(|page| {
         let (address, of) = (page.address(), Arc::clone(&node));
-        page.start(Arc::new(move || of.status())).inspect(|_| println!("status page on http://{address}/"))
+        page.start(Arc::new(move || of.status()))
+            .inspect(|_| announce(&format!("status page on http://{address}/")))
     });
     let page = page.transpose()?;
     let nfs = nfs.map(|nfs| {
         let (address, of) = (nfs.address(), Arc::clone(&node));
-        nfs.start(Arc::new(NodeVolumes(of))).inspect(|_| println!("NFS on {address}"))
+        nfs.start(Arc::new(NodeVolumes(of))).inspect(|_| announce(&format!("NFS on {address}")))
     });
     let nfs = Arc::new(nfs.transpose()?);
-    println!("listening on {}", node.address());
-    let _ = std::io::stdout().flush();
-    crate::notify::ready(&format!("listening on {}", node.address()));
+    let listening = format!("listening on {}", node.address());
+    announce(&listening);
+    crate::notify::ready(&listening);
     let stopped_nfs = Arc::clone(&nfs);
     let (stopper, stop_timeout) = (Arc::clone(&node), Duration::from_secs(arguments.stop_timeout));
     spawn("signals", move || {
@@ -235,6 +237,8 @@ fn start_logging() {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .with_target(false)
+        // What it would say of a log that cannot be written, it would say there, and panic.
+        .log_internal_errors(false)
         .init();
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{CliError, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ impl Table {
         for row in &self.rows {
             let cells: Vec<_> =
                 row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-            println!("{}", cells.join("  ").trim_end());
+            say!("{}", cells.join("  ").trim_end());
         }
     }
 }
@@ -69,8 +69,7 @@ pub fn confirm(doing: &str, question: &str, expected: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::Usage(format!("{doing} needs --yes when nobody can be asked")));
     }
-    print!("{question}");
-    let _ = std::io::stdout().flush();
+    crate::output::show(format_args!("{question}"));
     let mut answer = String::new();
     std::io::stdin()
         .lock()
@@ -86,7 +85,7 @@ pub fn confirm(doing: &str, question: &str, expected: &str) -> Result<bool> {
 pub fn print_json<T: Serialize>(value: &T) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| CliError::io("write", "JSON", error.into()))?;
-    println!("{text}");
+    say!("{text}");
     Ok(())
 }
 
@@ -122,7 +121,7 @@ impl Progress {
             bar.set_position(self.done_bytes);
         } else if self.said.elapsed() > Duration::from_secs(5) {
             self.said = Instant::now();
-            eprintln!("{}: {} of {}", self.what, bytes(self.done_bytes), bytes(self.total_bytes));
+            complain!("{}: {} of {}", self.what, bytes(self.done_bytes), bytes(self.total_bytes));
         }
     }
 

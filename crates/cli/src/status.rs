@@ -35,16 +35,16 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
     if arguments.json {
         return print_json(&node);
     }
-    println!("node {} (version {})", node.listen, node.version);
-    println!("  data directory  {}", node.data_directory);
+    say!("node {} (version {})", node.listen, node.version);
+    say!("  data directory  {}", node.data_directory);
     if let Some(address) = &node.status_page {
-        println!("  status page     http://{address}/");
+        say!("  status page     http://{address}/");
     }
-    println!("  up              {} s", node.uptime_seconds);
+    say!("  up              {} s", node.uptime_seconds);
     let (used, limit) = (bytes(node.memory_used_bytes), bytes(node.memory_limit_bytes));
-    println!("  memory          {used} of {limit} for redo that is not applied yet (--memory)");
+    say!("  memory          {used} of {limit} for redo that is not applied yet (--memory)");
     for volume in &node.volumes {
-        println!();
+        say!();
         print_volume(volume);
     }
     Ok(())
@@ -78,8 +78,8 @@ fn no_volume(name: &str) -> CliError {
 
 fn print_page_store(volume: &VolumeStatus) {
     let store = &volume.page_store;
-    println!("  page store      {} in {} ({})", store.protection, store.pages, store.reason);
-    println!(
+    say!("  page store      {} in {} ({})", store.protection, store.pages, store.reason);
+    say!(
         "                  journal {} in {}: {} in use, {} pages wait in it",
         bytes(store.journal_len_bytes),
         store.journal,
@@ -87,10 +87,10 @@ fn print_page_store(volume: &VolumeStatus) {
         store.pending_pages
     );
     if let Some([min, max]) = store.untorn_len_bytes {
-        println!("                  writes of {} to {} are never torn", bytes(min), bytes(max));
+        say!("                  writes of {} to {} are never torn", bytes(min), bytes(max));
     }
     if store.home_bytes_per_redo_byte + store.journal_bytes_per_redo_byte > 0.0 {
-        println!(
+        say!(
             "                  page bytes written per redo byte applied: {:.2} (home {:.2}, journal {:.2})",
             store.home_bytes_per_redo_byte + store.journal_bytes_per_redo_byte,
             store.home_bytes_per_redo_byte,
@@ -98,66 +98,65 @@ fn print_page_store(volume: &VolumeStatus) {
         );
     }
     for warning in &store.warnings {
-        println!("                  warning: {warning}");
+        say!("                  warning: {warning}");
     }
 }
 
 /// Prints a volume for people.
 pub fn print_volume(volume: &VolumeStatus) {
-    println!("volume {} ({})", volume.name, volume.volume_id);
+    say!("volume {} ({})", volume.name, volume.volume_id);
     let reason = if volume.reason.is_empty() { String::new() } else { format!(": {}", volume.reason) };
-    println!("  state           {}{reason}", volume.state);
+    say!("  state           {}{reason}", volume.state);
     let by = if volume.attached_by.is_empty() { "never attached" } else { &volume.attached_by };
-    println!("  generation      {} ({by})", volume.generation);
+    say!("  generation      {} ({by})", volume.generation);
     if let Some(key) = &volume.encrypted_with {
-        println!("  encrypted       with key {key}");
+        say!("  encrypted       with key {key}");
     }
-    println!("  W received      {}", volume.w_lsn);
-    println!("  D durable       {}", volume.d_lsn);
-    println!("  P parsed        {}", volume.p_lsn);
-    println!("  A applied       {}", volume.a_lsn);
-    println!("  server's checkpoint {}", volume.server_checkpoint_lsn);
+    say!("  W received      {}", volume.w_lsn);
+    say!("  D durable       {}", volume.d_lsn);
+    say!("  P parsed        {}", volume.p_lsn);
+    say!("  A applied       {}", volume.a_lsn);
+    say!("  server's checkpoint {}", volume.server_checkpoint_lsn);
     let waits = if volume.ring_waits_for.is_empty() {
         String::new()
     } else {
         format!(", full: waits for {}", volume.ring_waits_for)
     };
-    println!(
-        "  log buffer      {} of {}{waits}",
-        bytes(volume.ring_used_bytes),
-        bytes(volume.ring_len_bytes)
-    );
+    say!("  log buffer      {} of {}{waits}", bytes(volume.ring_used_bytes), bytes(volume.ring_len_bytes));
     let log = &volume.log_device;
-    println!(
+    say!(
         "  log device      {} in {} ({}; units of {} B, up to {} writes in flight)",
-        log.kind, log.directory, log.detail, log.write_unit_bytes, log.max_in_flight
+        log.kind,
+        log.directory,
+        log.detail,
+        log.write_unit_bytes,
+        log.max_in_flight
     );
     if log.written_per_appended_byte > 0.0 {
-        println!(
-            "                  {:.3} bytes written per byte of the stream",
-            log.written_per_appended_byte
-        );
+        say!("                  {:.3} bytes written per byte of the stream", log.written_per_appended_byte);
     }
     for warning in &log.warnings {
-        println!("                  warning: {warning}");
+        say!("                  warning: {warning}");
     }
     print_page_store(volume);
-    println!(
+    say!(
         "  log index       {} pages, {} runs, {} tables",
-        volume.index_pages, volume.index_runs, volume.index_tables
+        volume.index_pages,
+        volume.index_runs,
+        volume.index_tables
     );
-    println!("  files           {}", volume.files);
+    say!("  files           {}", volume.files);
     for (title, counters) in
         [("node counters", &volume.counters), ("server counters", &volume.server_counters)]
     {
-        println!("  {title}");
+        say!("  {title}");
         for (name, value) in counters.iter().filter(|(_, value)| **value != 0) {
             let readable = if name.ends_with("_bytes") || name.contains("bytes_") {
                 format!(" ({})", bytes(*value))
             } else {
                 String::new()
             };
-            println!("    {name:<28} {value}{readable}");
+            say!("    {name:<28} {value}{readable}");
         }
     }
 }

@@ -68,7 +68,7 @@ pub fn run(arguments: &TraceArguments) -> Result<()> {
         other => return Err(client.unexpected(&other)),
     }
     if !arguments.json {
-        eprintln!(
+        complain!(
             "tracing 1 of {one_in} commits and page reads of volume {volume} for {} s",
             arguments.seconds
         );
@@ -107,10 +107,10 @@ pub fn run(arguments: &TraceArguments) -> Result<()> {
         return print_json(&report);
     }
     print("commits", &report.commits, one_in);
-    println!();
+    say!();
     print("page reads", &report.page_reads, one_in);
     if report.lost > 0 {
-        println!("\n{} samples were lost: sample fewer with a higher --one-in", report.lost);
+        say!("\n{} samples were lost: sample fewer with a higher --one-in", report.lost);
     }
     Ok(())
 }
@@ -154,10 +154,10 @@ fn time(micros: f64) -> String {
 
 fn print(title: &str, part: &Part, one_in: u32) {
     if part.samples == 0 {
-        println!("{title}: none was sampled (1 of {one_in} is)");
+        say!("{title}: none was sampled (1 of {one_in} is)");
         return;
     }
-    println!("{title}: {} samples", part.samples);
+    say!("{title}: {} samples", part.samples);
     let mut table = Table::new(&["  stage", "share", "mean", "p50", "p90", "p99", "max"]);
     let mut row = |name: &str, share: f64, times: &Quantiles| {
         let Quantiles { mean_micros, p50_micros, p90_micros, p99_micros, max_micros } = *times;
@@ -171,7 +171,7 @@ fn print(title: &str, part: &Part, one_in: u32) {
     }
     row("total", 1.0, &part.total);
     table.print();
-    println!("  slowest:");
+    say!("  slowest:");
     for sample in &part.slowest {
         let what = match &sample.what {
             Traced::Commit { position } => format!("position {position}"),
@@ -181,7 +181,7 @@ fn print(title: &str, part: &Part, one_in: u32) {
             .stages
             .iter()
             .map(|(stage, nanos)| format!("{} {}", stage.name(), time(*nanos as f64 / 1e3)));
-        println!(
+        say!(
             "    {}  {what}: {}",
             time(sample.total_nanos as f64 / 1e3),
             stages.collect::<Vec<_>>().join(", ")

@@ -15,7 +15,7 @@ pub fn create(arguments: &CreateArguments) -> Result<()> {
     let (name, encrypted) = (&arguments.volume.name, arguments.encryption.encrypted);
     let mut client = Client::connect(&arguments.volume.address.connector()?)?;
     let reply = client.call(&Request::VolumeCreate { volume: name.clone(), encrypted })?;
-    println!("created volume {name}");
+    say!("created volume {name}");
     say_key(&reply);
     Ok(())
 }
@@ -24,8 +24,8 @@ pub fn create(arguments: &CreateArguments) -> Result<()> {
 pub fn say_key(reply: &Reply) {
     if let Reply::Encrypted { key_file, key_is_new } = reply {
         let made = if *key_is_new { "a new key" } else { "the key that was there" };
-        println!("its files are encrypted with {made}, on the node's host: {key_file}");
-        println!("without this key the volume is lost: keep a copy in another place");
+        say!("its files are encrypted with {made}, on the node's host: {key_file}");
+        say!("without this key the volume is lost: keep a copy in another place");
     }
 }
 
@@ -39,7 +39,7 @@ pub fn list(arguments: &ListArguments) -> Result<()> {
         return print_json(&node.volumes);
     }
     if node.volumes.is_empty() {
-        println!("no volumes; create one with `redoubt volume create NAME`");
+        say!("no volumes; create one with `redoubt volume create NAME`");
         return Ok(());
     }
     let mut table = Table::new(&[
@@ -93,6 +93,6 @@ pub fn delete(arguments: &DeleteArguments) -> Result<()> {
         return Err(CliError::Usage("not deleted".to_owned()));
     }
     client.call(&Request::VolumeDelete { volume: name.clone(), force: arguments.force })?;
-    println!("deleted volume {name}");
+    say!("deleted volume {name}");
     Ok(())
 }

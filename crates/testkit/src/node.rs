@@ -10,16 +10,18 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::command::PATIENCE;
 use crate::error::{Error, Result, tail};
 use crate::launcher::{Launcher, Verify};
-use crate::process::{Process, poll_until, run_to_end};
+use crate::process::{Process, poll_every, poll_until, run_to_end};
 
 /// What the node prints in front of its address when it is ready.
 const READY_PREFIX: &str = "listening on ";
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two questions whether the volumes are open.
+const OPENING_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A storage node and its directory.
@@ -147,16 +149,16 @@ impl Node {
     pub fn start(&mut self) -> Result<()> {
         self.start_at_once()?;
         let address = self.listen.to_string();
-        let since = Instant::now();
-        // A node that cannot be asked is the business of who started it.
-        while matches!(self.redoubt(&["status", "--node", &address]), Ok(status) if status.contains("recovering"))
-        {
-            if since.elapsed() > READY_TIMEOUT {
-                let what = "the node's volumes to be opened".into();
-                return Err(Error::Deadline { what, after: READY_TIMEOUT, detail: self.log_tail(30) });
-            }
-        }
-        Ok(())
+        // Each look is a process, and opening may take all the processors there are.
+        poll_every(OPENING_LOOK_INTERVAL, "the node's volumes to be opened", READY_TIMEOUT, || {
+            // A node that cannot be asked is the business of who started it.
+            let status = self.redoubt(&["status", "--node", &address]);
+            Ok((!matches!(status, Ok(status) if status.contains("recovering"))).then_some(()))
+        })
+        .map_err(|error| match error {
+            Error::Deadline { what, after, .. } => Error::Deadline { what, after, detail: self.log_tail(30) },
+            error => error,
+        })
     }
 
     /// Starts the node and waits until it says that it listens; its volumes are perhaps still being opened.

@@ -96,7 +96,7 @@ impl Report {
         if json {
             crate::show::print_json(self)?;
         } else {
-            print!("{}", self.text());
+            crate::output::show(format_args!("{}", self.text()));
         }
         match self.problems {
             0 => Ok(()),

@@ -133,7 +133,7 @@ impl Layout {
         };
         if !index.exists() {
             if self.moved.contains(&BINARY_LOG) {
-                eprintln!("redoubt: there is no {}: no binary log is imported", index.display());
+                complain!("redoubt: there is no {}: no binary log is imported", index.display());
             }
             return Ok(Vec::new());
         }

@@ -152,7 +152,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         let served =
             process::step_back().and_then(|()| serve_view(arguments, &wanted, in_namespace, say, &program));
         if let Err(error) = served {
-            eprintln!("redoubt: {error}");
+            complain!("redoubt: {error}");
         }
         std::process::exit(0);
     }
@@ -272,5 +272,5 @@ fn live(source: &Arc<Source>) -> Live {
 }
 
 fn complain(text: &str) {
-    eprintln!("redoubt: {text}");
+    complain!("redoubt: {text}");
 }

@@ -5,7 +5,7 @@
 //! are answered by [`THREADS`] threads, each of which takes one, answers it, and takes the next.
 
 use super::files::Files;
-use super::protocol::{self, Operation, REQUEST_ROOM_BYTES};
+use super::protocol::{self, Answer, Operation, REQUEST_ROOM_BYTES};
 use crate::error::{CliError, Result};
 use std::ffi::CString;
 use std::fs::File;
@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -75,10 +76,13 @@ fn serve(device: &File, files: &Files) {
             Err(_) => return,
         };
         let Some(request) = room.get(..len).and_then(protocol::decode) else {
-            eprintln!("redoubt: the kernel asked {DEVICE} for something that is not understood");
+            complain!("redoubt: the kernel asked {DEVICE} for something that is not understood");
             continue;
         };
-        if let Some(answer) = files.answer(&request) {
+        // Whoever asked would wait for ever, and could not even be killed.
+        let answer = catch_unwind(AssertUnwindSafe(|| files.answer(&request)))
+            .unwrap_or_else(|_| Some(Answer::error(request.unique, libc::EIO).finish()));
+        if let Some(answer) = answer {
             // It fails for a request that nobody waits for any longer, and after the end.
             let _ = (&mut &*device).write_all(&answer);
         }

@@ -74,7 +74,7 @@ impl Source {
         loop {
             std::thread::sleep(KEEP_ALIVE);
             if let Err(error) = client.call(&request) {
-                eprintln!("redoubt: the moment that is read is not kept any longer: {error}");
+                complain!("redoubt: the moment that is read is not kept any longer: {error}");
                 return;
             }
         }
@@ -129,7 +129,7 @@ impl Source {
             // The first may have been closed long ago.
             if is_new {
                 if !is_said {
-                    eprintln!("redoubt: {error}; trying again for {} s", PATIENCE.as_secs());
+                    complain!("redoubt: {error}; trying again for {} s", PATIENCE.as_secs());
                     is_said = true;
                 }
                 std::thread::sleep(PAUSE);

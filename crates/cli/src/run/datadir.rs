@@ -265,7 +265,7 @@ impl DataDirectory {
             }
         }
         let target = orphans.join(format!("{}-{:08x}", path.replace('/', "@"), fastrand::u32(..)));
-        eprintln!("redoubt: {path} is not in the volume; moved to {}", target.display());
+        complain!("redoubt: {path} is not in the volume; moved to {}", target.display());
         std::fs::rename(from, &target).map_err(|error| CliError::io("move", from, error))
     }
 }

@@ -27,7 +27,7 @@ pub fn run(arguments: &RunArguments, library: &Path) -> Result<()> {
     let server = ServerCommand::examine(&arguments.command, arguments.datadir.as_deref())?;
     for path in server.log_directories() {
         if directory::check(&path, arguments.pretend_pmem)? == Durability::Pretended {
-            eprintln!(
+            complain!(
                 "redoubt: warning: --pretend-pmem: the redo log in {} is in ordinary memory; a power cut or a \
                  restart of this machine loses commits, and the whole log",
                 path.display()

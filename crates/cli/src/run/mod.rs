@@ -117,19 +117,19 @@ fn usable_volume(connector: &Connector, name: &str) -> Result<VolumeStatus> {
 /// What a person should know before the server says anything.
 fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
     if arguments.clear_pages {
-        eprintln!(
+        complain!(
             "redoubt: --clear-pages: the node holds the pages of encrypted tables in clear; what protects them there is what \
              protects its disks"
         );
     }
     if server.forced_recovery() == ForcedRecovery::OnVolume && arguments.export_first.is_none() {
-        eprintln!(
+        complain!(
             "redoubt: with innodb_force_recovery what the server changes gets into the volume; --export-first DIR keeps a copy \
              of what is there before"
         );
     }
     for moved in server.moved() {
-        eprintln!(
+        complain!(
             "redoubt: {}={} does not count: these files are in the volume, and on this host in {}",
             moved.setting(),
             moved.value,
@@ -147,7 +147,7 @@ fn run_on_view(arguments: &RunArguments, server: &Server, level: u8) -> Result<(
             server.program.display()
         )));
     }
-    eprintln!(
+    complain!(
         "redoubt: with innodb_force_recovery={level} the server runs on a view of the volume as it is now. The volume stays as \
          it is: what the server writes is kept in {} and is gone when it ends. Dump the tables from it (mariadb-dump)",
         std::env::temp_dir().display()

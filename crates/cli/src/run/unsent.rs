@@ -64,7 +64,7 @@ impl Unsent {
             unsent.left = contents.kept.map(|kept| Left { bytes, volume_id: contents.volume_id, kept });
         }
         if let Some(left) = &unsent.left {
-            eprintln!(
+            complain!(
                 "redoubt: the last server here left {} that the storage node has not confirmed, in {}; the node \
                  gets it before the volume is attached",
                 show::bytes(left.kept.unconfirmed_bytes()),
@@ -107,7 +107,7 @@ impl Unsent {
         loop {
             match redoubt_unsent::send(connector, &volume.name, kept, &left.bytes) {
                 Ok(sent) => {
-                    eprintln!("redoubt: of that the node did not have {}; now it does", show::bytes(sent));
+                    complain!("redoubt: of that the node did not have {}; now it does", show::bytes(sent));
                     break;
                 }
                 Err(SendError::Fenced(by)) => {
@@ -149,7 +149,7 @@ impl Unsent {
         let target = self.directory.join(name);
         std::fs::rename(&self.path, &target).map_err(|error| CliError::io("move", &self.path, error))?;
         self.file = None;
-        eprintln!(
+        complain!(
             "redoubt: warning: up to {} that the last server here wrote may be lost: {why}. Commits that waited for \
              the node (innodb_flush_log_at_trx_commit=1 without a binary log, or with sync_binlog=1) are not among \
              them; others that were answered may be. Kept as {}; remove it when you have seen this",

@@ -62,24 +62,24 @@ pub fn run(datadir: &Path, json: bool) -> Result<()> {
 
 fn print(status: &LocalLogStatus, snapshot: &Snapshot) -> Result<()> {
     let state = if status.running { "running" } else { "ended" };
-    println!("local log of {}", status.datadir);
-    println!("  server          process {}, {state}", status.process_id);
-    println!("  durability      {}", status.persistence);
+    say!("local log of {}", status.datadir);
+    say!("  server          process {}, {state}", status.process_id);
+    say!("  durability      {}", status.persistence);
     let line = |title: &str, calls: Counter, nanos: Counter, byte_count: Option<Counter>| {
         let (calls, nanos) = (snapshot.get(calls), snapshot.get(nanos));
         let size =
             byte_count.map_or_else(String::new, |counter| format!(", {}", bytes(snapshot.get(counter))));
         let mean = nanos.checked_div(calls).unwrap_or(0);
-        println!("  {title:<15} {calls}{size}, {} us in all, {mean} ns each", nanos / 1000);
+        say!("  {title:<15} {calls}{size}, {} us in all, {mean} ns each", nanos / 1000);
     };
     line("writes, mapped", Counter::MappedWrites, Counter::MappedWriteNanos, Some(Counter::MappedBytes));
     line("writes, kernel", Counter::PassedWrites, Counter::PassedWriteNanos, Some(Counter::PassedBytes));
     line("syncs, avoided", Counter::SyncsAvoided, Counter::SyncsAvoidedNanos, None);
     line("syncs, kernel", Counter::SyncsPassed, Counter::SyncsPassedNanos, None);
-    println!("  commit wait     {} us", status.commit_wait_nanos / 1000);
-    println!("  fences          {}", snapshot.get(Counter::Fences));
-    println!("  mappings        {}", snapshot.get(Counter::Mappings));
-    println!("  maps refused    {}", snapshot.get(Counter::MapsRefused));
-    println!("  failures        {}", snapshot.get(Counter::Failures));
+    say!("  commit wait     {} us", status.commit_wait_nanos / 1000);
+    say!("  fences          {}", snapshot.get(Counter::Fences));
+    say!("  mappings        {}", snapshot.get(Counter::Mappings));
+    say!("  maps refused    {}", snapshot.get(Counter::MapsRefused));
+    say!("  failures        {}", snapshot.get(Counter::Failures));
     Ok(())
 }
