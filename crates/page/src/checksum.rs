@@ -81,7 +81,7 @@ pub enum ChecksumError {
 }
 
 /// Length in bytes of a page-compressed image in a `full_crc32` file, by its page type. `None`: not compressed.
-pub(crate) fn full_crc32_compressed_len_bytes(page: &[u8]) -> Option<usize> {
+pub fn full_crc32_compressed_len_bytes(page: &[u8]) -> Option<usize> {
     let kind = page_type(page)?;
     (kind & crate::layout::TYPE_FULL_CRC32_COMPRESSED != 0).then(|| usize::from(kind & 0x7fff) << 8)
 }

@@ -24,6 +24,7 @@ const MARK: [u8; 6] = [b's', 0x0e, 0x0c, b'R', b'E', b't'];
 const SCHEME: usize = 6;
 const VECTOR_LEN: usize = 7;
 const VECTOR_LEN_BYTES: u8 = 16;
+const VECTOR: usize = 8;
 const MIN_KEY_VERSION: usize = 24;
 const KEY_ID: usize = 28;
 /// Scheme of a tablespace that is encrypted.
@@ -42,6 +43,8 @@ pub struct CryptData {
     pub min_key_version: u32,
     /// Which key.
     pub key_id: u32,
+    /// Initialisation vector, of which the server makes the tablespace's own key.
+    pub vector: [u8; 16],
 }
 
 fn offset(flags: SpaceFlags) -> Option<usize> {
@@ -61,6 +64,7 @@ impl CryptData {
             is_encrypted: *data.get(SCHEME)? == SCHEME_1,
             min_key_version: get_u32(data, MIN_KEY_VERSION)?,
             key_id: get_u32(data, KEY_ID)?,
+            vector: *data.get(VECTOR..)?.first_chunk()?,
         })
     }
 }

@@ -26,7 +26,12 @@ fn page0(len_bytes: usize, at: usize) -> Vec<u8> {
 fn what_the_server_wrote_is_found_and_changed_in_one_place() {
     for (flags, len_bytes, at) in SEEN {
         let mut page = page0(len_bytes, at);
-        let data = CryptData { is_encrypted: true, min_key_version: 1, key_id: 2 };
+        let data = CryptData {
+            is_encrypted: true,
+            min_key_version: 1,
+            key_id: 2,
+            vector: *DATA[8..].first_chunk().unwrap(),
+        };
         assert_eq!(CryptData::of_page0(&page, flags), Some(data), "{flags}");
         assert!(set_not_all_encrypted(&mut page, flags));
         assert_eq!(CryptData::of_page0(&page, flags), Some(CryptData { min_key_version: 0, ..data }));

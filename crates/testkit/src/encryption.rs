@@ -12,6 +12,16 @@ pub const FILE_KEY_MANAGEMENT: &str = "file_key_management";
 const KEYS: &str = "1;a7addd9adea9978fda19f21e6be987880e68ac92632ca052e5bb42b1a506939a\n\
                     2;770a8a65da156d24ee2a093277530142cf2cf1f8d1e2b2f5c4a6f1d3b5a7c9e0\n";
 
+/// One of the plugin's keys.
+pub fn key(id: u32) -> Option<[u8; 32]> {
+    let hex = KEYS.lines().find_map(|line| line.strip_prefix(&format!("{id};")))?;
+    let mut key = [0; 32];
+    for (at, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(key)
+}
+
 /// A plugin and its keys in a directory of their own.
 #[derive(Debug)]
 pub struct KeyPlugin {

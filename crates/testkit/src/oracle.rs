@@ -1,6 +1,7 @@
 //! The redo oracle: what our replay makes of a redo stream, held against a stock server's crash recovery of it.
 //!
-//! * [`base`]: a clean data directory in memory, where both begin; [`redo`]: the stream and an index of it.
+//! * [`base`]: a clean data directory in memory, where both begin; [`redo`]: the stream and an index of it; [`clear`]:
+//!   encrypted pages in clear.
 //! * [`recovery`]: the stock server, stopped at the one moment where redo is applied, written, and nothing else done.
 //! * [`replay`]: ours, with the pure crates; with defects planted on request.
 //! * [`compare`]: byte for byte, with the list of what may differ and why.
@@ -13,6 +14,7 @@
 pub mod base;
 pub mod campaign;
 pub mod check;
+pub mod clear;
 pub mod commands;
 pub mod compare;
 pub mod history;

@@ -20,7 +20,7 @@ use redoubt_testkit::oracle::recovery::{Crash, Outcome, next_directory, recover}
 use redoubt_testkit::oracle::replay::{Defect, replay};
 use redoubt_testkit::oracle::{node_path, shrink};
 
-const PLAIN: Setup = Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64 };
+const PLAIN: Setup = Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64, encrypted: false };
 
 fn short_history(workshop: &Workshop, seed: u64, statements: usize, large_undo: bool) -> Recorded {
     let config = Config { seed, page_size_bytes: PLAIN.page_size_bytes, large_undo };
@@ -43,6 +43,20 @@ fn random_histories_recover_as_the_stock_server_recovers_them() {
     assert!(summary.checked.cuts > 30, "{:?}", summary.checked);
     assert!(summary.node.exported > 5_000, "{:?}", summary.node);
     assert!(summary.tally.succeeded() * 10 > summary.tally.tried() * 7, "{:?}", summary.tally);
+}
+
+/// The server encrypts all it has, the system tablespace included, and what is compared are its pages in clear. The
+/// node holds them so.
+#[test]
+fn redo_of_encrypted_tables_makes_their_pages_in_clear() {
+    let plan =
+        Plan { encrypted: true, cuts_each: 3, node_every: 2, threads: 2, ..Plan::random(31, 1000, 250) };
+    let summary = run(&plan).unwrap();
+    println!("{}", summary.json());
+    assert!(summary.is_sound(), "{:?}\n{}", summary.failures, summary.checked.refusal);
+    assert!(summary.checked.encrypted_pages > 5_000, "{:?}", summary.checked);
+    assert!(summary.checked.report.touched > 5_000, "{:?}", summary.checked.report);
+    assert!(summary.node.exported > 2_000, "{:?}", summary.node);
 }
 
 /// Loads that other tests use, too.

@@ -1,7 +1,8 @@
 //! `ib_logfile0` as it is now: a copy of the redo that is followed for as long as somebody has the file open.
 //!
 //! The source gives the redo from the server's checkpoint on, and then whatever has been added. It keeps what comes
-//! after that for this connection, so nothing is missed, whatever the server's checkpoint does. What was given lies in
+//! after that for this connection, whatever the server's checkpoint does, as long as the log file would have room for
+//! it; who reads more slowly than that misses redo, as on a server. What was given lies in
 //! a file without a name, at its distance from the first; what no longer fits into the log file is given back.
 //! [`LogImage`] makes the file's bytes of it.
 //!
@@ -95,6 +96,12 @@ impl LogMirror {
         let begins = |start: Lsn| if start < first || start > end { start } else { first };
         let log = get(&mut *follower, from, begins, &state.redo)?;
         let begin = begins(Lsn(log.start_lsn));
+        if begin > end {
+            self.complaints.say(format!(
+                "the redo between LSN {end} and {begin} was written over before it was read: the log file \
+                 (innodb_log_file_size) is too small for so slow a reader, and a backup cannot be completed"
+            ));
+        }
         if begin != state.first_lsn {
             (state.first_lsn, state.given_back_bytes) = (begin, 0);
         }

@@ -3,6 +3,9 @@
 //! Invariant: the log is kept from the oldest of what the node's checkpoint and its pins need; for every LSN from there
 //! on a position at or before it is remembered.
 //!
+//! A pin may have an end: who reads the log as the server's log file gets no more than that file has room for. A reader
+//! that hangs would otherwise fill the node's disk.
+//!
 //! Lock: a leaf.
 
 use crate::mark::Point;
@@ -18,9 +21,23 @@ const POSITION_GAP_BYTES: u64 = 64 << 10;
 struct State {
     /// LSN and Seq of frames with redo, thinned out, oldest first.
     positions: VecDeque<Point>,
-    /// Number and first needed point of each pin.
-    pins: Vec<(u64, Point)>,
+    pins: Vec<Pinned>,
     next_pin: u64,
+}
+
+struct Pinned {
+    number: u64,
+    /// The first point that is needed.
+    first: Point,
+    /// No longer when so much redo has come since.
+    most_bytes: Option<u64>,
+}
+
+impl Pinned {
+    fn is_over(&self, newest: Option<Lsn>) -> bool {
+        let behind_bytes = newest.map_or(0, |newest| newest.0.saturating_sub(self.first.lsn.0));
+        self.most_bytes.is_some_and(|most_bytes| behind_bytes > most_bytes)
+    }
 }
 
 /// See the module.
@@ -33,9 +50,16 @@ pub struct Pin {
     number: u64,
 }
 
+impl Pin {
+    /// It has not come to its end: what it is for is in the log.
+    pub fn is_kept(&self) -> bool {
+        self.retention.0.lock().pins.iter().any(|pin| pin.number == self.number)
+    }
+}
+
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.retention.0.lock().pins.retain(|(number, _)| *number != self.number);
+        self.retention.0.lock().pins.retain(|pin| pin.number != self.number);
     }
 }
 
@@ -67,21 +91,32 @@ impl Retention {
     /// Keeps the log from where `first` finds that it is needed, until the pin is dropped. `first` runs while nothing
     /// of the log can be given up.
     pub fn pin(self: &Arc<Self>, first: impl FnOnce() -> Point) -> Pin {
+        self.pin_for(first, None)
+    }
+
+    /// The same, but only until `most_bytes` of redo have come since.
+    pub fn pin_at_most(self: &Arc<Self>, first: Point, most_bytes: u64) -> Pin {
+        self.pin_for(|| first, Some(most_bytes))
+    }
+
+    fn pin_for(self: &Arc<Self>, first: impl FnOnce() -> Point, most_bytes: Option<u64>) -> Pin {
         let mut state = self.0.lock();
         let number = state.next_pin;
         state.next_pin += 1;
-        let point = first();
-        state.pins.push((number, point));
+        let first = first();
+        state.pins.push(Pinned { number, first, most_bytes });
         Pin { retention: Arc::clone(self), number }
     }
 
     /// The checkpoint needs the log from `needed` on. Returns from where on it must be kept, with the pins.
     pub fn give_up_before(&self, needed: Point) -> Point {
         let mut state = self.0.lock();
+        let newest = state.positions.back().map(|point| point.lsn);
+        state.pins.retain(|pin| !pin.is_over(newest));
         let from = state
             .pins
             .iter()
-            .map(|(_, point)| *point)
+            .map(|pin| pin.first)
             .fold(needed, |from, pin| if pin.seq < from.seq { pin } else { from });
         while state.positions.get(1).is_some_and(|second| second.seq <= from.seq) {
             state.positions.pop_front();

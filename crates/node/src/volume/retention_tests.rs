@@ -41,6 +41,22 @@ fn a_pin_keeps_what_the_checkpoint_no_longer_needs() {
 }
 
 #[test]
+fn a_pin_for_so_much_redo_keeps_no_more() {
+    let retention = with_redo(10 * POSITION_GAP_BYTES);
+    let old = point(2 * POSITION_GAP_BYTES, POSITION_GAP_BYTES);
+    let new = point(16 * POSITION_GAP_BYTES, 8 * POSITION_GAP_BYTES);
+    let newest = 9 * POSITION_GAP_BYTES;
+    let enough = retention.pin_at_most(old, newest - old.lsn.0);
+    assert_eq!(retention.give_up_before(new), old);
+    assert!(enough.is_kept());
+    let short = retention.pin_at_most(old, newest - old.lsn.0 - 1);
+    drop(enough);
+    assert!(short.is_kept(), "nothing was given up yet");
+    assert_eq!(retention.give_up_before(new), new);
+    assert!(!short.is_kept());
+}
+
+#[test]
 fn a_frame_without_redo_is_no_position() {
     let retention = Retention::default();
     retention.note(point(14, 7), point(100, 7));

@@ -38,8 +38,8 @@ pub struct Held(Mutex<Option<(u64, Arc<Export>)>>);
 
 /// Where a reader of the redo log stands.
 pub struct Follower {
-    /// Keeps the log from there on.
-    _pin: Pin,
+    /// Keeps the log from there on, as long as the server's log file would.
+    pin: Pin,
     log_file: LogFileEntry,
     end_lsn: Lsn,
 }
@@ -242,7 +242,7 @@ impl Volume {
             (&follower.log_file.header, follower.log_file.file_size_bytes)
                 == (&log_file.header, log_file.file_size_bytes)
         };
-        let start_lsn = match follower.filter(is_same_file) {
+        let start_lsn = match follower.filter(is_same_file).filter(|follower| follower.pin.is_kept()) {
             Some(follower) => follower.end_lsn,
             None => {
                 server_checkpoint(Some(&log_file)).unwrap_or(geometry.first_lsn()).max(geometry.first_lsn())
@@ -250,7 +250,7 @@ impl Volume {
         };
         let position = self.receiving.retention.position(end.lsn);
         let position = position.unwrap_or_else(|| self.applying.points().1);
-        let next_pin = self.receiving.retention.pin(|| position);
+        let pin = self.receiving.retention.pin_at_most(position, geometry.capacity_bytes());
         let log = ViewLog {
             file_size_bytes: log_file.file_size_bytes,
             header: log_file.header.clone(),
@@ -258,7 +258,7 @@ impl Volume {
             start_lsn: start_lsn.0,
             end_lsn: end.lsn.0,
         };
-        let follower = Follower { _pin: next_pin, log_file, end_lsn: end.lsn };
+        let follower = Follower { pin, log_file, end_lsn: end.lsn };
         Ok(NextRedo { log, follower, geometry, end, _until_read: until_read })
     }
 

@@ -43,6 +43,8 @@ pub struct Plan {
     pub statements_each: u64,
     /// Random cuts of each history; 0: none.
     pub cuts_each: usize,
+    /// The server encrypts all tablespaces.
+    pub encrypted: bool,
     /// Every page size is the same, if given.
     pub page_size_bytes: Option<u32>,
     /// One history in this many also goes through a node; 0: none.
@@ -70,6 +72,7 @@ impl Plan {
             statements,
             statements_each,
             cuts_each: 10,
+            encrypted: false,
             page_size_bytes: None,
             node_every: 4,
             threads: 1,
@@ -228,7 +231,7 @@ fn progress(plan: &Plan, statements: u64) -> ProgressBar {
 /// One history and all its checks.
 fn one(plan: &Plan, workshop: &Workshop, number: u64) -> Result<Summary> {
     let seed = plan.seed + number;
-    let mut setup = Setup::of_seed(seed);
+    let mut setup = Setup { encrypted: plan.encrypted, ..Setup::of_seed(seed) };
     if let Some(page_size_bytes) = plan.page_size_bytes {
         setup.page_size_bytes = page_size_bytes;
         if page_size_bytes > 16384 {

@@ -53,6 +53,8 @@ pub struct Checked {
     pub refusal: String,
     /// Redo compared, in bytes: of each recovery what it applied.
     pub redo_bytes: u64,
+    /// Pages compared that the server had encrypted.
+    pub encrypted_pages: u64,
     /// The sum of all comparisons.
     pub report: Report,
     /// Time in recoveries, in milliseconds.
@@ -73,6 +75,7 @@ impl Checked {
             self.refusal.clone_from(&other.refusal);
         }
         self.redo_bytes += other.redo_bytes;
+        self.encrypted_pages += other.encrypted_pages;
         self.report.add(&other.report);
         self.recovery_ms += other.recovery_ms;
     }
@@ -102,11 +105,11 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
     let ours = with_defect.as_ref().unwrap_or(&sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = &recorded.redo.bytes;
-    let options = recorded.setup.recovery(false);
-    let crash = Crash::new(&recorded.base, &recorded.redo, &sound, recorded.redo.end_lsn, true);
+    let options = recorded.recovery(false);
+    let crash = Crash::new(recorded.stored(), &recorded.redo, &sound, recorded.redo.end_lsn, true);
     let from_base = recovery::recover(&crash, &directory, &options)?;
     let log_bytes = recorded.base.geometry.file_size_bytes();
-    let small = recorded.setup.recovery(true);
+    let small = recorded.recovery(true);
     let mut as_killed = recovery::recover_in_place(&recorded.killed, log_bytes, &small)?;
     if matches!(as_killed, Outcome::Refused(_)) {
         // The recovery before was cut short, too: one more crash, which recovery must stand.
@@ -126,6 +129,7 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
             Outcome::Recovered(theirs) => {
                 checked.whole += 1;
                 checked.redo_bytes += bytes.len() as u64;
+                checked.encrypted_pages += theirs.encrypted_pages;
                 checked.took(theirs.took);
                 let mut report = compare::compare(&recorded.base, &recorded.redo, ours, &theirs.files)?;
                 compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
@@ -154,12 +158,12 @@ pub fn check_cut(
     let crash = crash_at(recorded, cut, &sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = redo.bytes_until(cut.lsn);
-    let options = recorded.setup.recovery(cut.small_pool);
+    let options = recorded.recovery(cut.small_pool);
     let mut outcome = recovery::recover(&crash, &directory, &options)?;
     if cut.small_pool && matches!(outcome, Outcome::Refused(_)) {
         // The server aborts now and then when its pages do not fit.
         checked.again += 1;
-        outcome = recovery::recover(&crash, &directory, &recorded.setup.recovery(false))?;
+        outcome = recovery::recover(&crash, &directory, &recorded.recovery(false))?;
     }
     match outcome {
         Outcome::Refused(log) => {
@@ -170,6 +174,7 @@ pub fn check_cut(
             checked.cuts += 1;
             checked.cuts_inside += u64::from(redo.boundary_before(cut.lsn) != cut.lsn);
             checked.redo_bytes += bytes.len() as u64;
+            checked.encrypted_pages += theirs.encrypted_pages;
             checked.took(theirs.took);
             let mut report = compare::compare(&recorded.base, redo, ours, &theirs.files)?;
             compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
@@ -181,7 +186,7 @@ pub fn check_cut(
 
 /// What lies on disk after a cut. `sound`: our replay up to it.
 pub fn crash_at<'r>(recorded: &'r Recorded, cut: Cut, sound: &'r Replayed) -> Crash<'r> {
-    let mut crash = Crash::new(&recorded.base, &recorded.redo, sound, cut.lsn, cut.last_call_done);
+    let mut crash = Crash::new(recorded.stored(), &recorded.redo, sound, cut.lsn, cut.last_call_done);
     crash.tail = tail(&recorded.redo, cut);
     crash
 }

@@ -126,6 +126,9 @@ pub struct RunOptions {
     /// Random cuts of each history
     #[arg(long, default_value_t = 20)]
     cuts: usize,
+    /// The server encrypts all tablespaces
+    #[arg(long)]
+    encrypted: bool,
     /// Page size in bytes, else by seed
     #[arg(long)]
     page_size: Option<u32>,
@@ -154,6 +157,7 @@ impl RunOptions {
             statements: self.statements,
             statements_each: self.each,
             cuts_each: self.cuts,
+            encrypted: self.encrypted,
             page_size_bytes: self.page_size,
             node_every: self.node_every,
             threads: self.threads,
@@ -180,7 +184,7 @@ pub fn run(command: &Command) -> Result<(Value, bool)> {
             if let Some(path) = innodb_data_file_path {
                 innodb_args.push(format!("--innodb-data-file-path={path}"));
             }
-            let options = recovery::Options { buffer_pool_mib: 128, innodb_args };
+            let options = recovery::Options { buffer_pool_mib: 128, innodb_args, keys: None };
             compare_directory(data, redo, *cut, &options)
         }
         Command::Run { options } => {

@@ -44,6 +44,8 @@ pub struct Difference {
     pub bytes: [String; 2],
     /// How many bytes differ.
     pub differing_bytes: usize,
+    /// Where, the first few: offset and length.
+    pub ranges: Vec<(usize, usize)>,
     /// LSNs of our page and the server's.
     pub lsns: [u64; 2],
     /// The last mini-transaction that touched the page, and its last record.
@@ -111,6 +113,7 @@ impl Report {
             offset: 0,
             bytes: Default::default(),
             differing_bytes: 0,
+            ranges: Vec::new(),
             lsns: [0, 0],
             last_change: String::new(),
             what,
@@ -275,6 +278,7 @@ impl File<'_> {
             offset,
             bytes: [hex(ours), hex(theirs)],
             differing_bytes: ours.iter().zip(theirs).filter(|(a, b)| a != b).count(),
+            ranges: ranges(ours, theirs),
             lsns: [lsn(ours), lsn(theirs)],
             last_change: page.map_or_else(|| "none".to_owned(), |page| self.last_change(page)),
             what: String::new(),
@@ -289,6 +293,24 @@ impl File<'_> {
             .collect();
         format!("mini-transaction {start}..{end}, records {}, of {} in all", kinds.join(" "), page.runs.len())
     }
+}
+
+/// Where two images differ: offsets and lengths, the first few.
+fn ranges(ours: &[u8], theirs: &[u8]) -> Vec<(usize, usize)> {
+    const SHOWN: usize = 8;
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for (at, _) in ours.iter().zip(theirs).enumerate().filter(|(_, (a, b))| a != b) {
+        let is_next = ranges.last().is_some_and(|(from, len)| from + len == at);
+        match ranges.last_mut() {
+            Some((_, len)) if is_next => *len += 1,
+            _ => ranges.push((at, 1)),
+        }
+        if ranges.len() > SHOWN {
+            ranges.pop();
+            break;
+        }
+    }
+    ranges
 }
 
 /// How far the server came must be how far we came.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -14,7 +15,9 @@ use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{Checkpoint, LogHeader, LogScan};
 
 use super::base::{Base, LogFile, parse, write_sparse};
+use super::clear;
 use super::redo::Redo;
+use crate::encryption::KeyPlugin;
 use crate::error::{Error, Result};
 use crate::generator::{CONNECTIONS, Class, Config, Generator, Statement, load_files};
 use crate::launcher::Launcher;
@@ -26,6 +29,10 @@ pub const LOG_FILE_MIB: u32 = 4096;
 /// Pools from this size on are flushed eagerly.
 const EAGER_POOL_MIB: u32 = 64;
 
+/// New tables are encrypted, and threads encrypt what was there before.
+const ENCRYPT: [&str; 3] =
+    ["--innodb-encrypt-tables=ON", "--innodb-encryption-threads=2", "--innodb-encrypt-log=OFF"];
+
 /// What a server of a history is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Setup {
@@ -35,6 +42,8 @@ pub struct Setup {
     pub full_crc32: bool,
     /// Buffer pool in MiB. A small one makes the change buffer work.
     pub pool_mib: u32,
+    /// The server encrypts all tablespaces; its log is plain.
+    pub encrypted: bool,
 }
 
 /// All page sizes there are.
@@ -53,7 +62,7 @@ impl Setup {
         };
         let smallest = if page_size_bytes > 16384 { 32 } else { 8 };
         let pool_mib = if random.bool() { smallest } else { 64 };
-        Self { page_size_bytes, full_crc32: random.u8(..4) > 0, pool_mib }
+        Self { page_size_bytes, full_crc32: random.u8(..4) > 0, pool_mib, encrypted: false }
     }
 
     /// Arguments that bootstrap, server and recovery share.
@@ -70,12 +79,13 @@ impl Setup {
         args
     }
 
-    /// Arguments of a recovery.
+    /// Arguments of a recovery without encryption.
     pub fn recovery(self, small_pool: bool) -> super::recovery::Options {
         let mut innodb_args = self.innodb_args();
         innodb_args.push(format!("--innodb-page-size={}", self.page_size_bytes));
         let smallest = if self.page_size_bytes > 16384 { 24 } else { 8 };
-        super::recovery::Options { buffer_pool_mib: if small_pool { smallest } else { 96 }, innodb_args }
+        let buffer_pool_mib = if small_pool { smallest } else { 96 };
+        super::recovery::Options { buffer_pool_mib, innodb_args, keys: None }
     }
 
     fn server_config(self, launcher: Launcher, files: &Path) -> ServerConfig {
@@ -175,8 +185,12 @@ impl Tally {
 /// What a history left.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Where it began.
+    /// Where it began, in clear.
     pub base: Base,
+    /// The same as it lies on disk, where that differs.
+    stored: Option<Base>,
+    /// What its server has its keys from.
+    keys: Option<Arc<KeyPlugin>>,
     /// Its redo, to the end of what the killed server had written.
     pub redo: Redo,
     /// The data directory of the killed server.
@@ -191,13 +205,26 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// The base as it lies on disk.
+    pub fn stored(&self) -> &Base {
+        self.stored.as_ref().unwrap_or(&self.base)
+    }
+
+    /// Arguments of a recovery.
+    pub fn recovery(&self, small_pool: bool) -> super::recovery::Options {
+        super::recovery::Options { keys: self.keys.clone(), ..self.setup.recovery(small_pool) }
+    }
+
     /// The page files as the kill left them, and the redo that its checkpoint needs. To be called before the directory
     /// is recovered.
     ///
     /// # Errors
     /// Those of reading it.
     pub fn killed_state(&self) -> Result<(Base, Redo)> {
-        let base = Base::read_killed(&self.killed)?;
+        let mut base = Base::read_killed(&self.killed)?;
+        if self.keys.is_some() {
+            clear::decrypt(&mut base.files)?;
+        }
         let redo = Redo::from_files(&[&self.killed.join("ib_logfile0")], base.start_lsn())?;
         Ok((base, redo))
     }
@@ -208,6 +235,7 @@ impl Recorded {
 pub struct Workshop {
     root: tempfile::TempDir,
     templates: std::sync::Mutex<BTreeMap<(u32, bool), PathBuf>>,
+    keys: std::sync::Mutex<Option<Arc<KeyPlugin>>>,
 }
 
 impl Workshop {
@@ -226,7 +254,7 @@ impl Workshop {
             .prefix("rdt-")
             .tempdir_in(&parent)
             .map_err(Error::io_at("make a temporary directory in", &parent))?;
-        Ok(Self { root, templates: Default::default() })
+        Ok(Self { root, templates: Default::default(), keys: Default::default() })
     }
 
     /// Where it works.
@@ -251,6 +279,18 @@ impl Workshop {
         Ok(path)
     }
 
+    /// The plugin for a setup that encrypts.
+    fn keys(&self, setup: Setup) -> Result<Option<Arc<KeyPlugin>>> {
+        if !setup.encrypted {
+            return Ok(None);
+        }
+        let mut keys = self.keys.lock().map_err(|_| Error::State("a thread panicked".into()))?;
+        if keys.is_none() {
+            *keys = Some(Arc::new(KeyPlugin::new()?));
+        }
+        Ok(keys.clone())
+    }
+
     /// A stock server on a copy of the setup's template, with a long, sparse log. It is not started.
     ///
     /// # Errors
@@ -266,7 +306,11 @@ impl Workshop {
         for (name, text) in load_files() {
             fs::write(files.join(name), text).map_err(Error::io_at("write to", &files))?;
         }
-        let config = setup.server_config(Launcher::Stock, &files);
+        let mut config = setup.server_config(Launcher::Stock, &files);
+        if let Some(keys) = self.keys(setup)? {
+            config = keys.on(config);
+            config.server_args.extend(ENCRYPT.map(str::to_owned));
+        }
         let server = Server::in_directory(config, directory.path())?;
         copy_directory(&template, &server.datadir())?;
         renew_log(&server.datadir().join("ib_logfile0"), u64::from(LOG_FILE_MIB) << 20)?;
@@ -288,7 +332,12 @@ impl Workshop {
         let mut tally = prepare(&server)?;
         execute(&mut server.connect()?, "SET GLOBAL innodb_fast_shutdown = 1")?;
         server.shutdown()?;
-        let base = Base::read(&server.datadir())?;
+        let mut base = Base::read(&server.datadir())?;
+        let keys = self.keys(setup)?;
+        let stored = keys.is_some().then(|| base.clone());
+        if keys.is_some() {
+            clear::decrypt(&mut base.files)?;
+        }
         server.start()?;
         let crash = match work(&server) {
             Ok(done) => {
@@ -301,7 +350,7 @@ impl Workshop {
         server.kill9()?;
         let redo = Redo::from_files(&[&server.datadir().join("ib_logfile0")], base.start_lsn())?;
         let killed = server.datadir();
-        Ok(Recorded { base, redo, killed, tally, setup, crash, _directory: directory })
+        Ok(Recorded { base, stored, keys, redo, killed, tally, setup, crash, _directory: directory })
     }
 
     /// Runs the first `count` statements of a configuration's random history, and returns them, too.

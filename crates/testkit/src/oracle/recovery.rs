@@ -14,14 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redoubt_page::{finalize, layout};
 use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 
 use super::base::{Base, tablespace_files, write_sparse};
+use super::clear;
 use super::redo::{Note, Redo};
 use super::replay::Replayed;
+use crate::encryption::KeyPlugin;
 use crate::error::{Error, Result, find_program, tail_of};
 use crate::process::{Process, poll_until};
 
@@ -35,6 +38,8 @@ pub struct Options {
     pub buffer_pool_mib: u32,
     /// Arguments that the server of the history had and recovery needs (`--innodb-page-size=...`).
     pub innodb_args: Vec<String>,
+    /// The plugin with the keys of encrypted tablespaces.
+    pub keys: Option<Arc<KeyPlugin>>,
 }
 
 /// What recovery made.
@@ -42,8 +47,10 @@ pub struct Options {
 pub struct Recovered {
     /// Where it found the end of the redo.
     pub end_lsn: Lsn,
-    /// The tablespace files it left.
+    /// The tablespace files it left, in clear.
     pub files: BTreeMap<String, Vec<u8>>,
+    /// Pages of them that were encrypted.
+    pub encrypted_pages: u64,
     /// How long the server ran.
     pub took: Duration,
 }
@@ -223,8 +230,9 @@ pub fn recover_in_place(directory: &Path, log_size_bytes: u64, options: &Options
     if log_head(&log)? != before {
         return Err(Error::Violation(format!("the server wrote to its log before it stopped:\n{text}")));
     }
-    let files = tablespace_files(directory, &mut BTreeSet::new())?;
-    Ok(Outcome::Recovered(Recovered { end_lsn, files, took }))
+    let mut files = tablespace_files(directory, &mut BTreeSet::new())?;
+    let encrypted_pages = if options.keys.is_some() { clear::decrypt(&mut files)? } else { 0 };
+    Ok(Outcome::Recovered(Recovered { end_lsn, files, encrypted_pages, took }))
 }
 
 /// Header and checkpoints: whatever the server adds to its log, it also makes a checkpoint behind it at its end.
@@ -253,6 +261,7 @@ fn run_server(directory: &Path, scratch: &Path, log_bytes: u64, options: &Option
         .arg(format!("--innodb-log-file-size={log_bytes}"))
         .arg(format!("--innodb-buffer-pool-size={}M", options.buffer_pool_mib))
         .args(&options.innodb_args)
+        .args(options.keys.iter().flat_map(|keys| keys.options()))
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let log = scratch.join("error.log");

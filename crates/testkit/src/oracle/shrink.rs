@@ -13,8 +13,8 @@ use crate::generator::{Class, Statement};
 /// # Errors
 /// [`Error::Io`].
 pub fn write(script: &Script, path: &Path) -> Result<()> {
-    let Setup { page_size_bytes, full_crc32, pool_mib } = script.setup;
-    let mut text = format!("setup\t{page_size_bytes}\t{full_crc32}\t{pool_mib}\n");
+    let Setup { page_size_bytes, full_crc32, pool_mib, encrypted } = script.setup;
+    let mut text = format!("setup\t{page_size_bytes}\t{full_crc32}\t{pool_mib}\t{encrypted}\n");
     for (part, statements) in [("before", &script.preparation), ("then", &script.statements)] {
         for statement in statements {
             text.push_str(&format!(
@@ -36,18 +36,20 @@ pub fn read(path: &Path) -> Result<Script> {
     let text = std::fs::read_to_string(path).map_err(Error::io_at("read", path))?;
     let bad = |line: &str| Error::Parse { what: format!("{}", path.display()), detail: line.to_owned() };
     let mut script = Script {
-        setup: Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64 },
+        setup: Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64, encrypted: false },
         preparation: Vec::new(),
         statements: Vec::new(),
     };
     for line in text.lines().filter(|line| !line.is_empty()) {
         let fields: Vec<_> = line.splitn(4, '\t').collect();
         match fields.as_slice() {
-            ["setup", page_size, full_crc32, pool] => {
+            ["setup", page_size, full_crc32, rest] => {
+                let (pool, encrypted) = rest.split_once('\t').ok_or_else(|| bad(line))?;
                 script.setup = Setup {
                     page_size_bytes: page_size.parse().map_err(|_| bad(line))?,
                     full_crc32: full_crc32.parse().map_err(|_| bad(line))?,
                     pool_mib: pool.parse().map_err(|_| bad(line))?,
+                    encrypted: encrypted.parse().map_err(|_| bad(line))?,
                 };
             }
             [part @ ("before" | "then"), connection, class, sql] => {

@@ -25,6 +25,7 @@ pub fn measure(gib: u32, note: Note<'_>) -> Result<()> {
     let mut server = Server::create(config(node.launcher(VOLUME, Verify::Off)))?;
     let mut conn = server.connect()?;
     execute(&mut conn, "CREATE DATABASE d")?;
+    execute(&mut conn, "USE d")?;
     let began = Instant::now();
     for table in 0..gib {
         let columns = format!("id INT PRIMARY KEY, c CHAR({ROW_BYTES}) CHARACTER SET latin1");

@@ -133,7 +133,7 @@ fn restart_after_kill(server: &mut Server) -> Result<f64> {
 fn start_killed_node(node: &mut Node, volumes: &[&str], note: Note<'_>) -> Result<()> {
     node.kill9()?;
     let began = Instant::now();
-    node.start()?;
+    node.start_at_once()?;
     note("start of a killed node until it listens, ms", millis(began));
     for volume in volumes {
         poll_until("a volume that is ready", PATIENCE, || {

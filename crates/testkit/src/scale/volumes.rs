@@ -20,6 +20,7 @@ pub fn measure(volumes: u32, note: Note<'_>) -> Result<()> {
         let mut server = Server::create(config(node.launcher(name, Verify::Off)))?;
         let mut conn = server.connect()?;
         execute(&mut conn, "CREATE DATABASE d")?;
+        execute(&mut conn, "USE d")?;
         execute(&mut conn, "CREATE TABLE d.t (id INT PRIMARY KEY, c CHAR(200)) ENGINE=InnoDB")?;
         execute(&mut conn, "INSERT INTO d.t SELECT seq, MD5(seq) FROM seq_1_to_50000")?;
         drop(conn);
