@@ -99,6 +99,14 @@ setup_build() {
     cargo build --release --locked --workspace || setup_fail "the build failed"
 }
 
+# For the tests that record block writes. Nothing mounts it on a machine without systemd; where it cannot be mounted
+# they are left out, and say why.
+setup_tracefs() {
+    if [ "$(id -u)" -ne 0 ] || [ ! -d /sys/kernel/tracing ] || [ -e /sys/kernel/tracing/instances ]; then return 0; fi
+    setup_say "Mounting tracefs on /sys/kernel/tracing"
+    mount -t tracefs tracefs /sys/kernel/tracing || setup_say "note: it could not be mounted"
+}
+
 # A stock MySQL for the tests, in target/mysql. Without one they are left out, and say why.
 setup_mysql() {
     if [ -n "${REDOUBT_MYSQL:-}" ]; then return 0; fi

@@ -33,7 +33,10 @@ impl Host {
         let directory = tempfile::tempdir().unwrap();
         let datadir = directory.path().canonicalize().unwrap().join("data");
         std::fs::create_dir_all(datadir.join("d")).unwrap();
-        std::fs::copy(std::env::current_exe().unwrap(), directory.path().join("mariadbd")).unwrap();
+        // Written by a process of its own: a descriptor of this one could be in a child that another test is starting at
+        // this moment, and a file that somebody may write cannot be run.
+        let copy = [std::env::current_exe().unwrap(), directory.path().join("mariadbd")];
+        assert!(Command::new("cp").args(copy).status().unwrap().success());
         Self { directory, datadir }
     }
 
