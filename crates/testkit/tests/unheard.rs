@@ -28,11 +28,11 @@ fn full_disk() -> Stdio {
 
 /// Exit status, and what it said on standard error.
 fn ended(mut child: Child) -> (Option<i32>, String) {
-    let stderr = child.stderr.take().map(|pipe| std::io::read_to_string(pipe).unwrap()).unwrap_or_default();
     let ended = poll_until("the process to end", Duration::from_secs(60), || Ok(child.try_wait().unwrap()));
     if ended.is_err() {
         child.kill().unwrap();
     }
+    let stderr = child.stderr.take().map(|pipe| std::io::read_to_string(pipe).unwrap()).unwrap_or_default();
     (ended.unwrap().code(), stderr)
 }
 

@@ -91,6 +91,15 @@ impl RealDir {
     }
 }
 
+impl Drop for RealDir {
+    /// Gives the lock back at once. Closing the descriptor would do so only when nobody has a copy of it, and a child
+    /// that another thread is just starting has one until it begins its program.
+    fn drop(&mut self) {
+        // If that fails, closing it is what is left.
+        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
+    }
+}
+
 impl StorageDir for RealDir {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -170,8 +179,8 @@ fn wait_for_writes_under_way(path: &Path) -> io::Result<()> {
         match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
-            // Closing the file gives the lock back.
-            Ok(()) => return Ok(()),
+            // Not only by closing the file: see the drop of a [`RealDir`].
+            Ok(()) => return Ok(rustix::fs::flock(&file, FlockOperation::Unlock)?),
         }
     }
 }

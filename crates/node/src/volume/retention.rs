@@ -35,8 +35,8 @@ struct Pinned {
 
 impl Pinned {
     fn is_over(&self, newest: Option<Lsn>) -> bool {
-        let behind_bytes = newest.map_or(0, |newest| newest.0.saturating_sub(self.first.lsn.0));
-        self.most_bytes.is_some_and(|most_bytes| behind_bytes > most_bytes)
+        let since_bytes = newest.map_or(0, |newest| newest.0.saturating_sub(self.first.lsn.0));
+        self.most_bytes.is_some_and(|most_bytes| since_bytes > most_bytes)
     }
 }
 

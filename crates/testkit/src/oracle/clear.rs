@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use aes::cipher::generic_array::GenericArray;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
 use aes::{Aes128, Aes256};
-use redoubt_page::checksum::full_crc32_compressed_len_bytes;
+use redoubt_page::checksum::{NO_CHECKSUM_MAGIC, full_crc32_compressed_len_bytes};
 use redoubt_page::encryption::{CryptData, key_version};
 use redoubt_page::layout::{
     FIL_PAGE_CHECKSUM, FIL_PAGE_DATA, FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_TRAILER_BYTES, FIL_PAGE_TYPE,
@@ -35,8 +35,6 @@ type Block = [u8; 16];
 
 /// The only version of a key that `file_key_management` has.
 const KEY_VERSION: u32 = 1;
-/// Mark in place of the checksum of an older page-compressed image.
-const NO_CHECKSUM: u32 = 0xdead_beef;
 const FULL_CRC32_BYTES: usize = 4;
 
 /// Decrypts every encrypted page of tablespace files by path, and says how many there were.
@@ -118,8 +116,8 @@ impl Space {
         if self.flags.is_full_crc32() {
             // Only the type says that, and it is in clear.
             let compressed = is_page_compressed_image(page, self.flags);
-            let len = if compressed { full_crc32_compressed_len_bytes(page)? } else { page.len() }
-                - FULL_CRC32_BYTES;
+            let stored = if compressed { full_crc32_compressed_len_bytes(page)? } else { page.len() };
+            let len = stored.checked_sub(FULL_CRC32_BYTES)?;
             self.decrypt_bytes(tweak, page.get_mut(FIL_PAGE_FILE_FLUSH_LSN..len)?);
             put(page, FIL_PAGE_CHECKSUM, &[0; 4]);
             if compressed {
@@ -147,7 +145,7 @@ impl Space {
         page.copy_within(payload, FIL_PAGE_DATA + 2);
         put(page, FIL_PAGE_TYPE, &TYPE_PAGE_COMPRESSED.to_be_bytes());
         put(page, FIL_PAGE_FILE_FLUSH_LSN, &algorithm.to_be_bytes());
-        put(page, FIL_PAGE_CHECKSUM, &NO_CHECKSUM.to_be_bytes());
+        put(page, FIL_PAGE_CHECKSUM, &NO_CHECKSUM_MAGIC.to_be_bytes());
         Some(())
     }
 

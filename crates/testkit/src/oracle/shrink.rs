@@ -44,7 +44,8 @@ pub fn read(path: &Path) -> Result<Script> {
         let fields: Vec<_> = line.splitn(4, '\t').collect();
         match fields.as_slice() {
             ["setup", page_size, full_crc32, rest] => {
-                let (pool, encrypted) = rest.split_once('\t').ok_or_else(|| bad(line))?;
+                // Older scripts end before it.
+                let (pool, encrypted) = rest.split_once('\t').unwrap_or((rest, "false"));
                 script.setup = Setup {
                     page_size_bytes: page_size.parse().map_err(|_| bad(line))?,
                     full_crc32: full_crc32.parse().map_err(|_| bad(line))?,

@@ -173,3 +173,18 @@ fn of_several_files_each_is_synced_once_and_the_one_that_fails_is_named() {
         }
     }
 }
+
+/// A child that another thread is starting has a copy of every descriptor until it begins its program.
+#[test]
+fn a_directory_can_be_opened_again_while_a_child_is_being_started() {
+    let temporary = tempfile::tempdir().unwrap();
+    let held = RealDir::open(temporary.path()).unwrap();
+    let of_the_child = held.dir.try_clone().unwrap();
+    assert_eq!(
+        RealDir::open(temporary.path()).err().map(|error| error.kind()),
+        Some(io::ErrorKind::WouldBlock)
+    );
+    drop(held);
+    RealDir::open(temporary.path()).unwrap();
+    drop(of_the_child);
+}
