@@ -163,7 +163,8 @@ setup_prometheus() {
 
 # Plugins of the server that tests need: key management for encrypted tables, compression for page_compressed ones. They are in
 # packages with services or of their own; unpacked into target/mariadb-server, so that none starts.
-REDOUBT_PLUGINS="file_key_management:mariadb-server provider_lz4:mariadb-plugin-provider-lz4"
+REDOUBT_PLUGINS="file_key_management:mariadb-server debug_key_management:mariadb-test \
+    provider_lz4:mariadb-plugin-provider-lz4"
 
 setup_plugins() {
     if [ -n "${REDOUBT_SERVER_PLUGINS:-}" ]; then return 0; fi

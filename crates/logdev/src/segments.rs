@@ -41,7 +41,7 @@ mod index;
 mod recovery;
 mod spares;
 
-use index::{Index, SegmentIndex};
+use index::{Index, NotLocated, Piece, SegmentIndex};
 use spares::{Preparer, Spares};
 
 const SEGMENT_ALIGN: u64 = 4096;
@@ -245,7 +245,8 @@ impl<M: Media> SegmentLog<M> {
     /// Opens the log in `dir`, or creates one there, and finds its end. Records are to start at multiples of
     /// `unit` bytes.
     ///
-    /// Reads and checks every record that is kept. When it returns, all of them are durable.
+    /// Reads and checks the records at the end; those before, of which later ones say that they were durable, are
+    /// read and checked when somebody reads them. When it returns, all of them are durable.
     pub fn open(
         dir: Arc<dyn StorageDir>,
         options: SegmentOptions,
@@ -372,7 +373,7 @@ impl<M: Media> Shared<M> {
     /// As [`crate::LogDevice::read_at`].
     pub fn read_at(&self, seq: Seq, buf: &mut [u8]) -> Result<(), LogDeviceError> {
         self.poison.check()?;
-        let pieces = self.index.read().locate(seq, buf.len())?;
+        let pieces = self.locate(seq, buf.len())?;
         let mut rest = buf;
         for piece in pieces {
             let Some((part, tail)) = rest.split_at_mut_checked(piece.len) else { break };
@@ -389,6 +390,21 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
+    /// Where it is; reads the segments for it that nobody has read since the log was opened.
+    fn locate(&self, seq: Seq, len: usize) -> Result<Vec<Piece>, LogDeviceError> {
+        loop {
+            let unread = {
+                let index = self.index.read();
+                match index.locate(seq, len) {
+                    Ok(pieces) => return Ok(pieces),
+                    Err(NotLocated::OutOfRange) => return Err(index.out_of_range(seq, len)),
+                    Err(NotLocated::Unread(sealed)) => sealed,
+                }
+            };
+            unread.read()?;
+        }
+    }
+
     /// As [`crate::LogDevice::discard_before`].
     pub fn discard_before(&self, seq: Seq) -> Result<(), LogDeviceError> {
         self.poison.check()?;
@@ -396,8 +412,7 @@ impl<M: Media> Shared<M> {
         {
             let index = self.index.read();
             if seq.0 > index.end_seq {
-                let (start, end) = (Seq(index.start_seq()), Seq(index.end_seq));
-                return Err(LogDeviceError::OutOfRange { seq, len_bytes: 0, start, end });
+                return Err(index.out_of_range(seq, 0));
             }
         }
         loop {

@@ -101,6 +101,7 @@ struct State {
     physical_sector_len: usize,
     untorn_limits: Option<UntornLimits>,
     bytes_written: BTreeMap<Stream, u64>,
+    bytes_read: u64,
 }
 
 #[derive(Clone)]
@@ -150,6 +151,7 @@ impl SimDisk {
             physical_sector_len: DEFAULT_SECTOR_LEN,
             untorn_limits: None,
             bytes_written: BTreeMap::new(),
+            bytes_read: 0,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -174,6 +176,11 @@ impl SimDisk {
     /// Bytes of the writes to a stream that succeeded, in this life of the disk.
     pub fn bytes_written(&self, stream: Stream) -> u64 {
         self.state.lock().bytes_written.get(&stream).copied().unwrap_or_default()
+    }
+
+    /// Bytes of the reads that succeeded, in this life of the disk.
+    pub fn bytes_read(&self) -> u64 {
+        self.state.lock().bytes_read
     }
 
     /// Another directory on the same disk. Its files have names that begin with `name/` for [`Fault::name`],

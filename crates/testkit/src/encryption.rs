@@ -1,6 +1,7 @@
 //! The server's key management plugin for tests of encrypted tables: where it is, and how a server is told of it.
 //!
-//! `file_key_management` is in Debian's package `mariadb-server`; see [`crate::plugins`].
+//! `file_key_management` is in Debian's package `mariadb-server`. It knows one version of a key; `debug_key_management`
+//! of the package `mariadb-test` has as many as one likes. See [`crate::plugins`].
 
 use crate::error::{Error, Result};
 use crate::plugins;
@@ -8,6 +9,8 @@ use crate::server::ServerConfig;
 
 /// Name of the plugin's file without its ending, and of the plugin.
 pub const FILE_KEY_MANAGEMENT: &str = "file_key_management";
+/// The same of the plugin that has versions of keys: `debug_key_management_version` is the newest one.
+pub const DEBUG_KEY_MANAGEMENT: &str = "debug_key_management";
 /// Two keys of 256 bits.
 const KEYS: &str = "1;a7addd9adea9978fda19f21e6be987880e68ac92632ca052e5bb42b1a506939a\n\
                     2;770a8a65da156d24ee2a093277530142cf2cf1f8d1e2b2f5c4a6f1d3b5a7c9e0\n";
@@ -43,10 +46,21 @@ impl KeyPlugin {
     /// # Errors
     /// [`Error::State`] when there is none here; [`Error::Io`].
     pub fn named(name: &str) -> Result<Self> {
+        Self::copy_of(FILE_KEY_MANAGEMENT, name)
+    }
+
+    /// [`DEBUG_KEY_MANAGEMENT`].
+    ///
+    /// # Errors
+    /// As for [`KeyPlugin::named`].
+    pub fn with_versions() -> Result<Self> {
+        Self::copy_of(DEBUG_KEY_MANAGEMENT, DEBUG_KEY_MANAGEMENT)
+    }
+
+    fn copy_of(plugin: &str, name: &str) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(Error::io("make a directory for a plugin"))?;
-        let plugin = directory.path().join(format!("{name}.so"));
-        std::fs::copy(plugins::find(FILE_KEY_MANAGEMENT)?, &plugin)
-            .map_err(Error::io_at("write", &plugin))?;
+        let path = directory.path().join(format!("{name}.so"));
+        std::fs::copy(plugins::find(plugin)?, &path).map_err(Error::io_at("write", &path))?;
         let keys = directory.path().join("keys");
         std::fs::write(&keys, KEYS).map_err(Error::io_at("write", &keys))?;
         Ok(Self { directory, name: name.to_owned() })

@@ -7,6 +7,8 @@
 mod cleared;
 #[path = "encrypted/refused.rs"]
 mod refused;
+#[path = "encrypted/rotation.rs"]
+mod rotation;
 
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;

@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::ErrorKind;
+use crate::format::SEGMENT_HEADER_LEN;
 use crate::sim::{Fault, OpKind, SimDisk};
 
 fn options() -> SegmentOptions {
@@ -137,6 +138,14 @@ fn closed_log(disk: &SimDisk) -> Vec<u8> {
     bytes
 }
 
+/// What the log holds, read by somebody who wants all of it.
+fn read_whole(disk: &SimDisk) -> Result<Vec<u8>, LogDeviceError> {
+    let log = open(disk)?;
+    let mut read = vec![0; log.end().0 as usize];
+    log.read_at(Seq(0), &mut read)?;
+    Ok(read)
+}
+
 #[test]
 fn damage_to_durable_bytes_is_never_cut_off() {
     let disk = SimDisk::new(1);
@@ -146,13 +155,8 @@ fn damage_to_durable_bytes_is_never_cut_off() {
         for at in (0..disk.content(&name).len()).step_by(3) {
             let damaged = disk.copy();
             damaged.damage(&name, at, |bytes| bytes[0] ^= 0x10);
-            match open(&damaged) {
-                Ok(log) => {
-                    assert_eq!(log.end().0, bytes.len() as u64, "{name} at {at}");
-                    let mut read = vec![0; bytes.len()];
-                    log.read_at(Seq(0), &mut read).unwrap();
-                    assert!(read == bytes, "{name} at {at}");
-                }
+            match read_whole(&damaged) {
+                Ok(read) => assert!(read == bytes, "{name} at {at}"),
                 Err(LogDeviceError::Damaged { .. } | LogDeviceError::BadSegment { .. }) => refused += 1,
                 Err(error) => panic!("{name} at {at}: {error}"),
             }
@@ -168,7 +172,67 @@ fn a_lost_segment_is_noticed() {
     let names: Vec<_> = disk.list().unwrap().into_iter().filter(|name| name.starts_with("log-")).collect();
     assert!(names.len() >= 3);
     disk.remove(&names[1]).unwrap();
-    assert!(matches!(open(&disk), Err(LogDeviceError::BadSegment { .. })));
+    assert!(matches!(read_whole(&disk), Err(LogDeviceError::BadSegment { .. })));
+}
+
+/// Damage to a segment that was durable long before does not keep the log from being opened: the damage is where it
+/// is, and the rest can be read and added to.
+#[test]
+fn what_was_sealed_is_checked_by_who_reads_it() {
+    let disk = SimDisk::new(3);
+    let log = open(&disk).unwrap();
+    for n in 0..40_u8 {
+        log.append(&[n; 3000]).unwrap();
+        log.sync().unwrap();
+    }
+    drop(log);
+    let mut names: Vec<_> =
+        disk.list().unwrap().into_iter().filter(|name| name.starts_with("log-")).collect();
+    names.sort_unstable();
+    assert!(names.len() > 8);
+    for (number, name) in names.iter().enumerate().take(names.len() - 4) {
+        let damaged = disk.copy();
+        damaged.damage(name, 6000, |bytes| bytes[0] ^= 0x10);
+        let log = open(&damaged).unwrap();
+        assert_eq!(log.end(), Seq(120_000));
+        let first_seq: u64 = name["log-".len()..][..20].parse().unwrap();
+        let next_seq: u64 = names[number + 1]["log-".len()..][..20].parse().unwrap();
+        let read = |from: u64, to: u64| {
+            let mut bytes = vec![0; (to - from) as usize];
+            log.read_at(Seq(from), &mut bytes).map(|()| bytes)
+        };
+        let whole = |from: u64, to: u64| (from..to).map(|at| (at / 3000) as u8).collect::<Vec<_>>();
+        assert!(read(0, first_seq).unwrap() == whole(0, first_seq), "{name}");
+        assert!(read(next_seq, 120_000).unwrap() == whole(next_seq, 120_000), "{name}");
+        let error = read(first_seq, first_seq + 1).unwrap_err();
+        let LogDeviceError::Damaged { file, .. } = &error else { panic!("{name}: {error}") };
+        assert_eq!(file, name);
+        // What it holds is not given back by a second try either.
+        read(0, 120_000).unwrap_err();
+        log.append(&[40; 3000]).unwrap();
+        log.sync().unwrap();
+    }
+}
+
+/// Opening reads the end only, however long the log is.
+#[test]
+fn a_long_log_is_opened_as_fast_as_a_short_one() {
+    let mut ops = Vec::new();
+    for records in [20_usize, 200] {
+        let disk = SimDisk::new(3);
+        let log = open(&disk).unwrap();
+        for _ in 0..records {
+            log.append(&[7; 3000]).unwrap();
+            log.sync().unwrap();
+        }
+        drop(log);
+        let bytes_read = disk.bytes_read();
+        drop(open(&disk).unwrap());
+        let segments = disk.list().unwrap().len() as u64;
+        // Each segment's header is read.
+        ops.push(disk.bytes_read() - bytes_read - segments * SEGMENT_HEADER_LEN as u64);
+    }
+    assert!(ops[1] <= ops[0] + 8192, "{ops:?}");
 }
 
 #[test]

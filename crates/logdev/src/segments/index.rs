@@ -1,17 +1,20 @@
-//! Where in which file each stream position is. In memory only; rebuilt when the log is opened.
+//! Where in which file each stream position is. In memory only; rebuilt from the files.
 //!
-//! One entry of eight bytes for each record. Entries of a segment are in stream order, as are the segments.
+//! One entry of eight bytes for each record. Entries of a segment are in stream order, as are the segments. Those of
+//! a segment that was found sealed ([`super::recovery`]) are looked up when somebody wants to read there.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::recovery::Sealed;
 use crate::Seq;
 use crate::error::LogDeviceError;
 use crate::storage::StorageFile;
 
 /// Where a record's payload starts.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(super) struct Entry {
     /// Stream position relative to the segment's first.
     relative_seq: u32,
     /// Offset of the payload in the file.
@@ -24,25 +27,66 @@ pub(super) struct SegmentIndex {
     pub len_bytes: u64,
     pub file: Arc<dyn StorageFile>,
     pub name: Arc<str>,
-    entries: Vec<Entry>,
+    entries: Entries,
+}
+
+enum Entries {
+    Known(Vec<Entry>),
+    /// In the file; known when somebody has read it.
+    Sealed(Arc<Sealed>),
 }
 
 impl SegmentIndex {
     pub fn new(first_seq: u64, len_bytes: u64, file: Arc<dyn StorageFile>, name: &str) -> Self {
-        Self { first_seq, len_bytes, file, name: name.into(), entries: Vec::new() }
+        Self { first_seq, len_bytes, file, name: name.into(), entries: Entries::Known(Vec::new()) }
+    }
+
+    /// Of a segment that nobody has read yet.
+    pub fn of_sealed(sealed: Sealed) -> Self {
+        let header = sealed.header();
+        let (first_seq, len_bytes) = (header.first_seq, header.len_bytes);
+        let (file, name) = (Arc::clone(sealed.file()), sealed.name().into());
+        Self { first_seq, len_bytes, file, name, entries: Entries::Sealed(Arc::new(sealed)) }
     }
 
     /// Adds the payload that starts at stream position `seq` and file offset `at`. Segments are at most 1 GiB
-    /// long, so both fit.
+    /// long, so both fit. Nothing is added to a sealed one.
     pub fn push(&mut self, seq: u64, at: usize) {
-        self.entries.push(Entry { relative_seq: (seq - self.first_seq) as u32, at: at as u32 });
+        if let Entries::Known(entries) = &mut self.entries {
+            entries.push(Entry { relative_seq: (seq - self.first_seq) as u32, at: at as u32 });
+        }
     }
 
     /// Forgets what is at or after `seq`.
     pub fn truncate(&mut self, seq: u64) {
-        let keep = self.entries.partition_point(|entry| self.first_seq + u64::from(entry.relative_seq) < seq);
-        self.entries.truncate(keep);
+        if let Entries::Known(entries) = &mut self.entries {
+            let keep = entries.partition_point(|entry| self.first_seq + u64::from(entry.relative_seq) < seq);
+            entries.truncate(keep);
+        }
     }
+
+    /// Its entries, if they are known; none are added any more.
+    pub fn into_entries(self) -> Vec<Entry> {
+        match self.entries {
+            Entries::Known(entries) => entries,
+            Entries::Sealed(_) => Vec::new(),
+        }
+    }
+
+    fn entries(&self) -> Result<&[Entry], NotLocated> {
+        match &self.entries {
+            Entries::Known(entries) => Ok(entries),
+            Entries::Sealed(sealed) => sealed.entries().ok_or_else(|| NotLocated::Unread(Arc::clone(sealed))),
+        }
+    }
+}
+
+/// Why it cannot be said where something is.
+pub(super) enum NotLocated {
+    /// This segment must be read first.
+    Unread(Arc<Sealed>),
+    /// The log does not have it.
+    OutOfRange,
 }
 
 /// A part of a read: `len` bytes at `at` in `file`.
@@ -96,44 +140,50 @@ impl Index {
     }
 
     /// The pieces of the files that hold `len` bytes at `seq`.
-    pub fn locate(&self, seq: Seq, len: usize) -> Result<Vec<Piece>, LogDeviceError> {
-        let out_of_range = || LogDeviceError::OutOfRange {
-            seq,
-            len_bytes: len,
-            start: Seq(self.start_seq()),
-            end: Seq(self.end_seq),
-        };
-        let end = seq.0.checked_add(len as u64).ok_or_else(out_of_range)?;
+    pub fn locate(&self, seq: Seq, len: usize) -> Result<Vec<Piece>, NotLocated> {
+        let end = seq.0.checked_add(len as u64).ok_or(NotLocated::OutOfRange)?;
         if seq.0 < self.start_seq() || end > self.end_seq {
-            return Err(out_of_range());
+            return Err(NotLocated::OutOfRange);
         }
         let mut pieces = Vec::new();
         let mut at = seq.0;
         while at < end {
-            let piece = self.locate_one(at, end).ok_or_else(out_of_range)?;
+            let piece = self.locate_one(at, end)?;
             at += piece.len as u64;
             pieces.push(piece);
         }
         Ok(pieces)
     }
 
-    /// The piece that starts at `seq` and ends at `end` or with its record.
-    fn locate_one(&self, seq: u64, end: u64) -> Option<Piece> {
-        let number = self.segments.partition_point(|segment| segment.first_seq <= seq).checked_sub(1)?;
-        let segment = self.segments.get(number)?;
-        let segment_end = self.segments.get(number + 1).map_or(self.end_seq, |next| next.first_seq);
-        let relative = seq - segment.first_seq;
-        let entries = &segment.entries;
-        let after = entries.partition_point(|entry| u64::from(entry.relative_seq) <= relative);
-        let entry = entries.get(after.checked_sub(1)?)?;
-        let record_end =
-            entries.get(after).map_or(segment_end, |next| segment.first_seq + u64::from(next.relative_seq));
-        let len = record_end.min(end).checked_sub(seq).filter(|&len| len > 0)?;
-        Some(Piece {
-            file: segment.file.clone(),
-            name: segment.name.clone(),
-            at: u64::from(entry.at) + relative - u64::from(entry.relative_seq),
-            len: len as usize,
-        })
+    /// `len` bytes at `seq` are not in the log.
+    pub fn out_of_range(&self, seq: Seq, len: usize) -> LogDeviceError {
+        let (start, end) = (Seq(self.start_seq()), Seq(self.end_seq));
+        LogDeviceError::OutOfRange { seq, len_bytes: len, start, end }
     }
+
+    /// The piece that starts at `seq` and ends at `end` or with its record.
+    fn locate_one(&self, seq: u64, end: u64) -> Result<Piece, NotLocated> {
+        let number = self.segments.partition_point(|segment| segment.first_seq <= seq).checked_sub(1);
+        let segment = number.and_then(|number| self.segments.get(number)).ok_or(NotLocated::OutOfRange)?;
+        let next = number.and_then(|number| self.segments.get(number + 1));
+        let segment_end = next.map_or(self.end_seq, |next| next.first_seq);
+        let entries = segment.entries()?;
+        piece(segment, entries, segment_end, seq..end).ok_or(NotLocated::OutOfRange)
+    }
+}
+
+/// The piece of one segment that starts with `wanted` and ends with it, or with its record.
+fn piece(segment: &SegmentIndex, entries: &[Entry], segment_end: u64, wanted: Range<u64>) -> Option<Piece> {
+    let relative = wanted.start - segment.first_seq;
+    let after = entries.partition_point(|entry| u64::from(entry.relative_seq) <= relative);
+    let entry = entries.get(after.checked_sub(1)?)?;
+    let record_end =
+        entries.get(after).map_or(segment_end, |next| segment.first_seq + u64::from(next.relative_seq));
+    let len = record_end.min(wanted.end).checked_sub(wanted.start).filter(|&len| len > 0)?;
+    Some(Piece {
+        file: segment.file.clone(),
+        name: segment.name.clone(),
+        at: u64::from(entry.at) + relative - u64::from(entry.relative_seq),
+        len: len as usize,
+    })
 }

@@ -1,9 +1,13 @@
-//! Opening a log: checks every record, finds the end, and clears away what lies behind it.
+//! Opening a log: finds the end, and clears away what lies after it.
 //!
-//! The end is at the first place without a valid record of the right position and epoch. If nothing behind it
+//! The end is at the first place without a valid record of the right position and epoch. If nothing after it
 //! says that the stream was durable further on, what is there was never synced, and the log ends at the last
 //! whole record: later segments are removed, and the rest of the last one is overwritten with zeros. If
 //! something does say so, durable data is damaged and opening fails.
+//!
+//! Segments that end before what a later header says to have been durable are [`Sealed`]: the end cannot be there.
+//! They are not read now, but when somebody wants to read from them, and checked in the same way; so opening takes no
+//! longer for a longer log. The last of them is read: it says where whole records end.
 //!
 //! The directory and the files are synced before they are read: after a crash of the process alone, names and
 //! records may be in memory only. Then they are read from the disk and not from memory, where that can be had:
@@ -11,7 +15,7 @@
 //!
 //! Every step may be cut off by a crash and done again.
 
-use super::index::{Index, SegmentIndex};
+use super::index::{Entry, Index, SegmentIndex};
 use super::spares::{OpenSegment, Spare, Spares};
 use super::{MAX_SEGMENT_LEN, MIN_SEGMENT_LEN, SegmentOptions, segment_name};
 use crate::Seq;
@@ -20,7 +24,7 @@ use crate::format::{
     MIN_ROOM, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER_LEN, SegmentHeader, candidates,
 };
 use crate::storage::{StorageDir, StorageFile};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -60,10 +64,70 @@ struct Boundary {
     seq: u64,
 }
 
+/// A segment of which all was durable when the log was opened.
+pub(super) struct Sealed {
+    segment: Segment,
+    /// Stream position of the segment after it.
+    end_seq: u64,
+    /// That one's file, which is likely to be read next.
+    next: Arc<dyn StorageFile>,
+    entries: OnceLock<Vec<Entry>>,
+}
+
+impl Sealed {
+    pub fn header(&self) -> &SegmentHeader {
+        &self.segment.header
+    }
+
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.segment.file
+    }
+
+    pub fn name(&self) -> &str {
+        &self.segment.name
+    }
+
+    /// Where its records are, once somebody has read it.
+    pub fn entries(&self) -> Option<&[Entry]> {
+        self.entries.get().map(Vec::as_slice)
+    }
+
+    /// Reads and checks all of it.
+    ///
+    /// # Errors
+    /// [`LogDeviceError::Damaged`]; [`LogDeviceError::BadSegment`] if a segment is missing after it;
+    /// [`LogDeviceError::Io`].
+    pub fn read(&self) -> Result<(), LogDeviceError> {
+        let mut walk = Walk::from(std::slice::from_ref(&self.segment));
+        let is_full = walk.enter(0, &self.segment)?;
+        self.next.will_read(0, self.segment.header.len_bytes);
+        if walk.stopped_seq != self.end_seq || !is_full {
+            if is_full {
+                return Err(missing_after(&self.segment.name, walk.stopped_seq, self.end_seq));
+            }
+            let evidence = format!("a later segment says that the log was durable up to {}", self.end_seq);
+            return Err(walk.damaged(&self.segment, evidence));
+        }
+        let entries = walk.indexes.pop().map(SegmentIndex::into_entries).unwrap_or_default();
+        // Somebody else may have been faster, with the same result.
+        let _ = self.entries.set(entries);
+        Ok(())
+    }
+}
+
+fn missing_after(name: &str, end_seq: u64, next_seq: u64) -> LogDeviceError {
+    let reason = format!(
+        "it ends at stream position {end_seq}, and the next one begins at {next_seq}: a segment between is \
+         missing, restore it from a copy"
+    );
+    LogDeviceError::BadSegment { file: name.to_owned(), reason }
+}
+
 /// The first place without a valid record, and what was found before it.
 struct Walk {
     indexes: Vec<SegmentIndex>,
-    boundary: Boundary,
+    /// Where the last whole record ends; not known if it began before the first segment walked.
+    boundary: Option<Boundary>,
     stopped_segment: usize,
     stopped_at: usize,
     stopped_seq: u64,
@@ -84,21 +148,50 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     for (first_seq, name) in log_names {
         segments.push(open_segment(dir, first_seq, name)?);
     }
-    let mut walk = walk_segments(&segments)?;
-    check_tail(&segments, &walk)?;
-    clear_tail(dir, &mut segments, &mut walk)?;
-    let Boundary { at, seq: end_seq, .. } = walk.boundary;
-    if let Some(last) = walk.indexes.last_mut() {
-        last.truncate(end_seq);
+    let mut sealed = count_sealed(&segments).saturating_sub(1);
+    let mut walk = walk_segments(segments.get(sealed..).unwrap_or_default())?;
+    if walk.boundary.is_none() && sealed > 0 {
+        // One record fills all that was walked.
+        sealed = 0;
+        walk = walk_segments(&segments)?;
     }
-    let Some(Segment { file, name, header }) = segments.pop() else {
+    let mut walked = segments.split_off(sealed);
+    check_tail(&walked, &walk)?;
+    clear_tail(dir, &mut walked, &mut walk)?;
+    let end = walk.boundary();
+    if let Some(last) = walk.indexes.last_mut() {
+        last.truncate(end.seq);
+    }
+    let mut indexes = seal(segments, walked.first());
+    indexes.append(&mut walk.indexes);
+    let Some(Segment { file, name, header }) = walked.pop() else {
         return Ok(Recovered { log: None, spares });
     };
     let open = OpenSegment { file, name, epoch: header.epoch, len_bytes: header.len_bytes };
-    let index = Index::from_segments(walk.indexes, end_seq);
-    let is_proven = walk.proven_seq == end_seq;
-    let log = RecoveredLog { open, at, unit: header.unit as usize, index, is_proven };
+    let index = Index::from_segments(indexes, end.seq);
+    let is_proven = walk.proven_seq == end.seq;
+    let log = RecoveredLog { open, at: end.at, unit: header.unit as usize, index, is_proven };
     Ok(Recovered { log: Some(log), spares })
+}
+
+/// How many segments, from the first, end before a point that was durable.
+fn count_sealed(segments: &[Segment]) -> usize {
+    let proven_seq = segments.iter().map(|segment| segment.header.durable_seq).max().unwrap_or(0);
+    segments.iter().skip(1).take_while(|next| next.header.first_seq <= proven_seq).count()
+}
+
+/// The indexes of sealed segments, which nobody has read. `after` is the segment after the last one.
+fn seal(segments: Vec<Segment>, after: Option<&Segment>) -> Vec<SegmentIndex> {
+    let nexts: Vec<_> = segments
+        .iter()
+        .chain(after)
+        .skip(1)
+        .map(|next| (next.header.first_seq, Arc::clone(&next.file)))
+        .collect();
+    let sealed = segments.into_iter().zip(nexts).map(|(segment, (end_seq, next))| {
+        SegmentIndex::of_sealed(Sealed { segment, end_seq, next, entries: OnceLock::new() })
+    });
+    sealed.collect()
 }
 
 /// The segments in stream order, and the spares.
@@ -181,80 +274,104 @@ fn read(file: &dyn StorageFile, name: &str, len: usize) -> Result<Vec<u8>, LogDe
     Ok(bytes)
 }
 
-/// Follows the records from the start until one is missing.
-fn walk_segments(segments: &[Segment]) -> Result<Walk, LogDeviceError> {
-    let first_seq = segments.first().map_or(0, |segment| segment.header.first_seq);
-    let mut walk = Walk {
-        indexes: Vec::with_capacity(segments.len()),
-        boundary: Boundary { segment: 0, at: SEGMENT_HEADER_LEN, seq: first_seq },
-        stopped_segment: 0,
-        stopped_at: SEGMENT_HEADER_LEN,
-        stopped_seq: first_seq,
-        proven_seq: 0,
-        content: Vec::new(),
-    };
-    for (number, segment) in segments.iter().enumerate() {
+impl Walk {
+    /// At the beginning of the first of `segments`.
+    fn from(segments: &[Segment]) -> Self {
+        let first_seq = segments.first().map_or(0, |segment| segment.header.first_seq);
+        Self {
+            indexes: Vec::with_capacity(segments.len()),
+            boundary: None,
+            stopped_segment: 0,
+            stopped_at: SEGMENT_HEADER_LEN,
+            stopped_seq: first_seq,
+            proven_seq: 0,
+            content: Vec::new(),
+        }
+    }
+
+    /// Where the log ends.
+    fn boundary(&self) -> Boundary {
+        let first_seq = self.indexes.first().map_or(0, |index| index.first_seq);
+        self.boundary.unwrap_or(Boundary { segment: 0, at: SEGMENT_HEADER_LEN, seq: first_seq })
+    }
+
+    /// Follows the records of the next segment. True if they fill it, or the last one closes it.
+    fn enter(&mut self, number: usize, segment: &Segment) -> Result<bool, LogDeviceError> {
         let header = &segment.header;
-        if header.first_seq != walk.stopped_seq {
-            // The segment before this one is full, and this one's header was written after it was filled.
-            return Err(LogDeviceError::BadSegment {
-                file: segment.name.clone(),
-                reason: format!(
-                    "it follows stream position {}: a segment between is missing, restore it from a copy",
-                    walk.stopped_seq
-                ),
-            });
-        }
-        let is_whole = walk.boundary.seq == walk.stopped_seq;
-        walk.stopped_segment = number;
-        walk.stopped_at = SEGMENT_HEADER_LEN;
-        if is_whole {
-            walk.boundary = Boundary { segment: number, at: SEGMENT_HEADER_LEN, seq: walk.stopped_seq };
-        }
-        walk.proven_seq = walk.proven_seq.max(header.durable_seq);
-        walk.content = read(&*segment.file, &segment.name, header.len_bytes as usize)?;
+        self.stopped_segment = number;
+        self.stopped_at = SEGMENT_HEADER_LEN;
+        self.proven_seq = self.proven_seq.max(header.durable_seq);
+        self.content = read(&*segment.file, &segment.name, header.len_bytes as usize)?;
         let mut index =
             SegmentIndex::new(header.first_seq, header.len_bytes, segment.file.clone(), &segment.name);
-        let is_full = walk_records(&mut walk, header, &mut index);
-        walk.indexes.push(index);
-        if !is_full {
-            break;
+        let is_full = self.follow(header, &mut index);
+        self.indexes.push(index);
+        Ok(is_full)
+    }
+
+    fn follow(&mut self, header: &SegmentHeader, index: &mut SegmentIndex) -> bool {
+        while self.content.len().saturating_sub(self.stopped_at) >= MIN_ROOM {
+            let at = self.stopped_at;
+            let record = RecordHeader::decode(&self.content, at, header.epoch);
+            let Some(record) = record.filter(|record| record.seq == self.stopped_seq) else { return false };
+            if !record.mark {
+                index.push(record.seq, at + RECORD_HEADER_LEN);
+            }
+            self.stopped_at =
+                if record.closes { self.content.len() } else { record.next_at(at, header.unit) };
+            self.stopped_seq += u64::from(record.len_bytes);
+            self.proven_seq = self.proven_seq.max(record.durable_seq);
+            if !record.continues {
+                self.boundary = Some(Boundary {
+                    segment: self.stopped_segment,
+                    at: self.stopped_at,
+                    seq: self.stopped_seq,
+                });
+            }
+        }
+        true
+    }
+
+    /// What is durable is damaged where the walk stopped.
+    fn damaged(&self, stopped: &Segment, evidence: String) -> LogDeviceError {
+        LogDeviceError::Damaged {
+            file: stopped.name.clone(),
+            offset_bytes: self.stopped_at as u64,
+            seq: Seq(self.stopped_seq),
+            evidence,
         }
     }
-    Ok(walk)
 }
 
-/// Follows the records of one segment. True if they fill it, or the last one closes it.
-fn walk_records(walk: &mut Walk, header: &SegmentHeader, index: &mut SegmentIndex) -> bool {
-    while walk.content.len().saturating_sub(walk.stopped_at) >= MIN_ROOM {
-        let at = walk.stopped_at;
-        let record = RecordHeader::decode(&walk.content, at, header.epoch);
-        let Some(record) = record.filter(|record| record.seq == walk.stopped_seq) else { return false };
-        if !record.mark {
-            index.push(record.seq, at + RECORD_HEADER_LEN);
+/// Follows the records from the start until one is missing.
+fn walk_segments(segments: &[Segment]) -> Result<Walk, LogDeviceError> {
+    let mut walk = Walk::from(segments);
+    let mut before: Option<&Segment> = None;
+    for (number, segment) in segments.iter().enumerate() {
+        let first_seq = segment.header.first_seq;
+        if let Some(before) = before
+            && first_seq != walk.stopped_seq
+        {
+            // The segment before this one is full, and this one's header was written after it was filled.
+            return Err(missing_after(&before.name, walk.stopped_seq, first_seq));
         }
-        walk.stopped_at = if record.closes { walk.content.len() } else { record.next_at(at, header.unit) };
-        walk.stopped_seq += u64::from(record.len_bytes);
-        walk.proven_seq = walk.proven_seq.max(record.durable_seq);
-        if !record.continues {
-            walk.boundary =
-                Boundary { segment: walk.stopped_segment, at: walk.stopped_at, seq: walk.stopped_seq };
+        if walk.boundary.is_some_and(|boundary| boundary.seq == walk.stopped_seq) {
+            walk.boundary = Some(Boundary { segment: number, at: SEGMENT_HEADER_LEN, seq: first_seq });
         }
+        if !walk.enter(number, segment)? {
+            break;
+        }
+        before = Some(segment);
     }
-    true
+    Ok(walk)
 }
 
 /// Fails if anything shows that the stream was durable past where the walk stopped, or past the last whole
 /// record.
 fn check_tail(segments: &[Segment], walk: &Walk) -> Result<(), LogDeviceError> {
     let Some(stopped) = segments.get(walk.stopped_segment) else { return Ok(()) };
-    let damaged = |evidence: String| LogDeviceError::Damaged {
-        file: stopped.name.clone(),
-        offset_bytes: walk.stopped_at as u64,
-        seq: Seq(walk.stopped_seq),
-        evidence,
-    };
-    let limit = walk.boundary.seq;
+    let damaged = |evidence: String| walk.damaged(stopped, evidence);
+    let limit = walk.boundary().seq;
     if walk.proven_seq > limit {
         return Err(damaged(format!(
             "an earlier record says that the log was durable up to {}",
@@ -288,13 +405,13 @@ fn check_tail(segments: &[Segment], walk: &Walk) -> Result<(), LogDeviceError> {
     Ok(())
 }
 
-/// Makes what is behind the last whole record unreadable for ever.
+/// Makes what is after the last whole record unreadable for ever.
 fn clear_tail(
     dir: &dyn StorageDir,
     segments: &mut Vec<Segment>,
     walk: &mut Walk,
 ) -> Result<(), LogDeviceError> {
-    let boundary = walk.boundary;
+    let boundary = walk.boundary();
     // From the last to the first, each durable, so that a crash here leaves no gap.
     while segments.len() > boundary.segment + 1 {
         let Some(segment) = segments.pop() else { break };

@@ -130,6 +130,7 @@ impl StorageFile for SimFile {
         let bytes = state.files[self.file].content().get(offset_bytes as usize..).unwrap_or_default();
         let n = bytes.len().min(buf.len());
         buf[..n].copy_from_slice(&bytes[..n]);
+        state.bytes_read += n as u64;
         Ok(n)
     }
 
