@@ -3,8 +3,8 @@
 use crate::args::{DeviceCommand, DeviceShowArguments, FormatArguments};
 use crate::error::{CliError, Result};
 use crate::show::{bytes, confirm, print_json};
-use redoubt_logdev::raw_device::{RawDevice, RawDeviceInfo, RawFormatOptions};
-use redoubt_logdev::storage::Stream;
+use redoubt_storage::Stream;
+use redoubt_storage::raw_device::{RawDevice, RawDeviceInfo, RawFormatOptions};
 use serde::Serialize;
 use std::path::Path;
 

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redoubt_fuzz::{page_bytes, page_files, record_applier};
-use redoubt_logdev::storage::{RealDir, RealDirOptions};
 use redoubt_logdev::{FileLogDevice, LogDevice, SegmentOptions};
 use redoubt_page::layout::page_type;
 use redoubt_page::{SpaceFlags, flags_of_page0};
 use redoubt_redo::mariadb::{LogScan, Mtr};
+use redoubt_storage::{RealDir, RealDirOptions};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
 
 /// Longer pieces make a fuzzer slow.

@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use redoubt_logdev::sim::SimDisk;
 use redoubt_logdev::{FileLogDevice, LogDevice, SegmentOptions, Seq};
+use redoubt_storage::sim::SimDisk;
 
 const SEGMENT_LEN: u64 = 64 << 10;
 const HEADER_LEN: usize = 4096;
@@ -38,7 +38,7 @@ fn log() -> &'static (SimDisk, Vec<String>) {
         }
         device.sync().unwrap();
         drop(device);
-        let names = redoubt_logdev::storage::StorageDir::list(&disk).unwrap();
+        let names = redoubt_storage::StorageDir::list(&disk).unwrap();
         (disk, names)
     })
 }

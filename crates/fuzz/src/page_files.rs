@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use redoubt_logdev::sim::SimDisk;
-use redoubt_logdev::storage::StorageDir;
 use redoubt_pagestore::{
     FilePageStore, FilePageStoreOptions, ObjectId, PageProtection, PageStore, PageWrite,
 };
+use redoubt_storage::StorageDir;
+use redoubt_storage::sim::SimDisk;
 
 const JOURNAL: &str = "pages.journal";
 const IDENTITY: &str = "pages.identity";

@@ -7,10 +7,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use redoubt_logdev::sim::SimDisk;
 use redoubt_pagestore::{
     FilePageStore, FilePageStoreOptions, ObjectId, PageProtection, PageStore, PageWrite,
 };
+use redoubt_storage::sim::SimDisk;
 
 const JOURNAL: &str = "pages.journal";
 const PAGE: usize = 4096;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use redoubt_logdev::raw_device::{RawDevice, RawFormatOptions};
+use redoubt_storage::raw_device::{RawDevice, RawFormatOptions};
 
 const LEN: u64 = 4 << 20;
 /// What the fixed blocks and a table of few files are in.

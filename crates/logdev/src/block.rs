@@ -1,7 +1,7 @@
 //! [`BlockLogDevice`]: a log device on a disk, past the page cache, with several durable writes under way.
 //!
 //! Owns the way of a record to a segment file: it gathers in a group ([`pipeline`]), the group is one durable write
-//! ([`DurableIo`], with io_uring in `uring`), and becomes durable in the order of positions. The segments are
+//! ([`DurableIo`], on real disks [`UringIo`]), and becomes durable in the order of positions. The segments are
 //! those of `segments`.
 //!
 //! When a write starts (group commit that adapts to the load):
@@ -30,23 +30,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use redoubt_storage::durable_io::{DurableFile, DurableIo, UringIo};
+use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::{Mutex, MutexGuard};
 
 use crate::error::LogDeviceError;
 use crate::format::{MAX_UNIT, RECORD_HEADER_LEN};
 use crate::segments::{Media, SegmentLog, SegmentOptions, add, open_dir};
-use crate::storage::{StorageDir, StorageFile};
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, MAX_RECORD_LEN_BYTES, Seq};
 
-mod buffer;
 mod follower;
-mod io_seam;
 mod pipeline;
-mod uring;
-
-pub use buffer::AlignedBuffer;
-pub use io_seam::{DurableFile, DurableIo};
-pub use uring::UringIo;
 
 use pipeline::{Pipeline, Start};
 
@@ -59,7 +53,7 @@ pub struct BlockLogOptions {
     /// The segment files.
     pub segments: SegmentOptions,
     /// Length of what the device writes at least, and of what it writes multiples of: 512, 1024, 2048 or 4096.
-    /// [`PathProbe::write_unit_len`](crate::probe::PathProbe::write_unit_len) says what fits a path.
+    /// [`write_unit_len`](crate::choice::write_unit_len) says what fits a path.
     pub write_unit_bytes: usize,
     /// Durable writes that may be under way at once, 1 to 64.
     pub max_in_flight: usize,
@@ -138,7 +132,8 @@ impl BlockLogDevice {
     pub fn open(dir: &Path, options: BlockLogOptions) -> Result<Self, LogDeviceError> {
         options.check()?;
         let storage = open_dir(dir)?;
-        let io = UringIo::new(dir, options.max_in_flight)?;
+        let io = UringIo::new(dir, options.max_in_flight)
+            .map_err(|error| LogDeviceError::Unsupported { what: "io_uring", reason: error.to_string() })?;
         Self::open_on(storage, Arc::new(io), options)
     }
 

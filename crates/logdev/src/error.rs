@@ -2,19 +2,10 @@
 
 use std::io;
 
+use redoubt_storage::ErrorKind;
+
 use crate::Seq;
 use crate::pmem::PmemError;
-
-/// What the caller may do after an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ErrorKind {
-    /// Nothing was changed; the same call may be tried again once the cause is gone.
-    Retry,
-    /// The device cannot go on. Stop using it; an operator has to look.
-    Fatal,
-    /// The call itself was wrong; trying it again fails again.
-    CallerBug,
-}
 
 /// An error of a log device.
 #[derive(thiserror::Error, Debug)]

@@ -17,13 +17,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::Mutex;
 
 use crate::error::LogDeviceError;
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::group_sync::GroupSync;
 use crate::segments::{Media, Part, Segment, SegmentLog, SegmentOptions, add, open_dir};
-use crate::storage::{StorageDir, StorageFile};
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, Seq};
 
 const PAGE_LEN: usize = 4096;

@@ -35,7 +35,7 @@
 //!
 //! No unit holds bytes of two records, so what is durable is never written again.
 
-use crate::format_version::unknown_version;
+use redoubt_storage::format_version::unknown_version;
 
 /// Length of a segment header in bytes; the first record starts here.
 pub(crate) const SEGMENT_HEADER_LEN: usize = 4096;

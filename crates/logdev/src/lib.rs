@@ -18,33 +18,28 @@
 //! All devices keep the stream in the same segment files, so a log that one device wrote can be opened by any other.
 //! They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`,
 //! [`BlockLogDevice`] around it with several durable writes under way, [`pmem::PmemLogDevice`] by processor stores
-//! into mapped segments. [`storage`] is the seam to the file system, shared with the page store, [`raw_device`] the
-//! same on a block device without a file system; `sim` is a simulated disk behind that seam and `pmem::model` a model
-//! of persistent memory, for tests. [`waiters`] is where threads wait for a position to become durable.
+//! into mapped segments. [`choice`] says which of them fits a place, [`waiters`] is where threads wait for a position to
+//! become durable. Files are those of [`redoubt_storage`]: of a file system, on a raw block device, or simulated;
+//! `pmem::model` is a model of persistent memory, for tests.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
-pub mod block;
+mod block;
+pub mod choice;
 mod error;
 mod file;
 mod format;
-pub mod format_version;
 mod group_sync;
 pub mod pmem;
 mod primitives;
-pub mod probe;
-pub mod raw_device;
 mod segments;
-#[cfg(any(test, feature = "sim"))]
-pub mod sim;
 mod slot;
-pub mod storage;
 pub mod waiters;
 
 use std::fmt;
 
 pub use block::{BlockLogDevice, BlockLogOptions};
-pub use error::{ErrorKind, LogDeviceError};
+pub use error::LogDeviceError;
 pub use file::FileLogDevice;
 pub use segments::SegmentOptions;
 
@@ -115,6 +110,30 @@ pub struct DeviceInfo {
 }
 
 /// A durable append-only stream of bytes. See the crate's documentation for what is promised.
+///
+/// ```
+/// use redoubt_logdev::{FileLogDevice, LogDevice, LogDeviceError, SegmentOptions};
+///
+/// let place = tempfile::tempdir()?;
+/// let log: Box<dyn LogDevice> = Box::new(FileLogDevice::open(place.path(), SegmentOptions::default())?);
+/// let start = log.end();
+/// log.append(b"first, ")?;
+/// let end = log.append(b"second")?;
+/// // Here a power cut may still take both, or the second.
+/// assert!(log.wait_durable(end)? >= end);
+/// drop(log);
+///
+/// let log = FileLogDevice::open(place.path(), SegmentOptions::default())?;
+/// assert_eq!(log.end(), end);
+/// let mut bytes = vec![0; (end.0 - start.0) as usize];
+/// log.read_at(start, &mut bytes)?;
+/// assert_eq!(bytes, b"first, second");
+///
+/// // It is not needed any more: whole segments before this are used again.
+/// log.discard_before(end)?;
+/// assert!(matches!(log.read_at(end, &mut bytes), Err(LogDeviceError::OutOfRange { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait LogDevice: Send + Sync {
     /// Appends one record of at most [`MAX_RECORD_LEN_BYTES`] and returns the position after it.
     ///

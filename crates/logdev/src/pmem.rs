@@ -26,8 +26,8 @@ use std::ptr::NonNull;
 mod device;
 mod log;
 pub mod memory;
-#[cfg(any(test, feature = "sim"))]
-pub mod model;
+#[cfg(test)]
+mod model;
 pub mod numa;
 mod poison;
 mod stores;

@@ -30,11 +30,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use redoubt_storage::{RealDir, StorageDir, StorageFile};
 use redoubt_sync::{Mutex, RwLock};
 
 use crate::error::LogDeviceError;
 use crate::format::{MIN_ROOM, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER_LEN};
-use crate::storage::{RealDir, StorageDir, StorageFile};
 use crate::{LogDeviceStats, MAX_RECORD_LEN_BYTES, Seq};
 
 mod index;

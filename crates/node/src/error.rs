@@ -4,6 +4,7 @@ use crate::at_rest::AtRestError;
 use redoubt_logdev::LogDeviceError;
 use redoubt_pagestore::PageStoreError;
 use redoubt_redo::{Lsn, PageId};
+use redoubt_storage::ErrorKind;
 use redoubt_wire::WireError;
 use std::path::PathBuf;
 
@@ -93,8 +94,8 @@ impl NodeError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Io { source, .. } if is_no_space(source) => Kind::Retry,
-            Self::LogDevice(error) if error.kind() == redoubt_logdev::ErrorKind::Retry => Kind::Retry,
-            Self::PageStore(error) if error.kind() == redoubt_pagestore::ErrorKind::Retry => Kind::Retry,
+            Self::LogDevice(error) if error.kind() == ErrorKind::Retry => Kind::Retry,
+            Self::PageStore(error) if error.kind() == ErrorKind::Retry => Kind::Retry,
             Self::NotNow(_) => Kind::Retry,
             Self::Refused(_) | Self::AtRest(_) | Self::Wire(_) => Kind::Caller,
             _ => Kind::Fatal,

@@ -5,10 +5,10 @@
 
 use crate::error::NodeError;
 use crate::place::{Part, Place, Site, find_or_create};
-use redoubt_logdev::block::{BlockLogDevice, BlockLogOptions};
+use redoubt_logdev::choice::{choose, warnings, write_unit_len};
 use redoubt_logdev::pmem::{PmemLogDevice, PmemLogOptions};
-use redoubt_logdev::probe::{DirectIo, PathProbe, probe};
-use redoubt_logdev::{DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
+use redoubt_logdev::{BlockLogDevice, BlockLogOptions, DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
+use redoubt_storage::probe::{DirectIo, PathProbe, probe};
 use std::path::{Path, PathBuf};
 
 /// Longest write unit of a log on a block device.
@@ -93,12 +93,12 @@ fn open_in_directory(directory: &Path, options: &LogOptions) -> Result<Opened, N
     let (kind, reason) = match options.device {
         Some(kind) => (kind, "as told".to_owned()),
         None => {
-            let choice = probe.choose(options.pretend_pmem);
+            let choice = choose(&probe, options.pretend_pmem);
             (choice.kind, choice.reason)
         }
     };
     let device = open_kind(&directory, kind, &probe, options)?;
-    let mut warnings = if kind == DeviceKind::Pmem { Vec::new() } else { probe.warnings() };
+    let mut warnings = if kind == DeviceKind::Pmem { Vec::new() } else { warnings(&probe) };
     if kind == DeviceKind::Pmem && !probe.map_sync {
         warnings.push(format!(
             "{} only pretends to be persistent memory (--pretend-pmem): a power cut loses acknowledged commits",
@@ -125,7 +125,7 @@ fn open_kind(
                     directory.display()
                 )));
             }
-            let least = probe.write_unit_len() as usize;
+            let least = write_unit_len(probe) as usize;
             if least > MAX_WRITE_UNIT_BYTES {
                 return Err(NodeError::Refused(format!(
                     "{} is on a drive that writes {least} bytes at once, and a log on a block device writes at most \

@@ -4,8 +4,8 @@
 use crate::error::NodeError;
 use crate::options::NodeOptions;
 use crate::place::{Part, Place, Site, find, find_or_create};
-use redoubt_logdev::storage::{RealDir, StorageDir};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageProtection, PageStore};
+use redoubt_storage::{RealDir, StorageDir};
 use redoubt_wire::control::PageStoreStatus;
 use std::path::PathBuf;
 

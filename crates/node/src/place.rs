@@ -3,7 +3,7 @@
 //! A part is either in the volume's own directory or, when the node was told another place for it as the volume was
 //! made, where a link of that name in the volume's directory leads. The link makes the volume find its parts
 //! whatever the node is told later. Another place is a directory, of which the volume gets a subdirectory, or a raw
-//! block device (see [`redoubt_logdev::raw_device`]), of which it gets a directory by name.
+//! block device (see [`redoubt_storage::raw_device`]), of which it gets a directory by name.
 //!
 //! | part | name or link | name in another place |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 
 use crate::at_rest::{AtRest, AtRestError, Unlocked, key_of};
 use crate::error::NodeError;
-use redoubt_logdev::raw_device::{RawDevice, RawDeviceError};
-use redoubt_logdev::storage::{RealDir, RealDirOptions, StorageDir, Stream};
+use redoubt_storage::raw_device::RawDevice;
+use redoubt_storage::{RealDir, RealDirOptions, StorageDir, StorageError, Stream};
 use redoubt_sync::Mutex;
 use redoubt_sync::time;
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ fn open_device(path: &Path) -> Result<Arc<RawDevice>, NodeError> {
     loop {
         match RawDevice::open(path) {
             Ok(device) => return Ok(device),
-            Err(RawDeviceError::InUse { .. }) if time::now() < deadline => {
+            Err(StorageError::InUse { .. }) if time::now() < deadline => {
                 redoubt_sync::thread::sleep(IN_USE_PAUSE);
             }
             Err(error) => return Err(NodeError::Refused(error.to_string())),

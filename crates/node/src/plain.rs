@@ -15,7 +15,7 @@ use crate::error::NodeError;
 use crate::home::Folder;
 use crate::log_buffer::Chunk;
 use crate::mark::WaitEnd;
-use redoubt_logdev::storage::StorageFile;
+use redoubt_storage::StorageFile;
 use redoubt_sync::{Condvar, Mutex};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;

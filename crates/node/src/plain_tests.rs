@@ -1,8 +1,8 @@
 use super::*;
 use crate::error::Kind;
 use crate::mark::Point;
-use redoubt_logdev::sim::SimDisk;
-use redoubt_logdev::storage::StorageDir;
+use redoubt_storage::StorageDir;
+use redoubt_storage::sim::SimDisk;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 

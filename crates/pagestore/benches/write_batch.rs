@@ -4,10 +4,10 @@
 //! One batch of 1000 pages, neighbours or scattered; and 100 batches of 100 pages of which half are hot, for what
 //! writing home later saves.
 
-use redoubt_logdev::storage::{RealDir, StorageDir};
 use redoubt_pagestore::{
     FilePageStore, FilePageStoreOptions, ObjectId, PageProtection, PageStore, PageWrite,
 };
+use redoubt_storage::{RealDir, StorageDir};
 
 const PAGE_LEN: usize = 16384;
 const PAGES: usize = 1000;

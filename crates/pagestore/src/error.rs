@@ -2,7 +2,7 @@
 
 use std::io;
 
-use redoubt_logdev::ErrorKind;
+use redoubt_storage::ErrorKind;
 
 use crate::ObjectId;
 

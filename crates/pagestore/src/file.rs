@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use redoubt_logdev::storage::{RealDir, StorageDir, StorageFile, UntornLimits};
+use redoubt_storage::{RealDir, StorageDir, StorageFile, UntornLimits};
 use redoubt_sync::{Mutex, RwLock};
 
 use crate::error::PageStoreError;

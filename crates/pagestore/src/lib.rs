@@ -14,7 +14,7 @@
 //!   [`PageStoreError::NoSpace`].
 //!
 //! [`FilePageStore`] keeps objects in files and protects pages by untorn writes, by a ring of page images that go home
-//! later, or by writing them twice (see [`PageProtection`]). It goes through the file system seam of `redoubt-logdev`,
+//! later, or by writing them twice (see [`PageProtection`]). It goes through the seam of [`redoubt_storage`],
 //! so that tests can lose, tear and fail its writes.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -24,10 +24,10 @@ mod file;
 
 use std::fmt;
 
+use redoubt_storage::UntornLimits;
+
 pub use error::PageStoreError;
 pub use file::{FilePageStore, FilePageStoreOptions, PageProtection};
-pub use redoubt_logdev::ErrorKind;
-pub use redoubt_logdev::storage::UntornLimits;
 
 /// One tablespace in one incarnation. Never reused for another by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -101,6 +101,35 @@ pub struct PageStoreInfo {
 }
 
 /// Pages on disk. See the crate's documentation for what is promised.
+///
+/// ```
+/// use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageStore, PageWrite};
+///
+/// const PAGE_LEN: usize = 16 << 10;
+/// let place = tempfile::tempdir()?;
+/// let open = || FilePageStore::open(place.path(), None, FilePageStoreOptions::default());
+/// let store: Box<dyn PageStore> = Box::new(open()?);
+/// let object = ObjectId(7);
+/// store.create(object)?;
+/// let (one, other) = (vec![1; PAGE_LEN], vec![2; PAGE_LEN]);
+/// // All durable when it returns, none of them torn by any crash.
+/// store.write_batch(&[
+///     PageWrite { object, page_no: 0, page: &one },
+///     PageWrite { object, page_no: 5, page: &other },
+/// ])?;
+/// drop(store);
+///
+/// let store = open()?;
+/// let mut page = vec![0; PAGE_LEN];
+/// assert!(store.read_page(object, 5, &mut page)?);
+/// assert_eq!(page, other);
+/// // Never written: zeros, as in the tablespace file. Past the end there is no page.
+/// assert!(store.read_page(object, 3, &mut page)?);
+/// assert!(page.iter().all(|byte| *byte == 0));
+/// assert!(!store.read_page(object, 6, &mut page)?);
+/// assert_eq!(store.len_bytes(object)?, 6 * PAGE_LEN as u64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait PageStore: Send + Sync {
     /// Creates an object without pages; does nothing if it exists. Durable when it returns.
     ///

@@ -22,7 +22,7 @@
 //! After a loss of power any word and any frame may be old; then checksums tell up to where the frames are sound.
 
 use redoubt_logdev::Seq;
-use redoubt_logdev::format_version::unknown_version;
+use redoubt_storage::format_version::unknown_version;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
 use std::ops::Range;
 

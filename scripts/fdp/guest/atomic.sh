@@ -32,7 +32,7 @@ prepare() {
 
 # A test that is left out everywhere else, for want of such a disk.
 untorn_test() {
-    REDOUBT_UNTORN_DIR=/atomic /redoubt/logdev-tests --test-threads=1 $UNTORN_TEST >/tmp/own-test 2>&1 3>&-
+    REDOUBT_UNTORN_DIR=/atomic /redoubt/storage-tests --test-threads=1 $UNTORN_TEST >/tmp/own-test 2>&1 3>&-
     cat /tmp/own-test
     grep -q '^test result: ok. 1 passed' /tmp/own-test
 }

@@ -4,7 +4,8 @@
 
 use super::report::Check;
 use super::space::existing;
-use redoubt_logdev::probe::{PathProbe, probe};
+use redoubt_logdev::choice::{choose, warnings};
+use redoubt_storage::probe::{PathProbe, probe};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -43,7 +44,7 @@ pub fn check(path: &Path) -> Vec<Check> {
         }
     };
     let mut checks = vec![judge_log(&directory, &found), judge_pages(&directory, &found)];
-    checks.extend(found.warnings().into_iter().map(|warning| split("log_warning", &warning)));
+    checks.extend(warnings(&found).into_iter().map(|warning| split("log_warning", &warning)));
     match trial(&directory) {
         Ok((fallocate, times)) => {
             checks.extend((!fallocate).then(|| {
@@ -72,7 +73,7 @@ fn split(name: &'static str, warning: &str) -> Check {
 }
 
 fn judge_log(path: &Path, found: &PathProbe) -> Check {
-    let choice = found.choose(false);
+    let choice = choose(found, false);
     Check::ok("log_device", format!("{}: {} ({})", path.display(), choice.kind.name(), choice.reason))
 }
 

@@ -15,7 +15,7 @@ use super::server::Server;
 use crate::beneath::check_name;
 use crate::client::Client;
 use crate::error::{CliError, Result};
-use redoubt_logdev::format_version::unknown_version;
+use redoubt_storage::format_version::unknown_version;
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -2,11 +2,14 @@
 //! any order, failing writes, a full disk.
 
 use fastrand::Rng;
+use redoubt_storage::ErrorKind;
+use redoubt_storage::probe::{BlockDevice, PathProbe};
+use redoubt_storage::sim::{Fault, OpKind, SimDisk, SimIo};
 
 use super::*;
-use crate::probe::{BlockDevice, DeviceLayer, DirectIo, PathProbe, WriteCache};
-use crate::sim::{Fault, OpKind, SimDisk, SimIo};
-use crate::{ErrorKind, FileLogDevice};
+use crate::FileLogDevice;
+use crate::choice::tests::{disk, good};
+use crate::choice::{choose, write_unit_len};
 
 fn segments() -> SegmentOptions {
     SegmentOptions { segment_len_bytes: 16384, spare_segments: 1, prepare_in_background: false }
@@ -195,30 +198,8 @@ fn emulating_disk(seed: u64) -> SimDisk {
 
 /// What is found out about a directory on such a drive.
 fn emulating_probe() -> PathProbe {
-    PathProbe {
-        path: "/log".into(),
-        file_system: "ext4".into(),
-        map_sync: false,
-        direct_io: DirectIo::Supported { memory_align_bytes: 4, offset_align_bytes: 512 },
-        file_block_len_bytes: 4096,
-        untorn: None,
-        block_device: Some(BlockDevice {
-            name: "sda1".into(),
-            disk: "sda".into(),
-            layer: DeviceLayer::Disk,
-            model: None,
-            logical_block_len: Some(512),
-            physical_block_len: Some(4096),
-            alignment_offset_bytes: Some(0),
-            write_cache: WriteCache::Through,
-            has_fua: Some(false),
-            is_rotational: Some(false),
-            max_write_streams: Some(0),
-            write_stream_granularity_bytes: Some(0),
-            atomic_write_unit_max_bytes: None,
-        }),
-        io_uring_refused: None,
-    }
+    let drive = BlockDevice { physical_block_len: Some(4096), ..disk() };
+    PathProbe { block_device: Some(drive), ..good() }
 }
 
 /// Histories on such drives, cut at each operation.
@@ -238,8 +219,8 @@ fn run_emulated(unit: usize) -> u64 {
 #[test]
 fn a_drive_that_writes_more_than_a_sector_takes_nothing_that_was_acknowledged() {
     let probe = emulating_probe();
-    assert_eq!(probe.choose(false).kind, DeviceKind::Block);
-    assert!(run_emulated(probe.write_unit_len() as usize) > 250);
+    assert_eq!(choose(&probe, false).kind, DeviceKind::Block);
+    assert!(run_emulated(write_unit_len(&probe) as usize) > 250);
 }
 
 #[test]

@@ -20,8 +20,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::DurableFile;
-use super::buffer::AlignedBuffer;
+use redoubt_storage::AlignedBuffer;
+use redoubt_storage::durable_io::DurableFile;
+
 pub(super) use super::follower::Follower;
 use crate::format::RECORD_HEADER_LEN;
 use crate::segments::Part;

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redoubt_storage::ErrorKind;
+
 use super::*;
-use crate::{ErrorKind, FileLogDevice};
+use crate::FileLogDevice;
 
 fn segments() -> SegmentOptions {
     SegmentOptions { segment_len_bytes: 64 << 10, ..SegmentOptions::default() }

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use fastrand::Rng;
+use redoubt_storage::ErrorKind;
+use redoubt_storage::sim::{Fault, OpKind, SimDisk};
 
 use super::*;
-use crate::ErrorKind;
 use crate::format::SEGMENT_HEADER_LEN;
-use crate::sim::{Fault, OpKind, SimDisk};
 
 fn options() -> SegmentOptions {
     SegmentOptions { segment_len_bytes: 8192, spare_segments: 1, prepare_in_background: false }

@@ -9,12 +9,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use redoubt_storage::StorageFile;
+
 use super::log::PmemLog;
 use super::numa::{NearCpus, NumaNode, Sysfs};
 use super::{Mapping, Persistence};
 use crate::error::LogDeviceError;
 use crate::segments::{Media, SegmentOptions, open_dir};
-use crate::storage::StorageFile;
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, Seq};
 
 /// The write units that a device may have, in bytes.

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use redoubt_storage::StorageDir;
 use redoubt_sync::Mutex;
 
 use super::memory::LINE_LEN_BYTES;
@@ -23,7 +24,6 @@ use super::{Mapping, PmemError};
 use crate::error::LogDeviceError;
 use crate::format::RECORD_HEADER_LEN;
 use crate::segments::{Media, Part, SegmentLog, SegmentOptions, add};
-use crate::storage::StorageDir;
 use crate::waiters::{CommitWaiters, WaitEnd};
 use std::sync::Arc;
 

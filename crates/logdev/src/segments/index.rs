@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use redoubt_storage::StorageFile;
+
 use super::recovery::Sealed;
 use crate::Seq;
 use crate::error::LogDeviceError;
-use crate::storage::StorageFile;
 
 /// Where a record's payload starts.
 #[derive(Clone, Copy, Debug)]

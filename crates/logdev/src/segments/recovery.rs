@@ -15,6 +15,10 @@
 //!
 //! Every step may be cut off by a crash and done again.
 
+use std::sync::{Arc, OnceLock};
+
+use redoubt_storage::{StorageDir, StorageFile};
+
 use super::index::{Entry, Index, SegmentIndex};
 use super::spares::{OpenSegment, Spare, Spares};
 use super::{MAX_SEGMENT_LEN, MIN_SEGMENT_LEN, SegmentOptions, segment_name};
@@ -23,8 +27,6 @@ use crate::error::LogDeviceError;
 use crate::format::{
     MIN_ROOM, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER_LEN, SegmentHeader, candidates,
 };
-use crate::storage::{StorageDir, StorageFile};
-use std::sync::{Arc, OnceLock};
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 

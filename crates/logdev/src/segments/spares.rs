@@ -3,6 +3,7 @@
 //! A recycled spare keeps its old header and records. They are harmless: a new header with a new epoch is
 //! durable before the file gets a `log-` name again.
 
+use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::thread::JoinHandle;
 use std::sync::{Arc, Weak};
 
@@ -12,7 +13,6 @@ use super::index::SegmentIndex;
 use super::{Counters, Media, Segment, Shared, add, segment_name};
 use crate::error::LogDeviceError;
 use crate::format::SegmentHeader;
-use crate::storage::{StorageDir, StorageFile};
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 

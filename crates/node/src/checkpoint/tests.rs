@@ -1,5 +1,5 @@
 use super::*;
-use redoubt_logdev::sim::{Fault, OpKind, SimDisk};
+use redoubt_storage::sim::{Fault, OpKind, SimDisk};
 use redoubt_wire::stream::FileKind;
 use std::path::Path;
 
@@ -149,7 +149,7 @@ fn check_after(disk: &SimDisk, last: &Checkpoint, failed: Option<&Checkpoint>, r
     assert!(write_some(&mut files, &mut read, 12, random).is_none());
     let (_, again) = open_sim(&disk.after_power_cut());
     assert!(same(&again, &read), "what was written after the crash");
-    let names = redoubt_logdev::storage::StorageDir::list(disk).unwrap();
+    let names = redoubt_storage::StorageDir::list(disk).unwrap();
     assert_eq!(names.iter().filter(|name| name.starts_with("names-")).count(), 1, "{names:?}");
 }
 

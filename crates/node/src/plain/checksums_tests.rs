@@ -1,7 +1,7 @@
 use super::*;
 use crate::plain::Change;
-use redoubt_logdev::sim::SimDisk;
-use redoubt_logdev::storage::StorageDir;
+use redoubt_storage::StorageDir;
+use redoubt_storage::sim::SimDisk;
 use std::path::Path;
 use std::sync::Arc;
 

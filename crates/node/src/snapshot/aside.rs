@@ -5,7 +5,7 @@
 
 use crate::error::NodeError;
 use crate::home::Folder;
-use redoubt_logdev::storage::StorageFile;
+use redoubt_storage::StorageFile;
 use redoubt_sync::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use super::Aside;
 use super::aside::Place;
 use crate::error::NodeError;
 use crate::plain::{Change, PlainStore};
-use redoubt_logdev::storage::StorageFile;
+use redoubt_storage::StorageFile;
 use redoubt_sync::Mutex;
 use redoubt_wire::page::FileId;
 use rustc_hash::FxHashMap;

@@ -1,10 +1,7 @@
-//! The disk of a simulated node: the simulated disk of `redoubt-logdev`, with delays, and watched.
+//! The disk of a simulated node: the simulated disk of `redoubt-storage`, with delays, and watched.
 
 use crate::facts::Facts;
-use redoubt_logdev::block::{AlignedBuffer, BlockLogDevice, BlockLogOptions, DurableFile, DurableIo};
-use redoubt_logdev::sim::{SimDisk, SimIo};
-use redoubt_logdev::storage::{StorageDir, StorageFile, UntornLimits, WriteOptions};
-use redoubt_logdev::{DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
+use redoubt_logdev::{BlockLogDevice, BlockLogOptions, DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
 use redoubt_node::NodeError;
 use redoubt_node::NodeOptions;
 use redoubt_node::home::{Folder, Home};
@@ -15,6 +12,9 @@ use redoubt_pagestore::{
     FilePageStore, FilePageStoreOptions, ObjectId, PageStore, PageStoreError, PageStoreInfo, PageStoreStats,
     PageWrite, RetainedImage,
 };
+use redoubt_storage::durable_io::{DurableFile, DurableIo};
+use redoubt_storage::sim::{SimDisk, SimIo};
+use redoubt_storage::{AlignedBuffer, StorageDir, StorageFile, UntornLimits, WriteOptions};
 use redoubt_sync::{simulation, thread};
 use redoubt_wire::Seq;
 use std::io;

@@ -14,7 +14,7 @@
 
 use std::io;
 
-use redoubt_logdev::storage::{StorageFile, UntornLimits, WriteOptions};
+use redoubt_storage::{StorageFile, UntornLimits, WriteOptions};
 
 use super::FilePageStore;
 use super::home::{Scratch, add};

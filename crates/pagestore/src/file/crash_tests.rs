@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use redoubt_logdev::sim::SimDisk;
+use redoubt_storage::sim::SimDisk;
 
 use super::options::MIN_JOURNAL_LEN;
 use super::ring::JOURNAL_NAME;

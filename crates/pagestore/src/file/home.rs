@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redoubt_logdev::storage::{StorageDir, StorageFile, Stream, WriteOptions};
+use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions};
 
 use super::heat::Heat;
 use super::objects::{Object, Objects};

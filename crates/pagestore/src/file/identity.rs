@@ -15,8 +15,8 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use redoubt_logdev::format_version::unknown_version;
-use redoubt_logdev::storage::StorageDir;
+use redoubt_storage::StorageDir;
+use redoubt_storage::format_version::unknown_version;
 
 use super::ring::{u32_at, u64_at};
 use crate::error::PageStoreError;

@@ -18,8 +18,8 @@
 //! A batch is complete if every checksum is right. One that is not complete has no page at home, and is ignored; one
 //! that is complete may be written home again.
 
-use redoubt_logdev::format_version::unknown_version;
-use redoubt_logdev::storage::StorageFile;
+use redoubt_storage::StorageFile;
+use redoubt_storage::format_version::unknown_version;
 
 use super::ring::{BLOCK, JOURNAL_NAME, u32_at, u64_at};
 use crate::error::PageStoreError;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use redoubt_logdev::storage::{StorageDir, StorageFile};
+use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::{Mutex, MutexGuard, RwLock};
 use rustc_hash::FxHashMap;
 

@@ -1,6 +1,6 @@
 use super::*;
 use fastrand::Rng;
-use redoubt_logdev::sim::SimDisk;
+use redoubt_storage::sim::SimDisk;
 
 /// One open file as a list without a queue has it.
 struct OpenFile {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use redoubt_logdev::storage::{StorageDir, StorageFile};
+use redoubt_storage::{StorageDir, StorageFile};
 
 use super::home::{Home, RingImages, Scratch, add};
 use super::identity::{Identity, JournalState};

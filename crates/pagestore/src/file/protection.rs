@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use redoubt_logdev::storage::UntornLimits;
+use redoubt_storage::UntornLimits;
 
 use crate::error::PageStoreError;
 

@@ -24,7 +24,7 @@
 use std::io;
 use std::sync::Arc;
 
-use redoubt_logdev::storage::{StorageDir, StorageFile, Stream, WriteOptions};
+use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions};
 
 use super::protection::PageProtection;
 use crate::error::PageStoreError;

@@ -102,7 +102,7 @@ fn batches_that_make_no_sense_are_refused_whole() {
         let writes =
             [PageWrite { object: a, page_no: 0, page: &good }, PageWrite { object, page_no: 1, page: &bad }];
         let error = store.write_batch(&writes).unwrap_err();
-        assert_eq!(error.kind(), crate::ErrorKind::CallerBug);
+        assert_eq!(error.kind(), redoubt_storage::ErrorKind::CallerBug);
         assert_eq!(store.len_bytes(a).unwrap(), 0);
     }
     store.write_batch(&[PageWrite { object: a, page_no: 0, page: &good }]).unwrap();

@@ -2,9 +2,11 @@
 
 use std::sync::Barrier;
 
+use redoubt_storage::ErrorKind;
+
 use super::*;
+use crate::FileLogDevice;
 use crate::pmem::PmemError;
-use crate::{ErrorKind, FileLogDevice};
 
 fn memory_dir() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("pmem-log-").tempdir_in("/dev/shm").unwrap()

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fastrand::Rng;
+use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::Mutex;
 
 use super::{Keep, PowerSwitch, State, StoreModel, ThreadMemory, WORD_LEN, Way};
 use crate::pmem::PmemError;
 use crate::pmem::memory::{Memory, store_durably};
-use crate::storage::{StorageDir, StorageFile};
 
 /// The thread that stands for the kernel.
 const KERNEL: u32 = u32::MAX;

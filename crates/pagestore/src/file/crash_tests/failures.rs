@@ -2,10 +2,10 @@
 
 use std::io;
 
-use redoubt_logdev::sim::{Fault, OpKind};
+use redoubt_storage::ErrorKind;
+use redoubt_storage::sim::{Fault, OpKind};
 
 use super::*;
-use crate::ErrorKind;
 
 const EIO: io::ErrorKind = io::ErrorKind::InvalidData;
 const ENOSPC: io::ErrorKind = io::ErrorKind::StorageFull;

@@ -18,8 +18,8 @@
 //! What counts is in one sector, so that a crash leaves either the old or the new one. The valid one with the greater
 //! counter is in force.
 
-use redoubt_logdev::format_version::unknown_version;
-use redoubt_logdev::storage::{StorageFile, Stream, WriteOptions};
+use redoubt_storage::format_version::unknown_version;
+use redoubt_storage::{StorageFile, Stream, WriteOptions};
 
 use super::JOURNAL_NAME;
 use super::format::{BLOCK, u32_at, u64_at};

@@ -1,0 +1,197 @@
+//! [`UringIo`]: durable writes with io_uring, past the page cache.
+//!
+//! Each slot has a ring of its own, with room for its one write. So a thread that starts a write and waits for it
+//! is woken by the kernel for that write and no other, and a wait needs no thread to hand completions round.
+//!
+//! A write is one request with `RWF_DSYNC` on a file opened with `O_DIRECT`: the kernel sends it with Force Unit
+//! Access where the device has that, and flushes the device's cache after it where it has not.
+//!
+//! The kernel completes a request in the context of the thread that submitted it. A thread that has ended
+//! meanwhile does not matter to a request that is with the device. One that was still waiting for a kernel thread
+//! comes back as cancelled, never having been started; it is submitted again. So is one that the kernel turned
+//! away for lack of a resource. Any other result but the full length is a failure.
+//!
+//! Each file is locked, shared, for as long as it is open, and the kernel keeps it open until its last write is
+//! done, even if the process is killed. Opening a file of a [`RealDir`](crate::RealDir) waits for that lock; otherwise
+//! a write that was under way could come down on what was recovered meanwhile.
+//!
+//! Invariant: a buffer that is with the kernel is owned by its slot, and is given up only after the completion was
+//! seen.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use redoubt_sync::Mutex;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::{DurableFile, DurableIo};
+use crate::AlignedBuffer;
+use crate::kernel_ring::{self, MAX_RESUBMISSIONS, is_transient};
+
+/// Durable writes with io_uring. See the module's documentation.
+pub struct UringIo {
+    dir: PathBuf,
+    slots: Arc<[Mutex<Slot>]>,
+}
+
+struct Slot {
+    ring: IoUring,
+    under_way: Option<UnderWay>,
+}
+
+/// A write that the kernel has.
+struct UnderWay {
+    file: Arc<File>,
+    offset_bytes: u64,
+    buffer: AlignedBuffer,
+}
+
+struct UringFile {
+    file: Arc<File>,
+    slots: Arc<[Mutex<Slot>]>,
+}
+
+impl UringIo {
+    /// Durable writes to files in `dir`, up to `slots` at a time.
+    ///
+    /// # Errors
+    /// This process may not use io_uring; says why, and what to do about it.
+    pub fn new(dir: &Path, slots: usize) -> io::Result<Self> {
+        let slots = (0..slots).map(|_| Slot::new().map(Mutex::new)).collect::<io::Result<Arc<[_]>>>();
+        let slots = slots.map_err(|error| io::Error::new(error.kind(), kernel_ring::explain(&error)))?;
+        Ok(Self { dir: dir.to_owned(), slots })
+    }
+}
+
+impl DurableIo for UringIo {
+    fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DurableFile>> {
+        let flags = OFlags::DIRECT.bits() as i32;
+        let file = File::options().read(true).write(true).custom_flags(flags).open(self.dir.join(name))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(Arc::new(UringFile { file: Arc::new(file), slots: Arc::clone(&self.slots) }))
+    }
+
+    fn finish(&self, slot: usize) -> io::Result<AlignedBuffer> {
+        let slot = self.slots.get(slot).ok_or(io::ErrorKind::InvalidInput)?;
+        slot.lock().finish()
+    }
+}
+
+impl DurableFile for UringFile {
+    fn start(&self, slot: usize, offset_bytes: u64, buffer: AlignedBuffer) -> io::Result<()> {
+        let slot = self.slots.get(slot).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut slot = slot.lock();
+        if slot.under_way.is_some() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        slot.under_way = Some(UnderWay { file: Arc::clone(&self.file), offset_bytes, buffer });
+        slot.submit()
+    }
+}
+
+impl Slot {
+    fn new() -> io::Result<Self> {
+        let ring = IoUring::builder().dontfork().build(1)?;
+        let mut probe = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(opcode::Write::CODE) {
+            return Err(Errno::NOSYS.into());
+        }
+        Ok(Self { ring, under_way: None })
+    }
+
+    /// Hands the slot's write to the kernel. On failure the kernel does not have it.
+    fn submit(&mut self) -> io::Result<()> {
+        let Some(write) = &self.under_way else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let len = u32::try_from(write.buffer.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let entry: squeue::Entry =
+            opcode::Write::new(types::Fd(write.file.as_raw_fd()), write.buffer.bytes().as_ptr(), len)
+                .offset(write.offset_bytes)
+                .rw_flags(ReadWriteFlags::DSYNC.bits() as i32)
+                .build();
+        // SAFETY: `under_way` keeps buffer and file until the completion was seen; `Drop` waits for it, too. The
+        // kernel only reads the buffer, and nobody changes it meanwhile.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        // The ring has room for one entry, and the one before was completed.
+        pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
+        loop {
+            match self.ring.submit() {
+                Ok(1..) => return Ok(()),
+                Ok(0) => {}
+                Err(error) if is_transient(&error) => {}
+                Err(error) => {
+                    // The entry stays in the queue: nothing more is submitted to this ring.
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits until the slot's write is done.
+    fn finish(&mut self) -> io::Result<AlignedBuffer> {
+        for _ in 0..MAX_RESUBMISSIONS {
+            let expected = match &self.under_way {
+                Some(write) => write.buffer.len(),
+                None => return Err(io::ErrorKind::InvalidInput.into()),
+            };
+            let result = self.wait()?;
+            match usize::try_from(result) {
+                Ok(len) if len == expected => {
+                    let write = self.under_way.take().ok_or(io::ErrorKind::InvalidInput)?;
+                    return Ok(write.buffer);
+                }
+                Ok(len) => {
+                    self.under_way = None;
+                    let reason = format!("{len} of {expected} bytes were written");
+                    return Err(io::Error::new(io::ErrorKind::WriteZero, reason));
+                }
+                Err(_) => {
+                    let error = io::Error::from_raw_os_error(-result);
+                    if !is_transient(&error) {
+                        self.under_way = None;
+                        return Err(error);
+                    }
+                    redoubt_sync::thread::yield_now();
+                    self.submit()?;
+                }
+            }
+        }
+        Err(io::Error::other("the kernel did not start the write"))
+    }
+
+    /// The result of the slot's request, once there is one.
+    fn wait(&mut self) -> io::Result<i32> {
+        loop {
+            if let Some(completion) = self.ring.completion().next() {
+                return Ok(completion.result());
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if is_transient(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.under_way.is_some() && self.wait().is_err() {
+            // The kernel may still read it.
+            std::mem::forget(self.under_way.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! [`RawDevice`]: flat directories of files on a block device, without a file system.
+//!
+//! For log segments, page journal and page files on one drive with data placement (NVMe FDP): a file system does not
+//! pass write streams on, the block device itself does. Each directory is a [`StorageDir`] like any other.
+//!
+//! # Layout
+//!
+//! | offset | length | what |
+//! |---|---|---|
+//! | 0 | 512 | superblock: magic, version, CRC, format id, lengths and offsets; written by format only |
+//! | 4 KiB | 512 | mark: the number of the newest snapshot that is durable |
+//! | 64 KiB | 64 KiB | room to try untorn writes in |
+//! | 128 KiB | area | snapshot area 0 |
+//! | 128 KiB + area | area | snapshot area 1 |
+//! | data offset, a multiple of the chunk length | to the end | chunks |
+//!
+//! An area has 4 KiB for the header, 8 bytes for each chunk that the device could have and 256 KiB beside. Header
+//! (512 bytes): magic, version, CRC of the header, format id, number of the snapshot, length and CRC of the table. The
+//! table follows at 4 KiB: names, lengths and chunk numbers of all files.
+//!
+//! # How it works
+//!
+//! * A file is a list of chunks (4 MiB unless said otherwise at format). Writes inside its length go in place.
+//! * Whatever changed names, lengths or lists of chunks is in memory until a sync that has to make it durable. That
+//!   one flushes the drive, writes the whole table as a snapshot into the area with the older one, and flushes again.
+//!   A sync that has nothing of that kind is one flush.
+//! * A chunk that is given up is used again, and trimmed, only after a snapshot without it is durable.
+//! * A chunk is filled with zeros before a file gets it, so old content never shows. That is one more write of the
+//!   chunk, once; files that are made in advance and overwritten in place (log segments, journals) do not notice.
+//! * The mark tells a snapshot that was cut off while it was written (the other one counts) from one that was durable
+//!   and is damaged now (the other one would be wrong: the device does not open).
+//! * A sync may make more durable than it has to: the names and lengths of all files, as they are then.
+//!
+//! After a failed flush or a failed write of a snapshot every write and sync fails until the device is opened again.
+//! Any other failed write leaves the written range, and nothing else, with old or new content.
+//!
+//! # Who may use it
+//!
+//! The device is opened with `O_EXCL`: the kernel refuses it while it, or a partition of it, is mounted or claimed by
+//! another program that asks the same way, and refuses to mount it meanwhile. Shortly after a process was killed, its
+//! last writes may still keep the device in use. A regular file is locked with `flock`; it serves for tests.
+//!
+//! Write streams and untorn writes are tried when the device is opened; what the kernel says about them is not enough.
+//! Streams are only to be had on whole disks, not on partitions.
+//!
+//! `media` is the seam to the device, `table` holds the directories, `volume` both together, `file` the trait objects.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{AlignedBuffer, StorageDir, StorageError, Stream, UntornLimits};
+
+mod file;
+mod layout;
+mod media;
+mod ring;
+mod streams;
+mod table;
+mod volume;
+
+use file::RawDirectory;
+use layout::{BLOCK_LEN, BadSuperblock, INSPECTED_LEN, Layout};
+use media::{BlockMedia, DeviceMedia};
+use volume::{OpenFailure, Volume};
+
+/// How a device is formatted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawFormatOptions {
+    /// Format whatever is on the device.
+    pub force: bool,
+    /// Length of a chunk in bytes: a power of two from 64 KiB to 1 GiB. Every file takes whole chunks.
+    pub chunk_len_bytes: u64,
+}
+
+impl Default for RawFormatOptions {
+    fn default() -> Self {
+        Self { force: false, chunk_len_bytes: 4 << 20 }
+    }
+}
+
+/// What is known about an open device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawDeviceInfo {
+    /// The device.
+    pub path: PathBuf,
+    /// Length of all its chunks, in bytes.
+    pub size_bytes: u64,
+    /// Length of the chunks that files have, in bytes.
+    pub used_bytes: u64,
+    /// Length of a chunk, in bytes.
+    pub chunk_len_bytes: u64,
+    /// How many write streams the drive has. 0: none is named.
+    pub streams: u32,
+    /// Why the streams that the drive is said to have are not used.
+    pub streams_refused: Option<String>,
+    /// Which writes can be untorn.
+    pub untorn: Option<UntornLimits>,
+    /// The maker's name of the drive.
+    pub model: Option<String>,
+}
+
+/// A block device with directories of files on it. See the module's documentation.
+///
+/// Directories and files keep the device open.
+pub struct RawDevice {
+    path: PathBuf,
+    volume: Volume,
+}
+
+impl RawDevice {
+    /// Makes the device at `path` an empty one.
+    ///
+    /// # Errors
+    /// [`StorageError::Occupied`] if something else is on it, or files are, unless forced;
+    /// [`StorageError::InUse`]; [`StorageError::Unsuitable`] if it is too small or the options do not fit.
+    pub fn format(path: &Path, options: RawFormatOptions) -> Result<(), StorageError> {
+        let media = DeviceMedia::open(path)?;
+        if let Some(reason) = media.why_blocks_are_parts() {
+            return Err(StorageError::Unsuitable { path: path.display().to_string(), reason });
+        }
+        format_media(Box::new(media), path, options)
+    }
+
+    /// Opens the device at `path` for this process alone.
+    ///
+    /// # Errors
+    /// [`StorageError::NotFormatted`], [`StorageError::InUse`], [`StorageError::Damaged`], and failures of
+    /// calls.
+    pub fn open(path: &Path) -> Result<Arc<Self>, StorageError> {
+        Self::open_on(Box::new(DeviceMedia::open(path)?), path)
+    }
+
+    fn open_on(media: Box<dyn BlockMedia>, path: &Path) -> Result<Arc<Self>, StorageError> {
+        let shown = path.display().to_string();
+        let start = inspect(&*media, path)?;
+        let layout = Layout::decode(&start)
+            .map_err(|bad| match bad {
+                BadSuperblock::Version(reason) => StorageError::Unsuitable { path: shown.clone(), reason },
+                BadSuperblock::Damaged(reason) => StorageError::Damaged { path: shown.clone(), reason },
+            })?
+            .ok_or_else(|| StorageError::NotFormatted {
+                path: shown.clone(),
+                found: layout::find_content(&start).unwrap_or("nothing"),
+            })?;
+        if media.len_bytes() < layout.size_bytes {
+            let (now, then) = (media.len_bytes(), layout.size_bytes);
+            let reason = format!("it has {now} bytes, and had {then} when it was formatted");
+            return Err(StorageError::Damaged { path: shown, reason });
+        }
+        let volume = Volume::open(media, layout).map_err(|failure| match failure {
+            OpenFailure::Io(action, source) => StorageError::Io { path: shown, action, source },
+            OpenFailure::Damaged(reason) => StorageError::Damaged { path: shown, reason },
+        })?;
+        Ok(Arc::new(Self { path: path.to_owned(), volume }))
+    }
+
+    /// Opens the directory `name`; it is made if there is none, and durable once it was synced. One user at a time has
+    /// it open.
+    ///
+    /// # Errors
+    /// `WouldBlock` if it is open, `InvalidInput` if the name cannot be one, `StorageFull`.
+    pub fn dir(self: &Arc<Self>, name: &str) -> io::Result<Arc<dyn StorageDir>> {
+        self.dir_in(name, Stream::default())
+    }
+
+    /// Like [`RawDevice::dir`]. [`StorageFile::write_at`](crate::StorageFile::write_at), which names no
+    /// stream, writes to `stream` then.
+    ///
+    /// # Errors
+    /// As [`RawDevice::dir`].
+    pub fn dir_in(self: &Arc<Self>, name: &str, stream: Stream) -> io::Result<Arc<dyn StorageDir>> {
+        Ok(Arc::new(RawDirectory::open(self, name, stream)?))
+    }
+
+    /// Removes the directory `name` and its files, durably. It is no error if there is none.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if it is open.
+    pub fn remove_dir(&self, name: &str) -> io::Result<()> {
+        self.volume.check()?;
+        let version = {
+            let mut table = self.volume.table();
+            table.remove_dir(name)?;
+            table.version()
+        };
+        self.volume.sync(version)
+    }
+
+    /// Names of the directories, in order.
+    pub fn dirs(&self) -> Vec<String> {
+        self.volume.table().dir_names()
+    }
+
+    /// What is known about the device.
+    pub fn info(&self) -> RawDeviceInfo {
+        let Layout { chunk_len, chunk_count, .. } = self.volume.layout;
+        let size_bytes = u64::from(chunk_count) * chunk_len;
+        RawDeviceInfo {
+            path: self.path.clone(),
+            size_bytes,
+            used_bytes: size_bytes - self.volume.table().unused_chunks() * chunk_len,
+            chunk_len_bytes: chunk_len,
+            streams: self.volume.stream_count(),
+            streams_refused: self.volume.streams_refused.clone(),
+            untorn: self.volume.untorn,
+            model: self.volume.media.model(),
+        }
+    }
+
+    /// The number of the write stream that data of this lifetime goes to; 0: none.
+    pub fn stream_of(&self, stream: Stream) -> u8 {
+        self.volume.stream_number(stream)
+    }
+}
+
+/// The start of a device.
+fn inspect(media: &dyn BlockMedia, path: &Path) -> Result<Vec<u8>, StorageError> {
+    let len = media.len_bytes().min(INSPECTED_LEN as u64) as usize;
+    let mut start = AlignedBuffer::zeroed(len - len % BLOCK_LEN);
+    let read = media.read(0, &mut start);
+    let shown = || path.display().to_string();
+    read.map_err(|source| StorageError::Io { path: shown(), action: "read", source })?;
+    Ok(start.bytes().to_vec())
+}
+
+fn format_media(
+    media: Box<dyn BlockMedia>,
+    path: &Path,
+    options: RawFormatOptions,
+) -> Result<(), StorageError> {
+    let shown = path.display().to_string();
+    let layout = Layout::new(fastrand::u64(1..), media.len_bytes(), options.chunk_len_bytes)
+        .map_err(|reason| StorageError::Unsuitable { path: shown.clone(), reason })?;
+    let start = inspect(&*media, path)?;
+    let media = if options.force {
+        media
+    } else if layout::is_ours(&start) {
+        // Only one that can be read, and holds nothing, is given up without being told to.
+        let device = RawDevice::open_on(media, path).map_err(|error| match error {
+            StorageError::Damaged { reason, .. } | StorageError::Unsuitable { reason, .. } => {
+                let found = format!("a raw device of Redoubt that cannot be opened ({reason})");
+                StorageError::Occupied { path: shown.clone(), found }
+            }
+            other => other,
+        })?;
+        let files = device.volume.table().file_count();
+        if files > 0 {
+            return Err(StorageError::Occupied { path: shown, found: format!("{files} files of Redoubt") });
+        }
+        let device = Arc::into_inner(device).ok_or_else(|| StorageError::InUse { path: shown.clone() })?;
+        device.volume.media
+    } else if let Some(found) = layout::find_content(&start) {
+        return Err(StorageError::Occupied { path: shown, found: found.to_owned() });
+    } else {
+        media
+    };
+    volume::format(&*media, &layout).map_err(|source| StorageError::Io {
+        path: shown,
+        action: "format",
+        source,
+    })
+}
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! [`StreamRing`]: one write at a time through io_uring, the only way for a process to name a write stream.
+//!
+//! Invariant: a buffer that is with the kernel is given back or freed only after the completion was seen; if it never
+//! is, the buffer is leaked.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::kernel_ring::{MAX_RESUBMISSIONS, is_transient};
+use crate::{AlignedBuffer, untorn};
+
+/// See the module.
+pub(super) struct StreamRing {
+    ring: IoUring,
+}
+
+impl StreamRing {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { ring: IoUring::builder().dontfork().build(1)? })
+    }
+
+    /// Writes the whole buffer, in write stream number `stream`. After a failure the ring must not be used again.
+    pub fn write(
+        &mut self,
+        file: &File,
+        offset_bytes: u64,
+        buffer: AlignedBuffer,
+        stream: u8,
+        flags: ReadWriteFlags,
+    ) -> io::Result<AlignedBuffer> {
+        let len = u32::try_from(buffer.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let entry: squeue::Entry =
+            opcode::Write::new(types::Fd(file.as_raw_fd()), buffer.bytes().as_ptr(), len)
+                .offset(offset_bytes)
+                .rw_flags(flags.bits() as i32)
+                .write_stream(stream)
+                .build();
+        for _ in 0..MAX_RESUBMISSIONS {
+            // SAFETY: the buffer is borrowed by nobody else and outlives the request: `run` returns when its completion
+            // was seen, or an error after which the buffer is leaked. The file is open while `run` runs, and the
+            // kernel holds it afterwards.
+            let result = match unsafe { self.run(&entry) } {
+                Ok(result) => result,
+                Err(error) => {
+                    std::mem::forget(buffer);
+                    return Err(error);
+                }
+            };
+            if let Ok(written) = usize::try_from(result) {
+                return if written == buffer.len() {
+                    Ok(buffer)
+                } else {
+                    Err(untorn::short(written, buffer.len()))
+                };
+            }
+            let error = io::Error::from_raw_os_error(-result);
+            if !is_transient(&error) {
+                return Err(explain(error, offset_bytes, buffer.len(), stream, flags));
+            }
+            redoubt_sync::thread::yield_now();
+        }
+        Err(io::Error::other("the kernel did not start the write"))
+    }
+
+    /// Submits a request and waits for its result.
+    ///
+    /// # Safety
+    /// What the request points to stays until this returns a result, or for ever if it returns an error.
+    unsafe fn run(&mut self, entry: &squeue::Entry) -> io::Result<i32> {
+        // SAFETY: the caller's promise.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if is_transient(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(completion) = self.ring.completion().next() {
+                return Ok(completion.result());
+            }
+        }
+    }
+}
+
+/// The error for a request that the kernel turned away.
+fn explain(error: io::Error, offset_bytes: u64, len: usize, stream: u8, flags: ReadWriteFlags) -> io::Error {
+    let is_untorn = flags.contains(untorn::RWF_ATOMIC);
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::INVAL) if is_untorn => untorn::refused(offset_bytes, len, io::ErrorKind::InvalidInput),
+        Some(Errno::OPNOTSUPP) if is_untorn => untorn::refused(offset_bytes, len, io::ErrorKind::Unsupported),
+        Some(Errno::INVAL) => {
+            let reason = format!("the kernel does not take write stream {stream} for this device");
+            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! A simulated disk for tests: loses, tears and fails what a real one may.
+//!
+//! A [`SimDisk`] is one directory in memory. It keeps what the process sees (the cache) apart from what would
+//! survive a power cut (the durable state), and all choices follow a seed:
+//!
+//! * A power cut keeps, of each sector with unsynced writes, the durable version or any later one; of a file
+//!   whose length changed, the durable length or the present one; and of the name changes since the last
+//!   directory sync, any number from the first on. Sectors have 512 bytes, or 4096 if so chosen.
+//! * An untorn write, where [`SimDisk::set_untorn_limits`] offers it, is kept whole or not at all, whether the power
+//!   is cut, the write fails or a sync fails.
+//! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later sync
+//!   succeeds without them, while reads still show them until
+//!   [`StorageFile::drop_cache`](crate::StorageFile::drop_cache).
+//! * A failed write may have been done in part.
+//! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors. If the
+//!   disk has physical sectors of more than one sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive), it
+//!   writes a whole physical sector to change a part of it, and a power cut then may leave anything in all of it.
+//!   Writes by way of the cache come in whole pages and have no such parts.
+//!
+//! Every changing call counts as one operation, so a test can cut the power at each of them in turn.
+//! [`SimDisk::subdirectory`] is a second directory on the same disk, for what is kept apart but loses power together.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use redoubt_sync::Mutex;
+
+use crate::{Stream, UntornLimits};
+
+mod directory;
+mod durable_io;
+mod file;
+
+pub use directory::SimDir;
+pub use durable_io::SimIo;
+use file::File;
+
+const DEFAULT_SECTOR_LEN: usize = 512;
+
+/// A kind of operation that can be made to fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpKind {
+    /// [`StorageFile::read_at`](crate::StorageFile::read_at). Changes nothing, so it is not counted.
+    Read,
+    /// [`StorageFile::write_at`](crate::StorageFile::write_at)
+    Write,
+    /// [`StorageFile::allocate`](crate::StorageFile::allocate)
+    Allocate,
+    /// [`StorageFile::set_len`](crate::StorageFile::set_len)
+    SetLen,
+    /// [`StorageFile::sync_data`](crate::StorageFile::sync_data) and
+    /// [`StorageFile::sync_all`](crate::StorageFile::sync_all)
+    Sync,
+    /// [`StorageDir::create`](crate::StorageDir::create)
+    Create,
+    /// [`StorageDir::rename`](crate::StorageDir::rename)
+    Rename,
+    /// [`StorageDir::remove`](crate::StorageDir::remove)
+    Remove,
+    /// [`StorageDir::sync`](crate::StorageDir::sync)
+    SyncNames,
+    /// [`DurableFile::start`](crate::durable_io::DurableFile::start)
+    StartWrite,
+    /// [`DurableIo::finish`](crate::durable_io::DurableIo::finish)
+    FinishWrite,
+}
+
+/// Makes one operation fail: the first of its kind, after `skip` others, on a file whose name contains `name`.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// The kind of operation.
+    pub kind: OpKind,
+    /// Part of the file's name. Empty for any file.
+    pub name: String,
+    /// How many such operations succeed first.
+    pub skip: u64,
+    /// The error that the operation returns.
+    pub error: io::ErrorKind,
+}
+
+/// A simulated disk with one directory. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    rng: Rng,
+    files: Vec<File>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    name_changes: Vec<NameChange>,
+    ops_done: u64,
+    cut_at: Option<u64>,
+    is_off: bool,
+    faults: Vec<Fault>,
+    capacity_bytes: Option<u64>,
+    sector_len: usize,
+    physical_sector_len: usize,
+    untorn_limits: Option<UntornLimits>,
+    bytes_written: BTreeMap<Stream, u64>,
+    bytes_read: u64,
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Create(String, usize),
+    Rename(String, String),
+    Remove(String),
+}
+
+/// What a call that changes something goes on to do.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// Done in part; the power is off or the call fails.
+    Partly(io::ErrorKind),
+}
+
+impl Outcome {
+    fn result(self) -> io::Result<()> {
+        match self {
+            Self::Done => Ok(()),
+            Self::Partly(io::ErrorKind::Other) => Err(off()),
+            Self::Partly(kind) => Err(kind.into()),
+        }
+    }
+}
+
+fn off() -> io::Error {
+    io::Error::other("the power is off")
+}
+
+impl SimDisk {
+    /// An empty disk whose choices follow `seed`.
+    pub fn new(seed: u64) -> Self {
+        let state = State {
+            rng: Rng::with_seed(seed),
+            files: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            name_changes: Vec::new(),
+            ops_done: 0,
+            cut_at: None,
+            is_off: false,
+            faults: Vec::new(),
+            capacity_bytes: None,
+            sector_len: DEFAULT_SECTOR_LEN,
+            physical_sector_len: DEFAULT_SECTOR_LEN,
+            untorn_limits: None,
+            bytes_written: BTreeMap::new(),
+            bytes_read: 0,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Sets how many bytes are torn together: 512 (as a new disk has it) or 4096. Before the first file is created.
+    pub fn set_sector_len_bytes(&self, sector_len_bytes: usize) {
+        let mut state = self.state.lock();
+        assert!(state.files.is_empty(), "a disk with files keeps its sector length");
+        state.sector_len = sector_len_bytes;
+    }
+
+    /// Sets how many bytes the disk writes at once: a multiple of the sector. As a new disk has it, 512.
+    pub fn set_physical_sector_len_bytes(&self, physical_sector_len_bytes: usize) {
+        self.state.lock().physical_sector_len = physical_sector_len_bytes;
+    }
+
+    /// Offers untorn writes within these limits, or none.
+    pub fn set_untorn_limits(&self, limits: Option<UntornLimits>) {
+        self.state.lock().untorn_limits = limits;
+    }
+
+    /// Bytes of the writes to a stream that succeeded, in this life of the disk.
+    pub fn bytes_written(&self, stream: Stream) -> u64 {
+        self.state.lock().bytes_written.get(&stream).copied().unwrap_or_default()
+    }
+
+    /// Bytes of the reads that succeeded, in this life of the disk.
+    pub fn bytes_read(&self) -> u64 {
+        self.state.lock().bytes_read
+    }
+
+    /// Another directory on the same disk. Its files have names that begin with `name/` for [`Fault::name`],
+    /// [`SimDisk::damage`] and [`SimDisk::content`].
+    pub fn subdirectory(&self, name: &str) -> SimDir {
+        SimDir::new(self, name)
+    }
+
+    /// How many changing operations were done.
+    pub fn ops_done(&self) -> u64 {
+        self.state.lock().ops_done
+    }
+
+    /// Cuts the power in the middle of operation number `op` (from 0). It and all later calls fail.
+    pub fn cut_power_at(&self, op: u64) {
+        self.state.lock().cut_at = Some(op);
+    }
+
+    /// True once the power was cut.
+    pub fn is_off(&self) -> bool {
+        self.state.lock().is_off
+    }
+
+    /// Makes one operation fail.
+    pub fn inject(&self, fault: Fault) {
+        self.state.lock().faults.push(fault);
+    }
+
+    /// Takes back the faults that did not come to pass; returns how many.
+    pub fn clear_faults(&self) -> usize {
+        std::mem::take(&mut self.state.lock().faults).len()
+    }
+
+    /// Limits the sum of all file lengths; what would exceed it fails with `StorageFull`.
+    pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
+        self.state.lock().capacity_bytes = capacity_bytes;
+    }
+
+    /// Sum of all file lengths.
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().used_bytes()
+    }
+
+    /// The disk as the next start of the machine finds it, if the power is cut now (or was).
+    pub fn after_power_cut(&self) -> Self {
+        let mut state = self.state.lock();
+        let (sector_len, untorn_limits) = (state.sector_len, state.untorn_limits);
+        let physical_sector_len = state.physical_sector_len;
+        let State { rng, files, durable_names, name_changes, .. } = &mut *state;
+        let mut rng = rng.fork();
+        let mut names = durable_names.clone();
+        let kept = rng.usize(..=name_changes.len());
+        for change in &name_changes[..kept] {
+            match change {
+                NameChange::Create(name, file) => {
+                    names.insert(name.clone(), *file);
+                }
+                NameChange::Rename(from, to) => {
+                    if let Some(file) = names.remove(from) {
+                        names.insert(to.clone(), file);
+                    }
+                }
+                NameChange::Remove(name) => {
+                    names.remove(name);
+                }
+            }
+        }
+        let files = files.iter().map(|file| file.after_power_cut(physical_sector_len, &mut rng)).collect();
+        let next = Self::new(rng.u64(..));
+        {
+            let mut state = next.state.lock();
+            state.files = files;
+            state.names = names.clone();
+            state.durable_names = names;
+            state.sector_len = sector_len;
+            state.physical_sector_len = physical_sector_len;
+            state.untorn_limits = untorn_limits;
+        }
+        next
+    }
+
+    /// Changes bytes behind the process's back, as a failing medium would. Panics if they are not there.
+    pub fn damage(&self, name: &str, offset_bytes: usize, change: impl FnOnce(&mut [u8])) {
+        let mut state = self.state.lock();
+        let file = state.names[name];
+        state.files[file].damage(offset_bytes, change);
+    }
+
+    /// What a file holds, as the process sees it. Panics if there is no such file.
+    pub fn content(&self, name: &str) -> Vec<u8> {
+        let state = self.state.lock();
+        state.files[state.names[name]].content().to_vec()
+    }
+
+    /// An independent copy of the disk in its present state, switched on and without faults. Of the durable writes
+    /// that were under way, some are done and some never came to the disk.
+    pub fn copy(&self) -> Self {
+        let state = self.state.lock();
+        let copy = Self::new(state.rng.clone().u64(..));
+        {
+            let mut to = copy.state.lock();
+            to.files = state.files.clone();
+            let State { rng, files, .. } = &mut *to;
+            files.iter_mut().for_each(|file| file.finish_without_process(rng));
+            to.names = state.names.clone();
+            to.durable_names = state.durable_names.clone();
+            to.name_changes = state.name_changes.clone();
+            to.sector_len = state.sector_len;
+            to.physical_sector_len = state.physical_sector_len;
+            to.untorn_limits = state.untorn_limits;
+        }
+        copy
+    }
+}
+
+impl State {
+    fn used_bytes(&self) -> u64 {
+        self.names.values().map(|&file| self.files[file].len() as u64).sum()
+    }
+
+    /// Counts an operation and says how it goes.
+    fn begin(&mut self, kind: OpKind, name: &str) -> io::Result<Outcome> {
+        if self.is_off {
+            return Err(off());
+        }
+        let op = self.ops_done;
+        self.ops_done += 1;
+        if self.cut_at == Some(op) {
+            self.is_off = true;
+            return Ok(Outcome::Partly(io::ErrorKind::Other));
+        }
+        Ok(self.take_fault(kind, name).map_or(Outcome::Done, Outcome::Partly))
+    }
+
+    /// The error that an operation is to have.
+    fn take_fault(&mut self, kind: OpKind, name: &str) -> Option<io::ErrorKind> {
+        let mut failing = None;
+        for (n, fault) in self.faults.iter_mut().enumerate() {
+            if fault.kind != kind || !name.contains(&fault.name) {
+                continue;
+            }
+            if fault.skip > 0 {
+                fault.skip -= 1;
+            } else {
+                failing = Some(n);
+                break;
+            }
+        }
+        failing.map(|n| self.faults.remove(n).error)
+    }
+
+    fn check_on(&self) -> io::Result<()> {
+        if self.is_off { Err(off()) } else { Ok(()) }
+    }
+
+    /// Fails if a file may not grow to `len` bytes.
+    fn check_capacity(&self, file: usize, len: usize) -> io::Result<()> {
+        let old = self.files[file].len();
+        let more = len.saturating_sub(old) as u64;
+        match self.capacity_bytes {
+            Some(capacity) if more > 0 && self.used_bytes() + more > capacity => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn find(&self, name: &str) -> io::Result<usize> {
+        self.check_on()?;
+        self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;
