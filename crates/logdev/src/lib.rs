@@ -128,10 +128,10 @@ pub struct DeviceInfo {
 /// let mut bytes = vec![0; (end.0 - start.0) as usize];
 /// log.read_at(start, &mut bytes)?;
 /// assert_eq!(bytes, b"first, second");
-///
-/// // It is not needed any more: whole segments before this are used again.
-/// log.discard_before(end)?;
 /// assert!(matches!(log.read_at(end, &mut bytes), Err(LogDeviceError::OutOfRange { .. })));
+///
+/// // Nobody reads it any more: whole segments before this are used again.
+/// log.discard_before(end)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait LogDevice: Send + Sync {
