@@ -11,7 +11,8 @@
 //! * Bytes below the value that `sync` returned survive a power cut, whole and unchanged.
 //! * After a crash the end is at a record boundary. Records that were appended but not synced may be there or
 //!   not, and if one is there, all before it are.
-//! * Damage to bytes that the device can prove were durable makes it refuse to open. It is never cut off.
+//! * Damage to bytes that the device can prove were durable is never cut off: the device refuses to open, or, where it
+//!   does not look before somebody wants to read, to read them.
 //! * After a failed write or a failed sync the device answers [`LogDeviceError::Poisoned`] until it is
 //!   opened again. Nothing is retried in the hope that it works.
 //!
