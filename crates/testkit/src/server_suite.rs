@@ -8,12 +8,15 @@
 //!   again counts once, as it ended last.
 //! * [`Comparison`](compare::Comparison): the two runs case by case. A case is held against the other run only if
 //!   both ran it; what only one ran is counted by itself, never as a pass.
-//! * [`Causes`](causes::Causes): why a test fails on Redoubt, written down by hand after it was looked into. A failure
-//!   without one is shown as open.
+//! * [`Causes`](causes::Causes): why a test fails or is skipped on Redoubt, written down by hand after it was looked
+//!   into. A failure without one is shown as open, and so is a cause that nothing needs any more.
+//! * [`Open`](open::Open): what keeps a comparison from being a good one. A run that was cut short, a case that one
+//!   of the servers did not run, and no case at all are among it: silence is no success.
 
 pub mod causes;
 pub mod compare;
 pub mod log;
+pub mod open;
 mod table;
 
 #[cfg(test)]
@@ -36,7 +39,7 @@ pub struct Options {
     pub causes: Option<PathBuf>,
 }
 
-/// The report as Markdown, and whether every failure on Redoubt alone has a known cause.
+/// The report as Markdown, and whether nothing in it is open ([`open::Open`]).
 ///
 /// # Errors
 /// [`crate::Error`] if a file cannot be read or is not what it should be.
@@ -48,6 +51,7 @@ pub fn report(options: &Options) -> Result<(String, bool)> {
     let plain = log::Log::read_directory(&options.plain)?;
     let redoubt = log::Log::read_directory(&options.redoubt)?;
     let comparison = compare::Comparison::new(&plain, &redoubt);
-    let open = comparison.failed_only_on_redoubt().any(|case| causes.of(case).is_none());
-    Ok((table::markdown(&comparison, &causes), !open))
+    let open = open::Open::new(&comparison, &causes, [&plain, &redoubt]);
+    let text = format!("{}{}", table::markdown(&comparison, &causes), open.markdown());
+    Ok((text, open.is_empty()))
 }

@@ -1,8 +1,12 @@
 //! Why tests fail on Redoubt, as a file kept beside the script.
 //!
-//! One cause per line: `TEST | KIND | REASON`. `TEST` may end in `*`. `#` begins a comment.
+//! One cause per line: `TEST | KIND | REASON`, or `TEST 'COMBINATION' | KIND | REASON` for one of a test's settings
+//! alone. `#` begins a comment.
+//!
+//! Invariant: a cause is about one test by its whole name. There is no pattern: it would excuse tests that nobody has
+//! looked into, and those to come.
 
-use super::log::Case;
+use super::log::{Case, is_test_name};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -29,6 +33,23 @@ const KINDS: [(Kind, &str); 5] = [
     (Kind::Fault, "fault"),
 ];
 
+impl Cause {
+    /// What it is about, as in the file.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match &self.combination {
+            Some(combination) => format!("{} '{combination}'", self.test),
+            None => self.test.clone(),
+        }
+    }
+
+    /// Whether it is about this case.
+    #[must_use]
+    pub fn is_about(&self, case: &Case) -> bool {
+        self.test == case.test && self.combination.as_ref().is_none_or(|named| *named == case.combination)
+    }
+}
+
 impl Kind {
     /// Its word in the file.
     #[must_use]
@@ -40,14 +61,15 @@ impl Kind {
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    pattern: String,
+    test: String,
+    combination: Option<String>,
     /// What sort it is.
     pub kind: Kind,
     /// In words.
     pub reason: String,
 }
 
-/// All of them. The first that fits a test counts.
+/// All of them. One for a combination goes before one for the whole test.
 #[derive(Debug, Default)]
 pub struct Causes {
     causes: Vec<Cause>,
@@ -76,17 +98,34 @@ impl Causes {
             }
             let wrong = |detail: &str| format!("line {}: {detail}: {line:?}", at + 1);
             let mut fields = line.splitn(3, '|').map(str::trim);
-            let (Some(pattern), Some(kind), Some(reason)) = (fields.next(), fields.next(), fields.next())
-            else {
+            let (Some(case), Some(kind), Some(reason)) = (fields.next(), fields.next(), fields.next()) else {
                 return Err(wrong("not TEST | KIND | REASON"));
             };
             let kind = KINDS.iter().find(|(_, name)| *name == kind).map(|(kind, _)| *kind);
             let kind =
                 kind.ok_or_else(|| wrong("the kind is none of limit, files, setting, timing, fault"))?;
-            if pattern.is_empty() || reason.is_empty() {
+            if case.is_empty() || reason.is_empty() {
                 return Err(wrong("a field is empty"));
             }
-            causes.push(Cause { pattern: pattern.to_owned(), kind, reason: reason.to_owned() });
+            let (test, combination) = match case.split_once(char::is_whitespace) {
+                Some((test, rest)) => (test, Some(quoted(rest.trim()).ok_or_else(|| wrong(COMBINATION))?)),
+                None => (case, None),
+            };
+            if !is_test_name(test) {
+                return Err(wrong("not the whole name of one test, suite.test"));
+            }
+            let cause = Cause {
+                test: test.to_owned(),
+                combination: combination.map(str::to_owned),
+                kind,
+                reason: reason.to_owned(),
+            };
+            if causes.iter().any(|earlier: &Cause| {
+                (&earlier.test, &earlier.combination) == (&cause.test, &cause.combination)
+            }) {
+                return Err(wrong("there is a cause for it already"));
+            }
+            causes.push(cause);
         }
         Ok(Self { causes })
     }
@@ -94,9 +133,19 @@ impl Causes {
     /// The cause that fits a case.
     #[must_use]
     pub fn of(&self, case: &Case) -> Option<&Cause> {
-        self.causes.iter().find(|cause| match cause.pattern.strip_suffix('*') {
-            Some(start) => case.test.starts_with(start),
-            None => case.test == cause.pattern,
-        })
+        let mut of_test = self.causes.iter().filter(|cause| cause.test == case.test);
+        let of_case = of_test.clone().find(|cause| cause.combination.as_ref() == Some(&case.combination));
+        of_case.or_else(|| of_test.find(|cause| cause.combination.is_none()))
     }
+
+    /// All, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Cause> {
+        self.causes.iter()
+    }
+}
+
+const COMBINATION: &str = "what follows the test is no combination in single quotes";
+
+fn quoted(text: &str) -> Option<&str> {
+    text.strip_prefix('\'')?.strip_suffix('\'').filter(|inside| !inside.is_empty() && !inside.contains('\''))
 }

@@ -16,8 +16,10 @@ pub enum Verdict {
     BothFailed,
     /// Skipped on both.
     Skipped,
-    /// Ran on one, skipped on the other.
-    SkippedOnOne,
+    /// Ran on the plain server, skipped on Redoubt.
+    SkippedOnRedoubt,
+    /// Ran on Redoubt, skipped on the plain server.
+    SkippedOnPlain,
     /// In one of the runs only.
     NotCompared,
 }
@@ -78,6 +80,11 @@ impl Comparison {
     pub fn failed_only_on_redoubt(&self) -> impl Iterator<Item = &Case> {
         self.with(Verdict::OnlyRedoubtFailed)
     }
+
+    /// What a cause may be about: what the plain server does and Redoubt does not.
+    pub fn needs_cause(&self) -> impl Iterator<Item = &Case> {
+        self.failed_only_on_redoubt().chain(self.with(Verdict::SkippedOnRedoubt))
+    }
 }
 
 fn verdict(plain: Option<&Outcome>, redoubt: Option<&Outcome>) -> Verdict {
@@ -85,7 +92,8 @@ fn verdict(plain: Option<&Outcome>, redoubt: Option<&Outcome>) -> Verdict {
     match (plain, redoubt) {
         (None, _) | (_, None) => Verdict::NotCompared,
         (Some(Skipped { .. }), Some(Skipped { .. })) => Verdict::Skipped,
-        (Some(Skipped { .. }), Some(_)) | (Some(_), Some(Skipped { .. })) => Verdict::SkippedOnOne,
+        (Some(_), Some(Skipped { .. })) => Verdict::SkippedOnRedoubt,
+        (Some(Skipped { .. }), Some(_)) => Verdict::SkippedOnPlain,
         (Some(Passed { .. }), Some(Passed { .. })) => Verdict::Both,
         (Some(Passed { .. }), Some(Failed { .. })) => Verdict::OnlyRedoubtFailed,
         (Some(Failed { .. }), Some(Passed { .. })) => Verdict::OnlyPlainFailed,

@@ -1,11 +1,12 @@
 //! Reading the log of the test driver.
 //!
 //! A line of a result is `suite.test 'combination' w1 [ outcome ]  comment`; combination and worker may be missing. All
-//! other lines are the tests' own output and are passed over.
+//! other lines are the tests' own output and are passed over. The script names a log `*.part` until the driver has ended
+//! as it should.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A test with one combination of settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +59,8 @@ pub enum Outcome {
 pub struct Log {
     /// By case.
     pub outcomes: BTreeMap<Case, Outcome>,
+    /// Logs of drivers that did not come to their end; what they say does not count.
+    pub unfinished: Vec<PathBuf>,
 }
 
 impl Log {
@@ -67,15 +70,18 @@ impl Log {
     /// [`Error::Io`]; [`Error::Parse`] if there is no result in any of them.
     pub fn read_directory(directory: &Path) -> Result<Self> {
         let list = || format!("list {}", directory.display());
-        let mut paths = Vec::new();
+        let (mut paths, mut unfinished) = (Vec::new(), Vec::new());
         for entry in std::fs::read_dir(directory).map_err(Error::io(list()))? {
             let path = entry.map_err(Error::io(list()))?.path();
-            if path.extension().is_some_and(|extension| extension == "log") {
-                paths.push(path);
+            match path.extension().and_then(std::ffi::OsStr::to_str) {
+                Some("log") => paths.push(path),
+                Some("part") => unfinished.push(path),
+                _ => {}
             }
         }
         paths.sort();
-        let mut log = Self::default();
+        unfinished.sort();
+        let mut log = Self { unfinished, ..Self::default() };
         for path in paths {
             // Tests print what they like, also bytes that are no text.
             let bytes = std::fs::read(&path).map_err(Error::io(format!("read {}", path.display())))?;
@@ -106,17 +112,21 @@ impl Log {
     }
 }
 
+/// Whether it has a suite and a name, as every test has.
+pub(super) fn is_test_name(test: &str) -> bool {
+    let is_name = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.+".contains(c))
+    };
+    test.split_once('.').is_some_and(|(suite, name)| is_name(suite) && is_name(name))
+}
+
 fn parse_line(line: &str) -> Option<(Case, Outcome)> {
     let (left, right) = line.split_once(" [ ")?;
     let (word, comment) = right.split_once(" ]")?;
     let comment = comment.trim();
     let (test, rest) = left.split_once(char::is_whitespace).unwrap_or((left, ""));
-    // A name has a suite; anything else in brackets is output of a test.
-    let (suite, name) = test.split_once('.')?;
-    let is_name = |text: &str| {
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.+".contains(c))
-    };
-    if !is_name(suite) || !is_name(name) {
+    // Anything else in brackets is output of a test.
+    if !is_test_name(test) {
         return None;
     }
     let combination = match rest.split_once('\'') {

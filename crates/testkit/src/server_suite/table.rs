@@ -6,23 +6,25 @@ use super::log::Case;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-const COLUMNS: [(&str, Verdict); 6] = [
+const COLUMNS: [(&str, Verdict); 7] = [
     ("passed on both", Verdict::Both),
     ("failed only on Redoubt", Verdict::OnlyRedoubtFailed),
     ("failed only on the plain server", Verdict::OnlyPlainFailed),
     ("failed on both", Verdict::BothFailed),
     ("skipped on both", Verdict::Skipped),
-    ("skipped on one", Verdict::SkippedOnOne),
+    ("skipped only on Redoubt", Verdict::SkippedOnRedoubt),
+    ("skipped only on the plain server", Verdict::SkippedOnPlain),
 ];
 
 /// Writing to a string cannot fail, so the results of `write!` are dropped here.
 pub fn markdown(comparison: &Comparison, causes: &Causes) -> String {
     let mut out = String::new();
     counts(&mut out, comparison);
-    failures(&mut out, comparison, causes);
+    by_cause(&mut out, "Failed only on Redoubt", comparison.failed_only_on_redoubt(), causes);
+    by_cause(&mut out, "Skipped only on Redoubt", comparison.with(Verdict::SkippedOnRedoubt), causes);
     others(&mut out, "Failed only on the plain server", comparison, Verdict::OnlyPlainFailed);
     others(&mut out, "Failed on both", comparison, Verdict::BothFailed);
-    others(&mut out, "Skipped on one", comparison, Verdict::SkippedOnOne);
+    others(&mut out, "Skipped only on the plain server", comparison, Verdict::SkippedOnPlain);
     skips(&mut out, comparison);
     out
 }
@@ -72,10 +74,10 @@ fn by_test<'a>(cases: impl Iterator<Item = &'a Case>) -> BTreeMap<&'a str, usize
     tests
 }
 
-fn failures(out: &mut String, comparison: &Comparison, causes: &Causes) {
-    let _ = writeln!(out, "\n## Failed only on Redoubt\n");
+fn by_cause<'a>(out: &mut String, title: &str, cases: impl Iterator<Item = &'a Case>, causes: &Causes) {
+    let _ = writeln!(out, "\n## {title}\n");
     let mut groups: BTreeMap<(Option<Kind>, &str), Vec<&Case>> = BTreeMap::new();
-    for case in comparison.failed_only_on_redoubt() {
+    for case in cases {
         let key = causes
             .of(case)
             .map_or((None, "not looked into yet"), |cause| (Some(cause.kind), cause.reason.as_str()));
