@@ -8,7 +8,8 @@
 //! has ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
 //! ([`crate::ledger::verify`]); `CHECK TABLE` finds nothing; no page differed from what the server would have written
 //! (`--verify=all`); the node's plain files are the server's. What a kind must not do, such as end the server, is
-//! checked too (`docs/faults.md` has the table). The state goes on from round to round.
+//! checked too (`docs/faults.md` has the table), and a round in which no fault happened fails. The state goes on from
+//! round to round.
 //!
 //! * [`kinds`]: kinds of trouble and the faults of each, drawn by seed.
 //! * [`churn`]: statements beside the ledger that make, rename and drop files.
@@ -27,10 +28,10 @@ use std::time::{Duration, Instant};
 
 use crate::check::check_database;
 use crate::error::{Error, Result};
-use crate::faults::{Counts, add_counts};
+use crate::faults::Counts;
 use crate::ledger::{self, Entries, Run};
 use crate::plain_files;
-use crate::process::poll_until;
+use crate::process::{poll_every, poll_until};
 
 use churn::Churn;
 use kinds::{Kind, Trouble};
@@ -38,6 +39,8 @@ use setup::{PATIENCE, Setup, VOLUME};
 
 /// Clients of the ledger.
 const CLIENTS: u32 = 4;
+/// Between two looks at the node's state, each of them a process.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What to run.
 #[derive(Debug, Clone, clap::Args)]
@@ -146,9 +149,9 @@ impl Setup {
         let churn = Churn::start(&self.server.socket(), trouble.seed);
         run.wait_for_more(20, PATIENCE)?;
         self.begin(trouble)?;
-        let under = self.under(trouble, &run, commits, summary);
+        let under = self.under(trouble, &run, commits, summary).and_then(|()| self.wait_for_a_fault());
         self.calm()?;
-        let healed = under.and_then(|()| self.heal(trouble, &run, summary));
+        let healed = under.and_then(|()| self.heal(trouble, &run));
         if healed.is_err() {
             // Clients may wait for an answer that never comes.
             let _ = self.server.kill9();
@@ -177,9 +180,10 @@ impl Setup {
                 run.run_for(Duration::from_millis(trouble.time_ms));
                 Ok(())
             }
-            Kind::NodeError => self.under_node_error(trouble, run, summary),
+            Kind::NodeLogError | Kind::NodeError => self.under_node_error(trouble, run, summary),
             Kind::ServerError => {
                 run.run_for(Duration::from_millis(trouble.time_ms));
+                self.wait_for_a_fault()?;
                 if self.server.wait_exit(Duration::ZERO).is_ok() {
                     summary.server_ended += 1;
                 }
@@ -188,44 +192,56 @@ impl Setup {
         }
     }
 
-    /// A failed write or sync of the log stops the volume: nothing may be acknowledged after it.
-    fn under_node_error(&mut self, trouble: &Trouble, run: &Run, summary: &mut Summary) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_millis(trouble.time_ms);
-        let mut stopped = false;
-        let before = self.log_failures()?;
-        let is_stopped = || Ok(self.node.status(VOLUME)?["volumes"][0]["state"] == "stopped");
-        while !stopped && Instant::now() < deadline {
-            run.run_for(Duration::from_millis(50));
-            stopped = is_stopped()?;
-        }
-        if !stopped && trouble.fails_log() && self.log_failures()? > before {
-            poll_until("the end of a volume whose log failed", PATIENCE, || Ok(is_stopped()?.then_some(())))?;
-        } else if !stopped {
-            // The place that was to fail was not used in this time, or is one that may fail: a read is done again.
-            return Ok(());
-        }
-        summary.volume_stopped += 1;
-        // Each client may have an answer on its way that it has not written down yet; a volume that goes on gives more.
-        match run.wait_for_more(u64::from(CLIENTS) + 1, Duration::from_secs(1)) {
-            Err(Error::Deadline { .. } | Error::State(_)) => Ok(()),
-            Ok(()) => Err(Error::Violation("commits were acknowledged by a volume that had stopped".into())),
-            Err(other) => Err(other),
-        }
+    /// A round whose faults all stay away would show nothing.
+    fn wait_for_a_fault(&self) -> Result<()> {
+        poll_until("a fault of this round", PATIENCE, || {
+            Ok((self.faults()?.values().sum::<u64>() > self.faults_at_begin).then_some(()))
+        })
     }
 
-    /// Writes and syncs that failed on the node.
-    fn log_failures(&self) -> Result<u64> {
-        let counts = self.node_faults.counts()?;
-        Ok(["write eio", "sync eio"].iter().filter_map(|fault| counts.get(*fault)).sum())
+    /// A failed write or sync of the log stops the volume: nothing may be acknowledged after it. Another call that fails
+    /// may be one that is done again, or that does not matter.
+    fn under_node_error(&mut self, trouble: &Trouble, run: &Run, summary: &mut Summary) -> Result<()> {
+        poll_every(LOOK_INTERVAL, "an error of the node's disk", PATIENCE, || {
+            Ok((self.node_errors()? > self.node_errors_at_begin).then_some(()))
+        })?;
+        let is_stopped = || Ok((self.node.status(VOLUME)?["volumes"][0]["state"] == "stopped").then_some(()));
+        if trouble.kind == Kind::NodeLogError {
+            poll_every(LOOK_INTERVAL, "the end of a volume whose log failed", PATIENCE, is_stopped)?;
+        } else {
+            let time = Duration::from_millis(trouble.time_ms);
+            match poll_every(LOOK_INTERVAL, "the end of a volume whose disk failed", time, is_stopped) {
+                Err(Error::Deadline { .. }) => return Ok(()),
+                ended => ended?,
+            }
+        }
+        summary.volume_stopped += 1;
+        self.require_no_commit_until_the_server_ends(run)?;
+        summary.server_ended += 1;
+        Ok(())
+    }
+
+    /// The volume has stopped.
+    fn require_no_commit_until_the_server_ends(&mut self, run: &Run) -> Result<()> {
+        // Each client may have an answer on its way that it has not written down yet.
+        let most = run.acknowledged() + u64::from(CLIENTS);
+        poll_until("the end of a server whose volume has stopped", PATIENCE, || {
+            // Looked at first: what is acknowledged before the end is seen afterwards.
+            let has_ended = self.server.wait_exit(Duration::ZERO).is_ok();
+            if run.acknowledged() > most {
+                return Err(Error::Violation(
+                    "commits were acknowledged by a volume that had stopped".into(),
+                ));
+            }
+            Ok(has_ended.then_some(()))
+        })
     }
 
     /// Restarts what has ended and sees commits again.
-    fn heal(&mut self, trouble: &Trouble, run: &Run, summary: &mut Summary) -> Result<()> {
+    fn heal(&mut self, trouble: &Trouble, run: &Run) -> Result<()> {
         match trouble.kind {
-            Kind::NodeError => {
-                if self.server.wait_exit(Duration::ZERO).is_ok() {
-                    summary.server_ended += 1;
-                } else {
+            Kind::NodeLogError | Kind::NodeError => {
+                if self.server.process_id().is_some() {
                     self.server.kill9()?;
                 }
                 self.node.crash_and_restart()?;
@@ -295,14 +311,5 @@ impl Setup {
             self.server.start()?;
         }
         poll_until("a server that answers", PATIENCE, || Ok(self.server.connect().ok())).map(drop)
-    }
-
-    /// All faults so far, by place.
-    fn faults(&self) -> Result<Counts> {
-        let mut counts = self.kills.clone();
-        add_counts(&mut counts, "server: ", &self.server_faults.counts()?);
-        add_counts(&mut counts, "node: ", &self.node_faults.counts()?);
-        add_counts(&mut counts, "network: ", &self.proxy.counts());
-        Ok(counts)
     }
 }

@@ -11,7 +11,9 @@ pub enum Kind {
     Network,
     /// The node's disk is full: commits wait.
     NodeFull,
-    /// The node's disk fails: the volume stops, and nothing is acknowledged any more.
+    /// The node's log cannot be written: the volume stops, and nothing is acknowledged any more.
+    NodeLogError,
+    /// The node's disk fails elsewhere: the volume stops just so, or nobody notices.
     NodeError,
     /// The server's own disk fails or is full: statements fail, or the server stops.
     ServerError,
@@ -21,8 +23,15 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Benign, Self::Network, Self::NodeFull, Self::NodeError, Self::ServerError, Self::Kills];
+    pub const ALL: [Self; 7] = [
+        Self::Benign,
+        Self::Network,
+        Self::NodeFull,
+        Self::NodeLogError,
+        Self::NodeError,
+        Self::ServerError,
+        Self::Kills,
+    ];
 }
 
 /// What is killed.
@@ -51,7 +60,7 @@ pub struct Trouble {
     pub weather: Option<Weather>,
     /// Who is killed, in this order.
     pub victims: Vec<Victim>,
-    /// How long the faults last, where that is not decided by commits.
+    /// How long the faults last at least, where that is not decided by commits.
     pub time_ms: u64,
 }
 
@@ -103,6 +112,7 @@ impl Trouble {
             }
             Kind::Network => trouble.network(&mut random),
             Kind::NodeFull => trouble.node_full(&mut random),
+            Kind::NodeLogError => trouble.node_log_error(&mut random),
             Kind::NodeError => trouble.node_error(&mut random),
             Kind::ServerError => trouble.server_error(&mut random),
             Kind::Kills => trouble.kills(&mut random),
@@ -135,30 +145,39 @@ impl Trouble {
 
     fn node_full(&mut self, random: &mut fastrand::Rng) {
         let p = [0.02, 0.3, 1.0][random.usize(..3)];
-        // A segment of the log has all its room before it is used: no space within it is an error of the disk.
-        let places = ["path=*/node/* not=*/log/log-*", "path=*/spare-*", "path=*/pages/*"];
-        self.node_rules = format!("write enospc kind=file {} p={p}\n", places[random.usize(..3)]);
+        // A segment of the log has all its room before it is used: no space within it is an error of the disk. Spare
+        // ones are seldom written, so something else has no room either, or it may be long until anything fails.
+        let places = [
+            &["path=*/node/* not=*/log/log-*"][..],
+            &["path=*/spare-*", "path=*/pages/*"][..],
+            &["path=*/pages/*"][..],
+        ];
+        for place in places[random.usize(..3)] {
+            self.node_rules += &format!("write enospc kind=file {place} p={p}\n");
+        }
     }
 
-    fn node_error(&mut self, random: &mut fastrand::Rng) {
-        // A failing call somewhere, or in a place of interest; at once, or some calls later.
+    fn node_log_error(&mut self, random: &mut fastrand::Rng) {
         let rules = [
             "sync eio kind=file path=*/log/*",
             "write eio kind=file path=*/log/*",
             "write enospc kind=file path=*/log/log-*",
-            "write,sync eio kind=file path=*/node/*",
-            "write,sync eio kind=file not=*/log/*",
-            "open,rename eio path=*/node/*",
-            "read eio kind=file path=*/node/*",
         ];
-        let when = [format!("nth={}", random.u64(1..40)), "p=0.05".to_owned()];
-        self.node_rules = format!("{} {}\n", rules[random.usize(..rules.len())], when[random.usize(..2)]);
-        self.time_ms = 4000;
+        self.node_rules =
+            format!("{} {}\n", rules[random.usize(..rules.len())], at_once_or_later(random, 40));
     }
 
-    /// What fails on the node is its log, which it cannot do without.
-    pub fn fails_log(&self) -> bool {
-        self.node_rules.contains(" eio ") && self.node_rules.contains(" path=*/log/*")
+    fn node_error(&mut self, random: &mut fastrand::Rng) {
+        // A failing call somewhere; at once, or some calls later. The last two are made seldom.
+        let rules = [
+            ("write,sync eio kind=file path=*/node/*", 40),
+            ("write,sync eio kind=file not=*/log/*", 40),
+            ("open,rename eio path=*/node/*", 4),
+            ("read eio kind=file path=*/node/*", 4),
+        ];
+        let (rule, calls) = rules[random.usize(..rules.len())];
+        self.node_rules = format!("{rule} {}\n", at_once_or_later(random, calls));
+        self.time_ms = 4000;
     }
 
     fn server_error(&mut self, random: &mut fastrand::Rng) {
@@ -192,6 +211,12 @@ impl Trouble {
         let events = [Event::Delay, Event::Delay, Event::Stall, Event::Cut];
         self.weather = Some(Weather { mean_bytes: 400_000, ..weather(random, &events) });
     }
+}
+
+/// When a rule fires: at one of the next `calls`, or at one in `calls / 2`.
+fn at_once_or_later(random: &mut fastrand::Rng, calls: u64) -> String {
+    let when = [format!("nth={}", random.u64(1..calls)), format!("p={}", 2.0 / calls as f64)];
+    when[random.usize(..2)].clone()
 }
 
 fn weather(random: &mut fastrand::Rng, events: &[Event]) -> Weather {

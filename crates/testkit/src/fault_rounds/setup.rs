@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::faults::{Counts, Injector};
+use crate::faults::{Counts, Injector, add_counts};
 use crate::launcher::{Launcher, Verify, find_redoubt};
 use crate::node::Node;
 use crate::proxy::Proxy;
@@ -40,6 +40,9 @@ pub(super) struct Setup {
     pub(super) kills: Counts,
     /// The server's process when the round began.
     pub(super) server_at_begin: u32,
+    /// All faults, and those of the node's disk, when the round began.
+    pub(super) faults_at_begin: u64,
+    pub(super) node_errors_at_begin: u64,
     _control: tempfile::TempDir,
 }
 
@@ -86,6 +89,8 @@ impl Setup {
             ledger,
             kills,
             server_at_begin: 0,
+            faults_at_begin: 0,
+            node_errors_at_begin: 0,
             _control: control,
         };
         setup.require_stacked()?;
@@ -112,6 +117,9 @@ impl Setup {
 
     pub(super) fn begin(&mut self, trouble: &Trouble) -> Result<()> {
         self.server_at_begin = self.server.process_id().unwrap_or_default();
+        // Counted before the rules are there: what fails at once counts too.
+        self.faults_at_begin = self.faults()?.values().sum();
+        self.node_errors_at_begin = self.node_errors()?;
         if !trouble.server_rules.is_empty() {
             self.server_faults.set(trouble.seed, &trouble.server_rules)?;
         }
@@ -122,6 +130,22 @@ impl Setup {
             self.proxy.set(weather.clone());
         }
         Ok(())
+    }
+
+    /// All faults so far, by place.
+    pub(super) fn faults(&self) -> Result<Counts> {
+        let mut counts = self.kills.clone();
+        add_counts(&mut counts, "server: ", &self.server_faults.counts()?);
+        add_counts(&mut counts, "node: ", &self.node_faults.counts()?);
+        add_counts(&mut counts, "network: ", &self.proxy.counts());
+        Ok(counts)
+    }
+
+    /// Calls of the node that failed for good so far: not those that are done again because they were interrupted.
+    pub(super) fn node_errors(&self) -> Result<u64> {
+        let counts = self.node_faults.counts()?;
+        let failed = counts.iter().filter(|(name, _)| name.ends_with(" eio") || name.ends_with(" enospc"));
+        Ok(failed.map(|(_, count)| count).sum())
     }
 
     pub(super) fn calm(&self) -> Result<()> {

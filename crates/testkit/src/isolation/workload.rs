@@ -1,6 +1,6 @@
 //! Clients that make a history against a running server.
 //!
-//! Each client draws its transactions from its own random numbers: two to five steps over a few registers, reads and
+//! Each client draws its transactions from its own random numbers: two to five steps ([`STEPS_MAX`]) over a few registers, reads and
 //! appends. A lost connection before COMMIT means that the transaction is aborted, during COMMIT that its end is
 //! unknown. A client goes on with a new connection; a value is never used twice. When all have ended, one more
 //! transaction reads everything.
@@ -24,6 +24,10 @@ const TABLE: &str = "redoubt_isolation.register";
 /// short.
 const LIVE_KEYS: u32 = 6;
 const TRANSACTIONS_PER_KEY: u64 = 40;
+/// Steps of a transaction, each a read or an append.
+const STEPS: std::ops::RangeInclusive<u32> = 2..=STEPS_MAX;
+/// The most of them.
+pub const STEPS_MAX: u32 = 5;
 
 /// Level of all transactions of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -244,7 +248,7 @@ fn steps(
 ) -> std::result::Result<(), mysql::Error> {
     conn.query_drop("START TRANSACTION")?;
     let oldest = (shared.begun.fetch_add(1, Ordering::Relaxed) / TRANSACTIONS_PER_KEY) as Key;
-    for _ in 0..random.u32(2..=5) {
+    for _ in 0..random.u32(STEPS) {
         let key = oldest + random.u32(..LIVE_KEYS);
         if random.bool() {
             let row: Option<String> =
