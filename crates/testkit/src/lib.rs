@@ -7,6 +7,7 @@
 //! * [`launcher`]: how a server program is started, the only place that knows.
 //! * [`product`]: the servers there are, MariaDB and MySQL, and in what they differ.
 //! * [`server`], [`node`], [`process`]: the life of the processes; each ends only children of its own.
+//! * [`sessions`]: sessions that stand still, shown without a clock.
 //! * [`workload`], [`tpcc`]: loads, and [`compare`], [`end_to_end`]: servers under them, in turns.
 //! * [`flash_trace`]: what the disk under a server is asked to do.
 //! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
@@ -58,6 +59,7 @@ pub mod scale;
 pub mod script;
 pub mod server;
 pub mod server_suite;
+pub mod sessions;
 pub mod tpcc;
 pub mod workload;
 

@@ -12,7 +12,7 @@ mod full_disk;
 #[path = "trouble/stopping.rs"]
 mod stopping;
 
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
 use redoubt_testkit::check::check_all;
@@ -21,11 +21,10 @@ use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::process::poll_until;
 use redoubt_testkit::server::{Server, ServerConfig, connect_for, execute};
+use redoubt_testkit::sessions::wait_until_still;
 
 const VOLUME: &str = "trouble";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Long against a commit, short against every timeout.
-const A_WHILE: Duration = Duration::from_millis(1500);
 /// Small, so that a full disk is felt early.
 const NODE_ARGS: [&str; 8] =
     ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1", "--journal", "4MiB"];
@@ -120,8 +119,10 @@ fn a_lost_node_blocks_commits_until_it_is_back() {
     assert!(line.contains("600 s"), "how long it waits is not said: {line}");
 
     let commit = in_background(&setup.server, "INSERT INTO d.t VALUES (1)");
-    let too_early = commit.recv_timeout(A_WHILE);
-    assert!(matches!(too_early, Err(RecvTimeoutError::Timeout)), "a commit without a node: {too_early:?}");
+    wait_until_still(&setup.server, "INFO = 'INSERT INTO d.t VALUES (1)'", 1, PATIENCE)
+        .unwrap_or_else(|error| panic!("a commit without a node ended: {error}"));
+    let too_early = commit.try_recv();
+    assert!(matches!(too_early, Err(TryRecvError::Empty)), "a commit without a node: {too_early:?}");
     setup.node.start().unwrap();
     commit.recv_timeout(PATIENCE).unwrap().unwrap();
     setup.wait_for_log(&["[Note]", "[redoubt]", "is back after", &address]);

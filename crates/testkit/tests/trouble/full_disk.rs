@@ -4,6 +4,7 @@
 //! kernel's for a connection whose peer takes nothing, the library's `--timeout` of 600 s).
 
 use std::path::Path;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use redoubt_test_support::setting;
@@ -13,10 +14,10 @@ use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
 use redoubt_testkit::server::query_text;
+use redoubt_testkit::sessions::wait_until_still;
 
-use super::{A_WHILE, NODE_ARGS, PATIENCE, Setup, in_background_for};
+use super::{NODE_ARGS, PATIENCE, Setup, in_background_for};
 
 const DISK_BYTES: u64 = 600 << 20;
 
@@ -67,7 +68,9 @@ fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
     let mut setup = Setup::on(node, Verify::All, &[]);
     let process_id = setup.server.process_id();
     let file = setup.server.directory().join("ledger");
-    let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
+    let options = Options::default();
+    let clients = options.clients as usize;
+    let run = Run::start(&setup.server.socket(), &file, options).unwrap();
     run.wait_for_more(100, PATIENCE).unwrap();
     setup.sql(&[
         "CREATE DATABASE bulk",
@@ -88,7 +91,11 @@ fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
         "commits are blocked",
         "No space left",
     ]);
-    wait_until_no_commit_ends(&run);
+    let of_ledger = format!("DB = '{}'", ledger::DATABASE);
+    wait_until_still(&setup.server, &of_ledger, clients, PATIENCE)
+        .unwrap_or_else(|error| panic!("commits go on: {error}\n{}", setup.volume()));
+    let early = bulk.try_recv();
+    assert!(matches!(early, Err(TryRecvError::Empty)), "more than there is room for was written: {early:?}");
     let volume = setup.volume();
     println!("state {} ({}), waits for {:?}", volume["state"], volume["reason"], volume["ring_waits_for"]);
     stay_full(&setup, &run, full_for);
@@ -104,27 +111,21 @@ fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
     require_all(&mut setup, &file);
 }
 
-fn wait_until_no_commit_ends(run: &Run) {
-    poll_until("the end of commits", PATIENCE, || match run.wait_for_more(1, A_WHILE) {
-        Ok(()) => Ok(None),
-        Err(Error::Deadline { .. }) => Ok(Some(())),
-        Err(other) => Err(other),
-    })
-    .unwrap();
-}
-
 /// The server answers reads all the time, on new connections too, and no commit ends.
 fn stay_full(setup: &Setup, run: &Run, full_for: Duration) {
     let began = Instant::now();
     let mut answered = 0_u32;
-    while began.elapsed() < full_for {
+    loop {
+        let rows = setup.server.query("SELECT COUNT(*) FROM mysql.innodb_table_stats");
+        rows.unwrap_or_else(|error| panic!("{error}\n{}", setup.server.error_log_tail(20)));
+        answered += 1;
+        if began.elapsed() >= full_for {
+            break;
+        }
         match run.wait_for_more(1, Duration::from_secs(5)) {
             Err(Error::Deadline { .. }) => {}
             other => panic!("{other:?} after {:?}\n{}", began.elapsed(), setup.server.error_log_tail(20)),
         }
-        let rows = setup.server.query("SELECT COUNT(*) FROM mysql.innodb_table_stats");
-        rows.unwrap_or_else(|error| panic!("{error}\n{}", setup.server.error_log_tail(20)));
-        answered += 1;
     }
     println!("full for {:?}; {answered} reads on new connections were answered", began.elapsed());
 }
