@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use redoubt_fuzz::corpus::{self, CorpusError, EXTENSION, Inputs};
 use redoubt_fuzz::mutate::mutate;
 use redoubt_fuzz::{TARGETS, Target, canary};
+use redoubt_test_support::setting;
 
 /// Time per target for mutations; slow targets get fewer.
 const TIME: Duration = Duration::from_secs(4);
@@ -27,10 +28,6 @@ fn root() -> PathBuf {
 fn corpus(name: &str) -> Vec<(String, Vec<u8>)> {
     let path = root().join("corpus").join(name).with_extension(EXTENSION);
     corpus::read(&path).unwrap().into_iter().collect()
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |value| value.parse().expect(variable))
 }
 
 fn run(target: &Target, input: &[u8], origin: &str) {
@@ -50,8 +47,8 @@ fn require_no_finding(name: &str) {
         run(target, input, input_name);
     }
     run(target, &[], "nothing");
-    let first_seed = number("REDOUBT_FUZZ_SEED", 1);
-    let count = number("REDOUBT_FUZZ_MUTATIONS", 2000);
+    let first_seed = setting("REDOUBT_FUZZ_SEED", 1);
+    let count = setting("REDOUBT_FUZZ_MUTATIONS", 2000);
     let started = Instant::now();
     let mut done = 0;
     for seed in first_seed..first_seed + count {

@@ -120,12 +120,10 @@ impl Server<'_> {
             .spawn()
             .unwrap();
         let mut input = b"create database mysql;\nuse mysql;\n".to_vec();
-        for file in ["mariadb_system_tables.sql", "mysql_system_tables.sql"] {
-            if let Ok(text) = std::fs::read(Path::new("/usr/share/mysql").join(file)) {
-                input.extend(text);
-                break;
-            }
-        }
+        let tables = ["mariadb_system_tables.sql", "mysql_system_tables.sql"];
+        let found =
+            tables.iter().find_map(|file| std::fs::read(Path::new("/usr/share/mysql").join(file)).ok());
+        input.extend(found.unwrap_or_else(|| panic!("none of {tables:?} is in /usr/share/mysql")));
         let mut stdin = child.stdin.take().unwrap();
         std::thread::spawn(move || stdin.write_all(&input));
         child.wait_with_output().unwrap()

@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 
 /// All there are; two of them are no numbers.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "REDOUBT_SEED",
     "REDOUBT_SOAK_ROUNDS",
     "REDOUBT_CRASH_ROUNDS",
     "REDOUBT_FAULT_ROUNDS",
     "REDOUBT_FULL_DISK_MINUTES",
+    "REDOUBT_FUZZ_MUTATIONS",
+    "REDOUBT_FUZZ_SEED",
     "REDOUBT_ISOLATION_TRANSACTIONS",
     "REDOUBT_KILLED_IMPORTS",
     "REDOUBT_SIMULATION_SEED",
@@ -18,12 +20,13 @@ const NAMES: [&str; 12] = [
     "REDOUBT_SIMULATION_BUG",
 ];
 /// Whatever else begins so is meant to be one.
-const BEGINNINGS: [&str; 8] = [
+const BEGINNINGS: [&str; 9] = [
     "REDOUBT_SEED",
     "REDOUBT_SOAK",
     "REDOUBT_CRASH",
     "REDOUBT_FAULT_",
     "REDOUBT_FULL_DISK",
+    "REDOUBT_FUZZ",
     "REDOUBT_ISOLATION",
     "REDOUBT_KILLED",
     "REDOUBT_SIMULATION",

@@ -338,7 +338,7 @@ fn a_stock_server_with_files_elsewhere_is_imported() {
         }
         server.shutdown().unwrap();
         for volume in [killed, stopped] {
-            node.require_verified(&volume, 0).unwrap();
+            node.require_verified(&volume, 1).unwrap();
         }
         // What was imported is as it was.
         source.server.start().unwrap();

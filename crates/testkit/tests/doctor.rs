@@ -186,8 +186,9 @@ fn a_nodes_directory_and_its_host_are_checked() {
     let strange = data.join("strange");
     std::fs::write(&strange, "").unwrap();
     // Only root can give a file away.
-    if chown(&strange, Some(65_534), None).is_ok() {
-        require(&doctor(&["--data", text(&data)]), "ownership", "problem", &["1 files", "chown"]);
+    match chown(&strange, Some(65_534), None) {
+        Ok(()) => require(&doctor(&["--data", text(&data)]), "ownership", "problem", &["1 files", "chown"]),
+        Err(error) => redoubt_test_support::skip("a file that belongs to somebody else", error),
     }
 }
 

@@ -187,7 +187,7 @@ fn an_export_is_as_small(case: &Case) {
         opened.shutdown().unwrap();
     }
     for volume in ["written", "imported"] {
-        node.require_verified(volume, 0).unwrap();
+        node.require_verified(volume, 1).unwrap();
     }
 }
 

@@ -117,9 +117,8 @@ fn dashboard() -> Vec<String> {
     expressions.into_iter().map(set).collect()
 }
 
-/// The expressions of the table of alerts in docs/monitoring.md.
-fn alerts() -> Vec<String> {
-    let text = include_str!("../../../docs/monitoring.md");
+/// The expressions of the table of alerts in a text like docs/monitoring.md.
+fn alerts(text: &str) -> Vec<String> {
     let (_, rest) = text.split_once("Worth an alert:").unwrap();
     let table =
         rest.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with("| `"));
@@ -130,10 +129,42 @@ fn alerts() -> Vec<String> {
 
 /// What an alert looks at, each alternative of a label by itself: something must be there, or it never fires.
 fn watched(alert: &str) -> Vec<String> {
-    let (left, _) = alert.rsplit_once(" == ").or_else(|| alert.rsplit_once(" > ")).unwrap();
+    let parts = [" == ", " > "].iter().filter_map(|operator| alert.rsplit_once(operator));
+    let (left, limit) =
+        parts.min_by_key(|(left, _)| left.len()).unwrap_or_else(|| panic!("what is {alert}?"));
+    assert!(limit.parse::<f64>().is_ok(), "the limit is no number: {alert}");
+    assert!(![" == ", " > ", " < ", " and ", " or ", "!="].iter().any(|word| left.contains(word)), "{alert}");
     let Some((before, rest)) = left.split_once("=~\"") else { return vec![left.to_owned()] };
     let (alternatives, after) = rest.split_once('"').unwrap();
+    assert!(!after.contains("=~"), "only one label may have alternatives: {alert}");
+    assert!(!alternatives.contains(['*', '+', '.', '?', '(', '[']), "alternatives in words only: {alert}");
     alternatives.split('|').map(|one| format!("{before}=\"{one}\"{after}")).collect()
+}
+
+#[test]
+fn each_alternative_of_an_alert_is_looked_at() {
+    assert_eq!(
+        watched("v{state=~\"stopped|unusable\",x=\"1\"} == 1"),
+        ["v{state=\"stopped\",x=\"1\"}", "v{state=\"unusable\",x=\"1\"}"]
+    );
+    assert_eq!(watched("increase(m_total[1h]) > 0"), ["increase(m_total[1h])"]);
+    assert_eq!(watched("time() - t_seconds > 15"), ["time() - t_seconds"]);
+}
+
+/// Where a part would not be looked at, the test must be told how, rather than leave it out.
+#[test]
+fn an_alert_of_which_a_part_would_not_be_looked_at_is_refused() {
+    for alert in [
+        "v{state=~\"a|b\",kind=~\"c|d\"} == 1",
+        "v{state=~\"stop.*\"} == 1",
+        "v{state!=\"attached\"} == 1",
+        "a > 0 and b > 0",
+        "a > b",
+        "a",
+        "a < 1",
+    ] {
+        assert!(std::panic::catch_unwind(|| watched(alert)).is_err(), "{alert}");
+    }
 }
 
 /// A load that makes all counters move: commits, page writes, page reads, pages compared.
@@ -191,7 +222,7 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
                 let volumes = series.iter().filter_map(|one| one["metric"]["volume"].as_str());
                 assert!(volumes.clone().all(|volume| volume == VOLUME), "{expression}: {series:?}");
             }
-            for expression in alerts() {
+            for expression in alerts(include_str!("../../../docs/monitoring.md")) {
                 for left in watched(&expression) {
                     prometheus.wait_for(&left);
                 }
@@ -200,6 +231,9 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
                 let may_fire = expression.contains("log_buffer_wait");
                 assert!(firing.is_empty() || may_fire, "{expression} fires: {firing:?}");
             }
+            // What waits for a series does not take one that is misspelt for one that is silent.
+            let misspelt = format!("redoubt_volume_state{{state=\"stoped\",volume=\"{VOLUME}\"}}");
+            assert_eq!(prometheus.query(&misspelt).unwrap().len(), 0);
             lint(&promtool, &http::get(address, "/metrics").text());
         }));
         done.store(true, Ordering::Relaxed);

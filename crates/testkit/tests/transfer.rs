@@ -177,7 +177,7 @@ fn a_stopped_server_moves_in_and_out() {
     require_stock_opens(&stock, &while_running, &first);
     require_stock_opens(&stock, &after_shutdown, &second);
     for volume in ["moved", "again"] {
-        node.require_verified(volume, 0).unwrap();
+        node.require_verified(volume, 1).unwrap();
     }
 }
 
