@@ -39,7 +39,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale rust-version deny
 
 demo:
 	./demo
@@ -68,6 +68,14 @@ uninstall:
 lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
+
+# Everything built once with the oldest Rust that Cargo.toml promises; needs rustup.
+rust-version:
+	scripts/rust-version
+
+# Licences, sources and advisories of the dependencies; needs cargo-deny.
+deny:
+	scripts/deny
 
 # TPC-C on a local disk, on network storage and on Redoubt, some minutes; needs root, nbdkit and libnbd-bin. Report and JSON lines in target/bench/.
 # See docs/bench.md.

@@ -65,25 +65,50 @@ setup_version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-setup_rust() {
-    local want have=""
-    want=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
-    if command -v cargo >/dev/null 2>&1; then have=$(cargo --version 2>/dev/null | cut -d ' ' -f 2); fi
-    if [ -n "$have" ] && setup_version_at_least "$have" "$want"; then return 0; fi
-    if command -v rustup >/dev/null 2>&1; then
-        setup_say "Rust ${have:-(none)} is older than $want: installing the stable toolchain with rustup"
-        rustup toolchain install stable --profile minimal || setup_fail "rustup could not install Rust"
-        export RUSTUP_TOOLCHAIN=stable
+# setup_rust_version [TOOLCHAIN]: the version of cargo there, or of the one in force; nothing if there is none. It installs
+# nothing, as rustup would for rust-toolchain.toml.
+setup_rust_version() {
+    if [ $# -eq 0 ]; then
+        RUSTUP_AUTO_INSTALL=0 cargo --version 2>/dev/null | cut -d ' ' -f 2
     else
-        setup_say "Rust ${have:-(none)} is older than $want: installing it with rustup into ${CARGO_HOME:-$HOME/.cargo}"
+        RUSTUP_AUTO_INSTALL=0 rustup run "$1" cargo --version 2>/dev/null | cut -d ' ' -f 2
+    fi
+}
+
+# The version that rust-toolchain.toml names, or, where it cannot be had, another one that is not too old, and a note.
+setup_rust() {
+    local pinned want have name
+    pinned=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
+    want=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
+    have=$(setup_rust_version || true)
+    if [ "$have" = "$pinned" ]; then return 0; fi
+    if command -v rustup >/dev/null 2>&1 && [ -z "${RUSTUP_TOOLCHAIN:-}" ]; then
+        # It may be there under another name, such as stable.
+        for name in $(rustup toolchain list | cut -d ' ' -f 1 | grep -v '^no$'); do
+            if [ "$(setup_rust_version "$name" || true)" = "$pinned" ]; then
+                export RUSTUP_TOOLCHAIN=$name
+                return 0
+            fi
+        done
+        setup_say "Installing Rust $pinned with rustup"
+        if rustup toolchain install "$pinned" --profile minimal --component rustfmt,clippy; then return 0; fi
+        # Without this, rustup would look for it again with each command.
+        RUSTUP_TOOLCHAIN=$(cd / && rustup show active-toolchain 2>/dev/null | cut -d ' ' -f 1)
+        export RUSTUP_TOOLCHAIN
+        have=$(setup_rust_version || true)
+    elif [ -z "$have" ] || ! setup_version_at_least "$have" "$want"; then
+        setup_say "Rust ${have:-(none)} is older than $want: installing $pinned with rustup into ${CARGO_HOME:-$HOME/.cargo}"
         curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-            sh -s -- -y --profile minimal --no-modify-path || setup_fail "rustup could not be installed"
+            sh -s -- -y --profile minimal --component rustfmt,clippy --default-toolchain "$pinned" --no-modify-path ||
+            setup_fail "rustup could not be installed"
         # Before any older cargo elsewhere.
         PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
         export PATH
+        have=$(setup_rust_version || true)
     fi
-    have=$(cargo --version | cut -d ' ' -f 2)
-    setup_version_at_least "$have" "$want" || setup_fail "cargo is still $have, $want is needed"
+    [ -n "$have" ] && setup_version_at_least "$have" "$want" || setup_fail "cargo is ${have:-missing}, $want is needed"
+    [ "$have" = "$pinned" ] ||
+        setup_say "note: this is Rust $have; format and linter are those of $pinned, and may say other things here"
 }
 
 # setup_component NAME COMMAND: makes `cargo COMMAND` available, or fails.
