@@ -39,7 +39,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale rust-version deny
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny
 
 demo:
 	./demo
@@ -67,7 +67,11 @@ uninstall:
 
 lint:
 	cargo fmt --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --release --workspace --all-targets -- -D warnings
+
+# Decoders and page code with arithmetic that overflows and debug assertions as failures; a part of ./test.
+checked:
+	scripts/checked
 
 # Everything built once with the oldest Rust that Cargo.toml promises; needs rustup.
 rust-version:
