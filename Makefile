@@ -69,9 +69,9 @@ lint:
 	cargo fmt --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 
-# Decoders and page code with arithmetic that overflows and debug assertions as failures; a part of ./test.
+# Decoders and page code with arithmetic that overflows and debug assertions as failures; its first part is in ./test.
 checked:
-	scripts/checked
+	scripts/checked --all
 
 # Everything built once with the oldest Rust that Cargo.toml promises; needs rustup.
 rust-version:

@@ -90,17 +90,6 @@ each_target! {
     record_applier redo_parser redo_views server_text
 }
 
-/// `scripts/checked` sets the variable: without these the same tests would only run once more.
-#[test]
-fn overflows_and_debug_assertions_are_failures_where_they_should_be() {
-    let largest = std::hint::black_box(u8::MAX);
-    #[allow(arithmetic_overflow, reason = "it is what is looked for")]
-    let wraps = catch_unwind(|| std::hint::black_box(largest + 1)).is_ok();
-    let checked = cfg!(debug_assertions) && !wraps;
-    println!("{}", if checked { "checked" } else { "as shipped" });
-    assert!(checked || std::env::var_os("REDOUBT_CHECKED").is_none(), "the settings are not in force");
-}
-
 #[test]
 fn the_canary_dies_of_its_planted_bug_and_of_nothing_less() {
     let right = b"RDBTCNRY\x02\x80\x01\x81";
