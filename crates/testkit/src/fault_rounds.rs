@@ -199,8 +199,8 @@ impl Setup {
         })
     }
 
-    /// A failed write or sync of the log stops the volume: nothing may be acknowledged after it. Another call that fails
-    /// may be one that is done again, or that does not matter.
+    /// A failed write or sync of the log stops the volume: nothing may be acknowledged after it. Another call that
+    /// fails may be one that is done again, or that does not matter.
     fn under_node_error(&mut self, trouble: &Trouble, run: &Run, summary: &mut Summary) -> Result<()> {
         poll_every(LOOK_INTERVAL, "an error of the node's disk", PATIENCE, || {
             Ok((self.node_errors()? > self.node_errors_at_begin).then_some(()))

@@ -1,8 +1,8 @@
 //! Reading the log of the test driver.
 //!
 //! A line of a result is `suite.test 'combination' w1 [ outcome ]  comment`; combination and worker may be missing. All
-//! other lines are the tests' own output and are passed over. The script names a log `*.part` until the driver has ended
-//! as it should.
+//! other lines are the tests' own output and are passed over. The script names a log `*.part` until the driver has
+//! ended as it should.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
