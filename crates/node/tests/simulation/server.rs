@@ -7,7 +7,7 @@
 mod stubborn;
 
 use crate::facts::Facts;
-use crate::history::{Outgoing, PAGES, Space};
+use crate::history::{Outgoing, PAGES, Space, What};
 use crate::network::End;
 use crate::queue::FrameQueue;
 use redoubt_page::digest;
@@ -442,10 +442,18 @@ impl Server {
         }
     }
 
+    /// Not one that is about to go: redo of the server before this one says so, which makes its pages void, and this
+    /// one removes the file when it begins its session.
     fn any_space(&self, rng: &mut fastrand::Rng) -> Option<(String, Space)> {
         let history = self.facts.history();
-        let spaces: Vec<_> =
-            history.names.spaces.iter().filter_map(|(path, space)| Some((path.clone(), (*space)?))).collect();
+        let is_going = |path: &str| matches!(&history.names.intent, Some(What::Unlink(gone)) if gone == path);
+        let spaces: Vec<_> = history
+            .names
+            .spaces
+            .iter()
+            .filter(|(path, _)| !is_going(path))
+            .filter_map(|(path, space)| Some((path.clone(), (*space)?)))
+            .collect();
         (!spaces.is_empty()).then(|| spaces[rng.usize(..spaces.len())].clone())
     }
 
@@ -489,7 +497,7 @@ impl Server {
             (since.map_or(0, |version| version.seq), history.end)
         };
         let named_at = self.facts.history().frames.iter().rev().find_map(|frame| match &frame.what {
-            crate::history::What::Rename(_, to) if *to == path => Some(frame.end),
+            What::Rename(_, to) if *to == path => Some(frame.end),
             _ => None,
         });
         let least = opened_at.max(named_at.unwrap_or(0));

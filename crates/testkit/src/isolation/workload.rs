@@ -1,9 +1,9 @@
 //! Clients that make a history against a running server.
 //!
 //! Each client draws its transactions from its own random numbers: two to five steps ([`STEPS_MAX`]) over a few
-//! registers, reads and appends. A lost connection before COMMIT means that the transaction is aborted, during COMMIT that its end is
-//! unknown. A client goes on with a new connection; a value is never used twice. When all have ended, one more
-//! transaction reads everything.
+//! registers, reads and appends. A lost connection before COMMIT means that the transaction is aborted, during COMMIT
+//! that its end is unknown. A client goes on with a new connection; a value is never used twice. When all have ended,
+//! one more transaction reads everything.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
