@@ -57,7 +57,8 @@ struct Writer {
 impl FileLogDevice {
     /// Opens the log in `dir`, or creates one there, and finds its end.
     ///
-    /// Reads and checks every record that is kept. When it returns, all of them are durable.
+    /// Reads and checks the records at the end; those before are checked when somebody reads them. When it returns, all
+    /// of them are durable.
     ///
     /// # Errors
     /// [`LogDeviceError::Damaged`] if bytes that were durable cannot be read,

@@ -117,7 +117,8 @@ fn prefault(mapping: &Arc<Mapping>) {
 impl PmemLogDevice {
     /// Opens the log in `dir`, or creates one there, and finds its end.
     ///
-    /// Reads and checks every record that is kept. When it returns, all of them are durable.
+    /// Reads and checks the records at the end; those before are checked when somebody reads them. When it returns, all
+    /// of them are durable.
     ///
     /// # Errors
     /// [`LogDeviceError::NotMappable`] if the kernel does not grant durable stores in `dir` and `pretend` is not
