@@ -332,6 +332,14 @@ impl Node {
         })
     }
 
+    /// Waits until the volume is in `state`: a node sees a little later than others that a server has gone, and
+    /// listens before its volumes have recovered.
+    pub fn require_state(&self, volume: &str, state: &str) -> Result<()> {
+        poll_until(&format!("volume {volume} to be {state}"), PATIENCE, || {
+            Ok((self.status(volume)?["volumes"][0]["state"] == state).then_some(()))
+        })
+    }
+
     /// The launcher that puts a server on a volume of this node.
     pub fn launcher(&self, volume: &str, verify: Verify) -> Launcher {
         self.launcher_with(volume, verify, &[])

@@ -110,5 +110,5 @@ fn a_place_that_cannot_be_used_is_refused() {
         &["--page-cache", "1GiB", "--page-cache-directory", "/proc"],
         &["page cache", "--page-cache-directory"],
     );
-    assert_eq!(node.status(VOLUME).unwrap()["volumes"][0]["state"], "ready");
+    node.require_state(VOLUME, "ready").unwrap();
 }

@@ -108,7 +108,7 @@ fn a_node_whose_log_is_on_a_full_disk_serves_its_volumes() {
     assert_eq!(server.query("SELECT COUNT(*) FROM d.t").unwrap(), [["5000"]]);
     server.shutdown().unwrap();
     node.require_verified(VOLUME, 1).unwrap();
-    assert_eq!(node.status(VOLUME).unwrap()["volumes"][0]["state"], "ready");
+    node.require_state(VOLUME, "ready").unwrap();
 }
 
 #[test]

@@ -312,6 +312,19 @@ impl ControlClient {
         }
     }
 
+    /// Status of the only volume once it is in `state`: a node sees a little later than a client that the client has
+    /// gone, and listens before its volumes have recovered.
+    pub fn wait_state(&mut self, state: &str) -> redoubt_wire::control::VolumeStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if status.state == state {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{}, not {state}: {}", status.state, status.reason);
+        }
+    }
+
     /// Contents of a file after [`Request::Fetch`] or [`Request::ExportFile`].
     pub fn file(&mut self, request: &Request) -> Result<Vec<u8>> {
         let len_bytes = match self.ask(request)? {

@@ -313,7 +313,7 @@ fn redo_needs_a_log_file_first() {
     client.send(&Stream::new().redo(&mtr)).unwrap();
     assert!(client.wait_closed());
     assert_eq!(fixture.next_seq(1), 0);
-    assert_eq!(fixture.control().status().state, "ready");
+    fixture.control().wait_state("ready");
 }
 
 #[test]
@@ -381,8 +381,7 @@ fn a_differing_page_stops_the_volume_with_a_report_and_its_redo_stays() {
     assert!(text.contains("200..201: 72 / 73"), "{text}");
     assert_eq!(std::fs::read(report.with_extension("server.page")).unwrap(), page);
     fixture.restart();
-    let status = fixture.control().status();
-    assert_eq!(status.state, "unusable");
+    let status = fixture.control().wait_state("unusable");
     assert!(
         status.reason.contains("d/t.ibd differs") && status.reason.contains("remove"),
         "{}",
@@ -390,7 +389,6 @@ fn a_differing_page_stops_the_volume_with_a_report_and_its_redo_stays() {
     );
     std::fs::remove_file(fixture.directory.path().join("volumes/v/stopped")).unwrap();
     fixture.restart();
-    let status = fixture.control().status();
-    assert_eq!(status.state, "ready");
+    let status = fixture.control().wait_state("ready");
     assert!(status.a_lsn < lsn.0, "the records of the differing page were given up");
 }

@@ -243,8 +243,8 @@ fn check_all(recording: &Recording, address: SocketAddr, generation: u64) {
     assert!(compared > 500, "{compared} pages compared");
     check_log(recording, client);
     let mut control = ControlClient::connect(address).unwrap();
-    let status = control.status();
-    assert_eq!((status.state.as_str(), status.reason.as_str()), ("ready", ""));
+    let status = control.wait_state("ready");
+    assert_eq!(status.reason, "");
     assert_eq!(status.counters["page_mismatches"], 0);
     println!("{compared} pages compared; {:?}", status.counters);
     // Plain files are executed behind the parser; attaching waits for them.

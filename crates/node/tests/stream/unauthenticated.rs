@@ -160,7 +160,7 @@ fn giant_lengths_and_garbage_end_only_their_connection() {
         wait_ended(&mut stream);
     }
     // No server is connected any more, and nothing has stopped the volume.
-    assert_eq!(control.status().state, "ready");
+    control.wait_state("ready");
     drop(control);
     node.stop();
 }

@@ -14,11 +14,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::command::{Outcome, PATIENCE};
+use crate::command::Outcome;
 use crate::error::{Error, Result};
 use crate::launcher::{Launcher, Verify};
 use crate::node::Node;
-use crate::process::poll_until;
 use crate::server::{Server, ServerConfig};
 
 mod binary_logs;
@@ -136,10 +135,7 @@ fn start_killed_node(node: &mut Node, volumes: &[&str], note: Note<'_>) -> Resul
     node.start_at_once()?;
     note("start of a killed node until it listens, ms", millis(began));
     for volume in volumes {
-        poll_until("a volume that is ready", PATIENCE, || {
-            let status = node.status(volume)?;
-            Ok((status["volumes"][0]["state"] == "ready").then_some(()))
-        })?;
+        node.require_state(volume, "ready")?;
     }
     note("the same, until all is ready, ms", millis(began));
     Ok(())
