@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{bytes, print_json};
 use redoubt_transport::Connector;
+use redoubt_transport::certificate::time_text;
 use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
 use std::time::Duration;
 
@@ -43,6 +44,13 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
     say!("  up              {} s", node.uptime_seconds);
     let (used, limit) = (bytes(node.memory_used_bytes), bytes(node.memory_limit_bytes));
     say!("  memory          {used} of {limit} for redo that is not applied yet (--memory)");
+    for room in &node.room {
+        let (free, total) = (bytes(room.free_bytes), bytes(room.total_bytes));
+        say!("  room            {free} of {total} free at {}", room.directory);
+    }
+    if let Some(expires_s) = node.certificate_expires_s {
+        say!("  certificate     valid until {}", time_text(expires_s));
+    }
     for volume in &node.volumes {
         say!();
         print_volume(volume);
@@ -109,6 +117,9 @@ pub fn print_volume(volume: &VolumeStatus) {
     say!("  state           {}{reason}", volume.state);
     let by = if volume.attached_by.is_empty() { "never attached" } else { &volume.attached_by };
     say!("  generation      {} ({by})", volume.generation);
+    if let Some(expires_s) = volume.server_certificate_expires_s {
+        say!("  certificate     the server's is valid until {}", time_text(expires_s));
+    }
     if let Some(key) = &volume.encrypted_with {
         say!("  encrypted       with key {key}");
     }

@@ -259,12 +259,11 @@ mod tests {
         NodeStatus {
             version: "1".to_owned(),
             listen: "x".to_owned(),
-            data_directory: String::new(),
             uptime_seconds: 9,
             memory_used_bytes: 3 << 20,
             memory_limit_bytes: 1 << 30,
-            status_page: None,
             volumes: vec![volume],
+            ..NodeStatus::default()
         }
     }
 

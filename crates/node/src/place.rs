@@ -61,6 +61,12 @@ impl Part {
         }
     }
 
+    /// Directories of a volume's parts, and the volume's own. Not those on raw devices, nor those that are not there.
+    pub fn directories(volume_directory: &Path) -> impl Iterator<Item = PathBuf> {
+        let parts = Self::ALL.map(|part| volume_directory.join(part.name()));
+        std::iter::once(volume_directory.to_owned()).chain(parts).filter(|path| path.is_dir())
+    }
+
     /// What its files are written as, unless they say otherwise.
     const fn stream(self) -> Stream {
         match self {

@@ -4,7 +4,7 @@
 //! counter that the node or the server's library has is there: one that no table here knows gets a name made from its
 //! own.
 
-use redoubt_wire::control::{NodeStatus, VolumeStatus};
+use redoubt_wire::control::{NodeStatus, Room, VolumeStatus};
 use redoubt_wire::figures::{Times, bucket_end_micros};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -214,6 +214,14 @@ const GAUGES: &[Metric] = &[
         kind: Kind::Counter,
         help: "Bytes of pages and of the doublewrite buffer that the server wanted to write and that were neither sent nor written.",
         values: |volume| one(crate::samples::avoided_bytes(volume) as f64),
+    },
+    Metric {
+        name: "redoubt_server_certificate_expiry_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "Until when the certificate of the server that is connected is valid. No sample: there is none.",
+        values: |volume| {
+            volume.server_certificate_expires_s.map_or_else(Vec::new, |expires_s| one(expires_s as f64))
+        },
     },
     Metric {
         name: "redoubt_server_page_cache_size_bytes",
@@ -453,6 +461,17 @@ pub fn render(node: &NodeStatus, at_unix_ms: u64) -> String {
     sample(&mut out, "redoubt_node_memory_used_bytes", &[], node.memory_used_bytes as f64);
     head(&mut out, "redoubt_node_memory_limit_bytes", Kind::Gauge, "What they may keep together.");
     sample(&mut out, "redoubt_node_memory_limit_bytes", &[], node.memory_limit_bytes as f64);
+    let expiry = "redoubt_node_certificate_expiry_timestamp_seconds";
+    head(
+        &mut out,
+        expiry,
+        Kind::Gauge,
+        "Until when the node's certificate and its authority's are valid. No sample: it has none.",
+    );
+    if let Some(expires_s) = node.certificate_expires_s {
+        sample(&mut out, expiry, &[], expires_s as f64);
+    }
+    rooms(&mut out, &node.room);
     let looked_at = "redoubt_node_sampled_timestamp_seconds";
     head(
         &mut out,
@@ -478,6 +497,19 @@ pub fn render(node: &NodeStatus, at_unix_ms: u64) -> String {
     counters(&mut out, volumes, NODE_COUNTERS, "redoubt_", |volume| &volume.counters);
     counters(&mut out, volumes, SERVER_COUNTERS, "redoubt_server_", |volume| &volume.server_counters);
     out
+}
+
+fn rooms(out: &mut String, rooms: &[Room]) {
+    let mut gauge = |name: &str, help: &str, value: fn(&Room) -> u64| {
+        head(out, name, Kind::Gauge, help);
+        for room in rooms {
+            sample(out, name, &[("directory", room.directory.clone())], value(room) as f64);
+        }
+    };
+    let size = "Size of a file system that the node writes to.";
+    gauge("redoubt_filesystem_size_bytes", size, |room| room.total_bytes);
+    let free = "What is free on a file system that the node writes to, for a process that is not root's.";
+    gauge("redoubt_filesystem_free_bytes", free, |room| room.free_bytes);
 }
 
 fn with_volume(volume: &VolumeStatus, labels: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {

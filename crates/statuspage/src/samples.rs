@@ -219,13 +219,10 @@ mod tests {
         volume.page_read_times = Times { count: reads, sum_micros: reads, buckets: vec![(1, reads)] };
         NodeStatus {
             version: "0".to_owned(),
-            listen: String::new(),
-            data_directory: String::new(),
-            uptime_seconds: 0,
             memory_used_bytes: 3 << 20,
             memory_limit_bytes: 1 << 30,
-            status_page: None,
             volumes: vec![volume],
+            ..NodeStatus::default()
         }
     }
 

@@ -34,8 +34,8 @@ fn status() -> NodeStatus {
         uptime_seconds: 1,
         memory_used_bytes: 3 << 20,
         memory_limit_bytes: 1 << 30,
-        status_page: None,
         volumes: vec![volume(HOSTILE), volume("other")],
+        ..NodeStatus::default()
     }
 }
 

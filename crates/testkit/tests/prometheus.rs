@@ -202,7 +202,9 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
     };
     let options = ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1"];
     let page = ["--status-listen", "127.0.0.1:0"];
-    let node = Node::create(&find_redoubt().unwrap(), &[&options[..], &page[..]].concat()).unwrap();
+    // With certificates, so that there is an end of their validity to watch.
+    let arguments = [&options[..], &page[..]].concat();
+    let node = Node::create_with_tls(&find_redoubt().unwrap(), &[VOLUME], &arguments).unwrap();
     node.create_volume(VOLUME).unwrap();
     let address = node.status(VOLUME).unwrap()["status_page"].as_str().unwrap().parse().unwrap();
     let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
@@ -227,8 +229,9 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
                     prometheus.wait_for(&left);
                 }
                 let firing = prometheus.query(&expression).unwrap();
-                // The load on this small machine may well hold the server back.
-                let may_fire = expression.contains("log_buffer_wait");
+                // The load on this small machine may well hold the server back, and its disk be nearly full.
+                let may_fire =
+                    ["log_buffer_wait", "filesystem_free"].iter().any(|part| expression.contains(part));
                 assert!(firing.is_empty() || may_fire, "{expression} fires: {firing:?}");
             }
             // What waits for a series does not take one that is misspelt for one that is silent.

@@ -8,6 +8,7 @@ use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::server::{Server, execute};
+use std::time::UNIX_EPOCH;
 
 fn insert(server: &Server, from: u32) {
     let mut conn = server.connect().unwrap();
@@ -52,6 +53,15 @@ fn a_server_lives_on_a_node_that_lets_nobody_else_in() {
     drop(conn);
     insert(&server, 1);
 
+    let expiries = |node: &Node| {
+        let status = node.status("shop").unwrap();
+        [&status["certificate_expires_s"], &status["volumes"][0]["server_certificate_expires_s"]]
+            .map(|expires_s| expires_s.as_i64().unwrap_or_else(|| panic!("{status}")))
+    };
+    let now_s = UNIX_EPOCH.elapsed().unwrap().as_secs() as f64;
+    let in_days = |expires_s: i64| (expires_s as f64 - now_s) / 86_400.0;
+    assert!(expiries(&node).iter().all(|expires_s| (364.0..=365.1).contains(&in_days(*expires_s))));
+
     // Nobody else.
     refused(&node, None, &["volume", "list"], &["speaks TLS only", "--tls DIR"]);
     let to = server.directory().join("stolen").display().to_string();
@@ -67,7 +77,7 @@ fn a_server_lives_on_a_node_that_lets_nobody_else_in() {
     // The node is killed under it; all certificates are renewed meanwhile, and both sides use the new ones.
     node.kill9().unwrap();
     let authority = node.bundle("").unwrap().display().to_string();
-    node.redoubt(&["certificates", "add", &authority, "--renew"]).unwrap();
+    node.redoubt(&["certificates", "add", &authority, "--renew", "--days", "30"]).unwrap();
     let key = std::fs::read_to_string(node.bundle("volume-shop").unwrap().join("key.pem")).unwrap();
     node.start().unwrap();
     insert(&server, 20_001);
@@ -81,6 +91,7 @@ fn a_server_lives_on_a_node_that_lets_nobody_else_in() {
     let logs = format!("server: {}\nnode: {}", server.error_log_tail(60), node.log_tail(60));
     assert_eq!(state(&server), before, "{logs}");
     assert!(node.status("shop").unwrap()["volumes"][0]["state"] == "attached");
+    assert!(expiries(&node).iter().all(|expires_s| (29.0..=30.1).contains(&in_days(*expires_s))));
 
     // Nothing of a key is where it could be seen.
     let process = server.process_id().unwrap();

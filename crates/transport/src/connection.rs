@@ -49,6 +49,12 @@ pub trait Connection: Debug + Send + Sync {
     /// What the peer has proved about itself.
     fn identity(&self) -> &Identity;
 
+    /// Until when the certificate is valid with which the peer proved it, in seconds since 1970. `None`: it proved
+    /// nothing.
+    fn peer_certificate_expires_s(&self) -> Option<i64> {
+        None
+    }
+
     /// Whether there is a network between the two, as far as is known. Costs nothing to ask.
     fn crosses_network(&self) -> bool {
         false

@@ -67,6 +67,9 @@ pub struct Credentials {
     pub(crate) removed: BTreeSet<String>,
     /// What the own certificate says.
     pub facts: CertificateFacts,
+    /// From this time on, in seconds since 1970, they cannot be used: the first of the certificates has expired, be it
+    /// an authority's.
+    pub expires_s: i64,
     /// Whom it speaks for.
     pub identity: Identity,
 }
@@ -86,9 +89,11 @@ impl Credentials {
             refuse(&files.certificate, "has a certificate that cannot be read; is it the right file?")
         })?;
         check_time(&facts, &files.certificate)?;
+        let mut expires_s = facts.not_after;
         for authority in &authorities {
             if let Some(facts) = CertificateFacts::read(authority) {
                 check_time(&facts, &files.authority)?;
+                expires_s = expires_s.min(facts.not_after);
             }
         }
         let identity = facts.identity().ok_or_else(|| {
@@ -97,7 +102,7 @@ impl Credentials {
             refuse(&files.certificate, what)
         })?;
         let removed = files.removed.as_deref().map(removed).transpose()?.unwrap_or_default();
-        Ok(Self { authorities, chain, key, removed, facts, identity })
+        Ok(Self { authorities, chain, key, removed, facts, expires_s, identity })
     }
 }
 

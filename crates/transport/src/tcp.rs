@@ -8,14 +8,16 @@
 
 use crate::connection::{Connection, Delay};
 use crate::identity::Identity;
+use rustix::net::sockopt;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Seconds without a byte before the kernel asks the peer whether it is there, and between such questions.
-const KEEP_ALIVE_S: libc::c_int = 10;
+/// Time without a byte before the kernel asks the peer whether it is there, and between such questions.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_QUESTIONS: u32 = 5;
 
 /// Most bytes that are read from a peer that was refused.
 const SOFT_END_LIMIT_BYTES: usize = 256 << 10;
@@ -45,7 +47,7 @@ impl TcpConnection {
         let peer = stream.peer_addr().map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
         // Either failing leaves a connection that is slower to act, or to notice.
         let _ = stream.set_nodelay(true);
-        keep_alive(&stream);
+        keep_alive(&stream, KEEP_ALIVE, KEEP_ALIVE_QUESTIONS);
         let is_local = is_local(&stream);
         Self { stream, peer, is_local, limits: Mutex::default(), writing: Mutex::default() }
     }
@@ -70,12 +72,9 @@ impl TcpConnection {
 
     /// A peer that acknowledges nothing for so long is taken for gone, be it idle or not.
     pub fn set_silence_limit(&self, limit: Duration) {
-        let limit_ms = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
-        let seconds = (limit_ms / 3000).max(1);
-        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds);
-        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds);
-        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3);
-        set_option(&self.stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, limit_ms);
+        let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        keep_alive(&self.stream, limit / 3, 3);
+        let _ = sockopt::set_tcp_user_timeout(&self.stream, limit_ms);
     }
 
     /// Ends it so that the peer still gets what was written last. Closing with bytes unread would make the kernel
@@ -215,25 +214,14 @@ fn delay(stream: &TcpStream) -> Option<Delay> {
     Some(Delay { now: micros(TCP_INFO_RTT)?, least: micros(TCP_INFO_LEAST_RTT)? })
 }
 
-fn keep_alive(stream: &TcpStream) {
-    set_option(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
-    set_option(stream, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S);
-    set_option(stream, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_S);
-    set_option(stream, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 5);
-}
-
-fn set_option(stream: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
-    // SAFETY: the descriptor is open; the option value is a c_int that lives during the call. A failure only leaves
-    // the kernel's own default in place.
-    unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            std::mem::size_of_val(&value) as libc::socklen_t,
-        )
-    };
+/// The kernel asks a silent peer after each `period`, and takes it for gone after so many questions without answer.
+fn keep_alive(stream: &TcpStream, period: Duration, questions: u32) {
+    let period = period.max(Duration::from_secs(1));
+    // A failure only leaves the kernel's own default in place.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, period);
+    let _ = sockopt::set_tcp_keepintvl(stream, period);
+    let _ = sockopt::set_tcp_keepcnt(stream, questions);
 }
 
 #[cfg(test)]

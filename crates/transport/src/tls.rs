@@ -38,6 +38,7 @@ pub struct TlsConnection {
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Vec<u8>>,
     identity: Identity,
+    peer_certificate_expires_s: Option<i64>,
 }
 
 /// Bytes from the socket that the session has not taken yet.
@@ -100,6 +101,7 @@ impl TlsConnection {
                 incoming: Mutex::new(incoming),
                 outgoing: Mutex::new(outgoing),
                 identity: Identity::Unproven,
+                peer_certificate_expires_s: None,
             }),
             Err(error) => Err(Box::new((tcp, error))),
         }
@@ -220,6 +222,10 @@ impl Connection for TlsConnection {
 
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    fn peer_certificate_expires_s(&self) -> Option<i64> {
+        self.peer_certificate_expires_s
     }
 
     fn crosses_network(&self) -> bool {

@@ -242,8 +242,19 @@ pub enum EntryKind {
     RedoLog,
 }
 
+/// Room on a file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// A directory on it that the node uses.
+    pub directory: String,
+    /// Its size.
+    pub total_bytes: u64,
+    /// What is free for a process that is not root's.
+    pub free_bytes: u64,
+}
+
 /// State of a node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Version of the node's package.
     pub version: String,
@@ -259,6 +270,13 @@ pub struct NodeStatus {
     /// What they may keep together.
     #[serde(default)]
     pub memory_limit_bytes: u64,
+    /// The file systems that hold its directory and its volumes' parts, each once, as they were a few seconds ago.
+    /// Raw devices are not among them.
+    #[serde(default)]
+    pub room: Vec<Room>,
+    /// Until when its certificate and the authority's are valid, in seconds since 1970. `None`: it has none.
+    #[serde(default)]
+    pub certificate_expires_s: Option<i64>,
     /// Address of its status page, if it serves one.
     #[serde(default)]
     pub status_page: Option<String>,
@@ -284,6 +302,10 @@ pub struct VolumeStatus {
     pub generation: u64,
     /// Who attached it last.
     pub attached_by: String,
+    /// Until when the certificate of the server that is connected is valid, in seconds since 1970. `None`: none is
+    /// connected, or without a certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_certificate_expires_s: Option<i64>,
     /// Received up to here.
     pub w_lsn: u64,
     /// Durable up to here.

@@ -126,8 +126,8 @@ mod tests {
             uptime_seconds: 1,
             memory_used_bytes: 3 << 20,
             memory_limit_bytes: 1 << 30,
-            status_page: None,
             volumes: Vec::new(),
+            ..NodeStatus::default()
         }
     }
 

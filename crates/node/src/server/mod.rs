@@ -16,6 +16,7 @@ mod opening;
 mod pace;
 mod page;
 mod reading;
+mod room;
 mod stopping;
 mod view;
 
@@ -34,6 +35,7 @@ use listen::Listener;
 use opening::Opening;
 use redoubt_sync::{Mutex, thread, time};
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
+use room::RoomWatch;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -65,6 +67,7 @@ pub struct Node {
     admission: Admission,
     complaints: Mutex<Complaints>,
     stopping: Steps,
+    room: RoomWatch,
     since: Instant,
     /// Held for as long as the node lives: one node per data directory.
     _lock: std::fs::File,
@@ -83,6 +86,7 @@ impl Node {
         let listener = Listener::bind(&options.listen)?;
         check_exposure(&options, listener.address())?;
         let admission = Admission::new(options.connections.clone());
+        let room = RoomWatch::begin(&options.data_directory);
         let node = Arc::new(Self {
             options,
             listener,
@@ -93,6 +97,7 @@ impl Node {
             admission,
             complaints: Mutex::new(Complaints::new()),
             stopping: Steps::default(),
+            room,
             since: time::now(),
             _lock: lock,
         });
@@ -216,6 +221,8 @@ impl Node {
             uptime_seconds: time::elapsed(self.since).as_secs(),
             memory_used_bytes: self.options.memory.used_bytes(),
             memory_limit_bytes: self.options.memory.limit_bytes(),
+            room: self.room.newest(),
+            certificate_expires_s: self.options.tls.as_ref().map(|tls| tls.expires_s()),
             status_page: self.options.status_page.map(|address| address.to_string()),
             volumes: volumes
                 .values()

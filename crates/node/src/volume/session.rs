@@ -27,6 +27,8 @@ struct LogSession {
     session: u64,
     connection: u64,
     connected: bool,
+    /// Until when the server's certificate is valid, as its newest connection for notices proved it.
+    certificate_expires_s: Option<i64>,
 }
 
 /// See the module.
@@ -72,6 +74,11 @@ impl Session {
     /// A server is connected.
     pub fn is_connected(&self) -> bool {
         self.current.lock().as_ref().is_some_and(|current| current.connected)
+    }
+
+    /// Until when the certificate of the server that is connected is valid, in seconds since 1970.
+    pub fn certificate_expires_s(&self) -> Option<i64> {
+        self.current.lock().as_ref().filter(|current| current.connected)?.certificate_expires_s
     }
 
     /// Checks a Hello of any role: the generation must be the newest.
@@ -174,6 +181,7 @@ impl Session {
             session: hello.session,
             connection,
             connected: true,
+            certificate_expires_s: None,
         });
         Ok((received, resumes))
     }
@@ -188,14 +196,15 @@ impl Session {
         stream: &Arc<dyn Connection>,
         writer: &Arc<Mutex<NoticeWriter>>,
     ) -> Result<(), Welcome> {
-        let session = self.current.lock();
-        let is_current = session.as_ref().is_some_and(|current| {
+        let mut session = self.current.lock();
+        let is_current = |current: &&mut LogSession| {
             (current.generation, current.session) == (hello.generation, hello.session) && current.connected
-        });
-        if !is_current {
+        };
+        let Some(current) = session.as_mut().filter(is_current) else {
             let message = format!("the log connection to volume {} comes first", self.context.name);
             return Err(refusal(Status::TryLater, message));
-        }
+        };
+        current.certificate_expires_s = stream.peer_certificate_expires_s();
         self.context.notices.connect(stream, writer);
         Ok(())
     }

@@ -21,6 +21,7 @@ fn volume(name: &str) -> VolumeStatus {
             ("apply".to_owned(), 2_500_000),
         ]
         .into(),
+        server_certificate_expires_s: Some(1_750_000_000),
         w_lsn: 100,
         chain_lengths: vec![
             ChainClass { longest: Some(1), pages: 5 },
@@ -42,6 +43,11 @@ fn node(volumes: Vec<VolumeStatus>) -> NodeStatus {
         uptime_seconds: 17,
         memory_used_bytes: 3 << 20,
         memory_limit_bytes: 1 << 30,
+        room: vec![
+            Room { directory: "/data".to_owned(), total_bytes: 1000, free_bytes: 250 },
+            Room { directory: "/fast".to_owned(), total_bytes: 64, free_bytes: 0 },
+        ],
+        certificate_expires_s: Some(1_800_000_000),
         status_page: None,
         volumes,
     }
@@ -56,6 +62,12 @@ fn a_strict_reader_takes_it_and_finds_what_was_put_in() {
     assert_eq!(found.sum("redoubt_node_memory_used_bytes", &[]), f64::from(3 << 20));
     assert_eq!(found.sum("redoubt_node_memory_limit_bytes", &[]), f64::from(1 << 30));
     assert_eq!(found.sum("redoubt_node_sampled_timestamp_seconds", &[]), 1_700_000_000.5);
+    assert_eq!(found.sum("redoubt_filesystem_size_bytes", &[("directory", "/data")]), 1000.0);
+    assert_eq!(found.sum("redoubt_filesystem_free_bytes", &[("directory", "/data")]), 250.0);
+    assert_eq!(found.sum("redoubt_filesystem_free_bytes", &[("directory", "/fast")]), 0.0);
+    assert_eq!(found.sum("redoubt_node_certificate_expiry_timestamp_seconds", &[]), 1_800_000_000.0);
+    let expiry = "redoubt_server_certificate_expiry_timestamp_seconds";
+    assert_eq!(found.sum(expiry, &[one]), 1_750_000_000.0);
     assert_eq!(found.sum("redoubt_volume_lsn", &[one, ("position", "received")]), 100.0);
     assert_eq!(found.sum("redoubt_volume_state", &[one]), 1.0);
     assert_eq!(found.sum("redoubt_volume_state", &[one, ("state", "attached")]), 1.0);

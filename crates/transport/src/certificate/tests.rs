@@ -67,11 +67,8 @@ fn damaged_certificates_are_refused_or_read_but_never_more() {
 }
 
 #[test]
-fn dates_go_to_days_and_back() {
-    for days in (-200_000..200_000).step_by(37) {
-        let (year, month, day) = civil_from_days(days);
-        assert_eq!(days_from_civil(year, month, day), days);
-    }
+fn times_are_written_for_people() {
     assert_eq!(time_text(0), "1970-01-01 00:00:00 UTC");
     assert_eq!(time_text(951_782_400), "2000-02-29 00:00:00 UTC");
+    assert_eq!(time_text(i64::MAX), "9223372036854775807 s after 1970");
 }

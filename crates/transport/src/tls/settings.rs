@@ -4,7 +4,7 @@
 //! renewed without a restart. If the new files cannot be used, the old ones stay in use and the reason is returned to
 //! whoever asked, once for each change.
 
-use super::{FIRST_BYTE, TlsConnection};
+use super::{FIRST_BYTE, TlsConnection, lock};
 use crate::certificate::CertificateFacts;
 use crate::connection::Connection;
 use crate::credentials::{CredentialFiles, Credentials, Stamp};
@@ -19,7 +19,7 @@ use rustls_graviola::suites::{
     TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
 };
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What is made of files, and when it is made anew.
 struct Reloading<T> {
@@ -42,7 +42,7 @@ impl<T> Reloading<T> {
 
     /// What to use now, and why changed files are not used, if so.
     fn current(&self) -> (Arc<T>, Option<TransportError>) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.current);
         let stamp = self.files.stamp();
         if stamp == current.0 {
             return (Arc::clone(&current.1), None);
@@ -66,6 +66,7 @@ pub struct ServerTls(Reloading<ServerParts>);
 struct ServerParts {
     config: Arc<ServerConfig>,
     removed: BTreeSet<String>,
+    expires_s: i64,
 }
 
 /// A client's side.
@@ -106,6 +107,12 @@ impl ServerTls {
         let (parts, not_loaded) = self.0.current();
         (parts.accept(tcp), not_loaded)
     }
+
+    /// Until when the certificates that are in use are valid, the node's own and the authority's, in seconds since
+    /// 1970. Files that were replaced count from the next connection on.
+    pub fn expires_s(&self) -> i64 {
+        lock(&self.0.current).1.expires_s
+    }
 }
 
 impl ServerParts {
@@ -129,15 +136,17 @@ impl ServerParts {
             broken(tcp, error)
         })?;
         match self.admit(&connection) {
-            Ok(identity) => {
+            Ok((identity, expires_s)) => {
                 connection.identity = identity;
+                connection.peer_certificate_expires_s = Some(expires_s);
                 Ok(connection)
             }
             Err(why) => Err(Box::new(Rejected::Denied(Box::new(connection), why))),
         }
     }
 
-    fn admit(&self, connection: &TlsConnection) -> Result<Identity, String> {
+    /// Whom the peer speaks for, and until when its certificate is valid.
+    fn admit(&self, connection: &TlsConnection) -> Result<(Identity, i64), String> {
         let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
         let facts = facts.ok_or("this certificate cannot be read")?;
         if self.removed.contains(&facts.serial_text()) {
@@ -147,7 +156,9 @@ impl ServerParts {
             ));
         }
         match facts.identity() {
-            Some(identity @ (Identity::Administrator | Identity::Volume(_))) => Ok(identity),
+            Some(identity @ (Identity::Administrator | Identity::Volume(_))) => {
+                Ok((identity, facts.not_after))
+            }
             _ => Err("this certificate is for no volume and not the administrator's".to_owned()),
         }
     }
@@ -187,6 +198,7 @@ impl ClientTls {
             .map_err(|error| TransportError::Trust(error.to_string()))?;
         let mut connection = TlsConnection::handshake(tcp, session.into()).map_err(|failed| failed.1)?;
         let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
+        let expires_s = facts.as_ref().map(|facts| facts.not_after);
         if facts.and_then(|facts| facts.identity()) != Some(Identity::Node) {
             connection.shutdown();
             return Err(TransportError::Trust(format!(
@@ -194,6 +206,7 @@ impl ClientTls {
             )));
         }
         connection.identity = Identity::Node;
+        connection.peer_certificate_expires_s = expires_s;
         Ok(connection)
     }
 }
@@ -289,7 +302,11 @@ fn server_parts(credentials: Credentials, files: &CredentialFiles) -> Result<Ser
         .map_err(|error| cannot_use(files, &error))?;
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    Ok(ServerParts { config: Arc::new(config), removed: credentials.removed })
+    Ok(ServerParts {
+        config: Arc::new(config),
+        removed: credentials.removed,
+        expires_s: credentials.expires_s,
+    })
 }
 
 fn client_parts(credentials: Credentials, files: &CredentialFiles) -> Result<ClientParts, TransportError> {
