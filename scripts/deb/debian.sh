@@ -12,20 +12,20 @@ package_version() { sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1; 
 
 # bootstrap TARGET PACKAGE...: a minimal Debian with these, as a directory or an archive.
 bootstrap() {
-    local target=$1 packages
+    local target=$1 include=()
     shift
+    if [ $# -gt 0 ]; then include=("--include=$*"); fi
     # shellcheck disable=SC2034 # for setup_packages
     REDOUBT_NEEDS="mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs"
     # shellcheck source=scripts/setup.sh
     . scripts/setup.sh
     setup_packages
-    packages=$(printf '%s,' "$@")
     # How to reach the mirror is taken over from the machine, as in ../guest/packages.sh.
     apt-config dump | { grep '^Acquire::' || true; } | { grep -vE '^Acquire::(IndexTargets|Allow|Languages)' || true; } \
         >"$RUN_DIR/apt.conf"
     # Without the descriptors of a run: mmdebstrap needs a free one below 10, for a shell that knows no others.
     TMPDIR=$RUN_DIR timeout "$APT_LIMIT_S" mmdebstrap --variant=minbase --aptopt="$RUN_DIR/apt.conf" \
-        ${packages:+"--include=${packages%,}"} "$DEBIAN_SUITE" "$target" \
+        "${include[@]}" "$DEBIAN_SUITE" "$target" \
         "deb [signed-by=$DEBIAN_KEYRING] $(debian_mirror) $DEBIAN_SUITE main" >>"$LOG" 2>&1 6>&- 7>&- 8<&- 9>&- ||
         fail "mmdebstrap failed or took more than $APT_LIMIT_S s; its messages are at the end of $LOG"
 }
