@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A Debian of packages from the machine's own mirror: a disk for a guest, an archive for a container. Sourced by ./run and
-# ./image after ../guest/host.sh.
+# A Debian of packages from the machine's own mirror: a disk for a guest, an archive for a container. Sourced by ./run
+# and ./image after ../guest/host.sh.
 
 DEBIAN_SUITE=bookworm
 DEBIAN_DIR=$GUEST_DIR/debian
@@ -21,8 +21,7 @@ bootstrap() {
     . scripts/setup.sh
     setup_packages
     # How to reach the mirror is taken over from the machine, as in ../guest/packages.sh.
-    apt-config dump | { grep '^Acquire::' || true; } | { grep -vE '^Acquire::(IndexTargets|Allow|Languages)' || true; } \
-        >"$RUN_DIR/apt.conf"
+    apt-config dump | awk '/^Acquire::/ && !/^Acquire::(IndexTargets|Allow|Languages)/' >"$RUN_DIR/apt.conf"
     # Without the descriptors of a run: mmdebstrap needs a free one below 10, for a shell that knows no others.
     TMPDIR=$RUN_DIR timeout "$APT_LIMIT_S" mmdebstrap --variant=minbase --aptopt="$RUN_DIR/apt.conf" \
         "${include[@]}" "$DEBIAN_SUITE" "$target" \

@@ -126,7 +126,7 @@ node_is_its_users() {
 
 first_start() {
     # As docs/install.md says.
-    systemctl stop mariadb || return 1
+    systemctl stop mariadb.socket mariadb || return 1
     redoubt volume import main --from /var/lib/mysql || return 1
     mkdir -p /etc/systemd/system/mariadb.service.d
     cp /usr/share/doc/redoubt/packaging/systemd/$DROP_IN /etc/systemd/system/mariadb.service.d/
@@ -157,7 +157,11 @@ upgrade() {
         cmp /etc/redoubt/node.conf /run/node.conf && systemctl is-enabled --quiet redoubt-node
 }
 
-restart_server() { systemctl restart mariadb && wait_until $SLOW_S server_answers && has_library && ! has_old_library; }
+# With the socket that systemd listens on for the server, as after a start of the host.
+restart_server() {
+    systemctl stop mariadb && systemctl start mariadb.socket && systemctl start mariadb &&
+        wait_until $SLOW_S server_answers && has_library && ! has_old_library
+}
 
 remove_node_refused() {
     local node
@@ -182,7 +186,7 @@ install_again() {
 }
 
 remove() {
-    systemctl stop mariadb && apt remove remove redoubt redoubt-node || return 1
+    systemctl stop mariadb.socket mariadb && apt remove remove redoubt redoubt-node || return 1
     ! is_active redoubt-node && [ ! -e /usr/bin/redoubt ] && [ "$(state_of redoubt)" = config-files ] &&
         [ "$(state_of redoubt-node)" = config-files ] && cmp /etc/redoubt/node.conf /run/node.conf &&
         [ -d $DATA/volumes/main ]
@@ -200,7 +204,7 @@ no_start_without() { ! systemctl start mariadb && ! is_active mariadb; }
 
 after_purge() {
     apt after-purge install /payload/new/*.deb && systemctl start redoubt-node &&
-        systemctl reset-failed mariadb && systemctl start mariadb && wait_until $SLOW_S server_answers && has_library
+        systemctl start mariadb && wait_until $SLOW_S server_answers && has_library
 }
 
 VERSION=$(dpkg-deb -f /payload/before/redoubt_*.deb Version)
@@ -251,7 +255,7 @@ start_writer
 check rows-after-purge rows_are_there "$before"
 stop_writer
 check tables tables_are_sound
-result "SHOW $(acknowledged) rows acknowledged and found; $(systemctl --version | head -n 1)"
-systemctl stop mariadb redoubt-node
+result "SHOW $(acknowledged) rows acknowledged and found; upgraded from $VERSION to $NEW_VERSION;" \
+    "$(systemctl --version | head -n 1)"
 result "DONE"
 power_off
