@@ -15,10 +15,11 @@ bootstrap() {
     local target=$1 include=()
     shift
     if [ $# -gt 0 ]; then include=("--include=$*"); fi
-    # shellcheck disable=SC2034 # for setup_packages
-    REDOUBT_NEEDS="mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs"
     # shellcheck source=scripts/setup.sh
     . scripts/setup.sh
+    # shellcheck disable=SC2034 # for setup_packages
+    REDOUBT_NEEDS="mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs"
+    setup_paths
     setup_packages
     # How to reach the mirror is taken over from the machine, as in ../guest/packages.sh.
     apt-config dump | awk '/^Acquire::/ && !/^Acquire::(IndexTargets|Allow|Languages)/' >"$RUN_DIR/apt.conf"

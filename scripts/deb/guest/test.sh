@@ -173,7 +173,7 @@ remove_node_refused() {
 # A server whose node has been stopped waits; its library stays until it has been stopped, too.
 remove_library_refused() {
     systemctl stop redoubt-node &&
-        refused remove-redoubt 'redoubt is in use: process .* runs on a volume' remove redoubt &&
+        refused remove-redoubt 'redoubt is in use: process .*(mariadbd) has its library loaded' remove redoubt &&
         [ "$(state_of redoubt)" = installed ] && is_active mariadb && has_library
 }
 
