@@ -113,7 +113,7 @@ installed_files() {
         /etc/redoubt/node.conf /etc/redoubt/mariadb.conf; do
         [ -f "$file" ] || { say "no $file"; return 1; }
     done
-    [ "$(redoubt --version)" = "redoubt ${VERSION%~before}" ] && getent passwd redoubt &&
+    [ "$(redoubt --version)" = "redoubt ${VERSION%%~*}" ] && getent passwd redoubt &&
         dpkg-query -W -f '${Conffiles}' redoubt-node | grep -q /etc/redoubt/node.conf &&
         dpkg-query -W -f '${Conffiles}' redoubt | grep -q /etc/redoubt/mariadb.conf &&
         ! systemctl is-enabled --quiet redoubt-node && ! is_active redoubt-node
@@ -215,10 +215,12 @@ check systemd wait_until $SLOW_S systemd_is_up
 check server-before wait_until $SLOW_S server_answers
 check install apt install install /payload/before/*.deb
 check installed-files installed_files
+check unit systemd-analyze verify --man=no redoubt-node.service
 check node-start systemctl start redoubt-node
 check node-user node_is_its_users
 check volume-create redoubt volume create spare
 check server-start first_start
+check drop-in systemd-analyze verify --man=no mariadb.service
 mariadb -e 'CREATE DATABASE proof; CREATE TABLE proof.ledger (number INT PRIMARY KEY, payload CHAR(64)) ENGINE=InnoDB' ||
     stop tables "CREATE TABLE"
 start_writer
