@@ -69,8 +69,8 @@ uninstall:
 deb:
 	scripts/deb/build
 
-# The packages in a guest with systemd: install, kill, upgrade, remove, purge, while a client writes rows; needs root. See
-# docs/install.md.
+# The packages in a guest with systemd: install, kill, upgrade, remove, purge, while a client writes rows; needs root.
+# See docs/install.md.
 deb-test:
 	scripts/deb/run
 

@@ -229,7 +229,8 @@ check node-user node_is_its_users
 check volume-create redoubt volume create spare
 check server-start first_start
 check drop-in systemd-analyze verify --man=no mariadb.service
-mariadb -e 'CREATE DATABASE proof; CREATE TABLE proof.ledger (number INT PRIMARY KEY, payload CHAR(64)) ENGINE=InnoDB' ||
+mariadb -e 'CREATE DATABASE proof;
+    CREATE TABLE proof.ledger (number INT PRIMARY KEY, payload CHAR(64)) ENGINE=InnoDB' ||
     stop tables "CREATE TABLE"
 start_writer
 check rows rows_are_there 0
