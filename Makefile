@@ -39,7 +39,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -64,6 +64,19 @@ install: $(BUILD)/redoubt $(BUILD)/libredoubt.so
 uninstall:
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install --remove
+
+# The Debian packages redoubt and redoubt-node, in target/deb. See docs/install.md.
+deb:
+	scripts/deb/build
+
+# The packages in a guest with systemd: install, kill, upgrade, remove, purge, while a client writes rows; needs root.
+# See docs/install.md.
+deb-test:
+	scripts/deb/run
+
+# The container image, from the packages, without a daemon; needs root. In target/deb-image.
+image:
+	scripts/deb/image
 
 lint:
 	cargo fmt --check

@@ -63,7 +63,7 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
         "usr/share/doc/redoubt/LICENSE",
         "usr/share/doc/redoubt/docs/install.md",
         "usr/share/doc/redoubt/packaging/Dockerfile",
-        "usr/share/doc/redoubt/packaging/default/redoubt-node",
+        "usr/share/doc/redoubt/packaging/etc/redoubt/node.conf",
         "usr/share/doc/redoubt/packaging/grafana/redoubt-dashboard.json",
         "usr/share/doc/redoubt/packaging/systemd/mariadb.service.d/redoubt.conf",
         "usr/share/fish/vendor_completions.d/redoubt.fish",
