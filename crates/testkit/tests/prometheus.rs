@@ -21,6 +21,8 @@ mod http;
 
 const VOLUME: &str = "shop";
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What Prometheus answers between listening and being ready.
+const SERVICE_UNAVAILABLE: u16 = 503;
 
 fn programs() -> Option<[PathBuf; 2]> {
     let path = std::env::var_os("REDOUBT_PROMETHEUS").or_else(|| std::env::var_os("PATH"))?;
@@ -64,11 +66,14 @@ impl Prometheus {
         Self { child, address, _directory: directory }
     }
 
-    /// Series and scalars that an expression gives now; `None` while nobody answers.
+    /// Series and scalars that an expression gives now; `None` while nobody answers, or it says that it still starts.
     fn query(&self, expression: &str) -> Option<Vec<serde_json::Value>> {
         let escaped: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let request = format!("GET /api/v1/query?query={escaped} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
         let answer = http::exchange(self.address, request.as_bytes()).ok()?;
+        if answer.status == SERVICE_UNAVAILABLE {
+            return None;
+        }
         let body = answer.json();
         assert_eq!(body["status"], "success", "{expression}: {body}");
         match &body["data"]["result"] {
