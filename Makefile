@@ -19,6 +19,8 @@ SIMULATION_SECONDS ?= 1800
 # Seconds per run of a server in `make bench-log`, and a directory on the disk to measure (its path must be short).
 BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
+# The small database of `make bench-log`, without network namespaces.
+BENCH_SMALL = --json --no-namespaces --bandwidth none --warehouses 4 --scale 300,2000
 # Where `make install` puts things; see docs/install.md. BUILD is where the binaries are, made if they are missing.
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -39,7 +41,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench compare soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -113,29 +115,28 @@ bench-export:
 	cargo build --release -p redoubt-cli -p redoubt-shim
 	TMPDIR=$(BENCH_DIR) scripts/bench-export
 
-# Ratios of one run, about 25 minutes: waiters, log devices, whole servers, page bytes per redo byte. BENCH_SECONDS is per run of a
-# server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines to target/bench/. See docs/benchmarks.md.
+# Ratios of one run, about 25 minutes: waiters, log devices, whole servers with different logs, page bytes per redo byte.
+# BENCH_SECONDS is per run of a server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines to
+# target/bench/. See docs/benchmarks.md.
 bench-log:
 	cargo build --release --workspace
 	mkdir -p target/bench $(BENCH_DIR)
 	cargo bench -q -p redoubt-logdev --bench waiters -- --dir $(BENCH_DIR) > target/bench/waiters.json
 	cargo bench -q -p redoubt-logdev --bench devices -- --dir $(BENCH_DIR) > target/bench/devices.json
-	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit end-to-end node --seconds $(BENCH_SECONDS) \
-	  > target/bench/node.json
-	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit coalescing > target/bench/coalescing.json
-	scripts/fetch-mysql.sh
-	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit end-to-end local-log --seconds $(BENCH_SECONDS) \
-	  > target/bench/local-log.json
+	TMPDIR=$(BENCH_DIR) target/release/redoubt bench $(BENCH_SMALL) --seconds $(BENCH_SECONDS) --repetitions 2 \
+	  --backend redoubt --node-variant "block=--log-device block" \
+	  --node-variant "pmem=--log-device pmem --pretend-pmem --log-path {memory}" > target/bench/node.json
+	TMPDIR=$(BENCH_DIR) target/release/redoubt bench $(BENCH_SMALL) --seconds $(BENCH_SECONDS) --repetitions 2 \
+	  --backend local,memory-log,local-log > target/bench/local-log.json
+	TMPDIR=$(BENCH_DIR) target/release/redoubt bench $(BENCH_SMALL) --warm-up 15000 --transactions 50000 \
+	  --redoubt-node-option=--ring=256MiB --redoubt-node-option=--apply-interval=3600 --backend redoubt \
+	  --node-variant "batch-1=--batch 1MiB" --node-variant "batch-4=--batch 4MiB" \
+	  --node-variant "batch-16=--batch 16MiB" > target/bench/coalescing.json
 
 # The small benches of single functions.
 microbench:
 	cargo bench -p redoubt-redo -p redoubt-page -p redoubt-wire -p redoubt-node -p redoubt-pagestore --benches
 	cargo bench -p redoubt-logdev --bench append --bench pmem
-
-# Throughput with and without Redoubt, in turns, on this machine.
-compare:
-	cargo build --release --workspace
-	target/release/redoubt-testkit compare
 
 # Heavier runs of tests that always run: the environment says how many rounds.
 soak:
@@ -179,7 +180,7 @@ full-disk:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	REDOUBT_FULL_DISK_MINUTES=$(FULL_DISK_MINUTES) cargo test --release -p redoubt-testkit --test trouble -- --ignored --nocapture full_for_an_hour
 
-# Random histories, sysbench, the TPC-C-like mix and cuts of them against a stock server's recovery: hours. See docs/oracle.md.
+# Random histories, sysbench, TPC-C and cuts of them against a stock server's recovery: hours. See docs/oracle.md.
 oracle:
 	cargo build --release -p redoubt-testkit
 	mkdir -p target/oracle

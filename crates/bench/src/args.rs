@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::load::Until;
+use redoubt_workload::oltp::Mix;
 
-use crate::error::{Error, Result};
-use crate::oltp::Mix;
 use crate::processors::{Processors, Share};
 
 /// What a server keeps its data on.
@@ -18,6 +19,23 @@ pub enum Backend {
     Remote,
     /// The same server on a volume of a storage node
     Redoubt,
+    /// The same over TLS, with certificates made for the run
+    RedoubtTls,
+    /// The plain server on a local disk, its redo log in memory (see --memory)
+    MemoryLog,
+    /// The same through `redoubt run --local-log --pretend-pmem`
+    LocalLog,
+}
+
+impl Backend {
+    /// Nothing of it goes over the network.
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::Local | Self::MemoryLog | Self::LocalLog)
+    }
+
+    fn needs_library(self) -> bool {
+        matches!(self, Self::Redoubt | Self::RedoubtTls | Self::LocalLog)
+    }
 }
 
 /// Network storage of [`Backend::Remote`].
@@ -112,6 +130,13 @@ pub struct Options {
     /// One more Redoubt backend with further options of `redoubt run`: --variant "compressed=--compress"
     #[arg(long, value_name = "NAME=OPTIONS", value_parser = parse_variant)]
     pub variant: Vec<Variant>,
+    /// One more Redoubt backend with further options of `redoubt node`: --node-variant "block=--log-device block".
+    /// `{memory}` in them is a directory of its own below --memory
+    #[arg(long, value_name = "NAME=OPTIONS", value_parser = parse_variant)]
+    pub node_variant: Vec<Variant>,
+    /// Directory on tmpfs, for what is to be in memory
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub memory: PathBuf,
     /// Network storage under the plain server
     #[arg(long, value_enum, default_value = "nbd")]
     pub peer: Peer,
@@ -124,8 +149,8 @@ pub struct Options {
     /// Leave out the foreign keys of TPC-C and their indexes
     #[arg(long)]
     pub no_foreign_keys: bool,
-    /// Customers per district and items, instead of TPC-C's 3000 and 100000, for short tests
-    #[arg(long, value_name = "CUSTOMERS,ITEMS", value_parser = parse_scale, hide = true)]
+    /// Customers per district and items, instead of TPC-C's 3000 and 100000: a small database that is loaded in seconds
+    #[arg(long, value_name = "CUSTOMERS,ITEMS", value_parser = parse_scale)]
     pub scale: Option<(u32, u32)>,
     /// Let clients wait as TPC-C's terminals do (keying and think times): about 12 transactions per minute and client
     #[arg(long)]
@@ -210,17 +235,8 @@ pub struct Options {
 pub struct Variant {
     /// Its name in results.
     pub name: String,
-    /// Options of `redoubt run`.
-    pub run_options: Vec<String>,
-}
-
-/// When a run ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// After this time.
-    Elapsed(Duration),
-    /// After this many transactions.
-    Transactions(u64),
+    /// Options of `redoubt run` or `redoubt node`.
+    pub options: Vec<String>,
 }
 
 impl Options {
@@ -242,31 +258,33 @@ impl Options {
     pub fn needs_library(&self) -> bool {
         let is_given = |option: &String| option.starts_with("--library");
         self.from.is_none()
-            && (self.backend.contains(&Backend::Redoubt) || !self.variant.is_empty())
+            && (self.backend.iter().any(|backend| backend.needs_library())
+                || !self.variant.is_empty()
+                || !self.node_variant.is_empty())
             && !self.redoubt_run_option.iter().any(is_given)
-            && !self.variant.iter().any(|variant| variant.run_options.iter().any(is_given))
+            && !self.variant.iter().any(|variant| variant.options.iter().any(is_given))
     }
 
     /// Refuses what does not fit together.
     ///
     /// # Errors
-    /// [`Error::Usage`].
+    /// [`Error::State`].
     pub fn check(&self) -> Result<()> {
         let limited = self.bandwidth.iter().any(|bandwidth| bandwidth.0.is_some());
         if self.no_namespaces && limited {
-            return Err(Error::Usage(
+            return Err(Error::State(
                 "without network namespaces the network has no limit: add --bandwidth none".to_owned(),
             ));
         }
         if self.think && self.workload != Workload::Tpcc {
-            return Err(Error::Usage("--think is for --workload tpcc".to_owned()));
+            return Err(Error::State("--think is for --workload tpcc".to_owned()));
         }
         if self.processors == Processors::Separate {
             Share::halves()?;
         }
-        let names = self.variant.iter().map(|variant| &variant.name);
+        let names = self.variant.iter().chain(&self.node_variant).map(|variant| &variant.name);
         if names.clone().any(|name| names.clone().filter(|other| *other == name).count() > 1) {
-            return Err(Error::Usage("each --variant needs a name of its own".to_owned()));
+            return Err(Error::State("each --variant and --node-variant needs a name of its own".to_owned()));
         }
         Ok(())
     }
@@ -326,8 +344,8 @@ fn parse_variant(text: &str) -> std::result::Result<Variant, String> {
     if name.is_empty() || !name.chars().all(fine) {
         return Err(format!("{name:?} is no name: letters, digits, '-' and '_'"));
     }
-    let run_options = options.split_whitespace().map(str::to_owned).collect();
-    Ok(Variant { name: name.to_owned(), run_options })
+    let options = options.split_whitespace().map(str::to_owned).collect();
+    Ok(Variant { name: name.to_owned(), options })
 }
 
 fn parse_scale(text: &str) -> std::result::Result<(u32, u32), String> {

@@ -45,12 +45,15 @@ fn lists_variants_and_defaults() {
         "1G",
         "--variant",
         "cache=--page-cache 2GiB",
+        "--node-variant",
+        "pmem=--pretend-pmem --log-path {memory}",
         "--transactions",
         "7",
     ])
     .unwrap();
     assert_eq!(options.pool, [128 << 20, 256 << 20, 1 << 30]);
-    assert_eq!(options.variant[0].run_options, ["--page-cache", "2GiB"]);
+    assert_eq!(options.variant[0].options, ["--page-cache", "2GiB"]);
+    assert_eq!(options.node_variant[0].options, ["--pretend-pmem", "--log-path", "{memory}"]);
     assert_eq!(options.until(), Until::Transactions(7));
     assert_eq!(options.warm_up(128 << 20), 2048);
     assert_eq!(options.backend.len(), 3);
@@ -64,5 +67,6 @@ fn what_does_not_fit_together_is_refused() {
     assert!(refused(&["--no-namespaces"]).contains("--bandwidth none"));
     assert!(refused(&["--think", "--workload", "oltp_read_only"]).contains("tpcc"));
     assert!(refused(&["--variant", "a=x", "--variant", "a=y"]).contains("name"));
+    assert!(refused(&["--variant", "a=x", "--node-variant", "a=y"]).contains("name"));
     parse(&["--no-namespaces", "--bandwidth", "none"]).unwrap().check().unwrap();
 }

@@ -3,20 +3,24 @@
 //! A [`System`] is a server and all that its storage needs, in one temporary directory. Whatever it started or
 //! mounted goes with it.
 
+mod local;
 mod nbd;
 mod node;
 mod sshfs;
 
-use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::args::{Backend, Options, Peer};
-use crate::dataset::{DataSet, copy};
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::process::{Process, find_program, run_to_end};
+use redoubt_workload::server::Server;
+
+use crate::args::{Backend, Options, Peer, Variant};
+use crate::dataset::DataSet;
 use crate::network::{Delay, Network, Side};
-use crate::process::{Process, find_program, run_to_end};
-use crate::server::{Server, Settings};
+use crate::server::config;
 
 /// One of the things that are compared.
 #[derive(Debug, Clone)]
@@ -26,24 +30,37 @@ pub struct Candidate {
     /// What kind it is.
     pub backend: Backend,
     run_options: Vec<String>,
+    node_options: Vec<String>,
 }
 
 impl Candidate {
     /// All that the options ask for, in their order, and the variants of Redoubt.
     pub fn all(options: &Options) -> Vec<Self> {
+        let (run, node) = (&options.redoubt_run_option, &options.redoubt_node_option);
+        let of_redoubt = |name, backend, of_run: &[String], of_node: &[String]| Self {
+            name,
+            backend,
+            run_options: [run.as_slice(), of_run].concat(),
+            node_options: [node.as_slice(), of_node].concat(),
+        };
         let mut all = Vec::new();
         for &backend in &options.backend {
             let name = match backend {
                 Backend::Local => "local".to_owned(),
                 Backend::Remote => format!("remote-{}", options.peer.name()),
                 Backend::Redoubt => "redoubt".to_owned(),
+                Backend::RedoubtTls => "redoubt-tls".to_owned(),
+                Backend::MemoryLog => "memory-log".to_owned(),
+                Backend::LocalLog => "local-log".to_owned(),
             };
-            all.push(Self { name, backend, run_options: options.redoubt_run_option.clone() });
+            all.push(of_redoubt(name, backend, &[], &[]));
         }
+        let name = |variant: &Variant| format!("redoubt-{}", variant.name);
         for variant in &options.variant {
-            let run_options = [options.redoubt_run_option.as_slice(), &variant.run_options].concat();
-            let name = format!("redoubt-{}", variant.name);
-            all.push(Self { name, backend: Backend::Redoubt, run_options });
+            all.push(of_redoubt(name(variant), Backend::Redoubt, &variant.options, &[]));
+        }
+        for variant in &options.node_variant {
+            all.push(of_redoubt(name(variant), Backend::Redoubt, &[], &variant.options));
         }
         all
     }
@@ -53,8 +70,6 @@ impl Candidate {
 pub struct Environment<'a> {
     /// The command's options.
     pub options: &'a Options,
-    /// What all servers have in common.
-    pub settings: &'a Settings,
     /// What all runs begin with.
     pub data: &'a DataSet,
     /// Where server and storage run.
@@ -79,6 +94,8 @@ pub struct System {
 /// What runs on the storage side.
 enum Storage {
     None,
+    /// The redo log's directory.
+    Memory(#[expect(dead_code, reason = "removed when dropped")] tempfile::TempDir),
     Process(Process),
     Node(node::Node),
     Sftp(sshfs::SftpServer),
@@ -95,20 +112,12 @@ impl System {
             .tempdir_in(environment.directory)
             .map_err(Error::io_at("make a directory in", environment.directory))?;
         match candidate.backend {
-            Backend::Local => {
-                let data = directory.path().join("data");
-                copy(&environment.data.data(), &data)?;
-                let server = environment.server(&[], (directory.path(), &data), pool_bytes, &[])?;
-                Ok(Self {
-                    server,
-                    _mounts: Vec::new(),
-                    mounters: Vec::new(),
-                    storage: Storage::None,
-                    _delay: None,
-                    _directory: directory,
-                })
+            Backend::Local | Backend::MemoryLog | Backend::LocalLog => {
+                local::start(environment, directory, candidate.backend, pool_bytes)
             }
-            Backend::Redoubt => node::start(environment, directory, &candidate.run_options, pool_bytes),
+            Backend::Redoubt | Backend::RedoubtTls => {
+                node::start(environment, directory, candidate, pool_bytes)
+            }
             Backend::Remote => match environment.options.peer {
                 Peer::Nbd => nbd::start(environment, directory, pool_bytes),
                 Peer::Sshfs => sshfs::start(environment, directory, pool_bytes),
@@ -121,9 +130,9 @@ impl System {
         &mut self.server
     }
 
-    /// The server's process.
-    pub fn server_id(&self) -> u32 {
-        self.server.id()
+    /// The server's process; none if it has been stopped.
+    pub fn server_id(&self) -> Option<u32> {
+        self.server.process_id()
     }
 
     /// Processes beside the server.
@@ -134,7 +143,7 @@ impl System {
     /// Processes on the storage side.
     pub fn storage_ids(&self) -> Vec<u32> {
         match &self.storage {
-            Storage::None => Vec::new(),
+            Storage::None | Storage::Memory(_) => Vec::new(),
             Storage::Process(process) => vec![process.id()],
             Storage::Node(node) => vec![node.id()],
             Storage::Sftp(server) => server.ids(),
@@ -154,25 +163,37 @@ impl System {
 }
 
 impl Environment<'_> {
+    /// A running server with a directory and a data directory, and with further options.
     fn server(
         &self,
-        launcher: &[OsString],
-        paths: (&Path, &Path),
+        launcher: Launcher,
+        (directory, datadir): (&Path, &Path),
         pool_bytes: u64,
-        further: &[String],
+        further: &[&str],
     ) -> Result<Server> {
-        Server::start(self.settings, launcher, paths, pool_bytes, &self.network.compute, further)
+        let config = config(self.options, launcher, pool_bytes);
+        let mut server = Server::with_datadir(config, directory, datadir)?;
+        self.network.compute.enter(|| server.spawn(further))?;
+        server.wait_ready()?;
+        Ok(server)
+    }
+
+    /// A directory of its own in memory.
+    fn memory(&self) -> Result<tempfile::TempDir> {
+        let memory = &self.options.memory;
+        let builder = tempfile::Builder::new().prefix("rdbm-").tempdir_in(memory);
+        builder.map_err(Error::io_at("make a directory in", memory))
     }
 
     /// The address to reach what listens on the storage side, through a delay if one is wanted.
-    fn reach(&self, port: u16) -> Result<(String, Option<Delay>)> {
+    fn reach(&self, port: u16) -> Result<(SocketAddr, Option<Delay>)> {
         let address = format!("{}:{port}", self.network.storage_address());
+        let address = address.parse().map_err(|_| Error::State(format!("{address} is no address")))?;
         if self.options.delay.is_zero() {
             return Ok((address, None));
         }
-        let target = address.parse().map_err(|_| Error::Usage(format!("{address} is no address")))?;
-        let delay = Delay::start(&self.network.compute, target, self.options.delay)?;
-        Ok((delay.address().to_string(), Some(delay)))
+        let delay = Delay::start(&self.network.compute, address, self.options.delay)?;
+        Ok((delay.address(), Some(delay)))
     }
 }
 

@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::oltp;
+use redoubt_workload::process::{find_program, run_to_end};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+use redoubt_workload::tpcc;
 
 use crate::args::{Options, Workload};
-use crate::error::{Error, Result};
-use crate::network::Side;
-use crate::process::{find_program, run_to_end};
-use crate::server::{Server, Settings};
-use crate::sql::{connect, execute};
-use crate::{oltp, tpcc};
+use crate::server::{config, version};
 
 /// Buffer pool for loading.
 const LOAD_POOL_BYTES: u64 = 1 << 30;
@@ -32,10 +34,10 @@ impl DataSet {
     ///
     /// # Errors
     /// Whatever keeps the server from being loaded.
-    pub fn prepare(parent: &Path, options: &Options, settings: &Settings) -> Result<Self> {
+    pub fn prepare(parent: &Path, options: &Options) -> Result<Self> {
         let name = name(options);
         let set = Self { directory: parent.join(format!("dataset-{name}")) };
-        let what = format!("{name}\n{}\nredo log {} bytes\n", settings.version()?, settings.log_size_bytes);
+        let what = format!("{name}\n{}\nredo log {} bytes\n", version(options)?, options.log_size);
         let mark = set.directory.join("complete");
         if std::fs::read_to_string(&mark).is_ok_and(|text| text == what) {
             return Ok(set);
@@ -44,22 +46,21 @@ impl DataSet {
             std::fs::remove_dir_all(&set.directory).map_err(Error::io_at("remove", &set.directory))?;
         }
         std::fs::create_dir_all(&set.directory).map_err(Error::io_at("create", &set.directory))?;
-        set.load(parent, options, settings)?;
+        set.load(parent, options)?;
         std::fs::write(&mark, what).map_err(Error::io_at("write", &mark))?;
         Ok(set)
     }
 
-    fn load(&self, parent: &Path, options: &Options, settings: &Settings) -> Result<()> {
+    fn load(&self, parent: &Path, options: &Options) -> Result<()> {
         let work = tempfile::Builder::new()
             .prefix("load-")
             .tempdir_in(parent)
             .map_err(Error::io_at("make a directory in", parent))?;
-        let data = self.data();
-        settings.install(&data, work.path())?;
+        let config = config(options, Launcher::Stock, LOAD_POOL_BYTES);
+        let mut server = Server::with_datadir(config, work.path(), &self.data())?;
+        server.install_db()?;
         // Without them loading writes everything twice; what is on disk in the end is the same.
-        let fast = ["--innodb-doublewrite=0", "--innodb-flush-log-at-trx-commit=0"].map(str::to_owned);
-        let paths = (work.path(), data.as_path());
-        let server = Server::start(settings, &[], paths, LOAD_POOL_BYTES, &Side::outside(), &fast)?;
+        server.start_with(&["--innodb-doublewrite=0", "--innodb-flush-log-at-trx-commit=0"])?;
         let bar = bar("loading");
         let threads = std::thread::available_parallelism().map_or(2, usize::from) as u32;
         let socket = server.socket();
@@ -69,8 +70,8 @@ impl DataSet {
         }
         bar.set_message("stopping the loaded server");
         // Nothing left to purge: no run would begin with another's work.
-        execute(&mut connect(&socket, None)?, "SET GLOBAL innodb_fast_shutdown = 0")?;
-        server.stop()?;
+        execute(&mut server.connect()?, "SET GLOBAL innodb_fast_shutdown = 0")?;
+        server.shutdown()?;
         bar.finish_and_clear();
         Ok(())
     }

@@ -2,27 +2,20 @@
 //! with Redoubt.
 //!
 //! * [`args`]: what to run. [`RunReport`]: what came out. [`run`] does it.
-//! * [`tpcc`], [`oltp`]: the workloads; [`load`]: clients in a closed loop, a warm-up and a window; [`statistics`].
-//! * [`network`]: two namespaces joined by a limited link. [`process`], [`sql`]: children and connections.
+//! * Workloads and clients are those of the crate `redoubt-workload`. [`statistics`]: percentiles, medians, slices.
+//! * [`network`]: two namespaces joined by a limited link. [`server`]: what all servers have in common.
 
 pub mod args;
 mod backend;
 mod dataset;
-pub mod error;
-pub mod load;
 mod measure;
 pub mod network;
-pub mod oltp;
-pub mod process;
 mod processors;
 mod report;
 mod runner;
 pub mod server;
-pub mod sql;
 pub mod statistics;
-pub mod tpcc;
 
 pub use args::Options;
-pub use error::{Error, Result};
 pub use report::RunReport;
 pub use runner::run;

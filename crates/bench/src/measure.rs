@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use mysql::Conn;
+use redoubt_workload::error::{Error, Result};
 
 use crate::backend::System;
-use crate::error::{Error, Result};
 use crate::network::{Network, Traffic};
 use crate::server::ServerCounters;
 
@@ -43,7 +43,7 @@ impl Snapshot {
     pub fn take(system: &System, network: &Network, conn: &mut Conn) -> Result<Self> {
         let sum = |ids: &[u32]| ids.iter().map(|id| cpu_ms(&id.to_string())).sum::<Result<u64>>();
         let cpu = Cpu {
-            server_ms: sum(&[system.server_id()])?,
+            server_ms: sum(system.server_id().as_slice())?,
             mount_ms: sum(&system.mounter_ids())?,
             storage_ms: sum(&system.storage_ids())?,
             client_ms: cpu_ms("self")?,

@@ -18,16 +18,16 @@ mod delay;
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::{Process, find_program, run_to_end};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::args::Bandwidth;
-use crate::error::{Error, Result};
-use crate::process::{find_program, run_to_end};
 use crate::processors::Share;
 pub use delay::Delay;
 
@@ -73,8 +73,16 @@ impl Side {
             let thread = scope.spawn(inside);
             thread
                 .join()
-                .unwrap_or_else(|_| Err(Error::Usage("a thread panicked in a network namespace".to_owned())))
+                .unwrap_or_else(|_| Err(Error::State("a thread panicked in a network namespace".to_owned())))
         })
+    }
+
+    /// Starts a process there; what it writes is appended to the file `log`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be started.
+    pub fn spawn(&self, name: &str, command: &mut Command, log: &Path) -> Result<Process> {
+        self.enter(|| Process::spawn_logged(name, command, log))
     }
 }
 
@@ -106,11 +114,11 @@ impl Network {
     /// Makes the namespaces and joins them, without a limit.
     ///
     /// # Errors
-    /// [`Error::Usage`] without root, [`Error::ProgramMissing`] or [`Error::Command`] from `ip`.
+    /// [`Error::State`] without root, [`Error::ProgramMissing`] or [`Error::Command`] from `ip`.
     pub fn create() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
-            return Err(Error::Usage(
+            return Err(Error::State(
                 "network namespaces need root: run as root, or with --no-namespaces --bandwidth none"
                     .to_owned(),
             ));

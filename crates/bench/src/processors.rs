@@ -5,9 +5,8 @@
 //! starts a side's processes is enough. Kernel threads (soft interrupts, write-back, loop devices) are not bound.
 
 use clap::ValueEnum;
+use redoubt_workload::error::{Error, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-use crate::error::{Error, Result};
 
 /// What server, clients and storage share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -36,12 +35,12 @@ impl Share {
     /// The first and the second half of the processors that this thread may use; if they are odd, the first is smaller.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is only one, [`Error::Io`].
+    /// [`Error::State`] if there is only one, [`Error::Io`].
     pub fn halves() -> Result<[Self; 2]> {
         let all =
             sched_getaffinity(None).map_err(|error| Error::io("ask for the processors")(error.into()))?;
         split(&all).map(|halves| halves.map(Self)).ok_or_else(|| {
-            Error::Usage("--processors separate needs two processors: there is only one here".to_owned())
+            Error::State("--processors separate needs two processors: there is only one here".to_owned())
         })
     }
 

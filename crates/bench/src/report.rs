@@ -6,9 +6,9 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use redoubt_workload::load::{Sample, Window};
 use serde::{Deserialize, Serialize};
 
-use crate::load::{Sample, Window};
 use crate::measure::Snapshot;
 use crate::statistics::{Latency, Slice, slices};
 pub use html::{Machine, html};
@@ -99,6 +99,11 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// Whether there was a link: local servers have none.
+    fn has_link(&self) -> bool {
+        !matches!(self.backend.as_str(), "local" | "memory-log" | "local-log")
+    }
+
     /// Fills in all that a window gives; `kinds` are the names of its transactions.
     pub fn measure(&mut self, window: &Window<Snapshot>, kinds: &[&str]) {
         let [before, after] = &window.probes;

@@ -9,19 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::args::{Backend, Bandwidth, Checks, Options, Until, Workload};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::load::{self, Progress, Until, Window, Worker};
+use redoubt_workload::oltp;
+use redoubt_workload::process::{catch_signals, check_interrupt};
+use redoubt_workload::sql::connect;
+use redoubt_workload::tpcc::{self, Tpcc};
+
+use crate::args::{Bandwidth, Checks, Options, Workload};
 use crate::backend::{Candidate, Environment, System};
 use crate::dataset::{DataSet, bar, oltp_scale, tpcc_scale};
-use crate::error::{Error, Result};
-use crate::load::{self, Progress, Window, Worker};
 use crate::measure::Snapshot;
 use crate::network::Network;
-use crate::process::{catch_signals, check_interrupt};
 use crate::processors::Processors;
 use crate::report::{Machine, RunReport, html, table};
-use crate::server::Settings;
-use crate::sql::connect;
-use crate::{oltp, tpcc};
+use crate::server::version;
 
 /// One run of the plan.
 struct Turn<'a> {
@@ -44,19 +46,18 @@ pub fn run(options: &Options, redoubt: &Path) -> Result<Vec<RunReport>> {
     }
     options.check()?;
     catch_signals()?;
-    let settings = Settings::new(options)?;
+    version(options)?;
     let mut network = if options.no_namespaces { Network::loopback() } else { Network::create()? };
     let temporary =
         tempfile::Builder::new().prefix("rdb-").tempdir().map_err(Error::io("make a directory"))?;
     let directory = options.directory.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(directory).map_err(Error::io_at("create", directory))?;
     let directory = &directory.canonicalize().map_err(Error::io_at("open", directory))?;
-    let data = DataSet::prepare(directory, options, &settings)?;
+    let data = DataSet::prepare(directory, options)?;
     if options.processors == Processors::Separate {
         network.separate_processors()?;
     }
-    let environment =
-        Environment { options, settings: &settings, data: &data, network: &network, directory, redoubt };
+    let environment = Environment { options, data: &data, network: &network, directory, redoubt };
     let candidates = Candidate::all(options);
     let turns = plan(options, &candidates);
     let mut runs = Vec::new();
@@ -77,7 +78,7 @@ pub fn run(options: &Options, redoubt: &Path) -> Result<Vec<RunReport>> {
             }
         }
     }
-    conclude(options, &runs, &Machine::examine(&settings, data.len_bytes()?)?)?;
+    conclude(options, &runs, &Machine::examine(options, data.len_bytes()?)?)?;
     failed.map_or(Ok(runs), Err)
 }
 
@@ -117,7 +118,7 @@ fn require_comparable(runs: &[RunReport]) -> Result<()> {
     let Some(first) = different.next() else { return Ok(()) };
     match different.find(|other| *other != first) {
         None => Ok(()),
-        Some(other) => Err(Error::Usage(format!(
+        Some(other) => Err(Error::State(format!(
             "these results cannot be compared: {first}; and {other}. Put them into files of their own"
         ))),
     }
@@ -148,7 +149,7 @@ fn plan<'a>(options: &Options, candidates: &'a [Candidate]) -> Vec<Turn<'a>> {
         for &pool_bytes in &options.pool {
             for (number, &bandwidth) in options.bandwidth.iter().enumerate() {
                 for candidate in candidates {
-                    let is_local = candidate.backend == Backend::Local;
+                    let is_local = candidate.backend.is_local();
                     if is_local && number > 0 {
                         continue;
                     }
@@ -164,7 +165,7 @@ fn plan<'a>(options: &Options, candidates: &'a [Candidate]) -> Vec<Turn<'a>> {
 impl Turn<'_> {
     fn describe(&self) -> String {
         let link = match self.bandwidth.0 {
-            _ if self.candidate.backend == Backend::Local => String::new(),
+            _ if self.candidate.backend.is_local() => String::new(),
             None => ", no limit".to_owned(),
             Some(_) => format!(", {}", self.bandwidth),
         };
@@ -179,8 +180,8 @@ impl Turn<'_> {
         network.limit(self.bandwidth)?;
         let socket = system.server().socket();
         let load = Load::begin(&socket, options)?;
-        let workers = load.workers(&socket, options, u64::from(self.repetition))?;
-        let mut conn = connect(&socket, None)?;
+        let workers = load.workers(&socket, options, self.repetition)?;
+        let mut conn = connect(&socket)?;
         let warm_up = options.warm_up(self.pool_bytes);
         let progress = progress_bar(warm_up, options.until());
         let window = load::run(
@@ -217,8 +218,8 @@ impl Turn<'_> {
             ..RunReport::default()
         };
         let kinds: &[&str] = match load {
-            Load::Tpcc { run, .. } => {
-                (report.rolled_back, report.retries) = (run.tally.rolled_back(), run.tally.retries());
+            Load::Tpcc(tpcc) => {
+                (report.rolled_back, report.retries) = (tpcc.tally().rolled_back(), tpcc.tally().retries());
                 &tpcc::KINDS
             }
             Load::Oltp { mix, retries } => {
@@ -233,7 +234,7 @@ impl Turn<'_> {
 
 /// A load on one server, and what must hold after it.
 enum Load {
-    Tpcc { run: tpcc::Run, before: tpcc::check::Done },
+    Tpcc(Tpcc),
     Oltp { mix: oltp::Mix, retries: Arc<AtomicU64> },
 }
 
@@ -241,28 +242,19 @@ impl Load {
     fn begin(socket: &Path, options: &Options) -> Result<Self> {
         match options.workload {
             Workload::Tpcc => {
-                let run = tpcc::Run {
-                    scale: tpcc_scale(options),
-                    constants: tpcc::random::Constants::new(options.seed),
-                    think: options.think,
-                    tally: Arc::default(),
-                };
-                Ok(Self::Tpcc {
-                    run,
-                    before: tpcc::check::Done::read(&mut connect(socket, Some(tpcc::DATABASE))?)?,
-                })
+                Tpcc::begin(socket, tpcc_scale(options), options.seed, options.think).map(Self::Tpcc)
             }
             Workload::Oltp(mix) => Ok(Self::Oltp { mix, retries: Arc::default() }),
         }
     }
 
     /// Clients; all backends get the same ones, another repetition gets others.
-    fn workers(&self, socket: &Path, options: &Options, repetition: u64) -> Result<Vec<Box<dyn Worker>>> {
+    fn workers(&self, socket: &Path, options: &Options, repetition: u32) -> Result<Vec<Box<dyn Worker>>> {
         let worker = |number: u32| -> Result<Box<dyn Worker>> {
-            let seed = options.seed ^ (repetition << 32);
             Ok(match self {
-                Self::Tpcc { run, .. } => Box::new(tpcc::Client::new(socket, run, number, seed)?),
+                Self::Tpcc(tpcc) => Box::new(tpcc.client(socket, number, repetition)?),
                 Self::Oltp { mix, retries } => {
+                    let seed = options.seed ^ (u64::from(repetition) << 32);
                     let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
                     let retries = Arc::clone(retries);
                     Box::new(oltp::Client::new(socket, *mix, oltp_scale(options), seed, retries)?)
@@ -276,18 +268,8 @@ impl Load {
     fn check(&self, socket: &Path, options: &Options) -> Result<u32> {
         match (self, options.check) {
             (_, Checks::None) => Ok(0),
-            (Self::Tpcc { run, before }, checks) => {
-                let mut conn = connect(socket, Some(tpcc::DATABASE))?;
-                let after = tpcc::check::Done::read(&mut conn)?;
-                after.require_growth(before, &run.tally)?;
-                let last = if checks == Checks::All { u32::MAX } else { tpcc::check::REQUIRED };
-                let mut passed = tpcc::check::conditions(&mut conn, last)?;
-                if checks == Checks::All {
-                    tpcc::check::counts(&mut conn, run.scale, &run.tally)?;
-                    passed += 1;
-                }
-                Ok(passed + 1)
-            }
+            (Self::Tpcc(tpcc), Checks::All) => tpcc.check(socket, u32::MAX),
+            (Self::Tpcc(tpcc), Checks::Required) => tpcc.check(socket, tpcc::check::REQUIRED),
             (Self::Oltp { .. }, _) => oltp::check(socket, oltp_scale(options)),
         }
     }

@@ -1,6 +1,6 @@
 //! Percentiles, medians and ranges. Exact: from sorted values, not from buckets.
 
-use crate::load::Sample;
+use redoubt_workload::load::Sample;
 use serde::{Deserialize, Serialize};
 
 /// The smallest value that at least `percent` of all values do not exceed; 0 if there are none.

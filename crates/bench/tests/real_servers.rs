@@ -1,21 +1,14 @@
-//! `redoubt bench` on real servers: runs, what it leaves behind, and that its consistency check finds what is wrong.
+//! `redoubt bench` on real servers: runs, and what it leaves behind.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use indicatif::ProgressBar;
-use redoubt_bench::load::Worker;
-use redoubt_bench::network::Side;
-use redoubt_bench::process::find_program;
-use redoubt_bench::server::{Server, Settings};
-use redoubt_bench::sql::{connect, execute};
-use redoubt_bench::tpcc::random::Constants;
-use redoubt_bench::tpcc::{self, Client, DATABASE, Run, Scale, check};
-use redoubt_bench::{Options, RunReport};
+use redoubt_bench::RunReport;
+use redoubt_workload::launcher::find_redoubt;
+use redoubt_workload::process::find_program;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -26,19 +19,6 @@ const SMALL: [&str; 4] = ["--warehouses", "1", "--scale", "60,2000"];
 /// Root in a container may not.
 fn has_namespaces() -> bool {
     Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success())
-}
-
-/// The command: `REDOUBT_BIN`, or beside this test in the target directory, where `libredoubt.so` lies too.
-fn find_redoubt() -> PathBuf {
-    if let Some(path) = std::env::var_os("REDOUBT_BIN") {
-        return path.into();
-    }
-    let test = std::env::current_exe().unwrap();
-    let beside = test.ancestors().skip(1).take(2).map(|directory| directory.join("redoubt"));
-    beside
-        .into_iter()
-        .find(|path| path.is_file())
-        .expect("redoubt is built: cargo build --release --workspace")
 }
 
 /// A command that is ended with its children's help if a test fails.
@@ -77,7 +57,7 @@ impl Drop for Bench {
 }
 
 fn run(arguments: &[&str]) -> Output {
-    Command::new(find_redoubt()).arg("bench").args(arguments).stdin(Stdio::null()).output().unwrap()
+    Command::new(find_redoubt().unwrap()).arg("bench").args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
 fn network() -> &'static [&'static str] {
@@ -174,10 +154,38 @@ fn sysbench_mixes_run_and_are_checked() {
 }
 
 #[test]
+fn logs_in_memory_tls_and_options_of_a_node_are_measured_in_one_run() {
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut arguments = vec!["--json", "--clients", "2", "--warm-up", "20", "--transactions", "100"];
+    arguments.extend(SMALL);
+    arguments.extend(network());
+    arguments.extend(["--memory", memory.path().to_str().unwrap()]);
+    arguments.extend(["--backend", "memory-log,local-log,redoubt-tls"]);
+    let in_memory = "pmem=--log-device pmem --pretend-pmem --log-path {memory}";
+    arguments.extend([
+        "--node-variant",
+        in_memory,
+        "--node-variant",
+        "small=--batch 1MiB --apply-interval 1",
+    ]);
+    let runs = runs_of(&run(&arguments));
+    let names: Vec<_> = runs.iter().map(|run| run.backend.as_str()).collect();
+    let expected = ["memory-log", "local-log", "redoubt-tls", "redoubt-pmem", "redoubt-small"];
+    assert_eq!(names, expected);
+    for run in &runs {
+        assert!(run.transactions >= 100 && run.consistency == 14, "{run:?}");
+        assert!(run.server_errors.is_empty(), "{:?}", run.server_errors);
+        let appended = run.redoubt.get("node.log_device_appended_bytes").copied().unwrap_or(0);
+        assert_eq!(appended > 0, run.backend.starts_with("redoubt-"), "{run:?}");
+    }
+    assert_eq!(std::fs::read_dir(memory.path()).unwrap().count(), 0, "something is left in memory");
+}
+
+#[test]
 fn a_missing_library_is_said_before_anything_runs() {
     let temporary = tempfile::tempdir().unwrap();
     let alone = temporary.path().join("redoubt");
-    std::fs::copy(find_redoubt(), &alone).unwrap();
+    std::fs::copy(find_redoubt().unwrap(), &alone).unwrap();
     let arguments = ["bench", "--no-namespaces", "--bandwidth", "none"];
     let outcome = Command::new(&alone).args(arguments).env_remove("REDOUBT_LIBRARY").output().unwrap();
     let said = text(&outcome.stderr);
@@ -188,7 +196,7 @@ fn a_missing_library_is_said_before_anything_runs() {
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let temporary = tempfile::Builder::new().prefix("rdtb-").tempdir().unwrap();
-    let mut command = Command::new(find_redoubt());
+    let mut command = Command::new(find_redoubt().unwrap());
     command
         .args(["bench", "--seconds", "600", "--warm-up", "1", "--clients", "2"])
         .args(SMALL)
@@ -244,105 +252,4 @@ fn has_socket(directory: &Path) -> bool {
 
 fn log_of(directory: &Path) -> String {
     std::fs::read_to_string(directory.join("log")).unwrap_or_default()
-}
-
-/// A fault for each condition that all before it do not notice.
-const FAULTS: [(u32, &[&str]); 12] = [
-    (1, &["UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 3"]),
-    (2, &["UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 2 AND d_id = 1"]),
-    (3, &["DELETE FROM new_order WHERE no_w_id = 1 AND no_d_id = 2 AND no_o_id = 39"]),
-    (4, &["DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 1 AND ol_o_id = 2 AND ol_number = 1"]),
-    (5, &["UPDATE orders SET o_carrier_id = NULL WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 1"]),
-    (
-        6,
-        &[
-            "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 1",
-            "UPDATE orders SET o_ol_cnt = o_ol_cnt - 1 WHERE o_w_id = 1 AND o_d_id = 1 AND o_id = 2",
-        ],
-    ),
-    (7, &["UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 2 AND ol_o_id = 1"]),
-    (
-        8,
-        &[
-            "UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 1",
-            "UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1",
-        ],
-    ),
-    (
-        9,
-        &[
-            "UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1",
-            "UPDATE district SET d_ytd = d_ytd - 1 WHERE d_w_id = 1 AND d_id = 2",
-        ],
-    ),
-    (
-        10,
-        &[
-            "UPDATE customer SET c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
-        ],
-    ),
-    (
-        11,
-        &[
-            "UPDATE customer SET c_delivery_cnt = c_delivery_cnt + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
-        ],
-    ),
-    (
-        12,
-        &[
-            "UPDATE customer SET c_ytd_payment = c_ytd_payment + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
-        ],
-    ),
-];
-
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    options: Options,
-}
-
-#[test]
-fn each_condition_notices_what_breaks_it() {
-    let temporary = tempfile::Builder::new().prefix("rdtb-").tempdir().unwrap();
-    let data = temporary.path().join("data");
-    let settings = Settings::new(&Arguments::parse_from(["bench"]).options).unwrap();
-    settings.install(&data, temporary.path()).unwrap();
-    let paths = (temporary.path(), data.as_path());
-    let server = Server::start(&settings, &[], paths, 64 << 20, &Side::outside(), &[]).unwrap();
-    let socket = server.socket();
-    let scale = Scale { customers: 40, items: 500, ..Scale::new(2) };
-    tpcc::load(&socket, scale, 7, 2, &ProgressBar::hidden()).unwrap();
-    let mut conn = connect(&socket, Some(DATABASE)).unwrap();
-    assert_eq!(check::conditions(&mut conn, u32::MAX).unwrap(), 12);
-
-    let run = Run { scale, constants: Constants::new(7), think: false, tally: std::sync::Arc::default() };
-    let before = check::Done::read(&mut conn).unwrap();
-    let mut client = Client::new(&socket, &run, 0, 1).unwrap();
-    for _ in 0..230 {
-        client.choose();
-        client.run().unwrap();
-    }
-    assert_eq!(check::conditions(&mut conn, u32::MAX).unwrap(), 12);
-    check::Done::read(&mut conn).unwrap().require_growth(&before, &run.tally).unwrap();
-    check::counts(&mut conn, scale, &run.tally).unwrap();
-
-    for (number, statements) in FAULTS {
-        execute(&mut conn, "START TRANSACTION").unwrap();
-        for statement in statements {
-            execute(&mut conn, statement).unwrap();
-        }
-        let error = check::conditions(&mut conn, u32::MAX).unwrap_err().to_string();
-        assert!(error.contains(&format!("condition {number} ")), "{statements:?}: {error}");
-        if number > check::REQUIRED {
-            check::conditions(&mut conn, check::REQUIRED).unwrap();
-        }
-        execute(&mut conn, "ROLLBACK").unwrap();
-    }
-    // Commits that were acknowledged and are gone, though nothing contradicts itself.
-    execute(&mut conn, "UPDATE district SET d_ytd = d_ytd - 1 WHERE d_w_id = 1 AND d_id = 1").unwrap();
-    let lost = check::Done::read(&mut conn).unwrap().require_growth(&before, &run.tally);
-    assert!(lost.unwrap_err().to_string().contains("acknowledged"));
-    execute(&mut conn, "DELETE FROM history LIMIT 1").unwrap();
-    let lost = check::counts(&mut conn, scale, &run.tally).unwrap_err().to_string();
-    assert!(lost.contains("history"), "{lost}");
 }

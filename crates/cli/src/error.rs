@@ -86,7 +86,7 @@ pub enum CliError {
     },
     /// A benchmark could not go on.
     #[error("{0}")]
-    Bench(#[from] redoubt_bench::Error),
+    Bench(#[from] redoubt_workload::Error),
     /// There can be no status page.
     #[error(transparent)]
     StatusPage(#[from] redoubt_statuspage::StatusPageError),

@@ -26,15 +26,16 @@ use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{Compression, Hello, Role};
 use redoubt_wire::stream::StreamFrame;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, find_redoubt};
+use redoubt_workload::process::{poll_every, poll_until};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{connect, execute, status_number};
 use serde::Serialize;
 
-use crate::error::{Error, Result};
-use crate::launcher::{Launcher, find_redoubt};
 use crate::node::Node;
 use crate::oracle::base::{LogFile, parse};
 use crate::oracle::history::copy_directory;
-use crate::process::{poll_every, poll_until};
-use crate::server::{Server, ServerConfig, connect, execute, status_number};
 
 const DATABASE: &str = "cold";
 const VOLUME: &str = "cold";
@@ -142,9 +143,9 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary>
 
 fn config(options: &Options, pool_mib: u64) -> ServerConfig {
     let mut config = ServerConfig::new(Launcher::Stock);
-    config.buffer_pool_mib = pool_mib as u32;
+    config.buffer_pool_bytes = pool_mib << 20;
     // So long that its age makes nobody write pages.
-    config.log_file_size_mib = (options.redo_mib * 2) as u32;
+    config.log_file_size_bytes = (options.redo_mib * 2) << 20;
     config.ready_timeout = PATIENCE;
     config.server_arg("--skip-log-bin").server_arg("--innodb-flush-log-at-trx-commit=0")
 }

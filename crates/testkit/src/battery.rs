@@ -5,11 +5,12 @@
 
 use std::time::{Duration, Instant};
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::server::{Server, ServerConfig};
+
 use crate::check::{Probe, Snapshot, check_all, check_database};
-use crate::error::{Error, Result};
 use crate::features::{Feature, INNODB_ARGS, SERVER_ARGS};
-use crate::launcher::Launcher;
-use crate::server::{Server, ServerConfig};
 
 /// How a server is brought down and up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +66,8 @@ pub struct Report {
 /// The configuration the battery's servers share; page size, pool and further arguments are set by the caller.
 pub fn config(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher);
-    config.buffer_pool_mib = 64;
-    config.log_file_size_mib = 16;
+    config.buffer_pool_bytes = 64 << 20;
+    config.log_file_size_bytes = 16 << 20;
     config.innodb_args = INNODB_ARGS.map(str::to_owned).to_vec();
     config.server_args = SERVER_ARGS.map(str::to_owned).to_vec();
     config

@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 
 use mysql::Conn;
-
-use crate::error::{Error, Result};
-use crate::server::{execute, query_text};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::sql::{execute, query_text};
 
 const SYSTEM_SCHEMAS: &str = "'mysql','sys','information_schema','performance_schema'";
 

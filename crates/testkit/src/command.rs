@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
-use crate::process::Process;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::Process;
 
 /// How long a command may take unless the caller says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(120);

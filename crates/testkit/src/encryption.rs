@@ -3,9 +3,10 @@
 //! `file_key_management` is in Debian's package `mariadb-server`. It knows one version of a key; `debug_key_management`
 //! of the package `mariadb-test` has as many as one likes. See [`crate::plugins`].
 
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::server::ServerConfig;
+
 use crate::plugins;
-use crate::server::ServerConfig;
 
 /// Name of the plugin's file without its ending, and of the plugin.
 pub const FILE_KEY_MANAGEMENT: &str = "file_key_management";

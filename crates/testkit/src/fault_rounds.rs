@@ -26,13 +26,13 @@ mod setup;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::{poll_every, poll_until};
+
 use crate::check::check_database;
-use crate::error::{Error, Result};
 use crate::faults::Counts;
 use crate::ledger::{self, Entries, Run};
 use crate::plain_files;
-use crate::process::{poll_every, poll_until};
-
 use churn::Churn;
 use kinds::{Kind, Trouble};
 use setup::{PATIENCE, Setup, VOLUME};

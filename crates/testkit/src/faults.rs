@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"RDTFLT01";
 const LEN_BYTES: usize = 16384;
@@ -153,7 +153,7 @@ fn find_library() -> Result<PathBuf> {
         return if path.is_file() {
             Ok(path)
         } else {
-            Err(Error::ProgramMissing(path.display().to_string()))
+            Err(Error::missing(path.display().to_string(), "build it: cargo build --release --workspace"))
         };
     }
     let current = std::env::current_exe().map_err(Error::io("find the running program"))?;
@@ -164,5 +164,5 @@ fn find_library() -> Result<PathBuf> {
         .flat_map(|directory| [directory.join(NAME), directory.join("deps").join(NAME)]);
     found
         .find(|path| path.is_file())
-        .ok_or_else(|| Error::ProgramMissing(format!("{NAME} (build it: cargo build --release --workspace)")))
+        .ok_or_else(|| Error::missing(NAME, "build it: cargo build --release --workspace"))
 }

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mysql::Conn;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{connect, execute, query_text};
 
 use crate::check::Probe;
-use crate::error::{Error, Result};
-use crate::launcher::Launcher;
 use crate::script;
-use crate::server::{Server, ServerConfig, connect, execute, query_text};
 
 /// Arguments every server of the battery needs, at the bootstrap and at every start: change buffering,
 /// three undo tablespaces that are truncated, and a system tablespace of two files.

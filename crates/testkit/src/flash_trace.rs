@@ -1,9 +1,9 @@
 //! Block traces of real servers: every write to the disk under them, tagged by what it was for.
 //!
-//! For each [`Layout`] a disk of its own is made ([`disk`]), the same loaded database is put on it ([`seed`]), and the
-//! TPC-C-like mix ([`crate::tpcc`]) runs a warm-up and then a fixed number of transactions, so that layouts compare by
-//! what they wrote for the same work. The kernel's trace events say what the disk was asked to do ([`recorder`]); the
-//! extents of the files say what for ([`extents`], [`origin`]); [`collect`] joins the two into a trace of
+//! For each [`Layout`] a disk of its own is made ([`disk`]), the same loaded database is put on it ([`seed`]), and clients
+//! of TPC-C ([`redoubt_workload::tpcc`]) do a warm-up and then a fixed number of transactions, so that layouts compare
+//! by what they wrote for the same work. The kernel's trace events say what the disk was asked to do ([`recorder`]);
+//! the extents of the files say what for ([`extents`], [`origin`]); [`collect`] joins the two into a trace of
 //! `redoubt-flash`.
 //!
 //! Invariant: a recording counts only if it is complete. The sectors of all recorded writes must be, exactly, what
@@ -26,13 +26,15 @@ mod tests;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use redoubt_flash::trace::Origin;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::load::{self, Until, Worker};
+use redoubt_workload::tpcc::{Client, Scale, Tpcc};
 
-use crate::error::{Error, Result};
-use crate::tpcc::{Report, Scale, Tpcc};
 use collect::{Collector, Snapshots};
 pub use collect::{OriginSum, Window};
 use disk::{DeviceCounters, Disk, JournalMode};
@@ -118,7 +120,7 @@ pub struct Options {
     /// Transactions committed before each recording [default: half as many, and more where a large journal must fill]
     #[arg(long, value_name = "N")]
     pub warm_up: Option<u64>,
-    /// Warehouses of the TPC-C-like mix
+    /// Warehouses
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub warehouses: u32,
     /// Customers of a district
@@ -152,7 +154,9 @@ pub struct Options {
 
 impl Options {
     fn scale(&self) -> Scale {
-        Scale { warehouses: self.warehouses, customers: self.customers, items: self.items }
+        // Without foreign keys, as recordings always were.
+        let (customers, items) = (self.customers, self.items);
+        Scale { customers, items, foreign_keys: false, ..Scale::new(self.warehouses) }
     }
 
     /// A ring of page images writes pages home only when it has come round.
@@ -246,10 +250,10 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
     Ok(recording)
 }
 
-/// What the load said, and the counters of the part that counts.
+/// What the load did, and the counters of the part that counts.
 struct LoadRun {
     warm_up: u64,
-    report: Report,
+    retries: u64,
     begin: Counters,
     end: Counters,
 }
@@ -265,7 +269,9 @@ fn run_load(
     let source = system.counter_source();
     let (begin, end) = (Mutex::new(None), Mutex::new(None));
     let last = warm_up + options.transactions;
-    let committed = |count: u64| {
+    let ended = AtomicU64::new(0);
+    let committed = || {
+        let count = ended.fetch_add(1, Ordering::Relaxed) + 1;
         if recorder.has_ended() {
             return Err(Error::State("the recording has ended before the load".into()));
         }
@@ -276,22 +282,27 @@ fn run_load(
         } else if count == last {
             recorder.mark(Mark::End(count))?;
             keep(&end, source.read()?);
-        } else if count.is_multiple_of(MARK_EVERY) {
+        } else if count < last && count.is_multiple_of(MARK_EVERY) {
             recorder.mark(Mark::Commits(count))?;
         }
         Ok(())
     };
     let socket = system.socket();
-    let tpcc = Tpcc { socket: &socket, scale: options.scale(), seed: 1 };
-    let report = std::thread::scope(|scope| {
-        let (sender, ended) = mpsc::channel();
+    let tpcc = Tpcc::begin(&socket, options.scale(), seed::SEED, false)?;
+    let client = |number| -> Result<Box<dyn Worker + '_>> {
+        Ok(Box::new(Marking { client: tpcc.client(&socket, number, 0)?, ended: &committed }))
+    };
+    let clients: Vec<_> = (0..options.clients).map(client).collect::<Result<_>>()?;
+    std::thread::scope(|scope| {
+        let (sender, finished) = mpsc::channel();
         scope.spawn(move || {
+            let until = Until::Transactions(last);
             // The receiver goes away only with an error of its own.
-            let _ = sender.send(tpcc.run_transactions(options.clients, last, &committed));
+            let _ = sender.send(load::run(clients, 0, until, || Ok(()), |_| {}));
         });
         loop {
-            let report = match ended.recv_timeout(SNAPSHOT_INTERVAL) {
-                Ok(report) => Some(report?),
+            let window = match finished.recv_timeout(SNAPSHOT_INTERVAL) {
+                Ok(window) => Some(window?),
                 Err(mpsc::RecvTimeoutError::Timeout) => None,
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(Error::State("the load panicked".into()));
@@ -305,15 +316,36 @@ fn run_load(
                 }
                 recorder.mark(Mark::Snapshot)?;
             }
-            if let Some(report) = report {
-                return Ok(report);
+            if window.is_some() {
+                return Ok(());
             }
         }
     })?;
     let counters = |slot: Mutex<Option<Counters>>| {
         slot.into_inner().ok().flatten().ok_or_else(|| Error::State("the load ended too early".into()))
     };
-    Ok(LoadRun { report, warm_up, begin: counters(begin)?, end: counters(end)? })
+    // The consistency conditions would take longer than the run.
+    tpcc.check_growth(&socket)?;
+    tpcc.check_counts(&socket)?;
+    let retries = tpcc.tally().retries();
+    Ok(LoadRun { retries, warm_up, begin: counters(begin)?, end: counters(end)? })
+}
+
+/// A client that says of each transaction that it has ended.
+struct Marking<'a> {
+    client: Client,
+    ended: &'a (dyn Fn() -> Result<()> + Sync),
+}
+
+impl Worker for Marking<'_> {
+    fn choose(&mut self) -> Duration {
+        self.client.choose()
+    }
+
+    fn run(&mut self) -> Result<u8> {
+        let kind = self.client.run()?;
+        (self.ended)().map(|()| kind)
+    }
 }
 
 fn keep(slot: &Mutex<Option<Counters>>, counters: Counters) {

@@ -19,14 +19,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mysql::Conn;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{connect, execute};
 
 use crate::check::{Snapshot, check_database, finish_purge};
 use crate::command::{Outcome, PATIENCE};
-use crate::error::{Error, Result};
-use crate::launcher::{Launcher, Verify, find_redoubt};
 use crate::node::Node;
 use crate::oracle::history::{PAGE_SIZES, copy_directory};
-use crate::server::{Server, ServerConfig, connect, execute};
 
 /// Database of the tables.
 const DATABASE: &str = "killed";
@@ -122,8 +123,8 @@ impl Plan {
     fn config(&self) -> ServerConfig {
         let mut config = ServerConfig::new(Launcher::Stock).innodb_arg("--innodb-undo-tablespaces=3");
         config.page_size_bytes = self.page_size_bytes;
-        config.buffer_pool_mib = self.pool_mib;
-        config.log_file_size_mib = self.log_mib;
+        config.buffer_pool_bytes = u64::from(self.pool_mib) << 20;
+        config.log_file_size_bytes = u64::from(self.log_mib) << 20;
         config.server_args.clone_from(&self.server_args);
         config
     }

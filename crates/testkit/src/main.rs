@@ -1,7 +1,7 @@
 //! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
 //!
-//! Every sub-command prints one line of JSON on standard output (`end-to-end`: one per cell, `flash-trace`: one per
-//! recording; `server-suite`: Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong
+//! Every sub-command prints one line of JSON on standard output (`flash-trace`: one per recording; `server-suite`:
+//! Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong
 //! arguments, 77 this machine lacks what the work needs.
 
 use std::io::Read;
@@ -10,15 +10,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use redoubt_testkit::error::{Error, Result};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::server::{connect, connect_within, status_number};
-use redoubt_testkit::tpcc::{Scale, Tpcc};
-use redoubt_testkit::workload::{Load, Sysbench, Until};
+use redoubt_testkit::sysbench::Sysbench;
 use redoubt_testkit::{
-    apply_backlog, check, coalescing, compare, end_to_end, fault_rounds, flash_trace, isolation,
-    killed_imports, oracle, process, scale, server_suite,
+    apply_backlog, check, fault_rounds, flash_trace, isolation, killed_imports, oracle, scale, server_suite,
 };
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::load::Until;
+use redoubt_workload::oltp::Mix;
+use redoubt_workload::process::poll_until;
+use redoubt_workload::sql::{connect, connect_within, status_number, try_connect};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -106,26 +107,10 @@ enum Command {
         #[arg(long)]
         write_only: bool,
     },
-    /// Run sysbench with and without Redoubt, in turns, and print the ratio of their throughput
-    Compare {
-        #[command(flatten)]
-        options: compare::Options,
-    },
-    /// Run whole servers with different logs under load, in turns: JSON lines, and a table on standard error
-    EndToEnd {
-        #[command(flatten)]
-        options: end_to_end::Options,
-    },
     /// Record every block write of servers under load, tagged by its origin (needs root): JSON lines
     FlashTrace {
         #[command(flatten)]
         options: flash_trace::Options,
-    },
-    /// Page bytes that a node writes per byte of redo, against the length of a batch: JSON lines, and a table on
-    /// standard error
-    Coalescing {
-        #[command(flatten)]
-        options: coalescing::Options,
     },
     /// How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from it;
     /// progress goes to standard error
@@ -161,31 +146,6 @@ enum Command {
     ServerSuite {
         #[command(flatten)]
         options: server_suite::Options,
-    },
-    /// Create the tables of the TPC-C-like mix
-    TpccPrepare {
-        #[command(flatten)]
-        server: ServerArguments,
-        /// Warehouses
-        #[arg(long, default_value_t = 4)]
-        warehouses: u32,
-    },
-    /// Run the TPC-C-like mix, then check its consistency conditions
-    TpccRun {
-        #[command(flatten)]
-        server: ServerArguments,
-        /// Warehouses, as they were created
-        #[arg(long, default_value_t = 4)]
-        warehouses: u32,
-        /// Clients
-        #[arg(long, default_value_t = 8)]
-        clients: u32,
-        /// Run this long
-        #[arg(long, default_value_t = 10)]
-        seconds: u64,
-        /// Seed
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
     },
     /// Hold our replay of redo against a stock server's recovery of it
     Oracle {
@@ -275,19 +235,12 @@ fn run(command: Command) -> Result<Answer> {
             size.sysbench(server).prepare().and_then(|()| answer(&json!({ "prepared": true })))
         }
         Command::SysbenchRun { server, size, seconds, transactions, write_only } => {
-            let load = if write_only { Load::WriteOnly } else { Load::ReadWrite };
+            let mix = if write_only { Mix::WriteOnly } else { Mix::ReadWrite };
             let until = match (seconds, transactions) {
-                (Some(seconds), _) => Until::Seconds(seconds),
+                (Some(seconds), _) => Until::Elapsed(Duration::from_secs(seconds)),
                 (None, count) => Until::Transactions(count.unwrap_or(0)),
             };
-            answer(&size.sysbench(server).run(load, until)?)
-        }
-        Command::Compare { options } => answer(&compare::run(&options)?),
-        Command::EndToEnd { options } => {
-            let cells = end_to_end::run(&options)?;
-            eprintln!("{}", end_to_end::table(&cells));
-            let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
-            Ok(Answer(lines?.join("\n"), true))
+            answer(&size.sysbench(server).run(mix, until)?)
         }
         Command::FlashTrace { options } => {
             let mut lines = Vec::new();
@@ -298,12 +251,6 @@ fn run(command: Command) -> Result<Answer> {
             })?;
             Ok(Answer(lines.join("\n"), true))
         }
-        Command::Coalescing { options } => {
-            let cells = coalescing::run(&options)?;
-            eprintln!("{}", coalescing::table(&cells));
-            let lines: Result<Vec<_>> = cells.iter().map(|cell| Ok(answer(cell)?.0)).collect();
-            Ok(Answer(lines?.join("\n"), true))
-        }
         Command::ApplyBacklog { options } => {
             answer(&apply_backlog::run(&options, |line| eprintln!("{line}"))?)
         }
@@ -312,16 +259,6 @@ fn run(command: Command) -> Result<Answer> {
         Command::Scale { options } => measure_scale(&options),
         Command::Isolation { options } => compare_isolation(&options),
         Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),
-        Command::TpccPrepare { server, warehouses } => {
-            let scale = Scale { warehouses, ..Scale::default() };
-            Tpcc { socket: &server.socket, scale, seed: 1 }.prepare()?;
-            answer(&json!({ "prepared": true }))
-        }
-        Command::TpccRun { server, warehouses, clients, seconds, seed } => {
-            let scale = Scale { warehouses, ..Scale::default() };
-            let tpcc = Tpcc { socket: &server.socket, scale, seed };
-            answer(&tpcc.run(clients, Duration::from_secs(seconds))?)
-        }
         Command::Oracle { command } => oracle(&command),
         Command::Field { path } => field(&path),
     }
@@ -384,15 +321,11 @@ fn wait_ready(server: &ServerArguments, timeout: Duration, pid: Option<u32>) -> 
         None => drop(connect_within(&server.socket, timeout)?),
         Some(pid) => {
             let alive = PathBuf::from(format!("/proc/{pid}"));
-            process::poll_until("the server's readiness", timeout, || {
+            poll_until("the server's readiness", timeout, || {
                 if !alive.exists() {
                     return Err(Error::State(format!("process {pid} ended before the server was ready")));
                 }
-                match connect(&server.socket) {
-                    Ok(_) => Ok(Some(())),
-                    Err(error) if error.is_connection_loss() => Ok(None),
-                    Err(error) => Err(error),
-                }
+                try_connect(&server.socket)
             })?;
         }
     }

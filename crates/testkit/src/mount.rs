@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::{Error, Result};
-use crate::process::run_to_end;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::run_to_end;
 
 /// Something mounted in a temporary directory of its own.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ impl Mount {
         File::create(&image)
             .and_then(|file| file.set_len(len_bytes))
             .map_err(Error::io_at("create", &image))?;
-        run_to_end("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-m0"]).args(options).arg(&image))?;
-        run_to_end("mount", Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point))?;
+        run_to_end(Command::new("mkfs.ext4").args(["-q", "-m0"]).args(options).arg(&image))?;
+        run_to_end(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point))?;
         Ok(Self { point, _temporary: temporary })
     }
 
@@ -57,8 +57,8 @@ impl Mount {
     /// # Errors
     /// [`Error::Command`] while something on it is open.
     pub fn remount(&self) -> Result<()> {
-        run_to_end("umount", Command::new("umount").arg(&self.point))?;
-        run_to_end("mount", Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.point))?;
+        run_to_end(Command::new("umount").arg(&self.point))?;
+        run_to_end(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.point))?;
         Ok(())
     }
 
@@ -68,9 +68,9 @@ impl Mount {
     /// [`Error::Command`] where this machine does not allow it.
     pub fn read_only(directory: &Path) -> Result<Self> {
         let (temporary, point) = mount_point()?;
-        run_to_end("mount", Command::new("mount").arg("--bind").arg(directory).arg(&point))?;
+        run_to_end(Command::new("mount").arg("--bind").arg(directory).arg(&point))?;
         let mount = Self { point, _temporary: temporary };
-        run_to_end("mount", Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&mount.point))?;
+        run_to_end(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&mount.point))?;
         Ok(mount)
     }
 

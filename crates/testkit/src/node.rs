@@ -12,10 +12,11 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::process::{Process, poll_every, poll_until, run_to_end, tail};
+
 use crate::command::PATIENCE;
-use crate::error::{Error, Result, tail};
-use crate::launcher::{Launcher, Verify};
-use crate::process::{Process, poll_every, poll_until, run_to_end};
 
 /// What the node prints in front of its address when it is ready.
 const READY_PREFIX: &str = "listening on ";
@@ -70,7 +71,7 @@ impl Node {
         for volume in volumes {
             command.args(["--volume", volume]);
         }
-        run_to_end("redoubt certificates", &mut command)?;
+        run_to_end(&mut command)?;
         let mut node = Self::stopped(redoubt_bin, temporary.path(), args);
         node.authority = Some(authority);
         node._temporary = Some(temporary);
@@ -293,7 +294,7 @@ impl Node {
         if let Some(bundle) = self.bundle("administrator") {
             command.env("REDOUBT_TLS", bundle);
         }
-        run_to_end("redoubt", command.args(args))
+        run_to_end(command.args(args))
     }
 
     /// Creates a volume.

@@ -5,7 +5,7 @@
 //! * [`recovery`]: the stock server, stopped at the one moment where redo is applied, written, and nothing else done.
 //! * [`replay`]: ours, with the pure crates; with defects planted on request.
 //! * [`compare`]: byte for byte, with the list of what may differ and why.
-//! * [`history`]: real servers under random statements ([`crate::generator`]), sysbench, the TPC-C-like mix.
+//! * [`history`]: real servers under random statements ([`crate::generator`]), sysbench, TPC-C.
 //! * [`check`]: whole histories, killed directories, cuts; [`campaign`]: many of them; [`node_path`]: through a node.
 //! * [`shrink`]: scripts of histories, made small; [`commands`]: the command line.
 //!

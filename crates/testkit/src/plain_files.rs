@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+
 use crate::node::Node;
-use crate::server::{Server, execute};
 
 /// How often the directory may change under the comparison.
 const ATTEMPTS: u32 = 10;

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
 
 const UNPACKED: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/lib/mysql/plugin");

@@ -27,7 +27,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
+
 use crate::faults::Counts;
 
 const CHUNK_BYTES: usize = 16 << 10;

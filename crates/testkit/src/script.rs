@@ -10,10 +10,9 @@
 use std::time::Duration;
 
 use mysql::Conn;
-
-use crate::error::{Error, Result};
-use crate::process::poll_until;
-use crate::server::{execute, query_text};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::sql::{execute, query_text};
 
 const UNTIL_TIMEOUT: Duration = Duration::from_secs(90);
 

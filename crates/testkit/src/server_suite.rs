@@ -22,8 +22,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::error::Result;
 use std::path::PathBuf;
+
+use redoubt_workload::error::Result;
 
 /// What to report on.
 #[derive(Debug, clap::Args)]
@@ -42,7 +43,7 @@ pub struct Options {
 /// The report as Markdown, and whether nothing in it is open ([`open::Open`]).
 ///
 /// # Errors
-/// [`crate::Error`] if a file cannot be read or is not what it should be.
+/// [`redoubt_workload::Error`] if a file cannot be read or is not what it should be.
 pub fn report(options: &Options) -> Result<(String, bool)> {
     let causes = match &options.causes {
         Some(path) => causes::Causes::read(path)?,

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::process::poll_until;
-use crate::server::{Server, query_text};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::query_text;
 
 /// Statements of others that end while the watched ones do not. Much longer than a commit, also behind a slow sync.
 pub const MEANWHILE: usize = 300;

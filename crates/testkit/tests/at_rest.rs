@@ -10,16 +10,17 @@ mod places;
 #[path = "at_rest/servers.rs"]
 mod servers;
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use redoubt_node::at_rest::fscrypt::{State, read_state};
 use redoubt_node::at_rest::{AtRest, Unlocked, VolumeKeys};
 use redoubt_test_support::skip;
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::find_redoubt;
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use redoubt_workload::launcher::find_redoubt;
 
 /// The encrypted volume.
 const VOLUME: &str = "secret";

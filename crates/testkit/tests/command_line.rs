@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::find_redoubt;
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::find_redoubt;
 
 /// Wrong usage.
 const USAGE: i32 = 2;

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use redoubt_test_support::setting;
 use redoubt_testkit::check::{check_all, check_database, finish_purge};
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, connect, execute, status_number};
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{connect, execute, status_number};
 
 const VOLUME: &str = "ledger";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,8 +33,8 @@ fn setup_with(node_args: &[&str], change: impl FnOnce(&mut ServerConfig)) -> Set
     let node = Node::create(&find_redoubt().unwrap(), node_args).unwrap();
     node.create_volume(VOLUME).unwrap();
     let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     change(&mut config);
     let server =
         Server::create(config).unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
@@ -60,7 +61,7 @@ fn no_acknowledged_commit_is_lost_by_kills() {
         let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
         run.wait_for_more(random.u64(30..400), PATIENCE).unwrap();
         let what = round % 4;
-        let fail = |error: redoubt_testkit::error::Error, setup: &Setup| -> ! {
+        let fail = |error: redoubt_workload::error::Error, setup: &Setup| -> ! {
             panic!(
                 "round {round}: {error}\nserver: {}\nnode: {}",
                 setup.server.error_log_tail(20),
@@ -187,8 +188,8 @@ fn a_table_whose_truncation_was_not_committed_is_there_after_a_kill() {
 fn a_table_that_recovery_rebuilds_in_batches_is_known_as_it_is() {
     // Room for everything until the kill, so that the server writes no page and no checkpoint.
     let mut setup = setup_with(&["--apply-interval", "1"], |config| {
-        config.buffer_pool_mib = 256;
-        config.log_file_size_mib = 256;
+        config.buffer_pool_bytes = 256 << 20;
+        config.log_file_size_bytes = 256 << 20;
     });
     let mut conn = setup.server.connect().unwrap();
     execute(&mut conn, "CREATE DATABASE batches").unwrap();
@@ -201,7 +202,7 @@ fn a_table_that_recovery_rebuilds_in_batches_is_known_as_it_is() {
     }
     setup.server.kill9().unwrap();
     let config = setup.server.config_mut();
-    config.buffer_pool_mib = 8;
+    config.buffer_pool_bytes = 8 << 20;
     config.server_args.push("--innodb-change-buffering=all".to_owned());
     setup.server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", setup.node.log_tail(20)));
     let log = setup.server.error_log_tail(400);

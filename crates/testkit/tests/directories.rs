@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
 
 /// Directory settings and the binary log, with the name of a directory for each.
 const PLACES: [(&str, &str); 5] = [
@@ -35,8 +36,8 @@ fn redoubt(node: &Node, args: &[&str]) -> Outcome {
 fn config(launcher: Launcher) -> ServerConfig {
     let mut config =
         ServerConfig::new(launcher).innodb_arg("--innodb-undo-tablespaces=3").innodb_arg("--server-id=7");
-    config.log_file_size_mib = 32;
-    config.buffer_pool_mib = 16;
+    config.log_file_size_bytes = 32 << 20;
+    config.buffer_pool_bytes = 16 << 20;
     config
 }
 

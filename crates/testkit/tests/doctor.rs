@@ -7,8 +7,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::find_redoubt;
 use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::find_redoubt;
 use serde_json::Value;
 
 /// The checks, and whether the exit status fits them.

@@ -10,9 +10,10 @@ mod refused;
 #[path = "encrypted/rotation.rs"]
 mod rotation;
 
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig, execute};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 const VOLUME: &str = "secret";
 
@@ -24,8 +25,8 @@ fn new_node() -> Node {
 
 fn small(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher);
-    config.log_file_size_mib = 32;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 32 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     config
 }
 

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoubt_testkit::check::{check_all, checksums};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::plain_files;
-use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
 
 const VOLUME: &str = "fidelity";
 
@@ -116,7 +117,7 @@ fn busy(server: &Server, round: u32) {
 fn plain_files_on_the_node_are_those_of_the_server() {
     let node = node();
     let mut config = ServerConfig::new(launcher(&node));
-    config.buffer_pool_mib = 16;
+    config.buffer_pool_bytes = 16 << 20;
     for option in
         ["--log-bin", "--event-scheduler=ON", "--innodb-undo-tablespaces=2", "--max-binlog-size=65536"]
     {
@@ -191,7 +192,7 @@ fn second_server_process_of_one_attachment_has_every_commit() {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut wrapper = Wrapper::start(&node, &server, &script);
     for round in 0..3 {
-        let mut conn = redoubt_testkit::server::connect_within(&wrapper.socket, Duration::from_secs(60))
+        let mut conn = redoubt_workload::sql::connect_within(&wrapper.socket, Duration::from_secs(60))
             .unwrap_or_else(|error| panic!("{error}\n{}", wrapper.log()));
         execute(&mut conn, "USE mysql").unwrap();
         let count = query_text(&mut conn, "SELECT COUNT(*) FROM kept").unwrap();

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use clap::Parser;
 use redoubt_flash::trace::{Op, Origin, TraceInfo, TraceReader};
-use redoubt_testkit::error::Error;
 use redoubt_testkit::flash_trace::{self, Options, Recording};
+use redoubt_workload::error::Error;
 
 const PAGE_LEN_BYTES: u64 = 16384;
 

@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use redoubt_page::{finalize, flags_of_page0};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::{poll_until, run_to_end};
-use redoubt_testkit::server::{Server, ServerConfig, execute};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::process::{poll_until, run_to_end};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 const PAGE_LEN_BYTES: usize = 16384;
 
 fn config(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher).innodb_arg("--innodb-undo-tablespaces=2");
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     // A start that hangs on damage counts as none.
     config.ready_timeout = Duration::from_secs(30);
     config
@@ -33,7 +34,7 @@ fn redoubt(node: &Node, args: &[&str]) -> Outcome {
 }
 
 fn copy(from: &Path, to: &Path) {
-    run_to_end("cp", Command::new("cp").arg("-a").arg(from).arg(to)).unwrap();
+    run_to_end(Command::new("cp").arg("-a").arg(from).arg(to)).unwrap();
 }
 
 fn fill(server: &Server) {

@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use redoubt_testkit::battery;
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
-use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig, execute, timed};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use redoubt_testkit::battery;
+use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::process::timed;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 const VOLUME: &str = "import";
 /// Four rows fill a page: about 310 MB.

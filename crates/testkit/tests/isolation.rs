@@ -16,9 +16,9 @@ use redoubt_testkit::isolation::check::Anomaly;
 use redoubt_testkit::isolation::compare::{Options, run};
 use redoubt_testkit::isolation::workload::Level;
 use redoubt_testkit::isolation::{History, Operation, Status, Transaction, check};
-use redoubt_testkit::launcher::Launcher;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::{Server, ServerConfig};
 
 #[test]
 fn redoubt_shows_no_anomaly_that_the_stock_server_does_not() {

@@ -15,11 +15,12 @@ use std::time::Duration;
 use redoubt_test_support::setting;
 use redoubt_testkit::check::check_all;
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::product::Product;
-use redoubt_testkit::server::{Server, ServerConfig};
+use redoubt_testkit::mysql::mysql_or_skip;
+use redoubt_workload::launcher::{Launcher, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::product::Product;
+use redoubt_workload::server::{Server, ServerConfig};
 use serde_json::Value;
 
 /// Memory that is a file system.
@@ -119,23 +120,23 @@ fn crash_rounds(config: ServerConfig, other_start: &Product) {
 fn mariadb_loses_no_acknowledged_commit_by_kills() {
     let mut config = config(Product::MariaDb);
     // Small, so that the log wraps around in the test.
-    config.log_file_size_mib = 8;
+    config.log_file_size_bytes = 8 << 20;
     crash_rounds(config, &Product::MariaDb);
 }
 
 #[test]
 fn mysql_loses_no_acknowledged_commit_by_kills() {
-    let Some(mysql) = Product::mysql_or_skip("mysql_loses_no_acknowledged_commit_by_kills") else { return };
+    let Some(mysql) = mysql_or_skip("mysql_loses_no_acknowledged_commit_by_kills") else { return };
     let mut config = config(mysql.clone());
     // 32 files of 256 KiB: the server goes from one to the next all the time.
-    config.log_file_size_mib = 8;
+    config.log_file_size_bytes = 8 << 20;
     crash_rounds(config, &mysql.by_loader().unwrap());
 }
 
 /// Changes the size of the log under load and kills the server at once, and after the change.
 fn resize(product: Product, variable: &str, sizes_mib: [u64; 3]) {
     let mut config = config(product);
-    config.log_file_size_mib = u32::try_from(sizes_mib[0]).unwrap();
+    config.log_file_size_bytes = sizes_mib[0] << 20;
     let mut server = server(config);
     let file = server.directory().join("ledger");
     for (size_mib, wait) in [(sizes_mib[1], false), (sizes_mib[2], true)] {
@@ -171,7 +172,7 @@ fn mariadb_resizes_its_log() {
 
 #[test]
 fn mysql_resizes_its_log() {
-    let Some(mysql) = Product::mysql_or_skip("mysql_resizes_its_log") else { return };
+    let Some(mysql) = mysql_or_skip("mysql_resizes_its_log") else { return };
     resize(mysql, "innodb_redo_log_capacity", [16, 32, 8]);
 }
 
@@ -233,6 +234,6 @@ fn mariadb_ends_when_its_log_fails() {
 
 #[test]
 fn mysql_ends_when_its_log_fails() {
-    let Some(mysql) = Product::mysql_or_skip("mysql_ends_when_its_log_fails") else { return };
+    let Some(mysql) = mysql_or_skip("mysql_ends_when_its_log_fails") else { return };
     fail_under_the_server(mysql, "#innodb_redo");
 }

@@ -9,14 +9,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bank::{Load, config, fill, require_consistent, require_transfers};
 use redoubt_nfs::xdr::{Reader, Writer};
 use redoubt_testkit::check::checksums;
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, execute};
+use redoubt_workload::launcher::{Launcher, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+
+use bank::{Load, config, fill, require_consistent, require_transfers};
 
 const MOUNT: u32 = 100_005;
 const NFS: u32 = 100_003;

@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::find_redoubt;
-use redoubt_testkit::process::{Process, poll_until, run_to_end};
-use redoubt_testkit::server::{connect, execute};
+use redoubt_workload::launcher::find_redoubt;
+use redoubt_workload::process::{Process, poll_until, run_to_end};
+use redoubt_workload::sql::{connect, execute};
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// Exit status of `redoubt run --no-takeover` when somebody else has the volume.
@@ -28,7 +28,7 @@ fn make(target: &str, destination: &Path) {
     command.arg(format!("DESTDIR={}", destination.display())).arg(format!("BUILD={}", build.display()));
     // Of a make that runs this test.
     command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
-    run_to_end("make", &mut command).unwrap_or_else(|error| panic!("{error}"));
+    run_to_end(&mut command).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// All files, relative.
@@ -91,7 +91,7 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     let script = std::fs::read_to_string(root.join("usr/share/bash-completion/completions/redoubt")).unwrap();
     let asked =
         "COMP_WORDS=(redoubt volume ex); COMP_CWORD=2; _redoubt redoubt ex volume; echo \"${COMPREPLY[*]}\"";
-    let said = run_to_end("bash", Command::new("bash").args(["-c", &format!("{script}\n{asked}")])).unwrap();
+    let said = run_to_end(Command::new("bash").args(["-c", &format!("{script}\n{asked}")])).unwrap();
     assert_eq!(said.trim(), "export");
 
     // A file of somebody else in a shared directory, and a setting, stay.
@@ -183,7 +183,7 @@ impl Installed {
         let directory = tempfile::Builder::new().prefix("rdtp-").tempdir().unwrap();
         let root = directory.path().join("i");
         make("install", &root);
-        let name = run_to_end("id", Command::new("id").arg("-un")).unwrap();
+        let name = run_to_end(Command::new("id").arg("-un")).unwrap();
         Self {
             unit: root.join("usr/lib/systemd/system/redoubt-node.service"),
             drop_in: root.join("usr/share/doc/redoubt/packaging/systemd/mariadb.service.d/redoubt.conf"),
@@ -224,12 +224,12 @@ impl Installed {
     fn make_database(&self, name: &str, address: &str) {
         let mut command = Command::new(&self.command);
         command.args(["volume", "create", "--node", address, "main"]);
-        run_to_end("redoubt", &mut command).unwrap_or_else(|error| panic!("{error}"));
+        run_to_end(&mut command).unwrap_or_else(|error| panic!("{error}"));
         let mut command = Command::new(&self.command);
         command.args(["run", "--node", address, "--volume", "main", "--datadir", &self.path(name)]);
         command.args(["--no-takeover", "--", "mariadb-install-db", "--no-defaults", "--skip-name-resolve"]);
         command.args(["--auth-root-authentication-method=normal", "--skip-test-db", &self.user]);
-        run_to_end("mariadb-install-db", &mut command).unwrap_or_else(|error| panic!("{error}"));
+        run_to_end(&mut command).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
@@ -249,7 +249,7 @@ fn the_dockerfiles_command_lines_start_a_node_and_see_whether_it_lives() {
     let authority = root.join("ca");
     let mut command = Command::new(&redoubt);
     command.args(["certificates", "create"]).arg(&authority).args(["--node", "localhost"]);
-    run_to_end("redoubt certificates", &mut command).unwrap();
+    run_to_end(&mut command).unwrap();
     let mut words = vec![redoubt.display().to_string()];
     words.extend(docker_words("CMD", "CMD ").into_iter().map(|word| match word.as_str() {
         "/var/lib/redoubt" => root.join("data").display().to_string(),

@@ -3,14 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use std::time::Duration;
+
 use redoubt_testkit::battery::{self, Restart, Schedule};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::features;
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, execute};
-use std::time::Duration;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
 
 const VOLUME: &str = "cached";
 
@@ -39,7 +41,7 @@ fn wait_for_counter(node: &Node, name: &str, least: u64) -> u64 {
 fn tables_of_many_kinds_with_a_cache_in_memory() {
     let node = node();
     let mut config = battery::config(node.launcher_with(VOLUME, Verify::All, &["--page-cache", "256MiB"]));
-    config.buffer_pool_mib = 8;
+    config.buffer_pool_bytes = 8 << 20;
     let mut server = Server::create(config).unwrap();
     let some: Vec<_> = features::all().into_iter().step_by(3).collect();
     let schedule = Schedule::AtEnd(&[Restart::Kill, Restart::KillAndAttach]);
@@ -55,7 +57,7 @@ fn a_large_table_and_a_small_pool_with_a_cache_in_a_file() {
     let place = directory.path().display().to_string();
     let options = ["--page-cache", "24MiB", "--page-cache-directory", &place];
     let mut config = battery::config(node.launcher_with(VOLUME, Verify::All, &options));
-    config.buffer_pool_mib = 8;
+    config.buffer_pool_bytes = 8 << 20;
     let mut server = Server::create(config).unwrap();
     let mut conn = server.connect().unwrap();
     for statement in [

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use redoubt_page::layout::{page_lsn, page_type};
 use redoubt_page::{
     PageCompression, compress, decompress, finalize, flags_of_page0, is_page_compressed_image,
@@ -10,12 +13,11 @@ use redoubt_page::{
 };
 use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::plugins;
-use redoubt_testkit::server::{Server, ServerConfig, execute};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 /// What a file may take beside its pages, and what differs because pages were written at other times.
 const SLACK_BYTES: u64 = 512 << 10;
@@ -40,8 +42,8 @@ fn config(launcher: Launcher, case: &Case) -> ServerConfig {
         config.server_args.extend(provider.unwrap_or_else(|error| panic!("{error}")));
         config.server_args.push(format!("--innodb-compression-algorithm={}", case.algorithm));
     }
-    config.log_file_size_mib = 32;
-    config.buffer_pool_mib = 48;
+    config.log_file_size_bytes = 32 << 20;
+    config.buffer_pool_bytes = 48 << 20;
     config
 }
 

@@ -6,15 +6,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use redoubt_testkit::launcher::{Verify, find_redoubt};
-use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig, execute};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 #[path = "../../statuspage/tests/support/http.rs"]
 mod http;
@@ -213,7 +215,7 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
     node.create_volume(VOLUME).unwrap();
     let address = node.status(VOLUME).unwrap()["status_page"].as_str().unwrap().parse().unwrap();
     let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
-    config.buffer_pool_mib = 8;
+    config.buffer_pool_bytes = 8 << 20;
     let server = Server::create(config).unwrap();
     let prometheus = Prometheus::start(&prometheus, address);
     let done = AtomicBool::new(false);

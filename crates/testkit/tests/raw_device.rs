@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use redoubt_test_support::skip;
 use redoubt_testkit::check::check_all;
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig};
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
 
 const VOLUME: &str = "raw";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -82,8 +82,8 @@ fn a_volume_on_a_raw_device_survives_kills_and_leaves_nothing_behind() {
     let (shown, text) = redoubt(&["device", "show", path]);
     assert!(!shown && text.contains("in use"), "{text}");
     let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     let mut server = Server::create(config).unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
     let file = server.directory().join("ledger");
     for round in 0..3 {

@@ -5,10 +5,11 @@
 
 use redoubt_testkit::battery;
 use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, execute};
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
 
 const VOLUME: &str = "ahead";
 /// 60,000 rows of 400 bytes have more pages than this.
@@ -21,7 +22,7 @@ fn server_with(options: &[&str]) -> (Node, Server) {
     let node = Node::create(&find_redoubt().unwrap(), &args).unwrap();
     node.create_volume(VOLUME).unwrap();
     let mut config = battery::config(node.launcher_with(VOLUME, Verify::All, options));
-    config.buffer_pool_mib = 8;
+    config.buffer_pool_bytes = 8 << 20;
     let server = Server::create(config).unwrap();
     let mut conn = server.connect().unwrap();
     for statement in [

@@ -9,12 +9,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bank::{Load, config, fill, require_consistent, require_transfers};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, execute};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+
+use bank::{Load, config, fill, require_consistent, require_transfers};
 
 fn node() -> Node {
     Node::create(&find_redoubt().unwrap(), &["--ring", "32MiB", "--batch", "1MiB", "--apply-interval", "1"])
@@ -321,7 +323,7 @@ fn a_view_lives_through_a_restart_of_the_node() {
     );
     let mut command = Command::new(node.redoubt_bin());
     command.args(reader(&node, &view, &[], &["sh", "-euc", &script])).stdin(Stdio::null());
-    let mut live = redoubt_testkit::process::Process::spawn("a reader", &mut command).unwrap();
+    let mut live = redoubt_workload::process::Process::spawn("a reader", &mut command).unwrap();
     let ready = PathBuf::from(format!("{}.ready", done.display()));
     poll_until("the first half", PATIENCE, || Ok(ready.exists().then_some(()))).unwrap();
     node.crash_and_restart().unwrap();

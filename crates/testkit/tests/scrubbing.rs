@@ -4,21 +4,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use std::path::{Path, PathBuf};
+
 use redoubt_testkit::check::{check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, execute, status_number};
-use std::path::{Path, PathBuf};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, status_number};
 
 const SECRET: &str = "Kaspar-Hauser-1828";
 const VOLUME: &str = "secrets";
 
 fn config(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher);
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     config
 }
 

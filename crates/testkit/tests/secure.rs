@@ -5,9 +5,10 @@
 use redoubt_test_support::setting;
 use redoubt_testkit::battery;
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, execute};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
 use std::time::UNIX_EPOCH;
 
 fn insert(server: &Server, from: u32) {

@@ -4,15 +4,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use redoubt_testkit::launcher::{Verify, find_redoubt};
-use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig, execute, timed};
-use redoubt_testkit::tpcc::{Scale, Tpcc};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::load::Until;
+use redoubt_workload::process::timed;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
+use redoubt_workload::tpcc::{self, Scale, Tpcc};
 
 #[path = "../../statuspage/tests/support/browser.rs"]
 mod browser;
@@ -35,7 +40,7 @@ fn node() -> (Node, SocketAddr) {
 fn server(node: &Node) -> Server {
     let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
     // So small that pages go out and are read again.
-    config.buffer_pool_mib = 8;
+    config.buffer_pool_bytes = 8 << 20;
     Server::create(config).unwrap()
 }
 
@@ -150,7 +155,7 @@ fn check_trace(node: &Node) {
     for slow in report["page_reads"]["slowest"].as_array().unwrap() {
         // The system tablespace has no directory and no ending; which file is the slowest is chance.
         let path = slow["path"].as_str().unwrap();
-        let is_table = path.starts_with("tpcc_like/") || path.starts_with("mysql/");
+        let is_table = path.starts_with("tpcc/") || path.starts_with("mysql/");
         let is_tablespace = path == "ibdata1" || is_table && path.ends_with(".ibd");
         assert!(is_tablespace, "{path}: {report}");
     }
@@ -173,15 +178,16 @@ fn a_node_at_work_is_seen_by_scrapers_and_in_a_browser() {
     let (node, address) = node();
     let server = server(&node);
     let socket = server.socket();
-    let tpcc = Tpcc { socket: &socket, scale: Scale { warehouses: 2, ..Scale::default() }, seed: 7 };
-    tpcc.prepare().unwrap();
+    let scale = Scale::small(2);
+    tpcc::load(&socket, scale, 7, 2, &ProgressBar::hidden()).unwrap();
+    let tpcc = Tpcc::begin(&socket, scale, 7, false).unwrap();
     std::thread::scope(|scope| {
         let done = Done::default();
         let ends = Arc::clone(&done.0);
-        let tpcc = &tpcc;
+        let (tpcc, socket) = (&tpcc, &socket);
         let load = scope.spawn(move || {
             while !ends.load(Ordering::Relaxed) {
-                tpcc.run(4, Duration::from_secs(2)).unwrap();
+                tpcc.run(socket, 4, Until::Elapsed(Duration::from_secs(2))).unwrap();
             }
         });
         check_figures(&node, address, 50.0);

@@ -9,10 +9,13 @@ use std::time::Duration;
 use redoubt_testkit::battery::{self, Restart, Schedule};
 use redoubt_testkit::check::{check_all, checksums};
 use redoubt_testkit::features;
-use redoubt_testkit::launcher::Launcher;
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::server::{Server, ServerConfig, execute};
-use redoubt_testkit::workload::{Load, Sysbench, Until};
+use redoubt_testkit::sysbench::Sysbench;
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::load::Until;
+use redoubt_workload::oltp::Mix;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 fn run_battery(page_size_bytes: u32, innodb_args: &[&str], schedule: Schedule) {
     let mut config = battery::config(Launcher::Stock);
@@ -67,7 +70,7 @@ fn features_64k() {
 #[test]
 fn change_buffer_with_a_small_pool() {
     let mut config = battery::config(Launcher::Stock);
-    config.buffer_pool_mib = features::CHANGE_BUFFER_POOL_MIB;
+    config.buffer_pool_bytes = u64::from(features::CHANGE_BUFFER_POOL_MIB) << 20;
     let mut server = Server::create(config).unwrap();
     let schedule = Schedule::AtEnd(&[Restart::Kill, Restart::Clean]);
     battery::run(&mut server, &[features::change_buffer()], schedule)
@@ -130,10 +133,10 @@ fn sysbench_reports_and_a_crash_keeps_the_tables() {
     let mut server = Server::create(ServerConfig::new(Launcher::Stock)).unwrap();
     let sysbench = Sysbench::small(&server.socket());
     sysbench.prepare().unwrap();
-    let report = sysbench.run(Load::ReadWrite, Until::Transactions(100)).unwrap();
+    let report = sysbench.run(Mix::ReadWrite, Until::Transactions(100)).unwrap();
     assert_eq!(report.transactions, 100);
     assert!(report.latency_mean_ms > 0.0 && report.transactions_per_second > 0.0);
-    let report = sysbench.run(Load::WriteOnly, Until::Seconds(1)).unwrap();
+    let report = sysbench.run(Mix::WriteOnly, Until::Elapsed(Duration::from_secs(1))).unwrap();
     assert!(report.transactions > 0);
     let before = checksums(&mut server.connect().unwrap()).unwrap();
     server.kill9().unwrap();

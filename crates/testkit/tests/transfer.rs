@@ -10,10 +10,11 @@ use redoubt_testkit::battery::{self, Schedule};
 use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::features::{self, Feature};
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
 
 /// The layout of the battery's servers; see `features::INNODB_ARGS`.
 const TWO_FILES: &str = "ibdata1:12M;ibdata2:4M:autoextend";
@@ -208,8 +209,8 @@ fn a_copy_of_a_tablespace_in_the_data_directory_is_refused() {
 #[test]
 fn a_killed_server_moves_in_with_every_acknowledged_commit() {
     let mut config = ServerConfig::new(Launcher::Stock).innodb_arg("--innodb-doublewrite=1");
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     let mut stock = Server::create(config).unwrap();
     let file = stock.directory().join("ledger");
     let run = Run::start(&stock.socket(), &file, Options::default()).unwrap();
@@ -265,8 +266,8 @@ fn a_system_tablespace_of_several_files() {
     let mut config = ServerConfig::new(node.launcher("files", Verify::All))
         .innodb_arg("--innodb-data-file-path=ibdata1:12M;ibdata2:12M;ibdata3:4M:autoextend")
         .innodb_arg("--innodb-file-per-table=0");
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 16;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 16 << 20;
     let mut server = Server::create(config).unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
     let mut conn = server.connect().unwrap();
     for statement in [
@@ -302,8 +303,8 @@ fn an_export_under_load_is_one_moment() {
     let node = node();
     node.create_volume("busy").unwrap();
     let mut config = ServerConfig::new(node.launcher("busy", Verify::All));
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     let mut server = Server::create(config).unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
     let file = server.directory().join("ledger");
     let run = Run::start(&server.socket(), &file, Options::default()).unwrap();

@@ -16,12 +16,13 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
 use redoubt_testkit::check::check_all;
-use redoubt_testkit::error::Error;
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, connect_for, execute};
 use redoubt_testkit::sessions::wait_until_still;
+use redoubt_workload::error::Error;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{connect_for, execute};
 
 const VOLUME: &str = "trouble";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,8 +44,8 @@ impl Setup {
     fn on(node: Node, verify: Verify, run_options: &[&str]) -> Self {
         node.create_volume(VOLUME).unwrap();
         let mut config = ServerConfig::new(node.launcher_with(VOLUME, verify, run_options));
-        config.log_file_size_mib = 64;
-        config.buffer_pool_mib = 64;
+        config.log_file_size_bytes = 64 << 20;
+        config.buffer_pool_bytes = 64 << 20;
         let server =
             Server::create(config).unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
         Self { server, node }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, execute};
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 const VOLUME: &str = "unheard";
 

@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use redoubt_test_support::setting;
 use redoubt_testkit::check::check_all;
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::{Process, poll_until};
-use redoubt_testkit::server::{
-    Server, ServerConfig, connect, connect_for, connect_within, execute, query_text,
-};
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::process::{Process, poll_until};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{connect, connect_for, connect_within, execute, query_text};
 
 const VOLUME: &str = "early";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -209,7 +208,7 @@ fn a_server_that_a_script_starts_again_sends_what_the_killed_one_left() {
     let generation = node.status(VOLUME).unwrap()["volumes"][0]["generation"].as_u64();
     node.kill9().unwrap();
     insert(&server.socket(), 100..200);
-    redoubt_testkit::process::kill9(pid(1)).unwrap();
+    redoubt_workload::process::kill9(pid(1)).unwrap();
     node.start().unwrap();
     std::fs::remove_file(server.socket()).unwrap();
     std::fs::write(directory.join("again"), "").unwrap();
@@ -221,7 +220,7 @@ fn a_server_that_a_script_starts_again_sends_what_the_killed_one_left() {
     assert_eq!(node.status(VOLUME).unwrap()["volumes"][0]["generation"].as_u64(), generation);
     let log = server.error_log_tail(200);
     assert!(log.contains("that an earlier process of this server had left"), "{log}");
-    redoubt_testkit::process::kill9(pid(2)).unwrap();
+    redoubt_workload::process::kill9(pid(2)).unwrap();
     process.wait(PATIENCE).unwrap();
 }
 
@@ -252,8 +251,8 @@ fn no_commit_that_was_answered_early_is_lost_by_kills() {
     node.create_volume(VOLUME).unwrap();
     let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
     config.server_args.extend(["--log-bin", "--sync-binlog=0", "--max-binlog-size=8M"].map(str::to_owned));
-    config.log_file_size_mib = 16;
-    config.buffer_pool_mib = 32;
+    config.log_file_size_bytes = 16 << 20;
+    config.buffer_pool_bytes = 32 << 20;
     let mut server = Server::create(config).unwrap();
     let file = server.directory().join("ledger");
     for round in 0..rounds {

@@ -12,10 +12,12 @@ mod fixture;
 #[path = "upgrade/unknown.rs"]
 mod unknown;
 
-use fixture::{FIXTURES, Fixture, TABLES, config};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, Verify};
-use redoubt_testkit::server::{Server, execute, query_text};
+use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::{execute, query_text};
+
+use fixture::{FIXTURES, Fixture, TABLES, config};
 
 fn redoubt(fixture: &Fixture, args: &[&str]) -> String {
     let address = fixture.node.address().to_string();

@@ -3,14 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use redoubt_testkit::battery::{self, Restart, Schedule};
 use redoubt_testkit::check::check_all;
 use redoubt_testkit::features;
-use redoubt_testkit::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, execute, query_text};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::{execute, query_text};
 
 const VOLUME: &str = "features";
 
@@ -90,7 +92,7 @@ fn features_64k() {
 fn change_buffer_with_a_small_pool() {
     let node = node();
     let mut config = battery::config(launcher(&node));
-    config.buffer_pool_mib = features::CHANGE_BUFFER_POOL_MIB;
+    config.buffer_pool_bytes = u64::from(features::CHANGE_BUFFER_POOL_MIB) << 20;
     let mut server = Server::create(config).unwrap();
     battery::run(&mut server, &[features::change_buffer()], AT_END)
         .unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));

@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::process::{find_program, poll_until, run_to_end};
+
 use super::{Environment, Mount, Storage, System, create_directory, free_port};
 use crate::dataset::{copy, directory_len_bytes};
-use crate::error::{Error, Result};
-use crate::process::{Process, find_program, poll_until, run_to_end};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections of the client; more than the server has threads for reading.
@@ -26,7 +28,7 @@ pub(super) fn start(
 ) -> Result<System> {
     let (nbdkit, nbdfuse) = (find_program("nbdkit", "nbdkit")?, find_program("nbdfuse", "libnbd-bin")?);
     if !rustix::process::geteuid().is_root() {
-        return Err(Error::Usage(
+        return Err(Error::State(
             "--peer nbd mounts a file system and needs root; try --peer sshfs".to_owned(),
         ));
     }
@@ -39,7 +41,7 @@ pub(super) fn start(
     let mut command = Command::new(nbdkit);
     command.args(["-f", "-i", network.storage_address(), "-p", &port.to_string(), "-P"]);
     command.arg(&ready).arg("file").arg(&image);
-    let mut storage = Process::spawn("nbdkit", &mut command, &network.storage, &work.join("nbdkit.log"))?;
+    let mut storage = network.storage.spawn("nbdkit", &mut command, &work.join("nbdkit.log"))?;
     poll_until("the readiness of nbdkit", START_TIMEOUT, || {
         storage.require_running()?;
         Ok(ready.exists().then_some(()))
@@ -48,13 +50,13 @@ pub(super) fn start(
     // Its file says that it is ready; still, connections were refused now and then on a busy machine.
     poll_until("an answer of nbdkit", START_TIMEOUT, || {
         storage.require_running()?;
-        network.compute.enter(|| Ok(TcpStream::connect(&address).is_ok().then_some(())))
+        network.compute.enter(|| Ok(TcpStream::connect(address).is_ok().then_some(())))
     })?;
     let fuse = create_directory(work.join("nbd"))?;
     let disk = fuse.join("disk");
     let mut command = Command::new(nbdfuse);
     command.args(["-C", CONNECTIONS]).arg(&disk).arg(format!("nbd://{address}"));
-    let mut mounter = Process::spawn("nbdfuse", &mut command, &network.compute, &work.join("nbdfuse.log"))?;
+    let mut mounter = network.compute.spawn("nbdfuse", &mut command, &work.join("nbdfuse.log"))?;
     poll_until("the readiness of nbdfuse", START_TIMEOUT, || {
         storage.require_running()?;
         mounter.require_running()?;
@@ -70,7 +72,7 @@ pub(super) fn start(
     let mut mount = Command::new(find_program("mount", "mount")?);
     run_to_end(mount.args(["-t", "ext4", "-o", "noatime", &device]).arg(&mounted))?;
     mounts.insert(0, Mount::Directory(mounted.clone()));
-    let server = environment.server(&[], (&work, &mounted.join("data")), pool_bytes, &[])?;
+    let server = environment.server(Launcher::Stock, (&work, &mounted.join("data")), pool_bytes, &[])?;
     Ok(System {
         server,
         _mounts: mounts,

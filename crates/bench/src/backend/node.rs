@@ -1,16 +1,19 @@
 //! Redoubt: a storage node on the storage side, and the server with the library preloaded on the other.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Environment, Storage, System};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::process::{Process, poll_until, run_to_end};
+
+use super::{Candidate, Environment, Storage, System};
+use crate::args::Backend;
 use crate::dataset::copy;
-use crate::error::{Error, Result};
 use crate::network::Side;
-use crate::process::{Process, poll_until, run_to_end};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -23,6 +26,10 @@ pub(super) struct Node {
     port: u16,
     redoubt: PathBuf,
     side: Side,
+    /// Credentials of the administrator, if connections need some.
+    administrator: Option<PathBuf>,
+    /// What of it is in memory; removed when dropped.
+    memory: Option<tempfile::TempDir>,
 }
 
 impl Node {
@@ -34,12 +41,13 @@ impl Node {
     ) -> Result<Self> {
         let mut command = Command::new(redoubt);
         command.arg("node").arg("--data").arg(data).args(["--listen", &format!("{address}:0")]);
-        if address != "127.0.0.1" {
+        let is_open = options.iter().all(|option| option != "--tls");
+        if address != "127.0.0.1" && is_open {
             // Nobody but the other namespace reaches it.
             command.arg("--allow-plain-text");
         }
         command.args(options);
-        let mut process = Process::spawn("redoubt node", &mut command, side, log)?;
+        let mut process = side.spawn("redoubt node", &mut command, log)?;
         let address = poll_until("the node's readiness", START_TIMEOUT, || {
             process.require_running()?;
             let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -49,21 +57,26 @@ impl Node {
         let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let port =
             port.ok_or_else(|| Error::Parse { what: "the node's address".into(), detail: address.clone() })?;
-        Ok(Self { process, address, port, redoubt: redoubt.to_owned(), side: side.clone() })
+        let (redoubt, side) = (redoubt.to_owned(), side.clone());
+        Ok(Self { process, address, port, redoubt, side, administrator: None, memory: None })
     }
 
     pub(super) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    fn redoubt(&self, arguments: &[&std::ffi::OsStr]) -> Result<String> {
+    fn redoubt(&self, arguments: &[&OsStr]) -> Result<String> {
         self.side.enter(|| run_to_end(Command::new(&self.redoubt).args(arguments)))
     }
 
     /// Counters of the node (`node.*`) and of the library (`server.*`, up to a second old), and positions.
     pub(super) fn counters(&self) -> Result<BTreeMap<String, u64>> {
-        let arguments = ["status", "--node", &self.address, "--volume", VOLUME, "--json"];
-        let text = self.redoubt(&arguments.map(AsRef::as_ref))?;
+        let mut arguments: Vec<&OsStr> =
+            ["status", "--node", &self.address, "--volume", VOLUME, "--json"].map(AsRef::as_ref).to_vec();
+        if let Some(administrator) = &self.administrator {
+            arguments.extend([OsStr::new("--tls"), administrator.as_os_str()]);
+        }
+        let text = self.redoubt(&arguments)?;
         let status: serde_json::Value = serde_json::from_str(&text).map_err(|error| Error::Parse {
             what: "redoubt status --json".into(),
             detail: error.to_string(),
@@ -92,26 +105,38 @@ impl Node {
 pub(super) fn start(
     environment: &Environment<'_>,
     directory: tempfile::TempDir,
-    run_options: &[String],
+    candidate: &Candidate,
     pool_bytes: u64,
 ) -> Result<System> {
     let (work, network) = (directory.path().to_owned(), environment.network);
-    let options = &environment.options.redoubt_node_option;
-    // What the node's options say of the layout on disk holds from the import on.
-    let name = format!("node{}", options.iter().map(|option| format!("_{option}")).collect::<String>());
-    let base = environment.data.derived(&name.replace('/', "+"), |part| import(environment, part))?;
+    let (mut options, mut run_options) = (candidate.node_options.clone(), candidate.run_options.clone());
     let data = work.join("node");
-    copy(&base, &data)?;
+    let memory = put_data(environment, &mut options, &data)?;
+    let authority = work.join("ca");
+    let is_tls = candidate.backend == Backend::RedoubtTls;
+    if is_tls {
+        let addresses = format!("{},127.0.0.1", network.storage_address());
+        let mut command = Command::new(environment.redoubt);
+        command.args(["certificates", "create"]).arg(&authority);
+        run_to_end(command.args(["--node", &addresses, "--volume", VOLUME]))?;
+        let bundle = |name: &str| ["--tls".to_owned(), authority.join(name).display().to_string()];
+        options.extend(bundle(&format!("node-{}", network.storage_address())));
+        run_options.extend(bundle(&format!("volume-{VOLUME}")));
+    }
     let place = (&network.storage, network.storage_address());
-    let node = Node::start(environment.redoubt, (&data, &work.join("node.log")), place, options)?;
+    let mut node = Node::start(environment.redoubt, (&data, &work.join("node.log")), place, &options)?;
+    node.administrator = is_tls.then(|| authority.join("administrator"));
+    node.memory = memory;
     let (address, delay) = environment.reach(node.port)?;
     let datadir = work.join("data");
-    let mut launcher: Vec<OsString> =
-        vec![environment.redoubt.into(), "run".into(), "--node".into(), address.into()];
-    launcher.extend(["--volume".into(), VOLUME.into(), "--datadir".into(), datadir.clone().into()]);
-    launcher.extend(run_options.iter().map(OsString::from));
-    launcher.push("--".into());
-    let server = environment.server(&launcher, (&work, &datadir), pool_bytes, &[])?;
+    let launcher = Launcher::Redoubt {
+        node_addr: address,
+        volume: VOLUME.to_owned(),
+        redoubt_bin: environment.redoubt.to_owned(),
+        verify: Verify::Off,
+        options: run_options,
+    };
+    let server = environment.server(launcher, (&work, &datadir), pool_bytes, &[])?;
     Ok(System {
         server,
         _mounts: Vec::new(),
@@ -122,11 +147,33 @@ pub(super) fn start(
     })
 }
 
+/// Makes the node's directory, a copy of one that is kept. What its options say of the layout on disk holds from the
+/// import on; what they put into memory is no part of a copy, so it is imported anew.
+fn put_data(
+    environment: &Environment<'_>,
+    options: &mut [String],
+    data: &Path,
+) -> Result<Option<tempfile::TempDir>> {
+    const MEMORY: &str = "{memory}";
+    if options.iter().any(|option| option.contains(MEMORY)) {
+        let memory = environment.memory()?;
+        for option in options.iter_mut() {
+            *option = option.replace(MEMORY, &memory.path().display().to_string());
+        }
+        import(environment, options, data)?;
+        return Ok(Some(memory));
+    }
+    let name = format!("node{}", options.iter().map(|option| format!("_{option}")).collect::<String>());
+    let base =
+        environment.data.derived(&name.replace('/', "+"), |part| import(environment, options, part))?;
+    copy(&base, data)?;
+    Ok(None)
+}
+
 /// A node's directory with a volume of the data.
-fn import(environment: &Environment<'_>, part: &Path) -> Result<()> {
+fn import(environment: &Environment<'_>, options: &[String], part: &Path) -> Result<()> {
     let log = part.with_extension("log");
     let _ = std::fs::remove_file(&log);
-    let options = &environment.options.redoubt_node_option;
     let place = (&Side::outside(), "127.0.0.1");
     let mut node = Node::start(environment.redoubt, (part, &log), place, options)?;
     let data = environment.data.data();

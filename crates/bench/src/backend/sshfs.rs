@@ -12,11 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::process::{Process, find_program, poll_until};
+
 use super::{Environment, Mount, Storage, System, create_directory};
 use crate::dataset::copy;
-use crate::error::{Error, Result};
 use crate::network::Side;
-use crate::process::{Process, find_program, poll_until};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -71,7 +73,7 @@ fn serve(program: &Path, stream: TcpStream, side: &Side, log: &Path) -> Result<P
     let errors = std::fs::File::create(log).map_err(Error::io_at("create", log))?;
     let mut command = Command::new(program);
     command.stdin(input).stdout(output).stderr(errors);
-    Process::spawn_with_pipes("sftp-server", &mut command, side, log)
+    side.enter(|| Process::spawn("sftp-server", &mut command))
 }
 
 pub(super) fn start(
@@ -84,18 +86,17 @@ pub(super) fn start(
     copy(&environment.data.data(), &work.join("data"))?;
     let storage = SftpServer::start(&network.storage, network.storage_address(), &work)?;
     let (address, delay) = environment.reach(storage.address.port())?;
-    let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
     let mounted = create_directory(work.join("mount"))?;
     let mut command = Command::new(sshfs);
-    command.arg("-f").arg(format!("{host}:{}", work.join("data").display())).arg(&mounted);
-    command.args(["-o", &format!("directport={port}")]);
-    let mut mounter = Process::spawn("sshfs", &mut command, &network.compute, &work.join("sshfs.log"))?;
+    command.arg("-f").arg(format!("{}:{}", address.ip(), work.join("data").display())).arg(&mounted);
+    command.args(["-o", &format!("directport={}", address.port())]);
+    let mut mounter = network.compute.spawn("sshfs", &mut command, &work.join("sshfs.log"))?;
     poll_until("the readiness of sshfs", START_TIMEOUT, || {
         mounter.require_running()?;
         Ok(mounted.join("ibdata1").exists().then_some(()))
     })?;
     let mounts = vec![Mount::Directory(mounted.clone())];
-    let server = environment.server(&[], (&work, &mounted), pool_bytes, &[])?;
+    let server = environment.server(Launcher::Stock, (&work, &mounted), pool_bytes, &[])?;
     Ok(System {
         server,
         _mounts: mounts,

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use redoubt_workload::error::{Error, Result};
+
 use super::Side;
-use crate::error::{Error, Result};
 
 /// Bytes on their way in one direction after which no more are read.
 const MAX_HELD_BYTES: usize = 64 << 20;

@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use redoubt_workload::error::Result;
+
 use super::plot::{Line, Plot, Point, draw};
 use super::table::{HEADING, cells, rows};
 use super::{RunReport, bandwidth_text, pool_text};
-use crate::error::Result;
+use crate::args::Options;
 use crate::processors::Processors;
-use crate::server::Settings;
+use crate::server::version;
 
 /// What the runs ran on.
 #[derive(Debug, Clone, Default)]
@@ -20,8 +22,8 @@ impl Machine {
     /// Asks the machine.
     ///
     /// # Errors
-    /// [`crate::Error::Command`].
-    pub fn examine(settings: &Settings, data_bytes: u64) -> Result<Self> {
+    /// [`redoubt_workload::Error::Command`].
+    pub fn examine(options: &Options, data_bytes: u64) -> Result<Self> {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |path: &str, name: &str| {
             let text = read(path);
@@ -36,8 +38,8 @@ impl Machine {
                 ("memory", field("/proc/meminfo", "MemTotal")),
                 ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
                 ("load average at the end", read("/proc/loadavg").trim().to_owned()),
-                ("server", settings.version()?),
-                ("redo log", format!("{} MiB", settings.log_size_bytes >> 20)),
+                ("server", version(options)?),
+                ("redo log", format!("{} MiB", options.log_size >> 20)),
                 ("redoubt", env!("CARGO_PKG_VERSION").to_owned()),
                 ("data directory", format!("{} MiB", data_bytes >> 20)),
             ],
@@ -76,7 +78,7 @@ pub fn escape(text: &str) -> String {
 /// The page.
 ///
 /// # Errors
-/// [`crate::Error::Plot`].
+/// [`redoubt_workload::Error::State`].
 pub fn html(runs: &[RunReport], machine: &Machine, command: &str) -> Result<String> {
     let workload = runs.first().map_or("", |run| run.workload.as_str());
     let clients = runs.first().map_or(0, |run| run.clients);
@@ -151,7 +153,7 @@ fn by_pool(runs: &[RunReport]) -> Vec<Plot> {
     pools.sort_unstable();
     pools.dedup();
     let mut limits: Vec<Option<u64>> =
-        runs.iter().filter(|run| run.backend != "local").map(|run| run.bandwidth_bps).collect();
+        runs.iter().filter(|run| run.has_link()).map(|run| run.bandwidth_bps).collect();
     limits.sort_unstable_by_key(|limit| limit.unwrap_or(u64::MAX));
     limits.dedup();
     if limits.is_empty() {
@@ -161,9 +163,8 @@ fn by_pool(runs: &[RunReport]) -> Vec<Plot> {
         let cells = cells(runs);
         let line = |(style, name): (usize, &str)| {
             let mine = cells.iter().filter(|cell| {
-                cell.first().is_some_and(|run| {
-                    run.backend == name && (run.bandwidth_bps == limit || run.backend == "local")
-                })
+                cell.first()
+                    .is_some_and(|run| run.backend == name && (run.bandwidth_bps == limit || !run.has_link()))
             });
             let mut points: Vec<Point> = mine
                 .filter_map(|cell| {
@@ -196,7 +197,7 @@ fn by_pool(runs: &[RunReport]) -> Vec<Plot> {
         let kib = |bytes: Option<f64>| bytes.map(|bytes| bytes / 1024.0);
         add("Transactions per second", false, lines(limit, &|run| Some(run.tps)));
         // The local server sends nothing, which has no place on an axis of powers.
-        let remote = |run: &RunReport| run.backend != "local";
+        let remote = |run: &RunReport| run.has_link();
         let sent = |run: &RunReport| kib(run.sent_bytes_per_txn.filter(|_| remote(run)));
         let received = |run: &RunReport| kib(run.received_bytes_per_txn.filter(|_| remote(run)));
         add("KiB sent to storage per transaction", true, lines(limit, &sent));
@@ -233,11 +234,8 @@ fn latency_plot(run: &RunReport) -> Plot {
         };
         Line { label: label.to_owned(), style, points: slices.map(point).collect() }
     };
-    let link = if run.backend == "local" {
-        String::new()
-    } else {
-        format!(", {}", bandwidth_text(run.bandwidth_bps))
-    };
+    let link =
+        if !run.has_link() { String::new() } else { format!(", {}", bandwidth_text(run.bandwidth_bps)) };
     Plot {
         title: format!("{}, {}{link}", run.backend, pool_text(run.pool_bytes)),
         y_axis: "ms".to_owned(),

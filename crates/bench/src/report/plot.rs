@@ -8,9 +8,9 @@ use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use redoubt_workload::error::{Error, Result};
 
 use super::table::short;
-use crate::error::{Error, Result};
 
 /// A line of a plot.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +76,7 @@ fn words(error: impl std::fmt::Display) -> String {
 /// Draws it; the result is an `svg` element.
 ///
 /// # Errors
-/// [`Error::Plot`].
+/// [`Error::State`].
 pub fn draw(plot: &Plot) -> Result<String> {
     let mut text = String::new();
     let height = HEIGHT + LEGEND_ROW * plot.lines.len().div_ceil(2) as u32;
@@ -85,7 +85,7 @@ pub fn draw(plot: &Plot) -> Result<String> {
         draw_chart(&area, plot)
             .and_then(|()| draw_legend(&area, plot))
             .and_then(|()| area.present().map_err(words))
-            .map_err(Error::Plot)?;
+            .map_err(|error| Error::State(format!("drawing a plot: {error}")))?;
     }
     // The size is the page's business, the proportions are ours.
     let fixed = format!("<svg width=\"{WIDTH}\" height=\"{height}\"");

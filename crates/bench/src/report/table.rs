@@ -34,8 +34,7 @@ pub fn cells(runs: &[RunReport]) -> Vec<Cell<'_>> {
         }
     }
     // No limit is the highest.
-    let place =
-        |run: &RunReport| (run.pool_bytes, run.backend != "local", run.bandwidth_bps.unwrap_or(u64::MAX));
+    let place = |run: &RunReport| (run.pool_bytes, run.has_link(), run.bandwidth_bps.unwrap_or(u64::MAX));
     cells.sort_by_key(|cell| cell.first().map(place));
     cells
 }
@@ -103,7 +102,7 @@ pub fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
             cell.runs.iter().map(|run| format!("{} to {}", run.dirty_pages_before, run.dirty_pages_after));
         Some(vec![
             pool_text(first.pool_bytes),
-            if first.backend == "local" { "-".to_owned() } else { bandwidth_text(first.bandwidth_bps) },
+            if first.has_link() { bandwidth_text(first.bandwidth_bps) } else { "-".to_owned() },
             first.backend.clone(),
             cell.runs.len().to_string(),
             with_range(Some(tps)),

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use mysql::Conn;
-
-use crate::process::POLL_INTERVAL;
-use crate::server::{connect, execute};
+use redoubt_workload::process::POLL_INTERVAL;
+use redoubt_workload::sql::{connect, execute};
 
 /// Database of these tables.
 pub const DATABASE: &str = "redoubt_churn";

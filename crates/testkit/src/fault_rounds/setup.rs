@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::faults::{Counts, Injector, add_counts};
-use crate::launcher::{Launcher, Verify, find_redoubt};
-use crate::node::Node;
-use crate::proxy::Proxy;
-use crate::server::{Server, ServerConfig};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
 
 use super::kinds::{Trouble, Victim};
+use crate::faults::{Counts, Injector, add_counts};
+use crate::node::Node;
+use crate::proxy::Proxy;
 
 pub(super) const VOLUME: &str = "faults";
 pub(super) const PATIENCE: Duration = Duration::from_secs(150);
@@ -72,8 +72,8 @@ impl Setup {
         };
         let mut config = ServerConfig::new(launcher).server_arg("--log-bin").server_arg("--sync-binlog=1");
         config.server_args.push("--max-binlog-size=1M".into());
-        config.log_file_size_mib = 16;
-        config.buffer_pool_mib = 16;
+        config.log_file_size_bytes = 16 << 20;
+        config.buffer_pool_bytes = 16 << 20;
         let mut server = Server::new(config)?;
         server.install_db()?;
         server.config_mut().environment = server_faults.environment();

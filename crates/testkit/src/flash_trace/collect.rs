@@ -15,12 +15,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use redoubt_flash::trace::{Op, Origin, Record, TraceWriter};
+use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
 use super::disk::SECTOR_LEN_BYTES;
 use super::extents::OwnerMap;
 use super::recorder::{Event, Mark, Sink};
-use crate::error::{Error, Result};
 
 /// Snapshots that were taken and not used yet. One is put in before its mark is written.
 pub(super) type Snapshots = Arc<Mutex<VecDeque<Arc<OwnerMap>>>>;

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::{poll_until, run_to_end};
+
 use super::guard::Guard;
-use crate::error::{Error, Result};
-use crate::process::{poll_until, run_to_end};
 
 /// Length of a sector as the kernel counts them, in bytes.
 pub const SECTOR_LEN_BYTES: u64 = 512;
@@ -91,10 +92,7 @@ impl Disk {
         let guard = Guard::disk(&point, &device, image_directory.path())?;
         prepare(&device, journal_mib)?;
         let journal = journal_sectors(&device)?;
-        run_to_end(
-            "mount",
-            Command::new("mount").args(["-o", mode.mount_option()]).arg(&device).arg(&point),
-        )?;
+        run_to_end(Command::new("mount").args(["-o", mode.mount_option()]).arg(&device).arg(&point))?;
         Ok(Self {
             point,
             device,
@@ -154,7 +152,7 @@ impl Disk {
     /// # Errors
     /// [`Error::Command`] or [`Error::Deadline`].
     pub fn settle(&self) -> Result<DeviceCounters> {
-        run_to_end("sync", Command::new("sync").arg("--file-system").arg(&self.point))?;
+        run_to_end(Command::new("sync").arg("--file-system").arg(&self.point))?;
         self.idle_counters()
     }
 
@@ -163,7 +161,7 @@ impl Disk {
     /// # Errors
     /// [`Error::Command`] when something still uses it, or [`Error::Deadline`].
     pub fn unmount(&self) -> Result<DeviceCounters> {
-        run_to_end("umount", Command::new("umount").arg(&self.point))?;
+        run_to_end(Command::new("umount").arg(&self.point))?;
         self.idle_counters()
     }
 
@@ -204,7 +202,7 @@ fn attach(image: &Path) -> Result<PathBuf> {
     for direct_io in ["on", "off"] {
         let mut command = Command::new("losetup");
         command.args(["--find", "--show", "--sector-size", "4096"]).arg(format!("--direct-io={direct_io}"));
-        match run_to_end("losetup", command.arg(image)) {
+        match run_to_end(command.arg(image)) {
             Ok(device) => return Ok(PathBuf::from(device.trim())),
             Err(error) => last = Some(error),
         }
@@ -222,12 +220,12 @@ fn prepare(device: &Path, journal_mib: u64) -> Result<()> {
     let mut command = Command::new("mkfs.ext4");
     command.args(["-q", "-F", "-m0", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]);
     command.arg("-J").arg(format!("size={journal_mib}")).arg(device);
-    run_to_end("mkfs.ext4", &mut command).map(drop)
+    run_to_end(&mut command).map(drop)
 }
 
 /// Where the journal is: the extents of inode 8, in sectors.
 fn journal_sectors(device: &Path) -> Result<Vec<Range<u64>>> {
-    let text = run_to_end("debugfs", Command::new("debugfs").args(["-R", "stat <8>"]).arg(device))?;
+    let text = run_to_end(Command::new("debugfs").args(["-R", "stat <8>"]).arg(device))?;
     parse_extents(&text)
 }
 

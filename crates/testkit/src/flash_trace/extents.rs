@@ -12,9 +12,9 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use redoubt_flash::trace::Origin;
+use redoubt_workload::error::{Error, Result};
 
 use super::disk::SECTOR_LEN_BYTES;
-use crate::error::{Error, Result};
 
 /// A part of a file, in bytes, and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

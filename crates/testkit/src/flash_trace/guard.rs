@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
 
 /// Reads process ids up to the end of its input (`none` forgets them) and ends those left; deaf to the signals of a
 /// terminal. Then comes what was asked for.

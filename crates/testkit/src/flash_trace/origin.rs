@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use redoubt_flash::trace::Origin;
+use redoubt_workload::error::{Error, Result};
 
 use super::extents::Part;
-use crate::error::{Error, Result};
 
 /// Length of a page in bytes.
 pub(super) const PAGE_LEN_BYTES: u64 = 16384;

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use redoubt_flash::trace::Op;
+use redoubt_workload::error::{Error, Result};
 
 use super::guard::Guard;
-use crate::error::{Error, Result};
 
 /// Where the kernel's trace file system is mounted.
 const TRACEFS: &str = "/sys/kernel/tracing";

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use redoubt_flash::trace::{Origin, TraceInfo};
+use redoubt_workload::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::collect::Window;
@@ -12,7 +13,6 @@ use super::origin::PAGE_LEN_BYTES;
 use super::recorder::Totals;
 use super::seed::Seed;
 use super::{Layout, LoadRun, Options};
-use crate::error::{Error, Result};
 
 /// One layout, recorded.
 pub struct Recording {
@@ -142,7 +142,7 @@ impl Recording {
             "server_pages_flushed": self.pages_flushed(),
             "server_doublewrite_pages": self.doublewrite_pages(),
             "node_counters": self.node_counters(),
-            "retries": self.run.report.retries,
+            "retries": self.run.retries,
             "recorded_sectors": self.totals.written_sectors,
         })
     }

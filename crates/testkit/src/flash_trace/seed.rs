@@ -1,21 +1,28 @@
 //! The loaded database that every recording starts from: a data directory, made once and copied.
 //!
-//! It lies in `seed-...` in the output directory, whose name says what it is of. Invariant: a directory of that name is
+//! It lies in `tpcc-...` in the output directory, whose name says what it is of. Invariant: a directory of that name is
 //! complete; it is made under another name and renamed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use indicatif::ProgressBar;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::process::run_to_end;
+use redoubt_workload::product::Product;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, status_number};
+use redoubt_workload::tpcc::{self, DATABASE};
+
 use super::Options;
-use crate::error::{Error, Result};
-use crate::launcher::Launcher;
-use crate::process::run_to_end;
-use crate::product::Product;
-use crate::server::{Server, ServerConfig, execute, status_number};
-use crate::tpcc::{DATABASE, Tpcc};
 
 /// Loading is done once and is not measured: it gets more memory than the server under test.
 const LOADING_POOL_MIB: u32 = 1024;
+/// Connections that load.
+const LOADERS: u32 = 2;
+/// Of the random numbers.
+pub(super) const SEED: u64 = 1;
 
 /// The loaded database.
 #[derive(Debug, Clone)]
@@ -37,7 +44,7 @@ impl Seed {
         let version = installed_version()?;
         let scale = options.scale();
         let name = format!(
-            "seed-{version}-w{}-c{}-i{}-log{}",
+            "tpcc-{version}-w{}-c{}-i{}-log{}",
             scale.warehouses, scale.customers, scale.items, options.log_mib
         );
         let directory = options.out.join(&name);
@@ -63,13 +70,13 @@ impl Seed {
         // A block that was never written costs a change of the file system's tables at its first write.
         let mut command = Command::new("cp");
         command.args(["--archive", "--sparse=never", "--no-target-directory"]).arg(&self.datadir).arg(to);
-        run_to_end("cp", &mut command).map(drop)
+        run_to_end(&mut command).map(drop)
     }
 }
 
 fn installed_version() -> Result<String> {
     let program = Product::MariaDb.program()?;
-    let text = run_to_end("mariadbd --version", Command::new(program).arg("--version"))?;
+    let text = run_to_end(Command::new(program).arg("--version"))?;
     let version =
         text.split_once("Ver ").and_then(|(_, rest)| rest.split_once('-')).map(|(version, _)| version);
     version
@@ -91,12 +98,12 @@ fn load(options: &Options, directory: &Path) -> Result<()> {
         .innodb_arg("--innodb-doublewrite=0")
         .server_arg("--innodb-flush-log-at-trx-commit=0")
         .server_arg("--innodb-io-capacity=2000");
-    config.buffer_pool_mib = LOADING_POOL_MIB;
-    config.log_file_size_mib = options.log_mib;
+    config.buffer_pool_bytes = u64::from(LOADING_POOL_MIB) << 20;
+    config.log_file_size_bytes = u64::from(options.log_mib) << 20;
     let mut server = Server::in_directory(config, &link)?;
     server.install_db()?;
     server.start()?;
-    Tpcc { socket: &server.socket(), scale: options.scale(), seed: 1 }.prepare()?;
+    tpcc::load(&server.socket(), options.scale(), SEED, LOADERS, &ProgressBar::hidden())?;
     // Nothing is left over that a server under test would have to clean up.
     let mut conn = server.connect()?;
     execute(&mut conn, "SET GLOBAL innodb_fast_shutdown=0")?;

@@ -5,6 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use redoubt_flash::trace::Origin;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{connect, status_number};
 use serde_json::Value;
 
 use super::disk::{Disk, JournalMode};
@@ -12,10 +16,7 @@ use super::extents::Part;
 use super::origin;
 use super::seed::Seed;
 use super::{Layout, Options};
-use crate::error::{Error, Result};
-use crate::launcher::{Launcher, Verify, find_redoubt};
 use crate::node::Node;
-use crate::server::{Server, ServerConfig, connect, status_number};
 
 const VOLUME: &str = "flash";
 /// On the disk: the directory of a stock server, or of a node.
@@ -143,7 +144,7 @@ impl CounterSource {
 fn node_status(program: &Path, address: &str) -> Result<Value> {
     let mut command = std::process::Command::new(program);
     command.args(["status", "--node", address, "--volume", VOLUME, "--json"]);
-    let text = crate::process::run_to_end("redoubt status", &mut command)?;
+    let text = redoubt_workload::process::run_to_end(&mut command)?;
     serde_json::from_str(&text)
         .map_err(|error| Error::Parse { what: "redoubt status --json".into(), detail: error.to_string() })
 }
@@ -155,8 +156,8 @@ fn config(launcher: Launcher, options: &Options) -> ServerConfig {
         .server_arg("--innodb-flush-neighbors=0")
         .server_arg("--innodb-buffer-pool-load-at-startup=0")
         .server_arg("--innodb-buffer-pool-dump-at-shutdown=0");
-    config.buffer_pool_mib = options.pool;
-    config.log_file_size_mib = options.log_mib;
+    config.buffer_pool_bytes = u64::from(options.pool) << 20;
+    config.log_file_size_bytes = u64::from(options.log_mib) << 20;
     config
 }
 

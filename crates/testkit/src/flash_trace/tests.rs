@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redoubt_flash::trace::{Op, Origin, Record, TraceReader};
+use redoubt_workload::error::Error;
 
 use super::collect::{Collector, Snapshots, attribute};
 use super::disk::{DeviceCounters, parse_extents, parse_stat};
@@ -10,7 +11,6 @@ use super::extents::{Extent, OwnerMap, Part, assign};
 use super::origin;
 use super::recorder::{Event, Mark, Sink, Totals, parse};
 use super::require_complete;
-use crate::error::Error;
 
 #[test]
 fn reads_requests_of_all_kinds() {
@@ -89,7 +89,7 @@ fn files_have_their_origins() {
     ];
     assert_eq!(parts.iter().map(|part| (part.bytes.clone(), part.origin)).collect::<Vec<_>>(), expected);
     for (name, origin) in [
-        ("data/tpcc_like/stock.ibd", Origin::Data),
+        ("data/tpcc/stock.ibd", Origin::Data),
         ("data/undo001", Origin::Data),
         ("data/ib_logfile0", Origin::Redo),
         ("data/aria_log.00000001", Origin::Other),

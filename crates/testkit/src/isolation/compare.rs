@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::{Server, ServerConfig};
+
 use super::check::{Anomaly, Findings, check};
 use super::workload::{Level, Options as WorkloadOptions, STEPS_MAX, Workload};
-use crate::error::{Error, Result};
-use crate::launcher::{Launcher, Verify, find_redoubt};
 use crate::node::Node;
 use crate::proxy::{Event, Proxy, Weather};
-use crate::server::{Server, ServerConfig};
 
 const VOLUME: &str = "isolation";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -210,8 +211,8 @@ struct Subject {
 impl Subject {
     fn config(launcher: Launcher) -> ServerConfig {
         let mut config = ServerConfig::new(launcher);
-        config.log_file_size_mib = 16;
-        config.buffer_pool_mib = 16;
+        config.log_file_size_bytes = 16 << 20;
+        config.buffer_pool_bytes = 16 << 20;
         config
     }
 

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use redoubt_workload::error::{Error, Result, is_connection_loss, is_retryable};
+use redoubt_workload::process::POLL_INTERVAL;
+use redoubt_workload::sql::{connect, connect_within, execute};
 
 use super::history::{History, Key, Operation, Status, Transaction, Value};
-use crate::error::{Error, Result, is_connection_loss, is_retryable};
-use crate::process::POLL_INTERVAL;
-use crate::server::{connect, connect_within, execute};
 
 const TABLE: &str = "redoubt_isolation.register";
 /// Registers at any time, and after how many transactions of all clients one is replaced by a fresh one: lists stay

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use redoubt_workload::error::{Error, Result, is_connection_loss, is_retryable};
+use redoubt_workload::process::POLL_INTERVAL;
+use redoubt_workload::sql::{connect, connect_within, execute, query_text};
 
 use super::{ClientId, DATABASE, DETAILS, Fate, Options, Sequence, Shared};
-use crate::error::{Error, Result, is_connection_loss, is_retryable};
-use crate::process::POLL_INTERVAL;
-use crate::server::{connect, connect_within, execute, query_text};
 
 const INSERT_ENTRY: &str = "INSERT INTO entry (client, sequence, checksum, payload) VALUES (?, ?, ?, ?)";
 const INSERT_DETAIL: &str =

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use redoubt_workload::error::{Error, Result};
 
 use super::client::{Contents, checksum};
 use super::{ClientId, DATABASE, DETAILS, Entries, Fate, Sequence};
 use crate::check::check_database;
-use crate::error::{Error, Result};
 
 /// Faults named in a message; more are counted.
 const MAX_FAULTS_NAMED: usize = 20;

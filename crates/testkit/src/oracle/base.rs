@@ -18,8 +18,7 @@ use redoubt_redo::mariadb::log_file::HEADER_LEN_BYTES;
 use redoubt_redo::mariadb::log_scan::LogRead;
 use redoubt_redo::mariadb::{Checkpoint, LogGeometry, LogScan, Mtr, ScanEnd};
 use redoubt_redo::{Lsn, PageId, SpaceId};
-
-use crate::error::{Error, Result};
+use redoubt_workload::error::{Error, Result};
 
 /// Bytes of the FILE_CHECKPOINT mini-transaction, all that follows the checkpoint after a clean shutdown.
 const CHECKPOINT_MTR_BYTES: u64 = 16;

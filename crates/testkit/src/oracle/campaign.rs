@@ -7,6 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::load::Until;
+use redoubt_workload::oltp::Mix;
+use redoubt_workload::sql::execute;
+use redoubt_workload::tpcc::{self, Scale, Tpcc};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -14,10 +19,8 @@ use super::check::{self, Checked, Contents};
 use super::history::{Recorded, Setup, Tally, Workshop};
 use super::replay::Defect;
 use super::shrink;
-use crate::error::{Error, Result};
 use crate::generator::Config;
-use crate::tpcc::{Scale, Tpcc};
-use crate::workload::{Load, Sysbench, Until};
+use crate::sysbench::Sysbench;
 
 /// What makes the redo of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
@@ -26,7 +29,7 @@ pub enum Kind {
     Random,
     /// sysbench, writes only.
     Sysbench,
-    /// The TPC-C-like mix.
+    /// TPC-C.
     Tpcc,
 }
 
@@ -245,7 +248,7 @@ fn one(plan: &Plan, workshop: &Workshop, number: u64) -> Result<Summary> {
             (recorded, Some(script))
         }
         Kind::Sysbench => (sysbench(workshop, setup, seed, plan.statements_each)?, None),
-        Kind::Tpcc => (tpcc(workshop, setup, seed, plan.statements_each)?, None),
+        Kind::Tpcc => (tpcc_history(workshop, setup, seed, plan.statements_each)?, None),
     };
     let mut summary = Summary { histories: 1, ..Summary::default() };
     summary.page_sizes.insert(setup.page_size_bytes, 1);
@@ -296,7 +299,7 @@ fn checks(
 /// A history of sysbench's write load; a statement is one of sysbench's queries.
 fn sysbench(workshop: &Workshop, setup: Setup, seed: u64, statements: u64) -> Result<Recorded> {
     const STATEMENTS_EACH: u64 = 6;
-    let load = |server: &crate::server::Server| Sysbench {
+    let load = |server: &redoubt_workload::server::Server| Sysbench {
         seed: u32::try_from(seed % 100_000).unwrap_or(0) + 1,
         rows: 2000,
         ..Sysbench::small(&server.socket())
@@ -306,29 +309,30 @@ fn sysbench(workshop: &Workshop, setup: Setup, seed: u64, statements: u64) -> Re
         |server| load(server).prepare().map(|()| Tally::default()),
         |server| {
             let until = Until::Transactions(statements / STATEMENTS_EACH);
-            let report = load(server).run(Load::WriteOnly, until)?;
+            let report = load(server).run(Mix::WriteOnly, until)?;
             Ok(Tally { other: report.queries, ..Tally::default() })
         },
     )
 }
 
-/// A history of the TPC-C-like mix, for about a second per thousand statements.
-fn tpcc(workshop: &Workshop, setup: Setup, seed: u64, statements: u64) -> Result<Recorded> {
+/// A history of TPC-C, for about a second per thousand statements.
+fn tpcc_history(workshop: &Workshop, setup: Setup, seed: u64, statements: u64) -> Result<Recorded> {
     const STATEMENTS_PER_TRANSACTION: u64 = 25;
-    let scale = Scale { warehouses: 1, customers: 30, items: 300 };
+    let scale = Scale { customers: 30, items: 300, ..Scale::new(1) };
     workshop.record(
         setup,
         |server| {
-            Tpcc { socket: &server.socket(), scale, seed }.prepare()?;
+            tpcc::load(&server.socket(), scale, seed, 1, &ProgressBar::hidden())?;
             Ok(Tally::default())
         },
         |server| {
             // Lock waits of zero would make this mix fail at once.
-            crate::server::execute(&mut server.connect()?, "SET GLOBAL innodb_lock_wait_timeout = 10")?;
+            execute(&mut server.connect()?, "SET GLOBAL innodb_lock_wait_timeout = 10")?;
             let socket = server.socket();
-            let duration = Duration::from_millis(statements.max(1000));
-            let report = Tpcc { socket: &socket, scale, seed }.run(3, duration)?;
-            Ok(Tally { other: report.transactions * STATEMENTS_PER_TRANSACTION, ..Tally::default() })
+            let until = Until::Elapsed(Duration::from_millis(statements.max(1000)));
+            let window = Tpcc::begin(&socket, scale, seed, false)?.run(&socket, 3, until)?;
+            let statements = window.samples.len() as u64 * STATEMENTS_PER_TRANSACTION;
+            Ok(Tally { other: statements, ..Tally::default() })
         },
     )
 }

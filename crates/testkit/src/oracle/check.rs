@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::record::Body;
 use redoubt_redo::mariadb::{Mtr, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
+use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
 use super::compare::{self, Report};
@@ -14,7 +15,6 @@ use super::history::{Recorded, Workshop};
 use super::recovery::{self, Crash, Outcome, Tail};
 use super::redo::Redo;
 use super::replay::{Defect, Replayed, replay};
-use crate::error::{Error, Result};
 
 /// More zeros than the end of a mini-transaction has bytes.
 const ZEROS_SEEN: usize = 64;

@@ -25,10 +25,10 @@ use redoubt_page::layout::{
 };
 use redoubt_page::{SpaceFlags, finalize, is_page_compressed_image};
 use redoubt_redo::PageId;
+use redoubt_workload::error::{Error, Result};
 
 use super::base::{identify, system_files};
 use crate::encryption::key;
-use crate::error::{Error, Result};
 
 /// Key of a tablespace, and block of the cipher.
 type Block = [u8; 16];

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use redoubt_redo::Lsn;
+use redoubt_workload::error::{Error, Result};
 use serde_json::{Value, json};
 
 use super::base::Base;
@@ -16,7 +17,6 @@ use super::recovery::{self, Crash, Outcome};
 use super::redo::Redo;
 use super::replay::replay;
 use super::shrink;
-use crate::error::{Error, Result};
 use crate::generator::Config;
 
 /// Where nobody watches a bar, a line for this many cuts.
@@ -46,7 +46,7 @@ pub enum Command {
         #[arg(long, default_value_t = 3)]
         innodb_undo_tablespaces: u32,
     },
-    /// Histories of random statements, sysbench or the TPC-C-like mix, and random cuts of their redo
+    /// Histories of random statements, sysbench or TPC-C, and random cuts of their redo
     Run {
         /// What and how much
         #[command(flatten)]

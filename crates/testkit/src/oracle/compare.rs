@@ -22,12 +22,12 @@ use redoubt_page::{
 };
 use redoubt_redo::mariadb::RecordReader;
 use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
 use super::base::{Base, identify, page_of, system_files};
 use super::redo::Redo;
 use super::replay::{Page, Replayed};
-use crate::error::{Error, Result};
 
 /// One page that differs, or one file.
 #[derive(Debug, Clone, Serialize)]

@@ -13,15 +13,16 @@ use mysql::Conn;
 use mysql::prelude::Queryable;
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{Checkpoint, LogHeader, LogScan};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 use super::base::{Base, LogFile, parse, write_sparse};
 use super::clear;
 use super::redo::Redo;
 use crate::encryption::KeyPlugin;
-use crate::error::{Error, Result};
 use crate::generator::{CONNECTIONS, Class, Config, Generator, Statement, load_files};
-use crate::launcher::Launcher;
-use crate::server::{Server, ServerConfig, execute};
 
 /// Length of the log file: more redo than any history makes. The file is sparse.
 pub const LOG_FILE_MIB: u32 = 4096;
@@ -91,8 +92,8 @@ impl Setup {
     fn server_config(self, launcher: Launcher, files: &Path) -> ServerConfig {
         let mut config = ServerConfig::new(launcher);
         config.page_size_bytes = self.page_size_bytes;
-        config.buffer_pool_mib = self.pool_mib;
-        config.log_file_size_mib = LOG_FILE_MIB;
+        config.buffer_pool_bytes = u64::from(self.pool_mib) << 20;
+        config.log_file_size_bytes = u64::from(LOG_FILE_MIB) << 20;
         config.innodb_args = self.innodb_args();
         config.server_args = [
             "--innodb-lock-wait-timeout=0",
@@ -271,7 +272,7 @@ impl Workshop {
         }
         let directory = self.root.path().join(format!("template-{}-{}", key.0, key.1));
         let mut config = setup.server_config(Launcher::Stock, &directory);
-        config.log_file_size_mib = 8;
+        config.log_file_size_bytes = 8 << 20;
         let mut server = Server::in_directory(config, &directory)?;
         server.install_db()?;
         let path = server.datadir();

@@ -22,6 +22,7 @@ use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{Compression, Hello, Role};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{FileKind, StreamFrame};
+use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
 use super::base::{Base, identify};
@@ -29,7 +30,6 @@ use super::history::{Recorded, Workshop};
 use super::recovery::next_directory;
 use super::redo::{Note, Redo};
 use super::replay::{Replayed, replay};
-use crate::error::{Error, Result};
 
 /// What went through nodes.
 #[derive(Debug, Clone, Default, Serialize)]

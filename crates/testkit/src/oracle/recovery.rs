@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 
 use redoubt_page::{finalize, layout};
 use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::{Process, find_program, poll_until, tail_of};
 
 use super::base::{Base, tablespace_files, write_sparse};
 use super::clear;
 use super::redo::{Note, Redo};
 use super::replay::Replayed;
 use crate::encryption::KeyPlugin;
-use crate::error::{Error, Result, find_program, tail_of};
-use crate::process::{Process, poll_until};
 
 /// The longest a recovery may take. There are crashes that this server version never gets through.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -245,7 +245,7 @@ fn log_head(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn run_server(directory: &Path, scratch: &Path, log_bytes: u64, options: &Options) -> Result<String> {
-    let mut command = Command::new(find_program("mariadbd")?);
+    let mut command = Command::new(find_program("mariadbd", "mariadb-server")?);
     command
         .args(["--no-defaults", "--bootstrap", "--user=root", "--skip-grant-tables", "--skip-networking"])
         .args([

@@ -6,9 +6,9 @@ use std::path::Path;
 use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::mariadb::{LogScan, Mtr, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs};
 use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_workload::error::{Error, Result};
 
 use super::base::{LogFile, parse};
-use crate::error::{Error, Result};
 
 /// A mini-transaction.
 #[derive(Debug, Clone)]

@@ -14,10 +14,10 @@ use redoubt_page::{
 };
 use redoubt_redo::mariadb::{LastResets, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
 use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_workload::error::{Error, Result};
 
 use super::base::{Base, parse};
 use super::redo::{MtrIndex, Note, Redo};
-use crate::error::{Error, Result};
 
 /// A tablespace after the replay.
 #[derive(Debug, Clone, Default)]

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use redoubt_workload::error::{Error, Result};
+
 use super::check::check_whole;
 use super::history::{Script, Setup, Workshop};
 use super::replay::Defect;
-use crate::error::{Error, Result};
 use crate::generator::{Class, Statement};
 
 /// Writes a script: a line for the setup, then a line for each statement, fields separated by tabs.

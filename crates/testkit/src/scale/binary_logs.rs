@@ -1,10 +1,12 @@
 //! A binary log of many files.
 
+use redoubt_workload::error::Result;
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+
 use super::{Note, attach_from_empty, export, restart_after_kill, start_killed_node, with_binary_log};
-use crate::error::Result;
-use crate::launcher::{Launcher, Verify, find_redoubt};
 use crate::node::Node;
-use crate::server::{Server, execute};
 
 const VOLUME: &str = "logs";
 const FILE_BYTES: usize = 100 << 10;

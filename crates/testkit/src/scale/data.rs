@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use redoubt_workload::error::Result;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+
 use super::{Note, attach_from_empty, config, millis, restart_after_kill, start_killed_node};
-use crate::error::Result;
-use crate::launcher::{Verify, find_redoubt};
 use crate::node::Node;
-use crate::server::{Server, execute};
 
 const VOLUME: &str = "data";
 /// With what the server adds to each, a table of a little more than 1 GiB.

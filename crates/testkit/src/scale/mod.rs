@@ -14,11 +14,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::server::{Server, ServerConfig};
+
 use crate::command::Outcome;
-use crate::error::{Error, Result};
-use crate::launcher::{Launcher, Verify};
 use crate::node::Node;
-use crate::server::{Server, ServerConfig};
 
 mod binary_logs;
 mod data;
@@ -110,7 +111,7 @@ fn config(launcher: Launcher) -> ServerConfig {
 
 fn with_binary_log(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher);
-    config.log_file_size_mib = 2048;
+    config.log_file_size_bytes = 2048 << 20;
     config.ready_timeout = LONG;
     let args = ["--innodb-flush-log-at-trx-commit=0", "--sync-frm=0", "--innodb-stats-auto-recalc=0"];
     config.server_args.extend(args.map(Into::into));

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+
 use super::{
     Note, attach_from_empty, config, export, millis, redoubt, restart_after_kill, start_killed_node,
 };
-use crate::error::{Error, Result};
-use crate::launcher::{Launcher, Verify, find_redoubt};
 use crate::node::Node;
-use crate::server::{Server, execute};
 
 const VOLUME: &str = "large";
 

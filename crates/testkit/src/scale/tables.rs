@@ -5,12 +5,13 @@
 use std::time::Instant;
 
 use mysql::Conn;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
 
 use super::{Note, attach_from_empty, config, export, millis, restart_after_kill, start_killed_node};
-use crate::error::{Error, Result};
-use crate::launcher::{Launcher, Verify, find_redoubt};
 use crate::node::Node;
-use crate::server::{Server, execute};
 
 const VOLUME: &str = "scale";
 /// A database is a directory; one with all tables would measure the file system.

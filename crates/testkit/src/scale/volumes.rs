@@ -1,10 +1,12 @@
 //! Many volumes of one node, each with a little data and redo that is not applied.
 
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::server::Server;
+use redoubt_workload::sql::execute;
+
 use super::{Note, attach_from_empty, config, restart_after_kill, start_killed_node};
-use crate::error::{Error, Result};
-use crate::launcher::{Verify, find_redoubt};
 use crate::node::Node;
-use crate::server::{Server, execute};
 
 /// See [`super`].
 ///

@@ -6,9 +6,11 @@
 //! Invariant: a cause is about one test by its whole name. There is no pattern: it would excuse tests that nobody has
 //! looked into, and those to come.
 
-use super::log::{Case, is_test_name};
-use crate::error::{Error, Result};
 use std::path::Path;
+
+use redoubt_workload::error::{Error, Result};
+
+use super::log::{Case, is_test_name};
 
 /// What sort of cause it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

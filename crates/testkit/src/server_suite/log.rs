@@ -4,9 +4,10 @@
 //! other lines are the tests' own output and are passed over. The script names a log `*.part` until the driver has
 //! ended as it should.
 
-use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+use redoubt_workload::error::{Error, Result};
 
 /// A test with one combination of settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,12 +1,15 @@
 //! Real servers on encrypted volumes.
 
-use super::*;
+use std::io::Read;
+
 use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::encryption::KeyPlugin;
-use redoubt_testkit::launcher::{Launcher, Verify};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::server::{Server, ServerConfig, execute};
-use std::io::Read;
+use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
+
+use super::*;
 
 const DISK_BYTES: u64 = 3 << 30;
 /// In rows of encrypted volumes, and of no other.
@@ -16,8 +19,8 @@ const CONTROL: &str = "a-word-that-every-disk-may-have";
 
 fn small(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher);
-    config.log_file_size_mib = 32;
-    config.buffer_pool_mib = 16;
+    config.log_file_size_bytes = 32 << 20;
+    config.buffer_pool_bytes = 16 << 20;
     config.server_arg("--log-bin=binlog").server_arg("--server-id=1")
 }
 

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::launcher::Verify;
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::server::{Server, ServerConfig, execute, query_text};
+use redoubt_workload::launcher::Verify;
+use redoubt_workload::process::poll_until;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
 
 const ACCOUNTS: i64 = 2000;
 const TOTAL: i64 = ACCOUNTS * 1000;
@@ -18,8 +19,8 @@ const TOTAL: i64 = ACCOUNTS * 1000;
 /// A small log and pool, so that pages go out and the server's checkpoint moves while somebody reads.
 pub fn config(node: &Node) -> ServerConfig {
     let mut config = ServerConfig::new(node.launcher("shop", Verify::All));
-    config.log_file_size_mib = 32;
-    config.buffer_pool_mib = 16;
+    config.log_file_size_bytes = 32 << 20;
+    config.buffer_pool_bytes = 16 << 20;
     config
 }
 

@@ -11,10 +11,11 @@ use redoubt_page::{SpaceFlags, flags_of_page0, verify};
 use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, Checkpoint};
 use redoubt_redo::{Lsn, PageId};
 use redoubt_testkit::check::{Snapshot, check_all};
-use redoubt_testkit::launcher::{Launcher, Verify};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::{poll_until, run_to_end};
-use redoubt_testkit::server::{Server, ServerConfig, execute};
+use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::process::{poll_until, run_to_end};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 use super::{FAILED, PATIENCE, node, redoubt, refused, text};
 
@@ -22,7 +23,7 @@ const PAGE_LEN_BYTES: usize = 16384;
 
 fn stock_server() -> Server {
     let mut config = ServerConfig::new(Launcher::Stock).innodb_arg("--innodb-doublewrite=1");
-    config.log_file_size_mib = 16;
+    config.log_file_size_bytes = 16 << 20;
     Server::create(config).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -56,7 +57,7 @@ impl Setup {
 
     fn copy(&self, source: &Path, name: &str) -> PathBuf {
         let target = self.directory.path().join(name);
-        run_to_end("cp", Command::new("cp").arg("-a").arg(source).arg(&target)).unwrap();
+        run_to_end(Command::new("cp").arg("-a").arg(source).arg(&target)).unwrap();
         target
     }
 

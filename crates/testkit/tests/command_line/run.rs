@@ -4,10 +4,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use redoubt_testkit::check::check_all;
-use redoubt_testkit::launcher::{Launcher, Verify};
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::{Server, ServerConfig, execute};
+use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::execute;
 
 use super::{FAILED, node, redoubt, refused, text};
 

@@ -3,15 +3,17 @@
 //! What a server shows is compared, not pages: a stock server's recovery writes encrypted pages, which nothing here
 //! can read.
 
-use super::*;
+use std::path::{Path, PathBuf};
+
 use redoubt_page::encryption::{CryptData, key_version};
 use redoubt_page::{flags_of_page0, page_is_never_written};
 use redoubt_redo::PageId;
 use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::encryption::KeyPlugin;
-use redoubt_testkit::process::poll_until;
-use std::path::{Path, PathBuf};
+use redoubt_workload::process::poll_until;
+
+use super::*;
 
 /// In rows of every table.
 const WORD: &[u8] = b"a-word-that-nobody-is-to-read";
@@ -40,7 +42,7 @@ fn config(launcher: Launcher, plugin: &KeyPlugin, kind: Kind) -> ServerConfig {
         .innodb_arg("--innodb-undo-tablespaces=2"));
     config.page_size_bytes = kind.page_size_bytes;
     // Less than the tables take.
-    config.buffer_pool_mib = 16;
+    config.buffer_pool_bytes = 16 << 20;
     config
 }
 

@@ -1,11 +1,12 @@
 //! A key gets new versions while a server works: its threads encrypt everything again, and the node goes on holding
 //! pages in clear.
 
-use super::*;
 use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::encryption::KeyPlugin;
-use redoubt_testkit::process::poll_until;
+use redoubt_workload::process::poll_until;
+
+use super::*;
 
 /// Pages are encrypted again when their key is more than `innodb_encryption_rotate_key_age` versions old.
 const VERSIONS: [u32; 3] = [3, 5, 7];

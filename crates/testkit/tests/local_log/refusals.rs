@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::launcher::{Launcher, find_redoubt};
-use redoubt_testkit::process::run_to_end;
-use redoubt_testkit::server::{Server, ServerConfig};
+use redoubt_workload::launcher::{Launcher, find_redoubt};
+use redoubt_workload::process::run_to_end;
+use redoubt_workload::server::{Server, ServerConfig};
 
 use crate::MEMORY;
 
@@ -23,7 +23,7 @@ fn text(path: &Path) -> &str {
 /// A directory on a disk; not where temporary files are, which may be memory.
 fn on_disk() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let kind = run_to_end("stat", Command::new("stat").args(["-fc", "%T"]).arg(directory.path())).unwrap();
+    let kind = run_to_end(Command::new("stat").args(["-fc", "%T"]).arg(directory.path())).unwrap();
     if kind.trim() == "tmpfs" {
         redoubt_test_support::skip("a redo log on a disk", "the build directory is on tmpfs");
         return None;

@@ -1,11 +1,13 @@
 //! `--compress`: the same load with and without, side by side; and nothing is lost with it.
 
 use redoubt_testkit::check::{check_all, finish_purge};
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
-use redoubt_testkit::workload::{Load, Report, Sysbench, Until};
+use redoubt_testkit::sysbench::{Report, Sysbench};
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::load::Until;
+use redoubt_workload::oltp::Mix;
+use redoubt_workload::process::poll_until;
 
 use super::{NODE_ARGS, PATIENCE, Setup};
 
@@ -33,14 +35,14 @@ fn cost(run_options: &[&str]) -> Cost {
     let mut setup = Setup::on(node, Verify::Off, run_options);
     // Smaller than the tables: pages are read as well.
     setup.server.shutdown().unwrap();
-    setup.server.config_mut().buffer_pool_mib = 8;
+    setup.server.config_mut().buffer_pool_bytes = 8 << 20;
     setup.server.start().unwrap();
     let load = Sysbench { rows: 30_000, ..Sysbench::small(&setup.server.socket()) };
     load.prepare().unwrap();
     let server_id = setup.server.process_id().unwrap();
     let node_id = setup.node.process_id().unwrap();
     let before = (cpu_ms(server_id), cpu_ms(node_id));
-    let report = load.run(Load::ReadWrite, Until::Transactions(2000)).unwrap();
+    let report = load.run(Mix::ReadWrite, Until::Transactions(2000)).unwrap();
     let (server_cpu_ms, node_cpu_ms) = (cpu_ms(server_id) - before.0, cpu_ms(node_id) - before.1);
     let mut conn = setup.server.connect().unwrap();
     finish_purge(&mut conn).unwrap();
@@ -74,7 +76,7 @@ fn nothing_is_compressed_by_itself_on_one_host() {
     let setup = Setup::new(&[]);
     let load = Sysbench { rows: 5_000, ..Sysbench::small(&setup.server.socket()) };
     load.prepare().unwrap();
-    load.run(Load::ReadWrite, Until::Transactions(500)).unwrap();
+    load.run(Mix::ReadWrite, Until::Transactions(500)).unwrap();
     // The server reports its counters a few times a second.
     let counter = |of: &str, name: &str| setup.volume()[of][name].as_u64();
     poll_until("counters", PATIENCE, || {

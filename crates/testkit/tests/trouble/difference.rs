@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use redoubt_page::layout::page_id;
 use redoubt_page::{finalize, flags_of_page0, verify};
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::process::poll_until;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
 
 use super::{NODE_ARGS, PATIENCE, Setup, VOLUME, in_background};
 

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use redoubt_test_support::setting;
 use redoubt_testkit::check::{check_all, finish_purge};
-use redoubt_testkit::error::Error;
-use redoubt_testkit::launcher::{Verify, find_redoubt};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::query_text;
 use redoubt_testkit::sessions::wait_until_still;
+use redoubt_workload::error::Error;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::sql::query_text;
 
 use super::{NODE_ARGS, PATIENCE, Setup, in_background_for};
 

@@ -1,13 +1,15 @@
 //! SIGTERM ends a node whatever has become of its network or its disk.
 
-use super::{NODE_ARGS, PATIENCE, Setup, VOLUME};
-use redoubt_testkit::faults::Injector;
-use redoubt_testkit::launcher::{Verify, find_redoubt};
-use redoubt_testkit::node::Node;
-use redoubt_testkit::process::{Process, poll_until, run_to_end};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use redoubt_testkit::faults::Injector;
+use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::process::{Process, poll_until, run_to_end};
+
+use super::{NODE_ARGS, PATIENCE, Setup, VOLUME};
 
 const ADDRESS: &str = "10.78.0.1";
 /// Far above what stopping takes, far below the default of `--stop-timeout`.
@@ -38,12 +40,12 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         // When the test has failed already, this must not hide why.
-        let _ = run_to_end("ip", Command::new("ip").args(["netns", "del", &self.0]));
+        let _ = run_to_end(Command::new("ip").args(["netns", "del", &self.0]));
     }
 }
 
 fn ip(arguments: &[&str]) {
-    run_to_end("ip", Command::new("ip").args(arguments)).unwrap();
+    run_to_end(Command::new("ip").args(arguments)).unwrap();
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn a_node_whose_network_is_gone_ends_on_sigterm() {
     let redoubt = |arguments: &[&str]| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace.0]).arg(find_redoubt().unwrap()).args(arguments);
-        run_to_end("redoubt", &mut command).unwrap()
+        run_to_end(&mut command).unwrap()
     };
     redoubt(&["volume", "create", "--node", &address, VOLUME]);
     namespace.cut();

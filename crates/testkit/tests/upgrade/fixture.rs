@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use redoubt_testkit::launcher::{Launcher, find_redoubt};
 use redoubt_testkit::node::Node;
-use redoubt_testkit::server::ServerConfig;
+use redoubt_workload::launcher::{Launcher, find_redoubt};
+use redoubt_workload::server::ServerConfig;
 
 /// The fixtures, oldest first.
 pub const FIXTURES: [&str; 5] =
@@ -70,7 +70,7 @@ pub fn config(launcher: Launcher) -> ServerConfig {
         .innodb_arg("--innodb-stats-persistent=0")
         .server_arg("--skip-grant-tables");
     config.page_size_bytes = 4096;
-    config.buffer_pool_mib = 8;
-    config.log_file_size_mib = 4;
+    config.buffer_pool_bytes = 8 << 20;
+    config.log_file_size_bytes = 4 << 20;
     config
 }

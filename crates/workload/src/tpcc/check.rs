@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::error::{Error, Result};
+use crate::process::check_interrupt;
+use crate::sql::{one, query_text};
 use mysql::Conn;
 
 use super::{Scale, Tally};
-use crate::error::{Error, Result};
-use crate::process::check_interrupt;
-use crate::sql::{one, rows};
 
 /// A condition: its number in clause 3.3.2, what it says, and a query that has a row for each place where it does not
 /// hold.
@@ -31,7 +31,8 @@ const CONDITIONS: [Condition; 12] = [
         says: "D_NEXT_O_ID follows the last order and the last new order",
         query: "SELECT d_w_id, d_id, d_next_o_id, \
                 (SELECT MAX(o_id) FROM orders WHERE o_w_id = d_w_id AND o_d_id = d_id) AS last_order, \
-                (SELECT MAX(no_o_id) FROM new_order WHERE no_w_id = d_w_id AND no_d_id = d_id) AS last_new FROM district \
+                (SELECT MAX(no_o_id) FROM new_order WHERE no_w_id = d_w_id AND no_d_id = d_id) AS last_new \
+                FROM district \
                 HAVING NOT last_order <=> d_next_o_id - 1 OR (last_new IS NOT NULL AND last_new <> d_next_o_id - 1)",
     },
     Condition {
@@ -78,7 +79,8 @@ const CONDITIONS: [Condition; 12] = [
         number: 9,
         says: "D_YTD is what the history says",
         query: "SELECT d_w_id, d_id, d_ytd, paid FROM district LEFT JOIN (SELECT h_w_id, h_d_id, SUM(h_amount) AS paid \
-                FROM history GROUP BY h_w_id, h_d_id) AS h ON h_w_id = d_w_id AND h_d_id = d_id WHERE NOT d_ytd <=> paid",
+                FROM history GROUP BY h_w_id, h_d_id) AS h ON h_w_id = d_w_id AND h_d_id = d_id \
+                WHERE NOT d_ytd <=> paid",
     },
     Condition {
         number: 10,
@@ -86,8 +88,8 @@ const CONDITIONS: [Condition; 12] = [
         query: "SELECT c_w_id, c_d_id, c_id, c_balance, delivered, paid FROM customer LEFT JOIN \
                 (SELECT o_w_id, o_d_id, o_c_id, SUM(ol_amount) AS delivered FROM orders JOIN order_line \
                 ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id AND ol_delivery_d IS NOT NULL \
-                GROUP BY o_w_id, o_d_id, o_c_id) AS o ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id LEFT JOIN \
-                (SELECT h_c_w_id, h_c_d_id, h_c_id, SUM(h_amount) AS paid FROM history \
+                GROUP BY o_w_id, o_d_id, o_c_id) AS o ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id \
+                LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, SUM(h_amount) AS paid FROM history \
                 GROUP BY h_c_w_id, h_c_d_id, h_c_id) AS h ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id \
                 WHERE c_balance <> COALESCE(delivered, 0) - COALESCE(paid, 0)",
     },
@@ -120,14 +122,14 @@ pub const REQUIRED: u32 = 4;
 /// Looks at the conditions up to number `last`, and returns how many hold. The connection is to the database.
 ///
 /// # Errors
-/// [`Error::Inconsistent`] with the condition and the first row that breaks it.
+/// [`Error::Violation`] with the condition and the first row that breaks it.
 pub fn conditions(conn: &mut Conn, last: u32) -> Result<u32> {
     let mut passed = 0;
     for condition in CONDITIONS.iter().filter(|condition| condition.number <= last) {
         check_interrupt()?;
-        let broken = rows(conn, condition.query)?;
+        let broken = query_text(conn, condition.query)?;
         if let Some(row) = broken.first() {
-            return Err(Error::Inconsistent(format!(
+            return Err(Error::Violation(format!(
                 "condition {} of TPC-C clause 3.3.2, {}: {} rows break it, the first is {row:?}",
                 condition.number,
                 condition.says,
@@ -161,7 +163,7 @@ impl Done {
     /// Everything acknowledged must be there, and nothing else.
     ///
     /// # Errors
-    /// [`Error::Inconsistent`].
+    /// [`Error::Violation`].
     pub fn require_growth(&self, before: &Self, tally: &Tally) -> Result<()> {
         let expected = Self {
             orders: before.orders + tally.new_orders.load(Ordering::Relaxed),
@@ -170,14 +172,14 @@ impl Done {
         if *self == expected {
             return Ok(());
         }
-        Err(Error::Inconsistent(format!("acknowledged were {expected:?}, the tables have {self:?}")))
+        Err(Error::Violation(format!("acknowledged were {expected:?}, the tables have {self:?}")))
     }
 }
 
 /// Rows of the tables that only a load and acknowledged transactions fill: orders, history, new orders.
 ///
 /// # Errors
-/// [`Error::Inconsistent`] if they are not as many as the load made and clients were acknowledged.
+/// [`Error::Violation`] if they are not as many as the load made and clients were acknowledged.
 pub fn counts(conn: &mut Conn, scale: Scale, tally: &Tally) -> Result<()> {
     let districts = u64::from(scale.warehouses * super::DISTRICTS);
     let (loaded, new) = (u64::from(scale.customers), u64::from(scale.customers * 3 / 10));
@@ -191,7 +193,7 @@ pub fn counts(conn: &mut Conn, scale: Scale, tally: &Tally) -> Result<()> {
     for (table, count) in expected {
         let found: u64 = one(conn, &format!("SELECT COUNT(*) FROM {table}"), ())?;
         if found != count {
-            return Err(Error::Inconsistent(format!(
+            return Err(Error::Violation(format!(
                 "{table} has {found} rows, but {count} were loaded and acknowledged"
             )));
         }

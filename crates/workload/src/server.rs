@@ -1,39 +1,39 @@
-//! One MariaDB or MySQL server in a temporary directory of its own.
+//! One MariaDB or MySQL server in a directory of its own.
 //!
 //! Layout of the directory: `data/` the data directory, `tmp/` its temporary files, `s.sock` the socket,
-//! `error.log` the error log (appended over restarts), `install.log` of the bootstrap. The directory has a
-//! short path because a socket path may have at most 107 bytes.
+//! `error.log` the error log (appended over restarts), `install.log` of the bootstrap. The data directory may lie
+//! elsewhere. The directory has a short path because a socket path may have at most 107 bytes.
 //!
 //! Invariants: the server listens on the socket only; dropping kills this server and no other; the error
 //! log and socket live outside `data/`, so a data directory can be replaced by an empty one.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mysql::prelude::Queryable;
-use mysql::{Conn, OptsBuilder};
+use mysql::Conn;
 
-use crate::error::{Error, Result, tail};
+use crate::error::{Error, Result};
 use crate::launcher::Launcher;
-use crate::process::{Process, poll_until, run_to_end};
+use crate::process::{Process, poll_until, run_to_end, tail};
 use crate::product::Product;
+use crate::sql::{connect, execute, query_text, try_connect};
 
 /// What a server is started with. Sizes are small, so that a test touches the disk early.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Which server.
     pub product: Product,
+    /// Its program, if not the usual one.
+    pub program: Option<PathBuf>,
     /// How the programs are started.
     pub launcher: Launcher,
     /// Page size in bytes, 4096 to 65536; fixed at installation.
     pub page_size_bytes: u32,
-    /// Buffer pool in MiB.
-    pub buffer_pool_mib: u32,
-    /// Redo log in MiB.
-    pub log_file_size_mib: u32,
+    /// Buffer pool.
+    pub buffer_pool_bytes: u64,
+    /// Redo log.
+    pub log_file_size_bytes: u64,
     /// Further arguments, for the bootstrap and for every start (`--innodb-...`).
     pub innodb_args: Vec<String>,
     /// Further arguments for every start only.
@@ -42,6 +42,8 @@ pub struct ServerConfig {
     pub environment: Vec<(String, OsString)>,
     /// How long a start, with recovery, may take.
     pub ready_timeout: Duration,
+    /// How long an orderly shutdown may take.
+    pub stop_timeout: Duration,
 }
 
 impl ServerConfig {
@@ -49,14 +51,16 @@ impl ServerConfig {
     pub fn new(launcher: Launcher) -> Self {
         Self {
             product: Product::MariaDb,
+            program: None,
             launcher,
             page_size_bytes: 16384,
-            buffer_pool_mib: 128,
-            log_file_size_mib: 96,
+            buffer_pool_bytes: 128 << 20,
+            log_file_size_bytes: 96 << 20,
             innodb_args: Vec::new(),
             server_args: Vec::new(),
             environment: Vec::new(),
             ready_timeout: Duration::from_secs(120),
+            stop_timeout: Duration::from_secs(120),
         }
     }
 
@@ -78,33 +82,40 @@ impl ServerConfig {
         self
     }
 
+    /// The server program.
+    ///
+    /// # Errors
+    /// [`Error::ProgramMissing`].
+    pub fn program(&self) -> Result<PathBuf> {
+        self.program.clone().map_or_else(|| self.product.program(), Ok)
+    }
+
     fn common_args(&self) -> Vec<String> {
         let mut args = vec![
             format!("--innodb-page-size={}", self.page_size_bytes),
-            self.product.log_size(self.log_file_size_mib),
-            format!("--innodb-buffer-pool-size={}M", self.buffer_pool_mib),
+            self.product.log_size(self.log_file_size_bytes),
+            format!("--innodb-buffer-pool-size={}", self.buffer_pool_bytes),
         ];
         args.extend(self.innodb_args.iter().cloned());
-        if running_as_root() {
+        if rustix::process::geteuid().is_root() {
             args.push("--user=root".into());
         }
         args
     }
 }
 
-/// How long an orderly shutdown may take before it counts as failed.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(120);
-/// What a client waits for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
+/// Longest path of a socket.
+const SOCKET_PATH_LEN_BYTES: usize = 107;
 
 /// A server and its directory.
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
     directory: PathBuf,
-    // Owns `directory` unless the caller asked to keep it.
-    _temporary: Option<tempfile::TempDir>,
+    datadir: PathBuf,
     process: Option<Process>,
+    // Owns `directory` unless the caller asked to keep it; goes after the process.
+    _temporary: Option<tempfile::TempDir>,
 }
 
 impl Server {
@@ -135,11 +146,28 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] when the directory cannot be made.
     pub fn in_directory(config: ServerConfig, directory: &Path) -> Result<Self> {
-        for part in ["data", "tmp"] {
-            let path = directory.join(part);
-            std::fs::create_dir_all(&path).map_err(Error::io_at("create", &path))?;
+        let datadir = directory.join("data");
+        std::fs::create_dir_all(&datadir).map_err(Error::io_at("create", &datadir))?;
+        Self::with_datadir(config, directory, &datadir)
+    }
+
+    /// [`Server::in_directory`] with a data directory of whoever calls.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the directory cannot be made, [`Error::State`] when its path is too long for a socket.
+    pub fn with_datadir(config: ServerConfig, directory: &Path, datadir: &Path) -> Result<Self> {
+        let temporary = directory.join("tmp");
+        std::fs::create_dir_all(&temporary).map_err(Error::io_at("create", &temporary))?;
+        let (directory, datadir) = (directory.to_owned(), datadir.to_owned());
+        let server = Self { config, directory, datadir, _temporary: None, process: None };
+        if server.socket().as_os_str().len() > SOCKET_PATH_LEN_BYTES {
+            let socket = server.socket();
+            return Err(Error::State(format!(
+                "{} is too long for a socket; take a shorter directory (TMPDIR)",
+                socket.display()
+            )));
         }
-        Ok(Self { config, directory: directory.to_owned(), _temporary: None, process: None })
+        Ok(server)
     }
 
     /// Creates, installs and starts a server, and waits until it answers.
@@ -155,7 +183,7 @@ impl Server {
 
     /// The data directory.
     pub fn datadir(&self) -> PathBuf {
-        self.directory.join("data")
+        self.datadir.clone()
     }
 
     /// The socket.
@@ -196,9 +224,8 @@ impl Server {
             .arg(format!("--datadir={}", datadir.display()))
             .args(self.config.common_args())
             // A server that starts removes the temporary tables of any other that has the same directory for them.
-            .env("TMPDIR", self.directory.join("tmp"))
-            .stdin(Stdio::null());
-        let output = run_to_end("the installation of a server", &mut command)?;
+            .env("TMPDIR", self.directory.join("tmp"));
+        let output = run_to_end(&mut command)?;
         let log = self.directory.join("install.log");
         std::fs::write(&log, output).map_err(Error::io_at("write", &log))
     }
@@ -231,9 +258,7 @@ impl Server {
         // A socket left by a killed server would let a poll see the wrong error; the new server makes its own.
         let _ = std::fs::remove_file(self.socket());
         let datadir = self.datadir();
-        let log = self.open_log()?;
-        let log_too = log.try_clone().map_err(Error::io("duplicate the error log"))?;
-        let mut command = self.config.launcher.command(&self.config.product.program()?, &datadir);
+        let mut command = self.config.launcher.command(&self.config.program()?, &datadir);
         command
             .args(self.config.product.words())
             .arg("--no-defaults")
@@ -246,11 +271,9 @@ impl Server {
             .args(self.config.common_args())
             .args(&self.config.server_args)
             .args(extra_args)
-            .envs(self.config.environment.iter().cloned())
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(log_too);
-        self.process = Some(Process::spawn(self.config.product.name(), &mut command)?);
+            .envs(self.config.environment.iter().cloned());
+        let (name, log) = (self.config.product.name(), self.error_log_path());
+        self.process = Some(Process::spawn_logged(name, &mut command, &log)?);
         Ok(())
     }
 
@@ -259,36 +282,33 @@ impl Server {
     /// # Errors
     /// [`Error::Exited`] when it ended, [`Error::Deadline`] when it is not ready in time.
     pub fn wait_ready(&mut self) -> Result<()> {
-        let socket = self.socket();
-        let timeout = self.config.ready_timeout;
-        let log = self.error_log_path();
-        let name = self.config.product.name();
+        let (socket, timeout) = (self.socket(), self.config.ready_timeout);
         let Some(process) = self.process.as_mut() else {
             return Err(Error::State("the server was not started".into()));
         };
         let ready = poll_until("the server's readiness", timeout, || {
-            if let Some(status) = process.try_wait()? {
-                return Err(Error::Exited {
-                    name: name.into(),
-                    status: status.to_string(),
-                    log_tail: tail(&log, 30),
-                });
-            }
-            match connect(&socket).and_then(|mut conn| ping(&mut conn)) {
-                Ok(()) => Ok(Some(())),
-                Err(error) if error.is_connection_loss() => Ok(None),
-                Err(error) => Err(error),
+            process.require_running()?;
+            match try_connect(&socket)?.map(|mut conn| execute(&mut conn, "DO 1")) {
+                Some(Err(error)) if !error.is_connection_loss() => Err(error),
+                Some(Ok(())) => Ok(Some(())),
+                _ => Ok(None),
             }
         });
-        match ready {
-            Err(Error::Exited { name, status, log_tail }) => {
-                self.process = None;
-                Err(Error::Exited { name, status, log_tail })
-            }
-            Err(Error::Deadline { what, after, .. }) => {
-                Err(Error::Deadline { what, after, detail: self.error_log_tail(30) })
-            }
-            other => other,
+        let ready = ready.map_err(|error| process.explain(error));
+        if matches!(ready, Err(Error::Exited { .. })) {
+            self.process = None;
+        }
+        ready
+    }
+
+    /// Fails if the server has ended.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it was not started, [`Error::Exited`] with the end of its log.
+    pub fn require_running(&mut self) -> Result<()> {
+        match self.process.as_mut() {
+            Some(process) => process.require_running(),
+            None => Err(Error::State("the server was not started".into())),
         }
     }
 
@@ -305,8 +325,9 @@ impl Server {
     /// # Errors
     /// [`Error::Exited`] when it ends with a failure, [`Error::Deadline`] when it does not end.
     pub fn shutdown(&mut self) -> Result<()> {
-        let status = self.take_process()?.terminate(SHUTDOWN_TIMEOUT)?;
-        self.check_orderly(status)
+        let mut process = self.take_process()?;
+        let status = process.terminate(self.config.stop_timeout)?;
+        if status.success() { Ok(()) } else { Err(process.exited(status)) }
     }
 
     /// Waits for the server to end by itself, and returns whether it ended with success.
@@ -330,17 +351,6 @@ impl Server {
                 Err(error)
             }
         }
-    }
-
-    fn check_orderly(&self, status: std::process::ExitStatus) -> Result<()> {
-        if status.success() {
-            return Ok(());
-        }
-        Err(Error::Exited {
-            name: format!("{} (shutdown)", self.config.product.name()),
-            status: status.to_string(),
-            log_tail: self.error_log_tail(30),
-        })
     }
 
     /// Replaces the data directory by an empty one, as a host sees it that attaches the volume for the
@@ -383,9 +393,11 @@ impl Server {
         tail(&self.error_log_path(), lines)
     }
 
-    fn open_log(&self) -> Result<File> {
-        let path = self.error_log_path();
-        OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io_at("open", &path))
+    /// Lines of the error log that say `[ERROR]`.
+    pub fn error_lines(&self) -> Vec<String> {
+        let log = std::fs::read(self.error_log_path()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        log.lines().filter(|line| line.contains("[ERROR]")).map(str::to_owned).collect()
     }
 
     fn take_process(&mut self) -> Result<Process> {
@@ -393,94 +405,4 @@ impl Server {
             .take()
             .ok_or_else(|| Error::State(format!("no server runs in {}", self.directory.display())))
     }
-}
-
-/// A new connection as root to the server behind `socket`.
-///
-/// # Errors
-/// [`Error::Sql`] when the server does not accept it.
-pub fn connect(socket: &Path) -> Result<Conn> {
-    connect_for(socket, ANSWER_TIMEOUT)
-}
-
-/// [`connect`], for statements that may take `answer_timeout`.
-///
-/// # Errors
-/// As for [`connect`].
-pub fn connect_for(socket: &Path, answer_timeout: Duration) -> Result<Conn> {
-    let options = OptsBuilder::new()
-        .socket(Some(socket.to_string_lossy()))
-        .user(Some("root"))
-        .prefer_socket(false)
-        .read_timeout(Some(answer_timeout))
-        .write_timeout(Some(answer_timeout));
-    Conn::new(options).map_err(Error::sql("connect"))
-}
-
-/// Connects again and again until the server accepts, for at most `timeout`.
-///
-/// # Errors
-/// [`Error::Deadline`], or an error that is not about the connection.
-pub fn connect_within(socket: &Path, timeout: Duration) -> Result<Conn> {
-    poll_until("a connection", timeout, || match connect(socket) {
-        Ok(conn) => Ok(Some(conn)),
-        Err(error) if error.is_connection_loss() => Ok(None),
-        Err(error) => Err(error),
-    })
-}
-
-/// Runs one statement and returns its rows as text (`NULL` for SQL NULL).
-///
-/// # Errors
-/// [`Error::Sql`].
-pub fn query_text(conn: &mut Conn, statement: &str) -> Result<Vec<Vec<String>>> {
-    let rows: Vec<mysql::Row> = conn.query(statement).map_err(Error::sql(statement))?;
-    Ok(rows.into_iter().map(|row| row.unwrap().into_iter().map(value_text).collect()).collect())
-}
-
-/// Runs one statement for its effect.
-///
-/// # Errors
-/// [`Error::Sql`].
-pub fn execute(conn: &mut Conn, statement: &str) -> Result<()> {
-    conn.query_drop(statement).map_err(Error::sql(statement))
-}
-
-/// A status counter or a system variable read with `SHOW GLOBAL STATUS`, as a number.
-///
-/// # Errors
-/// [`Error::Parse`] when there is none of that name or it is not a number.
-pub fn status_number(conn: &mut Conn, name: &str) -> Result<u64> {
-    let rows = query_text(conn, &format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
-    rows.first()
-        .and_then(|row| row.get(1))
-        .and_then(|value| value.parse().ok())
-        .ok_or_else(|| Error::Parse { what: format!("status {name}"), detail: format!("{rows:?}") })
-}
-
-fn value_text(value: mysql::Value) -> String {
-    match value {
-        mysql::Value::NULL => "NULL".to_owned(),
-        mysql::Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        other => other.as_sql(true),
-    }
-}
-
-fn ping(conn: &mut Conn) -> Result<()> {
-    conn.query_drop("DO 1").map_err(Error::sql("DO 1"))
-}
-
-fn running_as_root() -> bool {
-    // The owner of /proc/self is the effective user; no unsafe call is needed to learn it.
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
-}
-
-/// Time one call took, with its result.
-///
-/// # Errors
-/// Those of the call.
-pub fn timed<T>(call: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
-    let start = Instant::now();
-    call().map(|value| (value, start.elapsed()))
 }

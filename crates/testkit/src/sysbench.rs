@@ -1,4 +1,4 @@
-//! sysbench with a fixed seed, and its report as numbers.
+//! The program sysbench with a fixed seed, and its report as numbers.
 //!
 //! The tables live in the database `sbtest`. With the same seed, options and number of events two servers
 //! get the same load, up to the interleaving of the threads.
@@ -7,39 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::error::{Error, Result, find_program};
-use crate::process::{Process, run_to_end};
-use crate::server::{connect, execute};
-
-/// Database of the sysbench tables.
-pub const DATABASE: &str = "sbtest";
-
-/// Which of sysbench's loads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
-    /// Point and range reads, index and other updates, a delete and an insert per transaction.
-    ReadWrite,
-    /// The writes of [`Load::ReadWrite`] alone.
-    WriteOnly,
-}
-
-impl Load {
-    fn script(self) -> &'static str {
-        match self {
-            Self::ReadWrite => "oltp_read_write",
-            Self::WriteOnly => "oltp_write_only",
-        }
-    }
-}
-
-/// When a run ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// After this many seconds.
-    Seconds(u64),
-    /// After this many transactions.
-    Transactions(u64),
-}
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::load::Until;
+use redoubt_workload::oltp::{DATABASE, Mix};
+use redoubt_workload::process::{Process, find_program, run_to_end};
+use redoubt_workload::sql::{connect, execute};
 
 /// Size and seed of a load.
 #[derive(Debug, Clone)]
@@ -89,16 +61,16 @@ impl Sysbench {
     /// [`Error::Command`] with sysbench's output.
     pub fn prepare(&self) -> Result<()> {
         execute(&mut connect(&self.socket)?, &format!("CREATE DATABASE IF NOT EXISTS {DATABASE}"))?;
-        let mut command = self.command(Load::ReadWrite, self.threads.min(self.tables))?;
-        run_to_end("sysbench prepare", command.arg("prepare")).map(drop)
+        let mut command = self.command(Mix::ReadWrite, self.threads.min(self.tables))?;
+        run_to_end(command.arg("prepare")).map(drop)
     }
 
     /// Runs a load to its end.
     ///
     /// # Errors
     /// [`Error::Command`] when sysbench fails, [`Error::Parse`] when its report is not understood.
-    pub fn run(&self, load: Load, until: Until) -> Result<Report> {
-        let text = run_to_end("sysbench run", &mut self.run_command(load, until)?)?;
+    pub fn run(&self, mix: Mix, until: Until) -> Result<Report> {
+        let text = run_to_end(&mut self.run_command(mix, until)?)?;
         parse_report(&text)
     }
 
@@ -106,25 +78,25 @@ impl Sysbench {
     ///
     /// # Errors
     /// [`Error::Io`] when sysbench cannot be started.
-    pub fn spawn(&self, load: Load, until: Until) -> Result<Process> {
-        let mut command = self.run_command(load, until)?;
+    pub fn spawn(&self, mix: Mix, until: Until) -> Result<Process> {
+        let mut command = self.run_command(mix, until)?;
         Process::spawn("sysbench", command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    fn run_command(&self, load: Load, until: Until) -> Result<Command> {
-        let mut command = self.command(load, self.threads)?;
+    fn run_command(&self, mix: Mix, until: Until) -> Result<Command> {
+        let mut command = self.command(mix, self.threads)?;
         match until {
-            Until::Seconds(seconds) => command.arg(format!("--time={seconds}")).arg("--events=0"),
+            Until::Elapsed(time) => command.arg(format!("--time={}", time.as_secs())).arg("--events=0"),
             Until::Transactions(count) => command.arg("--time=0").arg(format!("--events={count}")),
         };
         command.arg("run");
         Ok(command)
     }
 
-    fn command(&self, load: Load, threads: u32) -> Result<Command> {
-        let mut command = Command::new(find_program("sysbench")?);
+    fn command(&self, mix: Mix, threads: u32) -> Result<Command> {
+        let mut command = Command::new(find_program("sysbench", "sysbench")?);
         command
-            .arg(load.script())
+            .arg(mix.name())
             .arg("--db-driver=mysql")
             .arg(format!("--mysql-socket={}", self.socket.display()))
             .arg("--mysql-user=root")

@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::error::{Error, Result};
+use crate::sql::{all, change, connect_to, execute, first, one};
 use fastrand::Rng;
 use mysql::Conn;
 
 use super::order::NewOrder;
 use super::random::{Deck, customer, decimal, last_name_run};
-use super::{DATABASE, DISTRICTS, Run};
-use crate::error::{Error, Result};
+use super::{DATABASE, DISTRICTS, Shared};
 use crate::load::Worker;
-use crate::sql::{all, change, connect, execute, first, one};
 
 /// Names of the transactions, by kind.
 pub const KINDS: [&str; 5] = ["New-Order", "Payment", "Order-Status", "Delivery", "Stock-Level"];
@@ -25,7 +25,7 @@ const WAITS_S: [(u64, f64); 5] = [(18, 12.0), (3, 12.0), (2, 10.0), (2, 5.0), (2
 /// See the module.
 pub struct Client {
     conn: Conn,
-    run: Run,
+    shared: Shared,
     random: Rng,
     deck: Deck,
     kind: u8,
@@ -49,24 +49,21 @@ enum Input {
 }
 
 impl Client {
-    /// A client with a connection of its own.
-    ///
-    /// # Errors
-    /// [`Error::Sql`].
-    pub fn new(socket: &Path, run: &Run, number: u32, seed: u64) -> Result<Self> {
-        let mut conn = connect(socket, Some(DATABASE))?;
+    pub(super) fn new(socket: &Path, shared: &Shared, number: u32, seed: u64) -> Result<Self> {
+        let mut conn = connect_to(socket, DATABASE)?;
         execute(&mut conn, "SET autocommit = 0")?;
-        let terminal =
-            run.think.then_some((number / DISTRICTS % run.scale.warehouses + 1, number % DISTRICTS + 1));
+        let terminal = shared
+            .think
+            .then_some((number / DISTRICTS % shared.scale.warehouses + 1, number % DISTRICTS + 1));
         let random = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number));
-        Ok(Self { conn, run: run.clone(), random, deck: Deck::default(), kind: 0, terminal })
+        Ok(Self { conn, shared: shared.clone(), random, deck: Deck::default(), kind: 0, terminal })
     }
 
     fn input(&mut self) -> Input {
-        let (scale, random) = (self.run.scale, &mut self.random);
+        let (scale, random) = (self.shared.scale, &mut self.random);
         let warehouse = self.terminal.map_or_else(|| random.u32(1..=scale.warehouses), |at| at.0);
         let district = random.u32(1..=DISTRICTS);
-        let constants = &self.run.constants;
+        let constants = &self.shared.constants;
         let by = |random: &mut Rng| match random.u32(0..100) {
             0..60 => By::LastName(last_name_run(random, constants, scale.customers)),
             _ => By::Number(customer(random, constants, scale.customers)),
@@ -98,7 +95,7 @@ impl Client {
 
     /// One attempt, up to and with its end; the tally is written after the server has acknowledged it.
     fn attempt(&mut self, input: &Input) -> Result<()> {
-        let (conn, tally) = (&mut self.conn, &self.run.tally);
+        let (conn, tally) = (&mut self.conn, &self.shared.tally);
         let add =
             |counter: &std::sync::atomic::AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
         match input {
@@ -135,7 +132,7 @@ impl Worker for Client {
     fn choose(&mut self) -> Duration {
         self.kind = self.deck.draw(&mut self.random);
         let seconds = WAITS_S.get(usize::from(self.kind)).map_or(0, |wait| wait.0);
-        if self.run.think { Duration::from_secs(seconds) } else { Duration::ZERO }
+        if self.shared.think { Duration::from_secs(seconds) } else { Duration::ZERO }
     }
 
     fn run(&mut self) -> Result<u8> {
@@ -144,7 +141,7 @@ impl Worker for Client {
             match self.attempt(&input) {
                 Ok(()) => return Ok(self.kind),
                 Err(error) if error.is_retryable() => {
-                    self.run.tally.retries.fetch_add(1, Ordering::Relaxed);
+                    self.shared.tally.retries.fetch_add(1, Ordering::Relaxed);
                     execute(&mut self.conn, "ROLLBACK")?;
                 }
                 Err(error) => return Err(error),
@@ -153,7 +150,7 @@ impl Worker for Client {
     }
 
     fn think(&mut self) -> Duration {
-        if !self.run.think {
+        if !self.shared.think {
             return Duration::ZERO;
         }
         // Exponentially distributed, at most ten times the mean (clause 5.2.5.4).
@@ -178,7 +175,7 @@ fn find_customer(conn: &mut Conn, (warehouse, district): (u32, u32), by: &By) ->
             let numbers: Vec<u32> = all(conn, QUERY, (warehouse, district, name))?;
             let middle = numbers.len().div_ceil(2).saturating_sub(1);
             numbers.get(middle).copied().ok_or_else(|| {
-                Error::Inconsistent(format!("no customer is called {name} in {warehouse}/{district}"))
+                Error::Violation(format!("no customer is called {name} in {warehouse}/{district}"))
             })
         }
     }
@@ -187,9 +184,10 @@ fn find_customer(conn: &mut Conn, (warehouse, district): (u32, u32), by: &By) ->
 fn pay(conn: &mut Conn, at: (u32, u32), of: (u32, u32), by: &By, cents: u32) -> Result<()> {
     const PLACE: &str =
         "SELECT w_name, w_street_1, w_street_2, w_city, w_state, w_zip FROM warehouse WHERE w_id = ?";
-    const DISTRICT: &str = "SELECT d_name, d_street_1, d_street_2, d_city, d_state, d_zip FROM district WHERE d_w_id = ? AND d_id = ?";
-    const CUSTOMER: &str = "SELECT c_credit, c_first, c_middle, c_last, c_street_1, c_city, c_state, c_zip, c_phone, c_since, \
-        c_credit_lim, c_discount FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_id = ? FOR UPDATE";
+    const DISTRICT: &str = "SELECT d_name, d_street_1, d_street_2, d_city, d_state, d_zip FROM district \
+        WHERE d_w_id = ? AND d_id = ?";
+    const CUSTOMER: &str = "SELECT c_credit, c_first, c_middle, c_last, c_street_1, c_city, c_state, c_zip, c_phone, \
+        c_since, c_credit_lim, c_discount FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_id = ? FOR UPDATE";
     type Place = (String, String, String, String, String, String);
     let (warehouse, district) = at;
     let amount = decimal(i64::from(cents));
@@ -218,9 +216,10 @@ fn pay(conn: &mut Conn, at: (u32, u32), of: (u32, u32), by: &By, cents: u32) -> 
 }
 
 fn order_status(conn: &mut Conn, at: (u32, u32), by: &By) -> Result<()> {
-    const CUSTOMER: &str = "SELECT c_balance, c_first, c_middle, c_last FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?";
-    const LAST: &str = "SELECT o_id, o_entry_d, o_carrier_id FROM orders WHERE o_w_id = ? AND o_d_id = ? AND o_c_id = ? \
-        ORDER BY o_id DESC LIMIT 1";
+    const CUSTOMER: &str = "SELECT c_balance, c_first, c_middle, c_last FROM customer \
+        WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?";
+    const LAST: &str = "SELECT o_id, o_entry_d, o_carrier_id FROM orders WHERE o_w_id = ? AND o_d_id = ? \
+        AND o_c_id = ? ORDER BY o_id DESC LIMIT 1";
     const LINES: &str = "SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line \
         WHERE ol_w_id = ? AND ol_d_id = ? AND ol_o_id = ?";
     let number = find_customer(conn, at, by)?;
@@ -231,14 +230,15 @@ fn order_status(conn: &mut Conn, at: (u32, u32), by: &By) -> Result<()> {
     if (5..=15).contains(&lines.len()) {
         return Ok(());
     }
-    Err(Error::Inconsistent(format!("order {order:?} of {at:?} has {} lines", lines.len())))
+    Err(Error::Violation(format!("order {order:?} of {at:?} has {} lines", lines.len())))
 }
 
 /// Delivers the oldest new order of each district, if there is one; returns how many.
 fn deliver(conn: &mut Conn, warehouse: u32, carrier: u32) -> Result<u64> {
     const OLDEST: &str =
         "SELECT no_o_id FROM new_order WHERE no_w_id = ? AND no_d_id = ? ORDER BY no_o_id LIMIT 1 FOR UPDATE";
-    const OF: &str = "SELECT o_c_id FROM orders WHERE o_w_id = ? AND o_d_id = ? AND o_id = ?";
+    // With a lock: the order may be newer than the transaction's snapshot, which the districts before have fixed.
+    const OF: &str = "SELECT o_c_id FROM orders WHERE o_w_id = ? AND o_d_id = ? AND o_id = ? FOR UPDATE";
     const AMOUNT: &str =
         "SELECT SUM(ol_amount) FROM order_line WHERE ol_w_id = ? AND ol_d_id = ? AND ol_o_id = ?";
     let mut delivered = 0;

@@ -9,14 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fastrand::Rng;
-use indicatif::ProgressBar;
-use mysql::Conn;
-
 use crate::error::{Error, Result};
 use crate::load::Worker;
 use crate::process::check_interrupt;
-use crate::sql::{Inserter, all, change, connect, execute, one};
+use crate::sql::{Inserter, all, change, connect, connect_to, execute, one};
+use fastrand::Rng;
+use indicatif::ProgressBar;
+use mysql::Conn;
 
 /// Database of the tables.
 pub const DATABASE: &str = "sbtest";
@@ -74,10 +73,10 @@ pub struct Scale {
 /// [`Error::Sql`], [`Error::Interrupted`].
 pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &ProgressBar) -> Result<()> {
     bar.set_length(u64::from(scale.tables));
-    execute(&mut connect(socket, None)?, &format!("CREATE DATABASE {DATABASE}"))?;
+    execute(&mut connect(socket)?, &format!("CREATE DATABASE {DATABASE}"))?;
     let next = AtomicU32::new(1);
     let work = || -> Result<()> {
-        let mut conn = connect(socket, Some(DATABASE))?;
+        let mut conn = connect_to(socket, DATABASE)?;
         loop {
             let table = next.fetch_add(1, Ordering::Relaxed);
             if table > scale.tables {
@@ -91,7 +90,7 @@ pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &Progress
         let running: Vec<_> = (0..threads.clamp(1, scale.tables)).map(|_| scope.spawn(work)).collect();
         running
             .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| Error::Usage("a loader panicked".to_owned()))?)
+            .try_for_each(|thread| thread.join().map_err(|_| Error::State("a loader panicked".to_owned()))?)
     })
 }
 
@@ -152,7 +151,7 @@ impl Client {
     /// # Errors
     /// [`Error::Sql`].
     pub fn new(socket: &Path, mix: Mix, scale: Scale, seed: u64, retries: Arc<AtomicU64>) -> Result<Self> {
-        Ok(Self { conn: connect(socket, Some(DATABASE))?, mix, scale, random: Rng::with_seed(seed), retries })
+        Ok(Self { conn: connect_to(socket, DATABASE)?, mix, scale, random: Rng::with_seed(seed), retries })
     }
 
     fn attempt(&mut self) -> Result<()> {
@@ -241,9 +240,9 @@ impl Worker for Client {
 /// has.
 ///
 /// # Errors
-/// [`Error::Inconsistent`].
+/// [`Error::Violation`].
 pub fn check(socket: &Path, scale: Scale) -> Result<u32> {
-    let mut conn = connect(socket, Some(DATABASE))?;
+    let mut conn = connect_to(socket, DATABASE)?;
     for table in 1..=scale.tables {
         check_interrupt()?;
         let count = |index: &str, what: &str| {
@@ -252,9 +251,9 @@ pub fn check(socket: &Path, scale: Scale) -> Result<u32> {
         let by_key: (u64, Option<String>) = one(&mut conn, &count("PRIMARY", ""), ())?;
         let by_index: (u64, Option<String>) = one(&mut conn, &count(&format!("k_{table}"), ""), ())?;
         if by_key != by_index || by_key.0 != u64::from(scale.rows) {
-            return Err(Error::Inconsistent(format!(
-                "sbtest{table} was loaded with {} rows; by its primary key it has {by_key:?}, by its index {by_index:?} rows \
-                 and sum of k",
+            return Err(Error::Violation(format!(
+                "sbtest{table} was loaded with {} rows; by its primary key it has {by_key:?}, by its index \
+                 {by_index:?} rows and sum of k",
                 scale.rows
             )));
         }

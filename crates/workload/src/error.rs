@@ -1,4 +1,4 @@
-//! Why a benchmark could not go on, in one line that says what to do.
+//! Why a server, a load or what runs them could not go on, and which promise of a server was broken.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub enum Error {
         /// The operating system's answer.
         source: std::io::Error,
     },
-    /// A program is not installed.
-    #[error("program `{program}` was not found; on Debian: apt-get install {package}")]
+    /// A program was not found where programs are looked for.
+    #[error("program `{program}` was not found; {remedy}")]
     ProgramMissing {
-        /// Its name.
-        program: &'static str,
-        /// Debian package that has it.
-        package: &'static str,
+        /// Its name, or the path at which it should be.
+        program: String,
+        /// What to do about it.
+        remedy: String,
     },
     /// A program ended with a failure.
     #[error("{program} failed ({status}):\n{output_tail}")]
@@ -46,27 +46,30 @@ pub enum Error {
         log_tail: String,
     },
     /// Something did not happen in time.
-    #[error("{what} did not happen within {} s; {detail}", .after.as_secs())]
+    #[error("{what} did not happen within {after:?}; {detail}")]
     Deadline {
         /// What was waited for.
         what: String,
         /// How long.
         after: Duration,
-        /// The end of a log.
+        /// Last state seen, or the end of a log.
         detail: String,
     },
-    /// Options that do not fit together, or a machine that lacks something.
+    /// Options that do not fit together, or something that is not in the state in which it must be.
     #[error("{0}")]
-    Usage(String),
-    /// A statement failed.
+    State(String),
+    /// This machine lacks what the work needs; nothing is wrong with the product.
+    #[error("not possible here: {0}")]
+    Unavailable(String),
+    /// The server or the connection refused a statement.
     #[error("{what}: {source}")]
     Sql {
-        /// The statement, shortened.
+        /// The statement, shortened, or the step.
         what: String,
         /// The client library's error.
         source: Box<mysql::Error>,
     },
-    /// Output that is not understood.
+    /// Output of a program, or a file, that is not understood.
     #[error("cannot understand {what}: {detail}")]
     Parse {
         /// What was read.
@@ -74,12 +77,9 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
-    /// The tables do not hold what was acknowledged, or break a rule of the benchmark.
-    #[error("inconsistent data: {0}")]
-    Inconsistent(String),
-    /// A plot could not be drawn.
-    #[error("drawing a plot: {0}")]
-    Plot(String),
+    /// A promise was broken: lost, partial or changed data, a damaged table, a rule of a load that does not hold.
+    #[error("broken promise: {0}")]
+    Violation(String),
     /// A signal asked to end.
     #[error("interrupted; everything that was started is stopped and removed")]
     Interrupted,
@@ -107,10 +107,19 @@ impl Error {
         move |source| Self::Sql { what, source: Box::new(source) }
     }
 
-    /// True for a deadlock (1213) or a lock wait time-out (1205): the transaction may be tried again.
+    /// A program that is not there, and what to do about it.
+    pub fn missing(program: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::ProgramMissing { program: program.into(), remedy: remedy.into() }
+    }
+
+    /// True when the connection broke or the server is going away, so a client should reconnect.
+    pub fn is_connection_loss(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if is_connection_loss(source))
+    }
+
+    /// True for a deadlock or a lock wait time-out: the transaction may be tried again.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Sql { source, .. }
-            if matches!(&**source, mysql::Error::MySqlError(server) if matches!(server.code, 1205 | 1213)))
+        matches!(self, Self::Sql { source, .. } if is_retryable(source))
     }
 
     /// True for a row whose key is there already (1062).
@@ -118,12 +127,22 @@ impl Error {
         matches!(self, Self::Sql { source, .. }
             if matches!(&**source, mysql::Error::MySqlError(server) if server.code == 1062))
     }
+}
 
-    /// True when there is no server behind the connection (any more).
-    pub fn is_connection_loss(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if match &**source {
-            mysql::Error::MySqlError(server) => server.code == 1053,
-            other => other.is_connectivity_error(),
-        })
+/// True for errors that say nothing about the statement, only that the connection is gone.
+///
+/// Server codes: 1053 shutdown in progress, 1927 connection killed, 4031 disconnected by inactivity,
+/// 1152/1158..1161 network trouble seen by the server.
+pub fn is_connection_loss(error: &mysql::Error) -> bool {
+    match error {
+        mysql::Error::MySqlError(server) => {
+            matches!(server.code, 1053 | 1152 | 1158..=1161 | 1927 | 4031)
+        }
+        other => other.is_connectivity_error(),
     }
+}
+
+/// True for a deadlock (1213) or a lock wait time-out (1205): the transaction may be tried again.
+pub fn is_retryable(error: &mysql::Error) -> bool {
+    matches!(error, mysql::Error::MySqlError(server) if matches!(server.code, 1205 | 1213))
 }

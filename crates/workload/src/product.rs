@@ -1,10 +1,14 @@
-//! Which server: a MariaDB 10.11 of the system, or a MySQL 9.7 that `scripts/fetch-mysql.sh` has fetched.
+//! Which server: a MariaDB 10.11 of the system, or a MySQL 9.7 in a folder of its own.
 //!
-//! Here is everything in which they differ for a test: program, installation, options.
+//! Here is everything in which they differ for those who run them: program, installation, options.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::error::{Error, Result, find_program};
+use crate::error::{Error, Result};
+use crate::process::find_program;
+
+/// Debian package of the server.
+const MARIADB_PACKAGE: &str = "mariadb-server";
 
 /// A server product.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,42 +24,7 @@ pub enum Product {
     },
 }
 
-/// Folder with a fetched MySQL.
-const FOLDER_VARIABLE: &str = "REDOUBT_MYSQL";
-/// Why there is none, as `./test` found out.
-const REASON_VARIABLE: &str = "REDOUBT_MYSQL_MISSING";
-
 impl Product {
-    /// A MySQL in the folder that `REDOUBT_MYSQL` names, or in `target/mysql`.
-    ///
-    /// # Errors
-    /// [`Error::ProgramMissing`].
-    pub fn find_mysql() -> Result<Self> {
-        let folder = std::env::var_os(FOLDER_VARIABLE)
-            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mysql"), PathBuf::from);
-        let program = folder.join("bin/mysqld");
-        if !program.is_file() {
-            return Err(Error::ProgramMissing(format!(
-                "{} (fetch it: scripts/fetch-mysql.sh)",
-                program.display()
-            )));
-        }
-        let folder = folder.canonicalize().map_err(Error::io_at("open", &folder))?;
-        Ok(Self::MySql { folder, loader: Vec::new() })
-    }
-
-    /// [`Product::find_mysql`]; where there is none, says on standard error that `test` is skipped, and why.
-    pub fn mysql_or_skip(test: &str) -> Option<Self> {
-        match Self::find_mysql() {
-            Ok(product) => Some(product),
-            Err(error) => {
-                let reason = std::env::var(REASON_VARIABLE).unwrap_or_else(|_| error.to_string());
-                redoubt_test_support::skip(test, reason);
-                None
-            }
-        }
-    }
-
     /// Name of the server program.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -70,7 +39,7 @@ impl Product {
     /// [`Error::ProgramMissing`].
     pub fn program(&self) -> Result<PathBuf> {
         match self {
-            Self::MariaDb => find_program("mariadbd"),
+            Self::MariaDb => find_program("mariadbd", MARIADB_PACKAGE),
             Self::MySql { folder, loader } => {
                 Ok(loader.first().cloned().unwrap_or_else(|| folder.join("bin/mysqld")))
             }
@@ -84,7 +53,7 @@ impl Product {
     pub fn installer(&self) -> Result<(PathBuf, Vec<String>)> {
         match self {
             Self::MariaDb => Ok((
-                find_program("mariadb-install-db")?,
+                find_program("mariadb-install-db", MARIADB_PACKAGE)?,
                 [
                     "--no-defaults",
                     "--auth-root-authentication-method=normal",
@@ -102,10 +71,10 @@ impl Product {
     }
 
     /// The option for a redo log of this size.
-    pub fn log_size(&self, mib: u32) -> String {
+    pub fn log_size(&self, bytes: u64) -> String {
         match self {
-            Self::MariaDb => format!("--innodb-log-file-size={mib}M"),
-            Self::MySql { .. } => format!("--innodb-redo-log-capacity={mib}M"),
+            Self::MariaDb => format!("--innodb-log-file-size={bytes}"),
+            Self::MySql { .. } => format!("--innodb-redo-log-capacity={bytes}"),
         }
     }
 
@@ -124,7 +93,7 @@ impl Product {
     /// # Errors
     /// [`Error::ProgramMissing`] for another server, or where there is no such loader.
     pub fn by_loader(self) -> Result<Self> {
-        let missing = || Error::ProgramMissing("the loader of a fetched MySQL".into());
+        let missing = || Error::missing("the loader of a fetched MySQL", "fetch it: scripts/fetch-mysql.sh");
         let Self::MySql { folder, .. } = self else { return Err(missing()) };
         let root = folder.join("root");
         let (loader, libraries) = [

@@ -1,13 +1,13 @@
 //! New-Order (clause 2.4): 5 to 15 lines; one in a hundred ends with an item that does not exist and is rolled back.
 
+use crate::error::{Error, Result};
+use crate::sql::{change, first, one};
 use fastrand::Rng;
 use mysql::Conn;
 
 use super::Scale;
 use super::client::other_warehouse;
 use super::random::{Constants, customer, decimal, item};
-use crate::error::{Error, Result};
-use crate::sql::{change, first, one};
 
 /// Input of the transaction.
 pub(super) struct NewOrder {
@@ -45,8 +45,8 @@ impl NewOrder {
 
     /// Does all but the end; false when it is to be rolled back.
     pub(super) fn enter(&self, conn: &mut Conn) -> Result<bool> {
-        const CUSTOMER: &str = "SELECT c_discount, c_last, c_credit, w_tax FROM customer JOIN warehouse ON w_id = c_w_id \
-            WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?";
+        const CUSTOMER: &str = "SELECT c_discount, c_last, c_credit, w_tax FROM customer \
+            JOIN warehouse ON w_id = c_w_id WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?";
         const DISTRICT: &str =
             "SELECT d_next_o_id, d_tax FROM district WHERE d_w_id = ? AND d_id = ? FOR UPDATE";
         let (warehouse, district) = self.at;

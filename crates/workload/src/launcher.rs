@@ -17,7 +17,7 @@ pub enum Verify {
     All,
     /// One page in this many.
     OneIn(u32),
-    /// None.
+    /// None, as `redoubt run` does it by default.
     Off,
 }
 
@@ -89,7 +89,10 @@ impl Launcher {
                 let mut command = Command::new(redoubt_bin);
                 command.arg("run").arg("--node").arg(node_addr.to_string());
                 command.arg("--volume").arg(volume).arg("--datadir").arg(datadir);
-                command.arg(format!("--verify={verify}")).args(options).arg("--").arg(program);
+                if *verify != Verify::Off {
+                    command.arg(format!("--verify={verify}"));
+                }
+                command.args(options).arg("--").arg(program);
                 command
             }
             Self::Reader { node_addr, volume, redoubt_bin } => {
@@ -117,7 +120,7 @@ pub fn find_redoubt() -> Result<PathBuf> {
         return if path.is_file() {
             Ok(path)
         } else {
-            Err(Error::ProgramMissing(format!("{} (from REDOUBT_BIN)", path.display())))
+            Err(Error::missing(path.display().to_string(), "REDOUBT_BIN names it"))
         };
     }
     let current = std::env::current_exe().map_err(Error::io("find the running program"))?;
@@ -128,5 +131,5 @@ pub fn find_redoubt() -> Result<PathBuf> {
         .take(2)
         .map(|directory| directory.join("redoubt"))
         .find(|candidate| candidate.is_file())
-        .ok_or_else(|| Error::ProgramMissing("redoubt (build it: cargo build --release --workspace)".into()))
+        .ok_or_else(|| Error::missing("redoubt", "build it: cargo build --release --workspace"))
 }

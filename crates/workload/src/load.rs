@@ -9,7 +9,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::args::Until;
 use crate::error::{Error, Result};
 use crate::process::check_interrupt;
 
@@ -18,6 +17,15 @@ use crate::process::check_interrupt;
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// After so long a client that waits looks whether the load has ended.
 const SLEEP_SLICE: Duration = Duration::from_millis(50);
+
+/// When a load ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// After this time.
+    Elapsed(Duration),
+    /// After this many transactions.
+    Transactions(u64),
+}
 
 /// Does transactions on a connection of its own.
 pub trait Worker: Send {
@@ -84,7 +92,7 @@ struct Shared {
 /// # Errors
 /// The first of a worker or of `probe`; [`Error::Interrupted`].
 pub fn run<P>(
-    workers: Vec<Box<dyn Worker>>,
+    workers: Vec<Box<dyn Worker + '_>>,
     warm_up: u64,
     until: Until,
     mut probe: impl FnMut() -> Result<P>,
@@ -99,7 +107,7 @@ pub fn run<P>(
         shared.stop.store(true, Ordering::Relaxed);
         let mut samples = Vec::new();
         for thread in threads {
-            samples.extend(thread.join().map_err(|_| Error::Usage("a client panicked".to_owned()))?);
+            samples.extend(thread.join().map_err(|_| Error::State("a client panicked".to_owned()))?);
         }
         // A client's failure is why the watch ended early.
         if let Some(error) = failure.lock().ok().and_then(|mut failure| failure.take()) {
@@ -159,12 +167,12 @@ fn watch<P>(
     })?;
     let end = began.elapsed();
     if !complete {
-        return Err(Error::Usage("the clients ended before the load".to_owned()));
+        return Err(Error::State("the clients ended before the load".to_owned()));
     }
     Ok((begin, end, [first, probe()?]))
 }
 
-fn client(mut worker: Box<dyn Worker>, shared: &Shared, failure: &Mutex<Option<Error>>) -> Vec<Sample> {
+fn client(mut worker: Box<dyn Worker + '_>, shared: &Shared, failure: &Mutex<Option<Error>>) -> Vec<Sample> {
     let mut samples = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let keying = worker.choose();

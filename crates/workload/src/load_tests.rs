@@ -9,7 +9,7 @@ struct Steady {
 impl Worker for Steady {
     fn run(&mut self) -> Result<u8> {
         if let Some(left) = &mut self.left {
-            *left = left.checked_sub(1).ok_or_else(|| Error::Usage("out of transactions".to_owned()))?;
+            *left = left.checked_sub(1).ok_or_else(|| Error::State("out of transactions".to_owned()))?;
         }
         std::thread::sleep(Duration::from_millis(1));
         Ok(self.kind)

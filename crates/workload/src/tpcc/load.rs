@@ -7,6 +7,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::error::{Error, Result};
+use crate::process::check_interrupt;
+use crate::sql::{Inserter, connect, connect_to, execute};
 use fastrand::Rng;
 use indicatif::ProgressBar;
 use mysql::Conn;
@@ -14,18 +17,16 @@ use mysql::Conn;
 use super::random::{Constants, data, decimal, digits, last_name_load, text, zip};
 use super::schema::{FOREIGN_KEYS, NAMES, TABLES};
 use super::{DATABASE, DISTRICTS, Scale};
-use crate::error::{Error, Result};
-use crate::process::check_interrupt;
-use crate::sql::{Inserter, connect, execute};
 
 /// Makes the database and fills it; the bar gets one step per district, and one for each foreign key.
 ///
 /// # Errors
 /// [`Error::Sql`], [`Error::Interrupted`].
 pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &ProgressBar) -> Result<()> {
+    let scale = scale.check()?;
     let keys = if scale.foreign_keys { FOREIGN_KEYS.as_slice() } else { &[] };
     bar.set_length(u64::from(scale.warehouses * DISTRICTS) + keys.len() as u64 + 1);
-    let mut conn = connect(socket, None)?;
+    let mut conn = connect(socket)?;
     execute(&mut conn, &format!("CREATE DATABASE {DATABASE}"))?;
     let mut conn = connection(socket)?;
     for table in TABLES {
@@ -51,7 +52,7 @@ pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &Progress
         let running: Vec<_> = (0..threads.clamp(1, scale.warehouses)).map(|_| scope.spawn(work)).collect();
         running
             .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| Error::Usage("a loader panicked".to_owned()))?)
+            .try_for_each(|thread| thread.join().map_err(|_| Error::State("a loader panicked".to_owned()))?)
     })?;
     for statement in keys {
         check_interrupt()?;
@@ -64,7 +65,7 @@ pub fn load(socket: &Path, scale: Scale, seed: u64, threads: u32, bar: &Progress
 }
 
 fn connection(socket: &Path) -> Result<Conn> {
-    let mut conn = connect(socket, Some(DATABASE))?;
+    let mut conn = connect_to(socket, DATABASE)?;
     execute(&mut conn, "SET foreign_key_checks = 0, autocommit = 0")?;
     Ok(conn)
 }

@@ -1,0 +1,23 @@
+//! What the benchmark (`redoubt-bench`) and the tests (`redoubt-testkit`) both need: real servers.
+//!
+//! Nothing here imitates the database. A [`server::Server`] is a stock `mariadbd` or `mysqld` in a directory of its
+//! own, started either directly or through `redoubt run` ([`launcher::Launcher`]).
+//!
+//! * [`server`]: the life of one server. [`launcher`]: how its program is started, the only place that knows.
+//!   [`product`]: the servers there are, MariaDB and MySQL, and in what they differ.
+//! * [`process`]: children, each with a deadline; programs; signals that ask for the end.
+//! * [`sql`]: connections and statements.
+//! * [`load`]: clients in a closed loop, a warm-up and a window. [`tpcc`], [`oltp`] (sysbench's mixes): what they do.
+//! * [`error`]: the one error type of all this.
+
+pub mod error;
+pub mod launcher;
+pub mod load;
+pub mod oltp;
+pub mod process;
+pub mod product;
+pub mod server;
+pub mod sql;
+pub mod tpcc;
+
+pub use error::{Error, Result};
