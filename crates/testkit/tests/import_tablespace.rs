@@ -139,3 +139,57 @@ fn other_sessions_go_on_while_a_large_table_is_imported_and_it_crosses_the_netwo
     assert_eq!(server.query(SUM).unwrap(), changed);
     server.shutdown().unwrap();
 }
+
+/// Flags of page 0, which no checksum is looked at for before the server has understood them.
+fn set_flags(path: &std::path::Path, flags: u32) {
+    const FLAGS_OFFSET: usize = 54;
+    let mut file = std::fs::read(path).unwrap();
+    file[FLAGS_OFFSET..FLAGS_OFFSET + 4].copy_from_slice(&flags.to_be_bytes());
+    std::fs::write(path, file).unwrap();
+}
+
+/// What each server says about tablespace files with flags that it does not know; with the right file all is well.
+fn foreign_files(server: &Server) -> Vec<String> {
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "CREATE DATABASE f").unwrap();
+    execute(&mut conn, "CREATE TABLE f.t (id INT PRIMARY KEY) ENGINE=InnoDB").unwrap();
+    execute(&mut conn, "INSERT INTO f.t VALUES (1), (2)").unwrap();
+    let (file, kept) = (server.datadir().join("f/t.ibd"), server.directory().join("t.ibd"));
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        std::fs::copy(from, to).unwrap();
+    };
+    execute(&mut conn, "FLUSH TABLES f.t FOR EXPORT").unwrap();
+    copy(&file, &kept);
+    execute(&mut conn, "UNLOCK TABLES").unwrap();
+    execute(&mut conn, "ALTER TABLE f.t DISCARD TABLESPACE").unwrap();
+    let mut said = Vec::new();
+    // Of MySQL 8, and with bits that nobody has.
+    for flags in [0x4021, 0x0004_0000] {
+        copy(&kept, &file);
+        set_flags(&file, flags);
+        let import = execute(&mut conn, "ALTER TABLE f.t IMPORT TABLESPACE").unwrap_err();
+        said.push(import.to_string());
+        assert!(server.query("SELECT COUNT(*) FROM f.t").is_err(), "it has no tablespace");
+    }
+    copy(&kept, &file);
+    execute(&mut conn, "ALTER TABLE f.t IMPORT TABLESPACE").unwrap();
+    assert_eq!(server.query("SELECT COUNT(*) FROM f.t").unwrap(), [["2"]]);
+    said
+}
+
+#[test]
+fn of_a_tablespace_file_that_is_not_known_here_the_server_itself_says_what_is_wrong() {
+    let stock = Server::create(ServerConfig::new(Launcher::Stock)).unwrap();
+    let node = Node::create(&find_redoubt().unwrap(), &[]).unwrap();
+    node.create_volume(VOLUME).unwrap();
+    let mut server = Server::create(ServerConfig::new(node.launcher(VOLUME, Verify::All))).unwrap();
+    let (expected, said) = (foreign_files(&stock), foreign_files(&server));
+    println!("{said:#?}");
+    assert_eq!(said, expected);
+    let all = server.query("SELECT * FROM f.t").unwrap();
+    server.kill9().unwrap();
+    server.empty_data_directory().unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    assert_eq!(server.query("SELECT * FROM f.t").unwrap(), all);
+    server.shutdown().unwrap();
+}

@@ -204,6 +204,9 @@ impl Tablespace {
             return Ok(0);
         }
         let out = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
+        if self.adoption.is_foreign() {
+            return adopt::read_full(fd, out, offset_bytes);
+        }
         if self.adoption.is_on()
             && let Some(len) = self.read_adopted(content, out, offset_bytes, file_len)?
         {
@@ -270,6 +273,7 @@ impl Tablespace {
     /// # Errors
     /// `EIO` when they can neither be dropped nor sent.
     pub fn write(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
+        self.require_writable()?;
         if !self.adoption.is_on() {
             return self.write_held(content, fd, bytes, offset_bytes);
         }
@@ -278,6 +282,16 @@ impl Tablespace {
             self.keep_window(content)?;
         }
         Ok(())
+    }
+
+    fn require_writable(&self) -> Result<(), Errno> {
+        if !self.adoption.is_foreign() {
+            return Ok(());
+        }
+        message::error(
+            "a tablespace file that was copied in and cannot be used is only read, and was to be changed",
+        );
+        Err(Errno::EIO)
     }
 
     fn write_held(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
@@ -462,6 +476,7 @@ impl Tablespace {
     /// # Errors
     /// That of the local call, or `EIO`.
     pub fn set_len(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.require_writable()?;
         let hold = content.names.hold();
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
         self.set_len_locked(content, &hold, fd, real::status(fd)?.len_bytes, len_bytes)
@@ -472,6 +487,7 @@ impl Tablespace {
     /// # Errors
     /// That of the local call, or `EIO`.
     pub fn allocate(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.require_writable()?;
         self.grow(content, &content.names.hold(), fd, len_bytes)
     }
 

@@ -23,6 +23,9 @@
 //! file beside it ([`MARKER`]) is there from before the first page until after the last one, here and on the node. A
 //! file with a marker is adopted again if it was copied in again, and cannot be opened for writing otherwise.
 //!
+//! A file whose first page has flags that nobody knows here is not adopted: damaged, or of another server. It stays a
+//! local file that is only read, so that the server itself says what is wrong with it.
+//!
 //! Invariants: a page that is not marked as sent is in the local file, and empty on the node; a page is read, sent and
 //! marked under `adoption`. No lock is held for longer than [`PIECE_BYTES`] take (or the server's read of the local
 //! file), and little more than [`WINDOW_BYTES`] are on their way, so others wait for no more than that. Lock order:
@@ -73,11 +76,17 @@ pub struct AdoptionState {
     /// Without the lock: false for nearly every file, always.
     is_on: AtomicBool,
     adoption: Mutex<Option<Adoption>>,
+    /// It is a local file that is not adopted, only read.
+    is_foreign: AtomicBool,
 }
 
 impl AdoptionState {
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        self.is_foreign.load(Ordering::Acquire)
     }
 
     /// The adoption, if there is one.
@@ -95,6 +104,7 @@ impl AdoptionState {
     /// # Errors
     /// That of removing the marker, or `EIO`.
     pub(super) fn cancel(&self, content: &Content) -> Result<(), Errno> {
+        self.is_foreign.store(false, Ordering::Release);
         let Some(mut guard) = self.lock() else { return Ok(()) };
         if let Some(adoption) = guard.as_ref() {
             remove_marker(content, &adoption.path)?;
@@ -150,10 +160,10 @@ impl Adoption {
     }
 }
 
-/// Tells the node about the local file behind `fd`. Its pages follow.
+/// Tells the node about the local file behind `fd`. Its pages follow; or none do, if its flags are not known here.
 ///
 /// # Errors
-/// `EIO` when it is not a tablespace file that can be sent.
+/// `EIO` when it is a tablespace file that cannot be sent.
 pub fn begin(
     content: &Content,
     hold: &NameHold<'_>,
@@ -165,10 +175,16 @@ pub fn begin(
     let mut header = vec![0; HEADER_BYTES];
     let header_len = read_full(fd, &mut header, 0)?;
     header.truncate(header_len);
-    let flags = flags_of_page0(&header).map_err(|error| {
-        message::error(&format!("{} was copied in, but cannot be used: {error}", show(path)));
-        Errno::EIO
-    })?;
+    let flags = match flags_of_page0(&header) {
+        Ok(flags) => flags,
+        Err(error) => {
+            // The server says so itself, and ends what it was about to do.
+            message::note(&format!("{} was copied in, and is only read: {error}", show(path)));
+            tablespace.adoption.is_foreign.store(true, Ordering::Release);
+            return Ok(());
+        }
+    };
+    tablespace.adoption.is_foreign.store(false, Ordering::Release);
     if header.iter().all(|byte| *byte == 0) {
         // The node could not tell what pages these are, and would stop.
         message::error(&format!("{} was copied in, but its first page is empty; copy it again", show(path)));
@@ -365,7 +381,7 @@ impl Tablespace {
 }
 
 /// Reads until the buffer is full or the file ends.
-fn read_full(fd: RawFd, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, Errno> {
+pub(super) fn read_full(fd: RawFd, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, Errno> {
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match real::read_at(fd, rest, offset_bytes + done as u64) {
