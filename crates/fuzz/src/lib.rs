@@ -18,6 +18,7 @@ pub mod flash_trace;
 pub mod frame_decoder;
 pub mod log_segments;
 pub mod mutate;
+pub mod nfs_calls;
 pub mod node_files;
 pub mod node_frames;
 pub mod page_bytes;
@@ -28,6 +29,7 @@ pub mod record_applier;
 pub mod redo_parser;
 pub mod redo_views;
 pub mod server_text;
+pub mod unsent_file;
 
 /// A target: its name and its body.
 pub struct Target {
@@ -43,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "flash_trace", body: flash_trace::run },
     Target { name: "frame_decoder", body: frame_decoder::run },
     Target { name: "log_segments", body: log_segments::run },
+    Target { name: "nfs_calls", body: nfs_calls::run },
     Target { name: "node_files", body: node_files::run },
     Target { name: "node_frames", body: node_frames::run },
     Target { name: "page_bytes", body: page_bytes::run },
@@ -53,4 +56,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "redo_parser", body: redo_parser::run },
     Target { name: "redo_views", body: redo_views::run },
     Target { name: "server_text", body: server_text::run },
+    Target { name: "unsent_file", body: unsent_file::run },
 ];

@@ -282,31 +282,36 @@ impl Server {
         Place(self)
     }
 
-    /// The answer to a record; `None`: it is no call.
     fn answer(&self, record: &[u8]) -> Option<Vec<u8>> {
-        let call = match rpc::decode(record).ok()? {
-            Record::Call(call) => call,
-            Record::Denied(answer) => return Some(answer),
-        };
-        let mut out = rpc::answer(call.xid, Taken::Success);
-        let taken = match (call.program, call.version) {
-            (program::PROGRAM, program::VERSION) => {
-                let _place = self.place();
-                self.program.call(call.procedure, call.arguments, &mut out)
-            }
-            // Beginning a moment may take long, and one waits for the other.
-            (mount::PROGRAM, mount::VERSION) => {
-                mount::call(&self.program.exports, call.procedure, call.arguments, &mut out)
-            }
-            (program::PROGRAM, _) => Ok(Taken::OtherVersion(program::VERSION)),
-            (mount::PROGRAM, _) => Ok(Taken::OtherVersion(mount::VERSION)),
-            _ => Ok(Taken::NoProgram),
-        };
-        Some(rpc::marked(match taken.unwrap_or(Taken::Garbage) {
-            Taken::Success => out,
-            taken => rpc::answer(call.xid, taken),
-        }))
+        answer(&self.program, record, || self.place())
     }
+}
+
+/// The answer to a record, with its mark; `None`: it is no call. What `admit` returns is kept while the NFS program
+/// answers.
+pub fn answer<A>(program: &Program, record: &[u8], admit: impl FnOnce() -> A) -> Option<Vec<u8>> {
+    let call = match rpc::decode(record).ok()? {
+        Record::Call(call) => call,
+        Record::Denied(answer) => return Some(answer),
+    };
+    let mut out = rpc::answer(call.xid, Taken::Success);
+    let taken = match (call.program, call.version) {
+        (program::PROGRAM, program::VERSION) => {
+            let _admitted = admit();
+            program.call(call.procedure, call.arguments, &mut out)
+        }
+        // Beginning a moment may take long, and one waits for the other.
+        (mount::PROGRAM, mount::VERSION) => {
+            mount::call(&program.exports, call.procedure, call.arguments, &mut out)
+        }
+        (program::PROGRAM, _) => Ok(Taken::OtherVersion(program::VERSION)),
+        (mount::PROGRAM, _) => Ok(Taken::OtherVersion(mount::VERSION)),
+        _ => Ok(Taken::NoProgram),
+    };
+    Some(rpc::marked(match taken.unwrap_or(Taken::Garbage) {
+        Taken::Success => out,
+        taken => rpc::answer(call.xid, taken),
+    }))
 }
 
 impl Counted<'_> {

@@ -127,7 +127,11 @@ pub fn new_head(volume_id: &str) -> Result<Vec<u8>, BadFile> {
     head(volume_id, AREA_LEN_BYTES)
 }
 
-pub(crate) fn head(volume_id: &str, area_len_bytes: u64) -> Result<Vec<u8>, BadFile> {
+/// The head of a file with another length of its area.
+///
+/// # Errors
+/// As [`new_head`].
+pub fn head(volume_id: &str, area_len_bytes: u64) -> Result<Vec<u8>, BadFile> {
     if volume_id.len() != VOLUME_ID_LEN_BYTES {
         return Err(damaged(format!(
             "the volume id {volume_id:?} has not the {VOLUME_ID_LEN_BYTES} characters that volume ids have"
@@ -154,7 +158,7 @@ fn unpack_oldest(packed: u64, end: u64) -> (usize, u64) {
 }
 
 /// Checksum of generation, session and start.
-pub(crate) fn session_crc(words: [u64; 3]) -> u64 {
+pub fn session_crc(words: [u64; 3]) -> u64 {
     u64::from(words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes())))
 }
 
@@ -254,7 +258,7 @@ fn frames(bytes: &[u8], at_word: usize, oldest: u64, end: u64) -> Vec<(Seq, Rang
         if (is_wrap || at == bytes.len()) && at != HEAD_LEN_BYTES {
             at = HEAD_LEN_BYTES;
         }
-        let Some(len) = frame_at(bytes, at, position).filter(|len| position + *len as u64 <= end) else {
+        let Some(len) = frame_at(bytes, at, position).filter(|len| *len as u64 <= end - position) else {
             break;
         };
         frames.push((Seq(position), at..at + len));
