@@ -34,6 +34,8 @@ fishdir ?= $(PREFIX)/share/fish/vendor_completions.d
 unitdir ?= $(PREFIX)/lib/systemd/system
 sysusersdir ?= $(PREFIX)/lib/sysusers.d
 docdir ?= $(PREFIX)/share/doc/redoubt
+# Blocks of `make results`, all if there are none; `scripts/results --list` shows them.
+RESULTS ?=
 # Options of `make bench-apply`.
 BENCH_APPLY ?= --tables-mib 4096 --redo-mib 2048 --pools 1024,6144
 # Options of `make bench`, for example BENCH="--warehouses 10 --pool 128M,512M --repetitions 3".
@@ -41,7 +43,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -132,6 +134,11 @@ bench-log:
 	  --redoubt-node-option=--ring=256MiB --redoubt-node-option=--apply-interval=3600 --backend redoubt \
 	  --node-variant "batch-1=--batch 1MiB" --node-variant "batch-4=--batch 4MiB" \
 	  --node-variant "batch-16=--batch 16MiB" > target/bench/coalescing.json
+
+# Measures again what docs/results.md shows and puts the tables there: most of a day, on a quiet machine; needs root. See
+# scripts/results --help.
+results:
+	TMPDIR=$(BENCH_DIR) scripts/results $(RESULTS)
 
 # The small benches of single functions.
 microbench:

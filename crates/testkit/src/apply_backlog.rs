@@ -110,6 +110,29 @@ pub struct Summary {
     pub pages_applied: u64,
 }
 
+impl Summary {
+    /// A table for people.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "| {} MiB of redo, {} pages | until it answers, s | until all pages are written, s | node, times as fast |\n\
+             |---|---|---|---|\n",
+            self.node_redo_bytes >> 20,
+            self.pages_applied
+        );
+        for Stock { pool_mib, ready_s, written_s } in &self.stock {
+            let ratio = ready_s / self.node_applied_s;
+            text += &format!(
+                "| stock server, pool of {pool_mib} MiB | {ready_s:.1} | {written_s:.1} | {ratio:.2} |\n"
+            );
+        }
+        text += &format!(
+            "| node (its process took {} MiB; it listens after {:.2} s) | | {:.1} | |\n",
+            self.node_peak_mib, self.node_listens_s, self.node_applied_s
+        );
+        text
+    }
+}
+
 /// Runs it; `progress` gets a line per step.
 ///
 /// # Errors

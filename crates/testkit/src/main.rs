@@ -113,7 +113,7 @@ enum Command {
         options: flash_trace::Options,
     },
     /// How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from it;
-    /// progress goes to standard error
+    /// progress and a table go to standard error
     ApplyBacklog {
         #[command(flatten)]
         options: apply_backlog::Options,
@@ -252,7 +252,9 @@ fn run(command: Command) -> Result<Answer> {
             Ok(Answer(lines.join("\n"), true))
         }
         Command::ApplyBacklog { options } => {
-            answer(&apply_backlog::run(&options, |line| eprintln!("{line}"))?)
+            let summary = apply_backlog::run(&options, |line| eprintln!("{line}"))?;
+            eprintln!("\n{}", summary.table());
+            answer(&summary)
         }
         Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
         Command::ImportKilled { options } => import_killed(&options),
