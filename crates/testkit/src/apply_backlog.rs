@@ -100,8 +100,8 @@ pub struct Summary {
     pub node_redo_bytes: u64,
     /// Recoveries.
     pub stock: Vec<Stock>,
-    /// Until the node listens: it has read its log.
-    pub node_listens_s: f64,
+    /// Until the node has opened the volume: it has read its log.
+    pub node_opened_s: f64,
     /// Until everything is applied.
     pub node_applied_s: f64,
     /// Most memory that the node's process had.
@@ -126,8 +126,8 @@ impl Summary {
             );
         }
         text += &format!(
-            "| node (its process took {} MiB; it listens after {:.2} s) | | {:.1} | |\n",
-            self.node_peak_mib, self.node_listens_s, self.node_applied_s
+            "| node (its process took {} MiB; the volume is open after {:.1} s) | | {:.1} | |\n",
+            self.node_peak_mib, self.node_opened_s, self.node_applied_s
         );
         text
     }
@@ -385,7 +385,7 @@ fn apply(
     drop_caches()?;
     let began = Instant::now();
     let mut node = Node::in_directory(&find_redoubt()?, directory, &args)?;
-    let node_listens_s = began.elapsed().as_secs_f64();
+    let node_opened_s = began.elapsed().as_secs_f64();
     let mut node_redo_bytes = 0;
     // Each look is a process, which takes processor time from the node.
     let status = poll_every(LOOK_INTERVAL, "all redo to be applied", PATIENCE, || {
@@ -407,7 +407,7 @@ fn apply(
         stock_redo_bytes,
         node_redo_bytes,
         stock,
-        node_listens_s,
+        node_opened_s,
         node_applied_s,
         node_peak_mib,
         pages_applied: status["volumes"][0]["counters"]["pages_applied"].as_u64().unwrap_or(0),
