@@ -44,7 +44,7 @@ fn stream(data: &[u8], limit: usize) -> Vec<u8> {
 }
 
 /// Writes the stream as a server does: from the start of the block that holds the end of what was written, to the end
-/// of the block with the new end, zeros behind it, in two writes where the file ends.
+/// of the block with the new end, zeros after it, in two writes where the file ends.
 fn observe(stream: &[u8], ends: &[u64], geometry: LogGeometry, block: u64, per_write: usize) -> Vec<Seen> {
     let mut observer = LogObserver::new(geometry, FIRST_LSN);
     let mut found = Vec::new();

@@ -7,7 +7,7 @@
 //!
 //! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written after the pages and
 //! plain files it speaks of, and the names it refers to, are durable, and before anything older is given up. What is in
-//! a names file behind the end that the checkpoint names is left over from one that was not written, and ignored.
+//! a names file past the end that the checkpoint names is left over from one that was not written, and ignored.
 //!
 //! So a checkpoint costs what changed since the last one, however many files there are. Now and then the names file is
 //! made anew, when more has changed than there is.

@@ -102,7 +102,7 @@ impl<L: Laps> Laps for Option<L> {
 pub struct Joined {
     /// A read: file and offset. A commit: `None`.
     pub page: Option<(FileId, u64)>,
-    /// Position of the stream: behind the frame, or what the read needed.
+    /// Position in the stream: where the frame ends, or what the read needed.
     pub position: Seq,
     /// Nanoseconds of each stage.
     pub stages: Vec<(Stage, u64)>,

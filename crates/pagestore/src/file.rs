@@ -12,7 +12,7 @@
 //! Invariants:
 //! * Of every page, either the file holds the newest version, durably, or the page is *pending*: the newest version is
 //!   durable in the ring, and read from there. So a write home that is torn or fails is seen by nobody.
-//! * Images in the ring that are older than what the file holds come back after a crash only until newer ones behind
+//! * Images in the ring that are older than what the file holds come back after a crash only until newer ones after
 //!   them do, or a forget record. What changes an object other than through the ring (`create`, `write_raw`, a
 //!   `set_len` that cuts, pages in mode `atomic`) first sees to it that the ring has no image of it that would come
 //!   back. For a removed object nothing goes home: its file is not there.

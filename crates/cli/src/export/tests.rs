@@ -87,7 +87,7 @@ fn a_node_cannot_name_files_outside_of_the_export() {
 }
 
 #[test]
-fn a_node_cannot_write_behind_the_length_that_it_announced() {
+fn a_node_cannot_write_past_the_length_that_it_announced() {
     for offset in [4, 1, 1 << 40, u64::MAX - 1] {
         let top = tempfile::tempdir().unwrap();
         let to = top.path().join("export");

@@ -162,7 +162,7 @@ fn state(answer: Result<Policy, Errno>) -> io::Result<State> {
 pub fn read_state(directory: &File) -> io::Result<State> {
     const CODE: Opcode = FS_IOC_GET_ENCRYPTION_POLICY_EX;
     let mut get = GetPolicy { policy_size: POLICY_LEN_BYTES as u64, policy: [0; POLICY_LEN_BYTES] };
-    // SAFETY: the call reads policy_size and writes at most that many bytes behind it, which are there; any bytes are
+    // SAFETY: the call reads policy_size and writes at most that many bytes after it, which are there; any bytes are
     // values of the structure.
     let got = unsafe { ioctl(directory, Updater::<CODE, GetPolicy>::new(&mut get)) };
     state(got.map(|()| decode_policy(get.policy_size, get.policy)))
@@ -192,7 +192,7 @@ pub fn add_key(on_it: &File, key: &[u8; KEY_LEN_BYTES]) -> io::Result<KeyIdentif
         reserved: [0; 8],
         raw: *key,
     };
-    // SAFETY: the call reads the structure and raw_size bytes behind it, which are its last field, and writes the
+    // SAFETY: the call reads the structure and raw_size bytes after it, which are its last field, and writes the
     // identifier into it; any bytes are values of the structure.
     let added = unsafe { ioctl(on_it, Updater::<CODE, AddKey>::new(&mut add)) };
     add.raw.zeroize();

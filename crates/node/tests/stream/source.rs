@@ -203,7 +203,7 @@ impl Recording {
         self.items.push(Item { start, end: self.end, logged, wire });
     }
 
-    /// Sends the redo gathered so far as one frame, and now and then something else behind it.
+    /// Sends the redo gathered so far as one frame, and now and then something else after it.
     fn flush(&mut self, random: &mut fastrand::Rng) {
         if self.redo.is_empty() {
             return;

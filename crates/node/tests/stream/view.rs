@@ -149,7 +149,7 @@ fn a_follower_gets_all_redo_in_order() {
         // Nothing before it is needed by the server: the node gives up what no follower needs.
         let block = Checkpoint { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
         client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
-        client.send(&stream.change(3, b"behind the checkpoint")).unwrap();
+        client.send(&stream.change(3, b"after the checkpoint")).unwrap();
         assert!(client.wait_durable(stream.seq));
         wait_until("everything is applied", || fixture.control().status().ring_used_bytes == 0);
         let (next, more) = log(&mut follower, Some(known.end_lsn));

@@ -111,11 +111,11 @@ impl Images for RingImages<'_> {
             let mut rest = buffer.get_mut(from..).unwrap_or_default();
             self.reader.read(first.at, rest)?;
             for (object, page_no, slot) in together {
-                let (image, behind) = rest.split_at_mut(slot.len as usize);
+                let (image, after) = rest.split_at_mut(slot.len as usize);
                 if crc32c::crc32c(image) != slot.crc {
                     return Err(self.reader.damaged(*object, *page_no, *slot));
                 }
-                rest = behind;
+                rest = after;
             }
         }
         Ok(buffer)

@@ -1,6 +1,6 @@
 //! The ring journal: page images on their way home, in one preallocated file.
 //!
-//! `pages.journal` has two superblocks (see [`superblock`]) and behind them the ring. Positions in the ring grow for
+//! `pages.journal` has two superblocks (see [`superblock`]) and after them the ring. Positions in the ring grow for
 //! ever; position `p` lies at byte `p % ring length` of it, and what crosses the end goes on at the start. Groups of
 //! images (see [`format`]) follow one another from the *tail* to the *head*:
 //!

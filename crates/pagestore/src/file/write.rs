@@ -123,8 +123,8 @@ impl FilePageStore {
         }
         let part = (ring.len_bytes() / DESTAGED_PART).min(MAX_DESTAGED);
         let goal = ring.tail() + part.max(len.saturating_sub(ring.free_bytes()));
-        let behind = |end: &u64| *end >= goal;
-        let tail = ring.contents().groups_from(ring.tail()).map(|group| group.end).find(behind);
+        let enough = |end: &u64| *end >= goal;
+        let tail = ring.contents().groups_from(ring.tail()).map(|group| group.end).find(enough);
         self.destage(writer, tail.unwrap_or(ring.head()))
     }
 

@@ -98,7 +98,7 @@ pub enum ScanStop {
 /// Where the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanEnd {
-    /// LSN behind the last valid mini-transaction.
+    /// LSN after the last valid mini-transaction.
     pub end_lsn: Lsn,
     /// What follows there.
     pub stop: ScanStop,

@@ -203,7 +203,7 @@ impl Stream {
         self.death.get().map(String::as_str)
     }
 
-    /// Position behind the last frame.
+    /// Position after the last frame.
     pub fn end(&self) -> Seq {
         Seq(self.end.load(Ordering::Acquire))
     }
@@ -295,7 +295,7 @@ impl Stream {
         }
     }
 
-    /// Appends a logged frame; returns the position behind it. Blocks while too much is not durable.
+    /// Appends a logged frame; returns the position after it. Blocks while too much is not durable.
     ///
     /// # Errors
     /// `EIO` when the stream is dead.

@@ -105,7 +105,7 @@ pub struct Tablespace {
     doublewrite: Mutex<Option<DoublewriteArea>>,
     /// Held while the length changes.
     length: Mutex<()>,
-    /// Position behind the last frame of this file that is not redo.
+    /// Position after the last frame of this file that is not redo.
     unsynced: AtomicU64,
     /// What the local file holds.
     local_content: LocalContent,

@@ -5,7 +5,7 @@
 //! * A chunk is in exactly one of: a file's list, `free`, `freed`, or the hands of whoever took it from `free`.
 //! * A chunk in `freed` may still be in a file's list in the snapshot that is durable. It comes to `free` only when
 //!   a snapshot without it is durable.
-//! * What a file's chunks hold behind its end is arbitrary.
+//! * What a file's chunks hold past its end is arbitrary.
 //! * Every change of a linked file or of names raises `version`.
 //!
 //! Encoding, little-endian: number of directories (4 bytes); of each its name (length in 2 bytes, UTF-8) and number
@@ -219,7 +219,7 @@ impl Table {
         Ok(self.entry(id)?.changed_at)
     }
 
-    /// Where `[at, end)` of a file lies, in order. Behind its last chunk there are holes.
+    /// Where `[at, end)` of a file lies, in order. Past its last chunk there are holes.
     pub fn pieces(&self, id: FileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
         let chunks = &self.entry(id)?.chunks;
         let mut pieces = Vec::new();
@@ -235,13 +235,13 @@ impl Table {
         Ok(pieces)
     }
 
-    /// The part of `[at, end)` that is not behind the file's last chunk.
+    /// The part of `[at, end)` that is not past the file's last chunk.
     pub fn mapped_pieces(&self, id: FileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
         let mapped_end = self.entry(id)?.chunks.len() as u64 * self.chunk_len;
         self.pieces(id, at, end.min(mapped_end))
     }
 
-    /// Changes a file's length. Chunks behind the end are given up.
+    /// Changes a file's length. Chunks past the end are given up.
     pub fn set_len(&mut self, id: FileId, len: u64) -> io::Result<()> {
         let count =
             usize::try_from(len.div_ceil(self.chunk_len)).map_err(|_| full("a file of that length"))?;
@@ -253,9 +253,9 @@ impl Table {
         let entry = self.entry_mut(id)?;
         entry.len = len;
         entry.changed_at = version;
-        let behind = if count < entry.chunks.len() { entry.chunks.split_off(count) } else { Vec::new() };
+        let cut = if count < entry.chunks.len() { entry.chunks.split_off(count) } else { Vec::new() };
         entry.chunks.resize(count, HOLE);
-        self.freed.extend(behind.into_iter().filter(|&chunk| chunk != HOLE));
+        self.freed.extend(cut.into_iter().filter(|&chunk| chunk != HOLE));
         Ok(())
     }
 

@@ -494,7 +494,7 @@ fn renew_log(path: &Path, size_bytes: u64) -> Result<()> {
     write(&checkpoint_mtr(at), 12_288)
 }
 
-/// The mini-transaction that is all there is behind a clean checkpoint, with the sequence bit of a first lap.
+/// The mini-transaction that is all there is after a clean checkpoint, with the sequence bit of a first lap.
 fn checkpoint_mtr(at: Lsn) -> Vec<u8> {
     let mut mtr = vec![0xfa, 0, 0];
     mtr.extend_from_slice(&at.0.to_be_bytes());

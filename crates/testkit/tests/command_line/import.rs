@@ -188,7 +188,7 @@ fn page_with_a_copy(datadir: &Path, newer_than: Lsn) -> Option<(PageId, Lsn)> {
         })
 }
 
-/// Kills a server whose newest page writes went through the doublewrite area and are not behind a checkpoint.
+/// Kills a server whose newest page writes went through the doublewrite area and are not before a checkpoint.
 fn crashed_after_page_writes(server: &mut Server) -> (PageId, Lsn) {
     let mut conn = server.connect().unwrap();
     // A later checkpoint would make the copies too old to be of use; only the next start may make one.

@@ -1,6 +1,6 @@
 //! How a group of page images lies in the ring. Pure.
 //!
-//! A group is one header block of 4096 bytes and the images behind it, filled up with zeros to a multiple of 4096.
+//! A group is one header block of 4096 bytes and the images after it, filled up with zeros to a multiple of 4096.
 //! Numbers are little-endian:
 //!
 //! | offset | size | field |

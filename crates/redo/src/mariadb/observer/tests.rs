@@ -258,7 +258,7 @@ fn the_tail_of_a_live_block_is_not_believed() {
     assert_eq!(sent.stream, expected);
 }
 
-/// Without anything found behind the server's own end, a write must bring something new.
+/// Without anything found past the server's own end, a write must bring something new.
 #[test]
 fn a_live_block_with_nothing_new_is_an_error_at_once() {
     let log = ServerLog::new(12_288, 512 * 1024, 512);

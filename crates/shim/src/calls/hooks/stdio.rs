@@ -15,7 +15,7 @@ fn is_for_writing(mode: &[u8]) -> bool {
     mode.iter().any(|byte| matches!(byte, b'w' | b'a' | b'+'))
 }
 
-/// The replicated path behind a call, if any.
+/// The replicated path of a call, if any.
 ///
 /// # Safety
 /// Both arguments are null or NUL-terminated.

@@ -70,7 +70,7 @@ impl Tablespace {
         Ok(Cached::Miss(key, cache.ticket(key)))
     }
 
-    /// Asks for the pages behind this one, if the file is being read in sequence.
+    /// Asks for the pages after this one, if the file is being read in sequence.
     fn read_ahead(
         &self,
         content: &Content,

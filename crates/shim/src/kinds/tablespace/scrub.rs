@@ -99,7 +99,7 @@ mod tests {
         let pieces = |pages, freed: &dyn Fn(u32) -> Option<Lsn>| {
             free_pages(pages, freed).into_iter().map(|piece| (piece.pages, piece.lsn.0)).collect::<Vec<_>>()
         };
-        // 3 is in use; 6 and those behind were freed later.
+        // 3 is in use; 6 and those after it were freed later.
         let freed = |page_no| (page_no != 3).then_some(Lsn(if page_no < 6 { 10 } else { 20 }));
         assert_eq!(pieces(1..8, &freed), [(1..3, 10), (4..6, 10), (6..8, 20)]);
         assert_eq!(pieces(3..4, &freed), []);
