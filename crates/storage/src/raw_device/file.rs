@@ -17,7 +17,7 @@ use redoubt_sync::{Mutex, RwLock};
 use super::RawDevice;
 use super::layout::BLOCK_LEN;
 use super::media::MediaWrite;
-use super::table::{FileId, Piece, check_name};
+use super::table::{Piece, RawFileId, check_name};
 use super::volume::{MAX_IO_LEN, Volume};
 use crate::{AlignedBuffer, StorageDir, StorageFile, Stream, UntornLimits, WriteOptions, untorn};
 
@@ -103,7 +103,7 @@ impl StorageDir for RawDirectory {
 
 struct RawFile {
     device: Arc<RawDevice>,
-    id: FileId,
+    id: RawFileId,
     locks: Arc<FileLocks>,
     stream: Stream,
 }
