@@ -155,7 +155,7 @@ impl Tablespace {
         }
         let path = self
             .name
-            .path(&content.names.hold())
+            .path(&content.names.lock_shared())
             .map_or_else(|| "a deleted file".to_owned(), |path| show(&path));
         message::error(&format!(
             "page {page_no} of {path} in the page cache differs from the storage node's: LSN and digest {ours:?} here, \

@@ -10,7 +10,7 @@ use super::{Info, Tablespace, page_id};
 use crate::base::real::Errno;
 use crate::content::Content;
 use crate::content::dirty::Freed;
-use crate::content::names::NameHold;
+use crate::content::names::NamesLock;
 use redoubt_redo::Lsn;
 use redoubt_wire::stream::{Counter, MAX_SCRUB_PAGES, StreamFrame};
 use std::ops::Range;
@@ -33,22 +33,22 @@ impl Tablespace {
         }
         let page_at = |offset_bytes: u64| u32::try_from(offset_bytes / page_size).unwrap_or(u32::MAX);
         let pages = page_at(offset_bytes)..page_at(offset_bytes.saturating_add(len_bytes));
-        let hold = content.names.hold();
+        let lock = content.names.lock_shared();
         for page_no in pages.clone() {
             self.take_out_of_cache(content, page_no);
         }
-        self.scrub(content, &hold, pages)
+        self.scrub(content, &lock, pages)
     }
 
     /// Tells the node which of these pages to scrub.
     pub(super) fn scrub(
         &self,
         content: &Content,
-        hold: &NameHold<'_>,
+        lock: &NamesLock<'_>,
         pages: Range<u32>,
     ) -> Result<(), Errno> {
         let info = *self.lock_info();
-        let Some(path) = self.name.path(hold).filter(|_| !self.adoption.is_on()) else { return Ok(()) };
+        let Some(path) = self.name.path(lock).filter(|_| !self.adoption.is_on()) else { return Ok(()) };
         let freed = |page_no| free_lsn(content, info, page_no);
         for FreePages { pages, lsn } in free_pages(pages, freed) {
             let count = pages.len() as u32;
