@@ -198,10 +198,10 @@ fn tail(redo: &Redo, cut: Cut) -> Tail {
     let first = cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(&redo.bytes, seed)));
     let seed = cut.garbage_seed.unwrap_or_default();
     let others = (1..).map(|step| Tail::Bytes(garbage(&redo.bytes, seed.wrapping_add(step))));
-    std::iter::once(first).chain(others).find(|tail| ends_at_the_cut(redo, cut.lsn, tail)).unwrap_or_default()
+    std::iter::once(first).chain(others).find(|tail| ends_at_cut(redo, cut.lsn, tail)).unwrap_or_default()
 }
 
-fn ends_at_the_cut(redo: &Redo, cut: Lsn, tail: &Tail) -> bool {
+fn ends_at_cut(redo: &Redo, cut: Lsn, tail: &Tail) -> bool {
     let boundary = redo.boundary_before(cut);
     let begun = redo.bytes_until(cut).get((boundary.0 - redo.start_lsn.0) as usize..).unwrap_or_default();
     let bytes = match tail {
