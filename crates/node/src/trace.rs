@@ -109,7 +109,7 @@ pub struct Joined {
 }
 
 #[derive(Default)]
-struct State {
+struct Gathered {
     frames: VecDeque<Frame>,
     reads: VecDeque<Read>,
     joined: VecDeque<Joined>,
@@ -121,7 +121,7 @@ struct State {
 pub struct Tracer {
     /// One in so many is a sample; 0: the trace is off.
     one_in: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<Gathered>,
 }
 
 impl Tracer {
@@ -131,7 +131,7 @@ impl Tracer {
         if self.one_in.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        *state = State::default();
+        *state = Gathered::default();
         self.one_in.store(one_in.max(1), Ordering::Relaxed);
         true
     }
@@ -140,7 +140,7 @@ impl Tracer {
     pub fn end(&self) {
         let mut state = self.state.lock();
         self.one_in.store(0, Ordering::Relaxed);
-        *state = State::default();
+        *state = Gathered::default();
     }
 
     /// One in so many is a sample; 0: the trace is off.

@@ -52,7 +52,7 @@ pub enum Policy {
 
 /// What the kernel says about a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum Encryption {
     /// This kind of file system has no encryption of files.
     NoSuchCall,
     /// It could have, but for this file system, or in this kernel, it is not switched on.
@@ -144,13 +144,13 @@ fn decode_policy(len_bytes: u64, bytes: [u8; POLICY_LEN_BYTES]) -> Policy {
 }
 
 /// What the answer to the question for a policy means, or the error that it is.
-fn state(answer: Result<Policy, Errno>) -> io::Result<State> {
+fn state(answer: Result<Policy, Errno>) -> io::Result<Encryption> {
     match answer {
-        Ok(policy) => Ok(State::Encrypted(policy)),
-        Err(Errno::NODATA) => Ok(State::Clear),
-        Err(Errno::OPNOTSUPP) => Ok(State::SwitchedOff),
+        Ok(policy) => Ok(Encryption::Encrypted(policy)),
+        Err(Errno::NODATA) => Ok(Encryption::Clear),
+        Err(Errno::OPNOTSUPP) => Ok(Encryption::SwitchedOff),
         // NOSYS: from a sandbox around this process.
-        Err(Errno::NOTTY | Errno::NOSYS) => Ok(State::NoSuchCall),
+        Err(Errno::NOTTY | Errno::NOSYS) => Ok(Encryption::NoSuchCall),
         Err(error) => Err(error.into()),
     }
 }
@@ -159,7 +159,7 @@ fn state(answer: Result<Policy, Errno>) -> io::Result<State> {
 ///
 /// # Errors
 /// What the kernel says, if that is no answer; `InvalidInput`: in a way that this kernel does not know.
-pub fn read_state(directory: &File) -> io::Result<State> {
+pub fn read_state(directory: &File) -> io::Result<Encryption> {
     const CODE: Opcode = FS_IOC_GET_ENCRYPTION_POLICY_EX;
     let mut get = GetPolicy { policy_size: POLICY_LEN_BYTES as u64, policy: [0; POLICY_LEN_BYTES] };
     // SAFETY: the call reads policy_size and writes at most that many bytes after it, which are there; any bytes are

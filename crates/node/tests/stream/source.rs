@@ -5,7 +5,7 @@ use super::client::frame;
 use redoubt_page::{Change, SpaceFlags, apply_changes, digest, flags_of_page0, layout};
 use redoubt_redo::mariadb::mtr::{Mtr, SequenceRule, SpaceFlagsChange, walk_mtrs};
 use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::mariadb::{Checkpoint, LogScan};
+use redoubt_redo::mariadb::{CheckpointBlock, LogScan};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::frame::{COMPRESSED, append_frame, compress};
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile, Verify};
@@ -255,7 +255,7 @@ impl Recording {
         }
         let lsn = self.boundaries[random.usize(after..self.boundaries.len())];
         self.checkpoint_lsn = lsn;
-        let block = Checkpoint { checkpoint_lsn: lsn, end_lsn: lsn }.build();
+        let block = CheckpointBlock { checkpoint_lsn: lsn, end_lsn: lsn }.build();
         self.push(&StreamFrame::Checkpoint { slot: random.u8(..2), block: &block });
     }
 

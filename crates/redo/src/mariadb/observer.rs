@@ -11,7 +11,7 @@
 //! A write that cannot be understood is an error, never ignored: redo that is not handed out would be
 //! acknowledged to the server without being stored.
 
-use super::log_file::{CHECKPOINT_OFFSETS, Checkpoint, DATA_OFFSET, LogGeometry};
+use super::log_file::{CHECKPOINT_OFFSETS, CheckpointBlock, DATA_OFFSET, LogGeometry};
 use super::mtr::{Mtr, MtrVisitor, SequenceRule, WalkStop, Walked, walk_mtrs};
 use crate::error::StreamError;
 use crate::types::Lsn;
@@ -43,7 +43,7 @@ pub enum Observed<'a> {
         /// Which one.
         slot: CheckpointSlot,
         /// Its content; `None` if it is invalid (a write of zeros).
-        checkpoint: Option<Checkpoint>,
+        checkpoint: Option<CheckpointBlock>,
     },
     /// Redo, of which these bytes are new. May be empty.
     Redo(NewRedo<'a>),
@@ -213,7 +213,8 @@ impl LogObserver {
             return Ok(Observed::Header);
         }
         let slot = if offset < second { CheckpointSlot::First } else { CheckpointSlot::Second };
-        let checkpoint = if CHECKPOINT_OFFSETS.contains(&offset) { Checkpoint::parse(buf) } else { None };
+        let checkpoint =
+            if CHECKPOINT_OFFSETS.contains(&offset) { CheckpointBlock::parse(buf) } else { None };
         Ok(Observed::Checkpoint { slot, checkpoint })
     }
 

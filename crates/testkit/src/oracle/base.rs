@@ -16,7 +16,7 @@ use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, find_copy, locate};
 use redoubt_page::{SpaceFlags, flags_of_page0, layout, page_is_never_written, verify};
 use redoubt_redo::mariadb::log_file::HEADER_LEN_BYTES;
 use redoubt_redo::mariadb::log_scan::LogRead;
-use redoubt_redo::mariadb::{Checkpoint, LogGeometry, LogScan, Mtr, ScanEnd};
+use redoubt_redo::mariadb::{CheckpointBlock, LogGeometry, LogScan, Mtr, ScanEnd};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_workload::error::{Error, Result};
 
@@ -37,7 +37,7 @@ pub struct Base {
     /// Where LSNs lie in the log file.
     pub geometry: LogGeometry,
     /// The checkpoint that recovery starts from.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: CheckpointBlock,
     /// The server was killed.
     pub is_killed: bool,
 }

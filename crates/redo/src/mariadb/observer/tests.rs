@@ -165,7 +165,7 @@ fn header_and_checkpoints_are_classified() {
     let mut observer = LogObserver::new(geometry(&log), Lsn(12_288));
     let none = &mut |_: &Mtr<'_, '_>| ();
     assert_eq!(observer.on_write(0, &[0; 4096], none), Ok(Observed::Header));
-    let checkpoint = Checkpoint { checkpoint_lsn: Lsn(20_000), end_lsn: Lsn(20_010) };
+    let checkpoint = CheckpointBlock { checkpoint_lsn: Lsn(20_000), end_lsn: Lsn(20_010) };
     let mut block = checkpoint.build().to_vec();
     block.resize(512, 0);
     let (slot, found) = (CheckpointSlot::First, Some(checkpoint));
