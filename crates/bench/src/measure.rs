@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_found_behind_any_name() {
+    fn processor_time_is_found_after_any_name() {
         let stat = "123 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 13 14";
         assert_eq!(parse_ticks(stat), Some(300));
         assert_eq!(parse_ticks("123 (x) S 1 2"), None);

@@ -215,7 +215,7 @@ impl Client {
         Ok(len_bytes)
     }
 
-    /// The pieces of a file of this length, and the reply behind them.
+    /// The pieces of a file of this length, and the reply after them.
     ///
     /// # Errors
     /// As [`Client::reply`], or what `piece` reports.
@@ -229,7 +229,7 @@ impl Client {
             let Some((offset, bytes)) = decode_data(&payload).map_err(|source| self.wire(source))? else {
                 break;
             };
-            // A node that is not to be trusted must not fill the disk behind the length that was announced.
+            // A node that is not to be trusted must not fill the disk past the length that was announced.
             if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > len_bytes) {
                 return Err(self.wire(WireError::Invalid {
                     what: "data frame",

@@ -16,7 +16,7 @@ pub const FILE_VARIABLES: [&str; 3] = ["REDOUBT_TLS_AUTHORITY", "REDOUBT_TLS_CER
 const HEADING: &str = "TLS";
 
 /// See the module. The environment is read here and not by clap, which would count it as given by a person.
-// Each option has its heading: one for the struct would go on to the options of the command behind it.
+// Each option has its heading: one for the struct would go on to the options of the command after it.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TlsArguments {
     /// Directory with authority.pem, certificate.pem and key.pem, made by `redoubt certificates` [env: REDOUBT_TLS].

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use redoubt_flash::error::{Error, Result};
 use redoubt_flash::ftl::{GcDestination, Victims};
 use redoubt_flash::load::LoadedTrace;
-use redoubt_flash::report::{self, Entry};
+use redoubt_flash::report::{self, ReportedRun};
 use redoubt_flash::simulate::{self, Settings, Source};
 use redoubt_flash::synthetic::{
     PAGE_LEN_BYTES, REFERENCE, REFERENCE_OP_PERCENT, Reference, Shape, Synthetic,
@@ -130,7 +130,7 @@ pub fn show(path: &Path) -> Result<ExitCode> {
 }
 
 /// Runs rows with a progress bar.
-fn run_rows(rows: &[Row], options: &table::Options) -> Result<Vec<Entry>> {
+fn run_rows(rows: &[Row], options: &table::Options) -> Result<Vec<ReportedRun>> {
     let runs = table::run_count(rows, options);
     let bar = progress_bar(runs);
     bar.set_message(format!("{runs} runs"));
@@ -242,7 +242,7 @@ fn synthetic_run(
     op_percent: f64,
     seed: u64,
     progress: &mut dyn FnMut(f64),
-) -> Result<Entry> {
+) -> Result<ReportedRun> {
     let settings = Settings {
         logical_blocks,
         superblock_blocks: simulate::superblock_blocks_for(u64::from(logical_blocks), 4096),
@@ -255,7 +255,7 @@ fn synthetic_run(
         measured_drive_writes: 3.0,
     };
     let outcome = simulate::run(load_of(row, logical_blocks, seed)?, &settings, progress)?;
-    Ok(Entry {
+    Ok(ReportedRun {
         row: format!("synthetic {}", row.method.name()),
         label: row.label.to_owned(),
         trace: None,

@@ -205,7 +205,7 @@ impl Counters {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum SuperblockState {
     Free,
     Open,
     Closed,
@@ -216,7 +216,7 @@ struct Superblock {
     valid: u32,
     next: u32,
     previous: u32,
-    state: State,
+    state: SuperblockState,
     stream: u8,
 }
 
@@ -248,7 +248,8 @@ impl Ftl {
     pub fn new(geometry: &Geometry) -> Result<Ftl, GeometryError> {
         let superblocks = geometry.superblocks()?;
         let blocks = superblocks as usize * geometry.superblock_blocks as usize;
-        let free = Superblock { valid: 0, next: NONE, previous: NONE, state: State::Free, stream: 0 };
+        let free =
+            Superblock { valid: 0, next: NONE, previous: NONE, state: SuperblockState::Free, stream: 0 };
         let gc_cursors = match geometry.gc {
             GcDestination::Shared => 1,
             GcDestination::PerStream => geometry.host_streams,
@@ -332,7 +333,7 @@ impl Ftl {
         let next = place + 1;
         if next & ((1 << self.shift) - 1) == 0 {
             self.cursors[cursor] = NONE;
-            self.superblocks[superblock as usize].state = State::Closed;
+            self.superblocks[superblock as usize].state = SuperblockState::Closed;
             self.link(superblock);
         } else {
             self.cursors[cursor] = next;
@@ -343,7 +344,7 @@ impl Ftl {
     fn invalidate(&mut self, place: u32) {
         self.valid_bits[place as usize >> 6] &= !(1 << (place & 63));
         let index = place >> self.shift;
-        if self.superblocks[index as usize].state == State::Closed {
+        if self.superblocks[index as usize].state == SuperblockState::Closed {
             self.unlink(index);
             self.superblocks[index as usize].valid -= 1;
             self.link(index);
@@ -384,7 +385,7 @@ impl Ftl {
             unreachable!("Geometry::superblocks keeps enough superblocks for collection to go on")
         };
         let superblock = &mut self.superblocks[index as usize];
-        superblock.state = State::Open;
+        superblock.state = SuperblockState::Open;
         superblock.stream = stream;
         superblock.valid = 0;
         self.cursors[cursor] = index << self.shift;
@@ -395,7 +396,7 @@ impl Ftl {
         let victim = self.victim();
         self.unlink(victim);
         // Open while its blocks move, so that nobody looks for it in a list.
-        self.superblocks[victim as usize].state = State::Open;
+        self.superblocks[victim as usize].state = SuperblockState::Open;
         let stream = self.superblocks[victim as usize].stream;
         let cursor = match self.gc {
             GcDestination::Shared => usize::from(self.host_streams),
@@ -423,7 +424,7 @@ impl Ftl {
         let superblock = &mut self.superblocks[victim as usize];
         self.counters.gc[usize::from(stream)] += u64::from(superblock.valid);
         self.counters.erases[usize::from(stream)] += 1;
-        superblock.state = State::Free;
+        superblock.state = SuperblockState::Free;
         superblock.valid = 0;
         self.free.push(victim);
     }
@@ -451,7 +452,7 @@ impl Ftl {
             self.random = Some(state);
             let index = (state >> 16) % self.superblocks.len() as u64;
             let superblock = &self.superblocks[index as usize];
-            if superblock.state == State::Closed && superblock.valid < 1 << self.shift {
+            if superblock.state == SuperblockState::Closed && superblock.valid < 1 << self.shift {
                 return Some(index as u32);
             }
         }
@@ -494,7 +495,7 @@ impl Ftl {
                 let superblock = &self.superblocks[index as usize];
                 if superblock.valid as usize != valid
                     || superblock.previous != previous
-                    || superblock.state != State::Closed
+                    || superblock.state != SuperblockState::Closed
                     || valid < self.fewest_valid
                     || std::mem::replace(&mut listed[index as usize], true)
                 {
@@ -508,9 +509,9 @@ impl Ftl {
             let open =
                 self.cursors.iter().any(|&next| next != NONE && (next >> self.shift) as usize == index);
             let state = match (free, open, listed[index]) {
-                (true, false, false) => State::Free,
-                (false, true, false) => State::Open,
-                (false, false, true) => State::Closed,
+                (true, false, false) => SuperblockState::Free,
+                (false, true, false) => SuperblockState::Open,
+                (false, false, true) => SuperblockState::Closed,
                 other => return Err(format!("superblock {index} is free, open, listed: {other:?}")),
             };
             if state != superblock.state {

@@ -16,7 +16,7 @@ const PLOT_WINDOWS: usize = 5;
 
 /// A run and what it was of.
 #[derive(Clone, Debug, Serialize)]
-pub struct Entry {
+pub struct ReportedRun {
     /// Row of the table: what was made safe how.
     pub row: String,
     /// Label of the trace, or of the synthetic load.
@@ -34,7 +34,7 @@ pub struct Entry {
     pub outcome: Outcome,
 }
 
-impl Entry {
+impl ReportedRun {
     /// Name in plots: row, journal, streams.
     pub fn name(&self) -> String {
         let journal = self.journal_mb.map(|mb| format!(", journal {mb} MB")).unwrap_or_default();
@@ -66,7 +66,7 @@ enum Unit {
 
 impl Unit {
     /// The first that every entry can be divided by.
-    fn of(entries: &[Entry]) -> Unit {
+    fn of(entries: &[ReportedRun]) -> Unit {
         let all = |unit: Unit| entries.iter().all(|entry| entry.per(unit).is_some());
         [Unit::Transaction, Unit::Page].into_iter().find(|unit| all(*unit)).unwrap_or(Unit::HostByte)
     }
@@ -85,7 +85,7 @@ fn kib(bytes: Option<f64>) -> String {
 }
 
 /// The over-provisionings that occur, in their order.
-fn over_provisionings(entries: &[Entry]) -> Vec<f64> {
+fn over_provisionings(entries: &[ReportedRun]) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::new();
     for entry in entries {
         let percent = entry.outcome.settings.over_provisioning_percent;
@@ -96,14 +96,14 @@ fn over_provisionings(entries: &[Entry]) -> Vec<f64> {
     found
 }
 
-fn with_op(entries: &[Entry], op_percent: f64) -> Vec<Entry> {
-    let of_it = |entry: &&Entry| entry.outcome.settings.over_provisioning_percent == op_percent;
+fn with_op(entries: &[ReportedRun], op_percent: f64) -> Vec<ReportedRun> {
+    let of_it = |entry: &&ReportedRun| entry.outcome.settings.over_provisioning_percent == op_percent;
     entries.iter().filter(of_it).cloned().collect()
 }
 
 /// Markdown: for every over-provisioning a table of all entries, and one of host bytes by origin. The first entry of a
 /// table is the base of its ratios.
-pub fn markdown(entries: &[Entry]) -> String {
+pub fn markdown(entries: &[ReportedRun]) -> String {
     let mut text = String::new();
     for op_percent in over_provisionings(entries) {
         let entries = with_op(entries, op_percent);
@@ -129,14 +129,14 @@ pub fn markdown(entries: &[Entry]) -> String {
     text
 }
 
-fn main_table(text: &mut String, entries: &[Entry]) {
+fn main_table(text: &mut String, entries: &[ReportedRun]) {
     text.push_str(
         "| Layout | Journal, MB | Streams | NAND KiB per transaction | to the first row | Host KiB per transaction \
          | Device WAF | NAND KiB per page written | NAND per page byte | Superblocks erased | Load |\n\
          |---|---:|---|---:|---:|---:|---:|---:|---:|---:|---|\n",
     );
     let unit = Unit::of(entries);
-    let ratio = |entry: &Entry| Some(entry.outcome.nand_bytes as f64 / entry.per(unit)?);
+    let ratio = |entry: &ReportedRun| Some(entry.outcome.nand_bytes as f64 / entry.per(unit)?);
     let base = entries.first().and_then(ratio);
     for entry in entries {
         let outcome = &entry.outcome;
@@ -161,7 +161,7 @@ fn main_table(text: &mut String, entries: &[Entry]) {
     text.push('\n');
 }
 
-fn origin_table(text: &mut String, entries: &[Entry]) {
+fn origin_table(text: &mut String, entries: &[ReportedRun]) {
     let unit = Unit::of(entries);
     let occurs = |origin: Origin| {
         entries.iter().any(|entry| entry.outcome.origins.iter().any(|one| one.origin == origin))
@@ -193,7 +193,7 @@ fn origin_table(text: &mut String, entries: &[Entry]) {
 }
 
 /// Writes the plots for every over-provisioning into a directory and says which files they are.
-pub fn plots(entries: &[Entry], dir: &Path) -> Result<Vec<PathBuf>> {
+pub fn plots(entries: &[ReportedRun], dir: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     let unit = Unit::of(entries);
     for op_percent in over_provisionings(entries) {
@@ -214,7 +214,7 @@ pub fn plots(entries: &[Entry], dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn bar(entry: &Entry, unit: Unit) -> Option<Bar> {
+fn bar(entry: &ReportedRun, unit: Unit) -> Option<Bar> {
     let per = entry.per(unit)? * 1024.0;
     let origins = &entry.outcome.origins;
     let copied: u64 = origins.iter().map(|one| one.copied_bytes).sum();
@@ -224,7 +224,7 @@ fn bar(entry: &Entry, unit: Unit) -> Option<Bar> {
 }
 
 /// Means of several windows, so that the turns of a journal do not hide the level.
-fn line(entry: &Entry) -> Line {
+fn line(entry: &ReportedRun) -> Line {
     let mean = |windows: &[crate::simulate::Window]| {
         let last = windows.last().map_or(0.0, |window| window.drive_writes);
         (last, windows.iter().map(|window| window.waf).sum::<f64>() / windows.len().max(1) as f64)
@@ -234,7 +234,7 @@ fn line(entry: &Entry) -> Line {
 }
 
 /// Writes entries as JSON.
-pub fn json(entries: &[Entry], path: &Path) -> Result<()> {
+pub fn json(entries: &[ReportedRun], path: &Path) -> Result<()> {
     let describe =
         |source| Error::Unusable { path: path.to_owned(), what: format!("cannot be JSON: {source}") };
     let mut text = serde_json::to_vec_pretty(entries).map_err(describe)?;

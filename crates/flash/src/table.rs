@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ftl::GcDestination;
 use crate::load::{LoadedTrace, LogicalSize};
 use crate::placement::Policy;
-use crate::report::Entry;
+use crate::report::ReportedRun;
 use crate::simulate::{self, Settings, superblock_blocks_for};
 
 /// The drive and the length of the runs.
@@ -109,7 +109,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run(&self, progress: &mut dyn FnMut(f64)) -> Result<Entry> {
+    fn run(&self, progress: &mut dyn FnMut(f64)) -> Result<ReportedRun> {
         let trace = &self.row.trace;
         let named = |error: Error| Error::Unusable { path: trace.path().to_owned(), what: error.to_string() };
         let outcome = simulate::run(trace, &self.settings, progress).map_err(named)?;
@@ -120,7 +120,7 @@ impl Job<'_> {
             outcome.warm_up_laps,
             outcome.measured_laps
         );
-        Ok(Entry {
+        Ok(ReportedRun {
             row: info.row.clone().unwrap_or_else(|| info.label.clone()),
             label: info.label.clone(),
             trace: Some(trace.path().file_name().map_or_else(PathBuf::new, PathBuf::from)),
@@ -138,7 +138,11 @@ pub fn run_count(rows: &[Row], options: &Options) -> usize {
 
 /// Runs everything. `progress` gets the number of a run and what is done of it, from 0 to 1; it is called by
 /// several threads.
-pub fn run(rows: &[Row], options: &Options, progress: &(dyn Fn(usize, f64) + Sync)) -> Result<Vec<Entry>> {
+pub fn run(
+    rows: &[Row],
+    options: &Options,
+    progress: &(dyn Fn(usize, f64) + Sync),
+) -> Result<Vec<ReportedRun>> {
     let (logical_blocks, superblock_blocks) = drive_of(rows, options)?;
     let mut jobs = Vec::new();
     for &over_provisioning_percent in &options.over_provisioning_percent {

@@ -11,7 +11,7 @@
 //! | name (UTF-8, no `/`), content | as said |
 //! | CRC-32C of all before | 4 |
 //!
-//! Invariants: names ascend and none comes twice, so the same inputs make the same file; nothing lies behind the
+//! Invariants: names ascend and none comes twice, so the same inputs make the same file; nothing lies after the
 //! checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,9 +105,9 @@ pub fn decode(bytes: &[u8]) -> Result<Inputs, &'static str> {
     for _ in 0..count {
         let name_len = usize::from(u16::from_le_bytes(*take(&mut rest)?));
         let content_len = u32::from_le_bytes(*take(&mut rest)?) as usize;
-        let (name, behind) = rest.split_at_checked(name_len).ok_or("it ends within a name")?;
-        let (content, behind) = behind.split_at_checked(content_len).ok_or("it ends within an input")?;
-        rest = behind;
+        let (name, after) = rest.split_at_checked(name_len).ok_or("it ends within a name")?;
+        let (content, after) = after.split_at_checked(content_len).ok_or("it ends within an input")?;
+        rest = after;
         let name = std::str::from_utf8(name).map_err(|_| "a name is no text")?;
         require_name(name).map_err(|_| "a name is not allowed")?;
         if inputs.last_key_value().is_some_and(|(last, _)| last.as_str() >= name) {
@@ -115,12 +115,12 @@ pub fn decode(bytes: &[u8]) -> Result<Inputs, &'static str> {
         }
         inputs.insert(name.to_owned(), content.to_vec());
     }
-    if rest.is_empty() { Ok(inputs) } else { Err("bytes lie behind the last input") }
+    if rest.is_empty() { Ok(inputs) } else { Err("bytes lie after the last input") }
 }
 
 fn take<'b, const LEN: usize>(rest: &mut &'b [u8]) -> Result<&'b [u8; LEN], &'static str> {
-    let (taken, behind) = rest.split_first_chunk::<LEN>().ok_or("it ends within a length")?;
-    *rest = behind;
+    let (taken, after) = rest.split_first_chunk::<LEN>().ok_or("it ends within a length")?;
+    *rest = after;
     Ok(taken)
 }
 

@@ -1,7 +1,7 @@
 //! Arbitrary bytes as a trace of block writes: read to the end or refused, never a panic, and what was read is written
 //! to the same bytes.
 //!
-//! Input: with an even first byte the records behind a right header, otherwise the whole file.
+//! Input: with an even first byte the records after a right header, otherwise the whole file.
 
 use redoubt_flash::trace::{TraceReader, TraceWriter};
 

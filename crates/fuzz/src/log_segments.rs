@@ -89,7 +89,7 @@ pub fn run(data: &[u8]) {
     disk.set_capacity_bytes(Some(8 << 20));
     let mut touched = Vec::new();
     while let [which, low, high, len, rest @ ..] = patches {
-        let (bytes, behind) = rest.split_at(rest.len().min(usize::from(*len)));
+        let (bytes, after) = rest.split_at(rest.len().min(usize::from(*len)));
         let name = &names[usize::from(*which) % names.len()];
         disk.damage(name, 0, |content| {
             let at = usize::from(u16::from_le_bytes([*low, *high])) * 8 % content.len();
@@ -97,7 +97,7 @@ pub fn run(data: &[u8]) {
             content[at..end].copy_from_slice(&bytes[..end - at]);
         });
         touched.push(name);
-        patches = behind;
+        patches = after;
     }
     if flags & 1 == 0 {
         touched.iter().for_each(|name| disk.damage(name, 0, mend));

@@ -53,7 +53,7 @@ fn chunks(mut bytes: &[u8]) -> Vec<Arc<Chunk>> {
     let mut at = Point { seq: Seq(0), lsn: Lsn(12_288) };
     let mut chunks = Vec::new();
     while let [kind, low, high, rest @ ..] = bytes {
-        let (payload, behind) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes([*low, *high]))));
+        let (payload, after) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes([*low, *high]))));
         let mut wire = Vec::new();
         let payload = if *kind == 1 { redo(payload) } else { payload.to_vec() };
         append_frame(&mut wire, *kind, at.seq.0, &payload).unwrap();
@@ -64,7 +64,7 @@ fn chunks(mut bytes: &[u8]) -> Vec<Arc<Chunk>> {
         if chunks.len() == MAX_FRAMES {
             break;
         }
-        bytes = behind;
+        bytes = after;
     }
     chunks
 }

@@ -73,11 +73,11 @@ pub fn run(data: &[u8]) {
     disk.set_capacity_bytes(Some(64 << 20));
     disk.damage(JOURNAL, 0, |content| {
         while let [low, high, len, rest @ ..] = patches {
-            let (bytes, behind) = rest.split_at(rest.len().min(usize::from(*len)));
+            let (bytes, after) = rest.split_at(rest.len().min(usize::from(*len)));
             let at = usize::from(u16::from_le_bytes([*low, *high])) * 8 % content.len();
             let end = content.len().min(at + bytes.len());
             content[at..end].copy_from_slice(&bytes[..end - at]);
-            patches = behind;
+            patches = after;
         }
         if first & 1 == 0 {
             mend(content);

@@ -64,11 +64,11 @@ pub fn run(data: &[u8]) {
     let Some((&first, mut patches)) = data.split_first() else { return };
     let mut content = start().to_vec();
     while let [low, high, len, rest @ ..] = patches {
-        let (bytes, behind) = rest.split_at(rest.len().min(usize::from(*len)));
+        let (bytes, after) = rest.split_at(rest.len().min(usize::from(*len)));
         let at = usize::from(u16::from_le_bytes([*low, *high])) * 16 % content.len();
         let end = content.len().min(at + bytes.len());
         content[at..end].copy_from_slice(&bytes[..end - at]);
-        patches = behind;
+        patches = after;
     }
     if first & 1 == 0 {
         mend(&mut content);

@@ -10,8 +10,8 @@ use std::convert::Infallible;
 
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{
-    Checkpoint, LogGeometry, LogHeader, LogImage, LogObserver, LogScan, Mtr, MtrStep, Observed, RecordReader,
-    ScanStop, SequenceRule, next_mtr, rewrite_sequence_bits, walk_mtrs,
+    CheckpointBlock, LogGeometry, LogHeader, LogImage, LogObserver, LogScan, Mtr, MtrStep, Observed,
+    RecordReader, ScanStop, SequenceRule, next_mtr, rewrite_sequence_bits, walk_mtrs,
 };
 
 const DATA_OFFSET: u64 = 12_288;
@@ -44,7 +44,7 @@ fn stream(data: &[u8], limit: usize) -> Vec<u8> {
 }
 
 /// Writes the stream as a server does: from the start of the block that holds the end of what was written, to the end
-/// of the block with the new end, zeros behind it, in two writes where the file ends.
+/// of the block with the new end, zeros after it, in two writes where the file ends.
 fn observe(stream: &[u8], ends: &[u64], geometry: LogGeometry, block: u64, per_write: usize) -> Vec<Seen> {
     let mut observer = LogObserver::new(geometry, FIRST_LSN);
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn observe(stream: &[u8], ends: &[u64], geometry: LogGeometry, block: u64, per_w
 
 fn compose(stream: &[u8], geometry: LogGeometry, checkpoint: Lsn, piece: usize) -> Vec<u8> {
     let end_lsn = FIRST_LSN.advance(stream.len() as u64);
-    let block = Checkpoint { checkpoint_lsn: checkpoint, end_lsn: checkpoint }.build();
+    let block = CheckpointBlock { checkpoint_lsn: checkpoint, end_lsn: checkpoint }.build();
     let image = LogImage {
         geometry,
         header: LogHeader { first_lsn: FIRST_LSN, creator: b"fuzz".to_vec() }.build(),

@@ -115,7 +115,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns the position behind the record.
+    /// Returns the position after the record.
     fn append(&self) -> u64 {
         match &self.file {
             Some(log) => log.append(&[0x5a; RECORD_LEN as usize]).expect("append").0,

@@ -18,7 +18,7 @@
 //! Invariants:
 //! * A write covers whole units and starts on one; no unit that holds durable bytes is written again, except with
 //!   the same bytes by the page cache when the log is opened or closed, while nothing is under way.
-//! * The durable end is behind the first write that is not done, whatever is done after it. Recovery ends there,
+//! * The durable end is where the first write begins that is not done, whatever is done after it. Recovery ends there,
 //!   too, if the power is cut.
 //! * A room for the group's bytes is there before the append returns: a full disk fails the append and not
 //!   a write that others wait for.

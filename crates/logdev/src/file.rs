@@ -27,7 +27,7 @@ use crate::segments::{Media, Part, Segment, SegmentLog, SegmentOptions, add, ope
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, Seq};
 
 const PAGE_LEN: usize = 4096;
-/// Payload up to this length is copied behind its header and written in one call.
+/// Payload up to this length is copied after its header and written in one call.
 const COPY_LIMIT: usize = 1 << 20;
 
 /// A log device on plain files. See the module's documentation.

@@ -59,24 +59,24 @@ struct Queue<T> {
     is_closed: bool,
 }
 
-/// A waiter's place in the queue.
-type Place = (u64, u64);
+/// A waiter's place in the queue: its position, and a ticket that tells it from others of that position.
+type QueueKey = (u64, u64);
 
 impl<T> Queue<T> {
     fn new() -> Self {
         Self { sleepers: BTreeMap::new(), next_ticket: 0, is_closed: false }
     }
 
-    fn insert(&mut self, position: u64, sleeper: T) -> Place {
-        let place = (position, self.next_ticket);
+    fn insert(&mut self, position: u64, sleeper: T) -> QueueKey {
+        let key = (position, self.next_ticket);
         self.next_ticket += 1;
-        self.sleepers.insert(place, sleeper);
-        place
+        self.sleepers.insert(key, sleeper);
+        key
     }
 
     /// Whether it was still there.
-    fn remove(&mut self, place: Place) -> bool {
-        self.sleepers.remove(&place).is_some()
+    fn remove(&mut self, key: QueueKey) -> bool {
+        self.sleepers.remove(&key).is_some()
     }
 
     /// Takes out those whose position is at most `durable`, lowest first.
@@ -96,7 +96,7 @@ impl<T> Queue<T> {
     }
 
     fn first(&self) -> u64 {
-        self.sleepers.first_key_value().map_or(NONE, |(place, _)| place.0)
+        self.sleepers.first_key_value().map_or(NONE, |(key, _)| key.0)
     }
 }
 
@@ -151,18 +151,18 @@ impl CommitWaiters {
             return WaitEnd::Reached;
         }
         let slot = Arc::new(Slot::new());
-        let place = match self.enter(position, &slot) {
-            Ok(place) => place,
+        let key = match self.enter(position, &slot) {
+            Ok(key) => key,
             Err(end) => return end,
         };
         self.waits.fetch_add(1, Ordering::Relaxed);
-        self.sleep(place, &slot, deadline)
+        self.sleep(key, &slot, deadline)
     }
 
     /// Puts a waiter into the queue, unless there is nothing to wait for.
-    fn enter(&self, position: u64, slot: &Arc<Slot>) -> Result<Place, WaitEnd> {
+    fn enter(&self, position: u64, slot: &Arc<Slot>) -> Result<QueueKey, WaitEnd> {
         let mut queue = self.lock();
-        let place = queue.insert(position, Arc::clone(slot));
+        let key = queue.insert(position, Arc::clone(slot));
         self.first.store(queue.first(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let end = if self.durable.load(Ordering::Acquire) >= position {
@@ -170,20 +170,20 @@ impl CommitWaiters {
         } else if queue.is_closed {
             WaitEnd::Closed
         } else {
-            return Ok(place);
+            return Ok(key);
         };
-        queue.remove(place);
+        queue.remove(key);
         self.first.store(queue.first(), Ordering::Relaxed);
         Err(end)
     }
 
-    fn sleep(&self, place: Place, slot: &Slot, deadline: Option<Instant>) -> WaitEnd {
+    fn sleep(&self, key: QueueKey, slot: &Slot, deadline: Option<Instant>) -> WaitEnd {
         let mut deadline = deadline;
         loop {
             match slot.sleep(deadline) {
                 Sleep::Signalled(signal) => {
                     self.wakeups.fetch_add(1, Ordering::Relaxed);
-                    if self.durable() >= place.0 {
+                    if self.durable() >= key.0 {
                         return WaitEnd::Reached;
                     }
                     if signal == Signal::Closed {
@@ -191,7 +191,7 @@ impl CommitWaiters {
                     }
                     // Not possible: who signals has seen the position reached. Counted rather than believed.
                     self.wakeups_not_reached.fetch_add(1, Ordering::Relaxed);
-                    return self.wait(place.0, deadline);
+                    return self.wait(key.0, deadline);
                 }
                 Sleep::Stray => {
                     self.wakeups.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +199,7 @@ impl CommitWaiters {
                 }
                 Sleep::TimedOut => {
                     let mut queue = self.lock();
-                    if queue.remove(place) {
+                    if queue.remove(key) {
                         self.first.store(queue.first(), Ordering::Relaxed);
                         return WaitEnd::TimedOut;
                     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::exports::{Limits, Listed, MountError, Volumes};
 use crate::handle::ExportKey;
 use redoubt_view::{Contents, LogFollower, ViewError, ViewSource};
-use redoubt_wire::control::{Entry, EntryKind};
+use redoubt_wire::control::{EntryKind, VolumeEntry};
 use redoubt_wire::view::ViewFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -48,12 +48,12 @@ impl Source {
     }
 }
 
-fn entry(path: &str, file: Option<&(u32, Vec<u8>)>) -> Entry {
+fn entry(path: &str, file: Option<&(u32, Vec<u8>)>) -> VolumeEntry {
     let (kind, len_bytes) = match file {
         None => (EntryKind::Directory, 0),
         Some((_, bytes)) => (EntryKind::Plain, bytes.len() as u64),
     };
-    Entry { path: path.to_owned(), kind, mode: 0o640, len_bytes, checksum: None }
+    VolumeEntry { path: path.to_owned(), kind, mode: 0o640, len_bytes, checksum: None }
 }
 
 impl ViewSource for Source {
@@ -64,7 +64,7 @@ impl ViewSource for Source {
         }))
     }
 
-    fn names(&self) -> Result<Vec<Entry>, ViewError> {
+    fn names(&self) -> Result<Vec<VolumeEntry>, ViewError> {
         Ok(self.files()?.iter().map(|(path, file)| entry(path, file.as_ref())).collect())
     }
 

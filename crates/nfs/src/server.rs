@@ -117,8 +117,8 @@ impl Nfs {
             wake,
             is_stopping: AtomicBool::new(false),
             connections: Mutex::default(),
-            places: Mutex::new(MAX_AT_ONCE),
-            place_free: Condvar::new(),
+            permits: Mutex::new(MAX_AT_ONCE),
+            permit_free: Condvar::new(),
         });
         let (accepting, listener) = (Arc::clone(&server), self.listener);
         let thread = std::thread::Builder::new()
@@ -180,8 +180,8 @@ struct Server {
     wake: OwnedFd,
     is_stopping: AtomicBool,
     connections: Mutex<Connections>,
-    places: Mutex<usize>,
-    place_free: Condvar,
+    permits: Mutex<usize>,
+    permit_free: Condvar,
 }
 
 /// A connection that is counted, until this goes.
@@ -199,12 +199,12 @@ impl Drop for Counted<'_> {
 }
 
 /// One of [`MAX_AT_ONCE`].
-struct Place<'s>(&'s Server);
+struct Permit<'s>(&'s Server);
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.places) += 1;
-        self.0.place_free.notify_one();
+        *lock(&self.0.permits) += 1;
+        self.0.permit_free.notify_one();
     }
 }
 
@@ -273,17 +273,17 @@ impl Server {
         }
     }
 
-    fn place(&self) -> Place<'_> {
-        let mut places = lock(&self.places);
-        while *places == 0 {
-            places = self.place_free.wait(places).unwrap_or_else(PoisonError::into_inner);
+    fn permit(&self) -> Permit<'_> {
+        let mut permits = lock(&self.permits);
+        while *permits == 0 {
+            permits = self.permit_free.wait(permits).unwrap_or_else(PoisonError::into_inner);
         }
-        *places -= 1;
-        Place(self)
+        *permits -= 1;
+        Permit(self)
     }
 
     fn answer(&self, record: &[u8]) -> Option<Vec<u8>> {
-        answer(&self.program, record, || self.place())
+        answer(&self.program, record, || self.permit())
     }
 }
 

@@ -19,7 +19,7 @@ pub mod fscrypt;
 pub mod key_files;
 
 pub use error::AtRestError;
-use fscrypt::{KeyIdentifier, Left, Policy, State};
+use fscrypt::{Encryption, KeyIdentifier, Left, Policy};
 pub use key_files::{KeyFile, VolumeKeys};
 use redoubt_sync::{Condvar, Mutex, time};
 use std::collections::BTreeMap;
@@ -213,8 +213,8 @@ impl Unlocked {
     pub fn encrypt(&self, directory: &Path) -> Result<(), AtRestError> {
         self.enter(directory)?;
         match read_state(directory)? {
-            State::Encrypted(Policy::Ours(key)) if key == self.key => return Ok(()),
-            State::Clear => {}
+            Encryption::Encrypted(Policy::Ours(key)) if key == self.key => return Ok(()),
+            Encryption::Clear => {}
             _ => require_clear(directory)?,
         }
         fscrypt::set_policy(&open(directory)?, self.key)
@@ -228,7 +228,7 @@ impl Unlocked {
     /// # Errors
     /// [`AtRestError::PartDiffers`] if it is not.
     pub fn check(&self, directory: &Path) -> Result<(), AtRestError> {
-        if read_state(directory)? != State::Encrypted(Policy::Ours(self.key)) {
+        if read_state(directory)? != Encryption::Encrypted(Policy::Ours(self.key)) {
             return Err(AtRestError::PartDiffers { path: directory.to_owned(), wanted: self.key });
         }
         self.enter(directory)
@@ -269,7 +269,7 @@ impl Drop for Unlocked {
 /// [`AtRestError::EncryptedOtherwise`], [`AtRestError::Io`].
 pub fn key_of(directory: &Path) -> Result<Option<KeyIdentifier>, AtRestError> {
     let state = read_state(directory)?;
-    let State::Encrypted(policy) = state else { return Ok(None) };
+    let Encryption::Encrypted(policy) = state else { return Ok(None) };
     if read_state(&parent(directory)?)? == state {
         return Ok(None);
     }
@@ -283,14 +283,14 @@ pub fn key_of(directory: &Path) -> Result<Option<KeyIdentifier>, AtRestError> {
 fn require_clear(path: &Path) -> Result<(), AtRestError> {
     let path = path.to_owned();
     match read_state(path.ancestors().find(|at| at.exists()).unwrap_or(Path::new(".")))? {
-        State::Clear => Ok(()),
-        State::Encrypted(_) => Err(AtRestError::EncryptedOtherwise { path }),
-        State::SwitchedOff => Err(AtRestError::Unsupported { path, remedy: SWITCHED_OFF }),
-        State::NoSuchCall => Err(AtRestError::Unsupported { path, remedy: NO_SUCH_CALL }),
+        Encryption::Clear => Ok(()),
+        Encryption::Encrypted(_) => Err(AtRestError::EncryptedOtherwise { path }),
+        Encryption::SwitchedOff => Err(AtRestError::Unsupported { path, remedy: SWITCHED_OFF }),
+        Encryption::NoSuchCall => Err(AtRestError::Unsupported { path, remedy: NO_SUCH_CALL }),
     }
 }
 
-fn read_state(directory: &Path) -> Result<State, AtRestError> {
+fn read_state(directory: &Path) -> Result<Encryption, AtRestError> {
     fscrypt::read_state(&open(directory)?)
         .map_err(|error| AtRestError::io("ask for the encryption of", directory, error))
 }

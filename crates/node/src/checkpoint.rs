@@ -7,7 +7,7 @@
 //!
 //! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written after the pages and
 //! plain files it speaks of, and the names it refers to, are durable, and before anything older is given up. What is in
-//! a names file behind the end that the checkpoint names is left over from one that was not written, and ignored.
+//! a names file past the end that the checkpoint names is left over from one that was not written, and ignored.
 //!
 //! So a checkpoint costs what changed since the last one, however many files there are. Now and then the names file is
 //! made anew, when more has changed than there is.
@@ -36,7 +36,7 @@ const FILE_NAME: &str = "checkpoint";
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Checkpoint {
+pub struct NodeCheckpoint {
     /// A: pages and plain files hold everything before it, and nothing of the names after it.
     pub applied: Point,
     /// First byte of the log that is still needed, with the LSN there (the server's own checkpoint may be
@@ -124,12 +124,12 @@ impl CheckpointFiles {
     ///
     /// # Errors
     /// [`NodeError::Io`] or [`NodeError::Damaged`].
-    pub fn open(directory: &Folder) -> Result<(Self, Checkpoint), NodeError> {
+    pub fn open(directory: &Folder) -> Result<(Self, NodeCheckpoint), NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
         let format = check_format(directory, FILE_NAME, &body, FORMAT_WITH_NAMES..=FORMAT)?;
         let (names_file, checkpoint) = if format == FORMAT_WITH_NAMES {
             let stored: StoredWithNames = parse(directory, FILE_NAME, &body)?;
-            let checkpoint = Checkpoint {
+            let checkpoint = NodeCheckpoint {
                 applied: point(stored.applied_seq, stored.applied_lsn),
                 log_start: point(stored.log_start_seq, stored.log_start_lsn),
                 names: Arc::new(stored.names.into_names()),
@@ -138,7 +138,7 @@ impl CheckpointFiles {
         } else {
             let stored: Stored = parse(directory, FILE_NAME, &body)?;
             let (file, names) = NamesFile::open(directory, stored.names)?;
-            let checkpoint = Checkpoint {
+            let checkpoint = NodeCheckpoint {
                 applied: point(stored.applied_seq, stored.applied_lsn),
                 log_start: point(stored.log_start_seq, stored.log_start_lsn),
                 names: Arc::new(names),

@@ -1,14 +1,14 @@
 //! The log buffer: what has been received and is not yet applied.
 //!
-//! A ring with monotone positions. One receiver appends; two readers follow: the device writer (makes logged
+//! A buffer with monotone positions. One receiver appends; two readers follow: the device writer (makes logged
 //! frames durable) and the parser (indexes everything). The bytes themselves are shared (`Arc<Chunk>`): the log
-//! index refers into them until they are applied, so the ring is full when `W - A` reaches its length, and then
+//! index refers into them until they are applied, so the buffer is full when `W - A` reaches its length, and then
 //! the receiver waits. That wait is the back-pressure; [`LogBuffer::waits_for`] names the stage that causes it.
 //!
 //! Memory is bounded as well: decompressed payloads, unlogged frames and the index of what is not applied do not count
-//! in `W - A`, so the ring is also full when frames and index take [`MEMORY_FACTOR`] times its length, or when the node
-//! has no room left ([`crate::memory`]). A frame longer than that gets in when all before it is applied; the parser is
-//! told to close its table then, so that it is.
+//! in `W - A`, so the buffer is also full when frames and index take [`MEMORY_FACTOR`] times its length, or when the
+//! node has no room left ([`crate::memory`]). A frame longer than that gets in when all before it is applied; the
+//! parser is told to close its table then, so that it is.
 //!
 //! Lock order: the state mutex is a leaf.
 
@@ -38,7 +38,7 @@ pub struct Chunk {
     pub raw: Option<Vec<u8>>,
 }
 
-/// How much more memory than its length a ring may hold.
+/// How much more memory than its length a buffer may take.
 pub const MEMORY_FACTOR: u64 = 4;
 
 impl Chunk {
@@ -53,7 +53,7 @@ impl Chunk {
     }
 }
 
-struct State {
+struct BufferState {
     chunks: VecDeque<Arc<Chunk>>,
     /// Number of the chunk at the front.
     first: u64,
@@ -66,8 +66,8 @@ struct State {
     parsed: Seq,
     applied: Seq,
     /// Memory of the frames after A, oldest first: end of a group of frames, and its bytes.
-    held: VecDeque<(Seq, u64)>,
-    held_bytes: u64,
+    unapplied: VecDeque<(Seq, u64)>,
+    unapplied_bytes: u64,
     /// The receiver waits for room.
     room_wanted: bool,
     full_waits: u64,
@@ -84,7 +84,7 @@ struct State {
 pub struct LogBuffer {
     len_bytes: u64,
     memory: Arc<VolumeMemory>,
-    state: Mutex<State>,
+    state: Mutex<BufferState>,
     for_writer: Condvar,
     for_parser: Condvar,
     for_room: Condvar,
@@ -92,7 +92,7 @@ pub struct LogBuffer {
 
 /// What became of a frame.
 pub enum Pushed {
-    /// It is in the ring.
+    /// It is in the buffer.
     Yes,
     /// There was no room for it because of this stage; here it is again.
     Full(Chunk, Stage),
@@ -112,7 +112,7 @@ pub enum Next {
     Closed,
 }
 
-/// Stage that keeps the ring full.
+/// Stage that keeps the buffer full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The log device.
@@ -142,13 +142,13 @@ const BATCH_LEN_BYTES: usize = 4 << 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl LogBuffer {
-    /// An empty ring of `len_bytes` that starts at `start`; everything before it is applied. `memory` counts what
+    /// An empty buffer of `len_bytes` that starts at `start`; everything before it is applied. `memory` counts what
     /// it keeps, and what the index does.
     pub fn new(len_bytes: u64, start: Point, memory: &Arc<VolumeMemory>) -> Self {
         Self {
             len_bytes,
             memory: Arc::clone(memory),
-            state: Mutex::new(State {
+            state: Mutex::new(BufferState {
                 chunks: VecDeque::new(),
                 first: 0,
                 next_to_write: 0,
@@ -157,8 +157,8 @@ impl LogBuffer {
                 durable: start.seq,
                 parsed: start.seq,
                 applied: start.seq,
-                held: VecDeque::new(),
-                held_bytes: 0,
+                unapplied: VecDeque::new(),
+                unapplied_bytes: 0,
                 room_wanted: false,
                 full_waits: 0,
                 full_wait_times: [Duration::ZERO; 3],
@@ -182,7 +182,7 @@ impl LogBuffer {
         self.state.try_lock().map(|state| state.received)
     }
 
-    /// Appends a frame that has just been received. Waits while the ring is full, at most for `patience`, or until
+    /// Appends a frame that has just been received. Waits while the buffer is full, at most for `patience`, or until
     /// [`LogBuffer::wake_waiting`]: then it gives the frame back. The caller sees to it that the frame is written to
     /// the device.
     pub fn push(&self, chunk: Chunk, patience: Duration) -> Pushed {
@@ -218,7 +218,7 @@ impl LogBuffer {
         if state.closed {
             return Pushed::Closed;
         }
-        self.hold(&mut state, &chunk);
+        self.count_unapplied(&mut state, &chunk);
         state.received = chunk.end;
         state.chunks.push_back(Arc::new(chunk));
         self.for_parser.notify_one();
@@ -234,10 +234,10 @@ impl LogBuffer {
         }
     }
 
-    fn is_full_for(&self, state: &State, chunk: &Chunk) -> bool {
+    fn is_full_for(&self, state: &BufferState, chunk: &Chunk) -> bool {
         if state.received.seq == state.applied {
             // Unlogged frames alone: they go as soon as both readers have passed them.
-            return !state.chunks.is_empty() && state.held_bytes > MEMORY_FACTOR * self.len_bytes;
+            return !state.chunks.is_empty() && state.unapplied_bytes > MEMORY_FACTOR * self.len_bytes;
         }
         let used_bytes = state.received.seq.0 - state.applied.0;
         let added_bytes = chunk.end.seq.0 - chunk.start.seq.0;
@@ -253,7 +253,7 @@ impl LogBuffer {
     /// Appends a frame read back from the log device: already durable, never waits.
     pub fn push_recovered(&self, chunk: Chunk) {
         let mut state = self.state.lock();
-        self.hold(&mut state, &chunk);
+        self.count_unapplied(&mut state, &chunk);
         state.received = chunk.end;
         state.durable = chunk.end.seq;
         state.chunks.push_back(Arc::new(chunk));
@@ -336,11 +336,11 @@ impl LogBuffer {
     pub fn set_applied(&self, seq: Seq) {
         let mut state = self.state.lock();
         state.applied = seq;
-        while let Some((end, bytes)) = state.held.front().copied()
+        while let Some((end, bytes)) = state.unapplied.front().copied()
             && end <= seq
         {
-            state.held.pop_front();
-            state.held_bytes -= bytes;
+            state.unapplied.pop_front();
+            state.unapplied_bytes -= bytes;
             self.memory.remove(bytes);
         }
         drop(state);
@@ -353,7 +353,7 @@ impl LogBuffer {
         state.received.seq.0 - state.applied.0
     }
 
-    /// Length of the ring in bytes.
+    /// Length of the buffer in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
@@ -369,7 +369,7 @@ impl LogBuffer {
         (state.full_waits, times)
     }
 
-    /// The ring is (nearly) full because of this stage.
+    /// The buffer is (nearly) full because of this stage.
     pub fn waits_for(&self) -> Option<Stage> {
         let state = self.state.lock();
         let used_bytes = state.received.seq.0 - state.applied.0;
@@ -382,7 +382,7 @@ impl LogBuffer {
         Some(self.stage_behind(&state))
     }
 
-    fn stage_behind(&self, state: &State) -> Stage {
+    fn stage_behind(&self, state: &BufferState) -> Stage {
         let undurable = state.received.seq.0.saturating_sub(state.durable.0);
         let unparsed = state.received.seq.0.saturating_sub(state.parsed.0);
         if undurable * 2 > self.len_bytes {
@@ -403,35 +403,35 @@ impl LogBuffer {
     }
 
     /// Counts the memory of a frame until the point after it is applied.
-    fn hold(&self, state: &mut State, chunk: &Chunk) {
+    fn count_unapplied(&self, state: &mut BufferState, chunk: &Chunk) {
         let bytes = chunk.memory_bytes();
-        state.held_bytes += bytes;
+        state.unapplied_bytes += bytes;
         self.memory.add(bytes);
-        match state.held.back_mut() {
+        match state.unapplied.back_mut() {
             Some((end, group)) if *end == chunk.end.seq || *group < GROUP_BYTES => {
                 *end = chunk.end.seq;
                 *group += bytes;
             }
-            _ => state.held.push_back((chunk.end.seq, bytes)),
+            _ => state.unapplied.push_back((chunk.end.seq, bytes)),
         }
     }
 
-    /// Drops what both readers have passed. True: nothing but that was in the ring, and none of it counts any more.
-    fn drop_consumed(&self, state: &mut State) -> bool {
+    /// Drops what both readers have passed. True: nothing but that was in the buffer, and none of it counts any more.
+    fn drop_consumed(&self, state: &mut BufferState) -> bool {
         let consumed = state.next_to_write.min(state.next_to_parse);
         while state.first < consumed && state.chunks.pop_front().is_some() {
             state.first += 1;
         }
         let empty = state.chunks.is_empty() && state.received.seq == state.applied;
         if empty {
-            state.held.clear();
-            self.memory.remove(std::mem::take(&mut state.held_bytes));
+            state.unapplied.clear();
+            self.memory.remove(std::mem::take(&mut state.unapplied_bytes));
         }
         empty
     }
 }
 
-/// Frames of a group of [`State::held`], in bytes.
+/// Frames of a group of [`BufferState::unapplied`], in bytes.
 const GROUP_BYTES: u64 = 16 << 10;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub struct NodeOptions {
     /// How fast an export reads while a server writes the volume; otherwise it goes as fast as it can. Default 16
     /// MiB/s.
     pub export_rate_bytes_per_second: u64,
-    /// Stream bytes per table of the log index, applied together. Default a quarter of the ring, at least 1 MiB.
+    /// Stream bytes per table of the log index, applied together. Default a quarter of the log buffer, at least 1 MiB.
     pub batch_len_bytes: u64,
     /// A table is applied after this time even if it is not full. A longer time
     /// means fewer page writes. Default 60 s.

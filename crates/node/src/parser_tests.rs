@@ -243,7 +243,7 @@ fn scrub_frames_find_their_pages_or_are_nobodys() {
         StreamFrame::Redo(&create_space(5, "d/t.ibd")),
         StreamFrame::Scrub { path: b"d/t.ibd", page_no: 3, pages: 2, lsn: Lsn(9) },
         StreamFrame::Scrub { path: b"d/other.ibd", page_no: 3, pages: 2, lsn: Lsn(9) },
-        // Behind the last page that a tablespace can have.
+        // Past the last page that a tablespace can have.
         StreamFrame::Scrub { path: b"d/t.ibd", page_no: u32::MAX, pages: 2, lsn: Lsn(9) },
     ]
     .map(|frame| fixture.chunk(&frame));

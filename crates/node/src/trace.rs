@@ -102,14 +102,14 @@ impl<L: Laps> Laps for Option<L> {
 pub struct Joined {
     /// A read: file and offset. A commit: `None`.
     pub page: Option<(FileId, u64)>,
-    /// Position of the stream: behind the frame, or what the read needed.
+    /// Position in the stream: where the frame ends, or what the read needed.
     pub position: Seq,
     /// Nanoseconds of each stage.
     pub stages: Vec<(Stage, u64)>,
 }
 
 #[derive(Default)]
-struct State {
+struct Gathered {
     frames: VecDeque<Frame>,
     reads: VecDeque<Read>,
     joined: VecDeque<Joined>,
@@ -121,7 +121,7 @@ struct State {
 pub struct Tracer {
     /// One in so many is a sample; 0: the trace is off.
     one_in: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<Gathered>,
 }
 
 impl Tracer {
@@ -131,7 +131,7 @@ impl Tracer {
         if self.one_in.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        *state = State::default();
+        *state = Gathered::default();
         self.one_in.store(one_in.max(1), Ordering::Relaxed);
         true
     }
@@ -140,7 +140,7 @@ impl Tracer {
     pub fn end(&self) {
         let mut state = self.state.lock();
         self.one_in.store(0, Ordering::Relaxed);
-        *state = State::default();
+        *state = Gathered::default();
     }
 
     /// One in so many is a sample; 0: the trace is off.

@@ -12,7 +12,7 @@
 //! Invariants:
 //! * Of every page, either the file holds the newest version, durably, or the page is *pending*: the newest version is
 //!   durable in the ring, and read from there. So a write home that is torn or fails is seen by nobody.
-//! * Images in the ring that are older than what the file holds come back after a crash only until newer ones behind
+//! * Images in the ring that are older than what the file holds come back after a crash only until newer ones after
 //!   them do, or a forget record. What changes an object other than through the ring (`create`, `write_raw`, a
 //!   `set_len` that cuts, pages in mode `atomic`) first sees to it that the ring has no image of it that would come
 //!   back. For a removed object nothing goes home: its file is not there.
@@ -52,9 +52,9 @@ use batch::check_page;
 use home::{Home, RUN_LEN, Scratch, add};
 use objects::Object;
 pub use options::FilePageStoreOptions;
-use pending::{Pending, Place};
+use pending::{PageLocation, Pending};
 pub use protection::PageProtection;
-use ring::{RingReader, Slot};
+use ring::{ImageLocation, RingReader};
 use write::Writer;
 
 /// A page store in files of one directory. See the module's documentation.
@@ -250,10 +250,10 @@ impl FilePageStore {
         self.home.sync_file(&*file, &object.name)
     }
 
-    fn place(&self, object: ObjectId, page_no: u32, len: usize) -> Place {
+    fn locate(&self, object: ObjectId, page_no: u32, len: usize) -> PageLocation {
         match self.pending_pages.load(Ordering::Acquire) {
-            0 => Place::Home(0),
-            _ => self.pending.read().place(object, page_no, len),
+            0 => PageLocation::Home(0),
+            _ => self.pending.read().locate(object, page_no, len),
         }
     }
 
@@ -292,23 +292,23 @@ impl PageStore for FilePageStore {
         let object = self.home.objects.get(object)?;
         add(&self.home.counters.pages_read, 1);
         let at = u64::from(page_no) * page.len() as u64;
-        let mut failed: Option<Slot> = None;
+        let mut failed: Option<ImageLocation> = None;
         loop {
             let no_writer = object.io.read();
-            match self.place(object.id, page_no, page.len()) {
-                Place::Home(end) => return self.read_home(&object, at, end, page),
+            match self.locate(object.id, page_no, page.len()) {
+                PageLocation::Home(end) => return self.read_home(&object, at, end, page),
                 // It was not gone home meanwhile, and its room used again.
-                Place::Ring(slot) if failed == Some(slot) => {
-                    return Err(self.reader.damaged(object.id, page_no, slot));
+                PageLocation::Ring(image) if failed == Some(image) => {
+                    return Err(self.reader.damaged(object.id, page_no, image));
                 }
-                Place::Ring(slot) => {
+                PageLocation::Ring(image) => {
                     drop(no_writer);
-                    if self.reader.read_image(slot, page)? {
+                    if self.reader.read_image(image, page)? {
                         return Ok(true);
                     }
-                    failed = Some(slot);
+                    failed = Some(image);
                 }
-                Place::OtherLength => {
+                PageLocation::OtherLength => {
                     drop(no_writer);
                     self.settle_object(&mut self.writer.lock(), object.id)
                         .map_err(|error| self.note(error))?;
@@ -320,7 +320,8 @@ impl PageStore for FilePageStore {
     fn will_read(&self, object: ObjectId, page_nos: &[u32], page_len_bytes: usize) {
         let Ok(file) = self.home.objects.get(object).and_then(|object| self.file(&object)) else { return };
         // What is in the ring was written not long ago.
-        let is_home = |page_no: u32| matches!(self.place(object, page_no, page_len_bytes), Place::Home(_));
+        let is_home =
+            |page_no: u32| matches!(self.locate(object, page_no, page_len_bytes), PageLocation::Home(_));
         let len = page_len_bytes as u64;
         let at_home: Vec<_> = page_nos.iter().copied().filter(|page_no| is_home(*page_no)).collect();
         for neighbours in at_home.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
@@ -388,9 +389,9 @@ impl PageStore for FilePageStore {
     ) -> Result<Vec<RetainedImage>, PageStoreError> {
         let writer = self.writer.lock();
         let mut images = Vec::new();
-        for (number, slot) in writer.ring.images(object, page_no, len_bytes).into_iter().enumerate() {
+        for (number, image) in writer.ring.images(object, page_no, len_bytes).into_iter().enumerate() {
             let mut page = vec![0; len_bytes as usize];
-            if self.reader.read_image(slot, &mut page)? {
+            if self.reader.read_image(image, &mut page)? {
                 // In mode `atomic` pages also go home past the ring.
                 let is_newest = number == 0 && self.protection != PageProtection::Atomic;
                 images.push(RetainedImage { page, is_newest });

@@ -71,7 +71,7 @@ pub enum RedoError {
 }
 
 impl RedoError {
-    /// Whether the bytes fail before their checksum was found valid. Behind the end of a circular log
+    /// Whether the bytes fail before their checksum was found valid. After the end of a circular log
     /// this is what old bytes look like; inside a stream that should be whole it is damage.
     pub const fn is_unframed(&self) -> bool {
         matches!(self, Self::MtrTooLong { .. } | Self::Checksum { .. } | Self::BadLength { .. })

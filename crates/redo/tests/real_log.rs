@@ -168,7 +168,7 @@ fn a_small_log_that_wrapped() {
     let dir = tempfile::tempdir().unwrap();
     let datadir = dir.path().join("data");
     install_db(&datadir, &[]);
-    // No flush at shutdown, so that records remain behind the checkpoint.
+    // No flush at shutdown, so that records remain after the checkpoint.
     let size = 4 * 1024 * 1024;
     let options = [
         &*format!("--innodb-log-file-size={size}"),

@@ -33,8 +33,8 @@ impl Host {
         let directory = tempfile::tempdir().unwrap();
         let datadir = directory.path().canonicalize().unwrap().join("data");
         std::fs::create_dir_all(datadir.join("d")).unwrap();
-        // Written by a process of its own: a descriptor of this one could be in a child that another test is starting at
-        // this moment, and a file that somebody may write cannot be run.
+        // Written by a process of its own: a descriptor of this one could be in a child that another test is starting
+        // at this moment, and a file that somebody may write cannot be run.
         let copy = [std::env::current_exe().unwrap(), directory.path().join("mariadbd")];
         assert!(Command::new("cp").args(copy).status().unwrap().success());
         Self { directory, datadir }
@@ -296,7 +296,7 @@ fn change_through_a_long_mapping() {
     let fd = open("d/a");
     write(fd, "as it was");
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping; only what the file has is touched, behind its first page there is nothing.
+    // SAFETY: a new mapping; only what the file has is touched, after its first page there is nothing.
     unsafe {
         let mapped = libc::mmap(std::ptr::null_mut(), 3 * 4096, protection, libc::MAP_SHARED, fd, 0);
         assert_ne!(mapped, libc::MAP_FAILED);

@@ -64,14 +64,14 @@ pub struct Sample {
     metrics: OnceLock<Bytes>,
 }
 
-struct State {
+struct Recent {
     newest: Arc<Sample>,
     history: VecDeque<Moment>,
 }
 
 /// See the module.
 pub struct Samples {
-    state: Mutex<State>,
+    state: Mutex<Recent>,
 }
 
 #[derive(Serialize)]
@@ -91,7 +91,7 @@ impl Samples {
     pub fn new(status: &NodeStatus) -> Self {
         let newest = Arc::new(Sample::new(status, None));
         let history = VecDeque::from([newest.moment.clone()]);
-        Self { state: Mutex::new(State { newest, history }) }
+        Self { state: Mutex::new(Recent { newest, history }) }
     }
 
     /// A further look.

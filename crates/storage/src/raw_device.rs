@@ -54,9 +54,9 @@ use crate::{AlignedBuffer, StorageDir, StorageError, Stream, UntornLimits};
 mod file;
 mod layout;
 mod media;
-mod ring;
 mod streams;
 mod table;
+mod uring;
 mod volume;
 
 use file::RawDirectory;

@@ -83,10 +83,10 @@ pub struct Fault {
 /// A simulated disk with one directory. Clones are the same disk.
 #[derive(Clone)]
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
-struct State {
+struct DiskState {
     rng: Rng,
     files: Vec<File>,
     names: BTreeMap<String, usize>,
@@ -136,7 +136,7 @@ fn off() -> io::Error {
 impl SimDisk {
     /// An empty disk whose choices follow `seed`.
     pub fn new(seed: u64) -> Self {
-        let state = State {
+        let state = DiskState {
             rng: Rng::with_seed(seed),
             files: Vec::new(),
             names: BTreeMap::new(),
@@ -229,7 +229,7 @@ impl SimDisk {
         let mut state = self.state.lock();
         let (sector_len, untorn_limits) = (state.sector_len, state.untorn_limits);
         let physical_sector_len = state.physical_sector_len;
-        let State { rng, files, durable_names, name_changes, .. } = &mut *state;
+        let DiskState { rng, files, durable_names, name_changes, .. } = &mut *state;
         let mut rng = rng.fork();
         let mut names = durable_names.clone();
         let kept = rng.usize(..=name_changes.len());
@@ -283,7 +283,7 @@ impl SimDisk {
         {
             let mut to = copy.state.lock();
             to.files = state.files.clone();
-            let State { rng, files, .. } = &mut *to;
+            let DiskState { rng, files, .. } = &mut *to;
             files.iter_mut().for_each(|file| file.finish_without_process(rng));
             to.names = state.names.clone();
             to.durable_names = state.durable_names.clone();
@@ -296,7 +296,7 @@ impl SimDisk {
     }
 }
 
-impl State {
+impl DiskState {
     fn used_bytes(&self) -> u64 {
         self.names.values().map(|&file| self.files[file].len() as u64).sum()
     }

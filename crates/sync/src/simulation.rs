@@ -26,7 +26,7 @@
 mod choice;
 mod state;
 
-use state::State;
+use state::Scheduler;
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
@@ -174,7 +174,7 @@ pub fn is_planted(name: &str) -> bool {
 type Hook = Box<dyn FnMut() -> Result<(), String> + Send>;
 
 pub(crate) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<Scheduler>,
     hook: Mutex<Option<Hook>>,
     planted: Option<&'static str>,
     keep_notes: bool,
@@ -185,7 +185,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Scheduler> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -399,7 +399,7 @@ pub(crate) struct Born {
 }
 
 impl Born {
-    fn new(shared: &Arc<Shared>, state: &mut State, name: &str, group: u32) -> Self {
+    fn new(shared: &Arc<Shared>, state: &mut Scheduler, name: &str, group: u32) -> Self {
         let task = Arc::new(Task {
             shared: Arc::clone(shared),
             id: state.next_id(),
@@ -449,7 +449,7 @@ pub fn run<T: Send + 'static>(
     HAS_SIMULATIONS.store(true, Ordering::Relaxed);
     let base = Instant::now();
     let shared = Arc::new(Shared {
-        state: Mutex::new(State::new(options)),
+        state: Mutex::new(Scheduler::new(options)),
         hook: Mutex::new(None),
         planted: options.planted,
         keep_notes: options.keep_notes,

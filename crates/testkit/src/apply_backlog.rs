@@ -279,7 +279,7 @@ fn update(server: &Server, options: &Options, rows: u64) -> Result<()> {
     })
 }
 
-/// Length of the redo behind the checkpoint, and where it ends.
+/// Length of the redo after the checkpoint, and where it ends.
 fn log_of(datadir: &Path) -> Result<(u64, Lsn)> {
     let path = datadir.join("ib_logfile0");
     let what = path.display().to_string();

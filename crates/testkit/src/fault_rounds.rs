@@ -149,7 +149,7 @@ impl Setup {
         let churn = Churn::start(&self.server.socket(), trouble.seed);
         run.wait_for_more(20, PATIENCE)?;
         self.begin(trouble)?;
-        let under = self.under(trouble, &run, commits, summary).and_then(|()| self.wait_for_a_fault());
+        let under = self.under(trouble, &run, commits, summary).and_then(|()| self.wait_for_fault());
         self.calm()?;
         let healed = under.and_then(|()| self.heal(trouble, &run));
         if healed.is_err() {
@@ -183,7 +183,7 @@ impl Setup {
             Kind::NodeLogError | Kind::NodeError => self.under_node_error(trouble, run, summary),
             Kind::ServerError => {
                 run.run_for(Duration::from_millis(trouble.time_ms));
-                self.wait_for_a_fault()?;
+                self.wait_for_fault()?;
                 if self.server.wait_exit(Duration::ZERO).is_ok() {
                     summary.server_ended += 1;
                 }
@@ -193,7 +193,7 @@ impl Setup {
     }
 
     /// A round whose faults all stay away would show nothing.
-    fn wait_for_a_fault(&self) -> Result<()> {
+    fn wait_for_fault(&self) -> Result<()> {
         poll_until("a fault of this round", PATIENCE, || {
             Ok((self.faults()?.values().sum::<u64>() > self.faults_at_begin).then_some(()))
         })
@@ -216,13 +216,13 @@ impl Setup {
             }
         }
         summary.volume_stopped += 1;
-        self.require_no_commit_until_the_server_ends(run)?;
+        self.require_no_commit_until_exit(run)?;
         summary.server_ended += 1;
         Ok(())
     }
 
     /// The volume has stopped.
-    fn require_no_commit_until_the_server_ends(&mut self, run: &Run) -> Result<()> {
+    fn require_no_commit_until_exit(&mut self, run: &Run) -> Result<()> {
         // Each client may have an answer on its way that it has not written down yet.
         let most = run.acknowledged() + u64::from(CLIENTS);
         poll_until("the end of a server whose volume has stopped", PATIENCE, || {

@@ -1,10 +1,10 @@
 //! Block traces of real servers: every write to the disk under them, tagged by what it was for.
 //!
-//! For each [`Layout`] a disk of its own is made ([`disk`]), the same loaded database is put on it ([`seed`]), and clients
-//! of TPC-C ([`redoubt_workload::tpcc`]) do a warm-up and then a fixed number of transactions, so that layouts compare
-//! by what they wrote for the same work. The kernel's trace events say what the disk was asked to do ([`recorder`]);
-//! the extents of the files say what for ([`extents`], [`origin`]); [`collect`] joins the two into a trace of
-//! `redoubt-flash`.
+//! For each [`Layout`] a disk of its own is made ([`disk`]), the same loaded database is put on it ([`seed`]), and
+//! clients of TPC-C ([`redoubt_workload::tpcc`]) do a warm-up and then a fixed number of transactions, so that layouts
+//! compare by what they wrote for the same work. The kernel's trace events say what the disk was asked to do
+//! ([`recorder`]); the extents of the files say what for ([`extents`], [`origin`]); [`collect`] joins the two into a
+//! trace of `redoubt-flash`.
 //!
 //! Invariant: a recording counts only if it is complete. The sectors of all recorded writes must be, exactly, what
 //! the device itself counted between two moments at which it was idle; a lost trace event is an error.
@@ -215,7 +215,7 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
         name = format!("{name}-{journal_mib:04}");
     }
     if !options.suffix.is_empty() {
-        // Sorted behind the name alone, which ends in a dot.
+        // Sorted after the name alone, which ends in a dot.
         name = format!("{name}_{}", options.suffix.replace(' ', "-"));
     }
     eprintln!("{name}: preparing");

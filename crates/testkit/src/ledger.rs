@@ -151,12 +151,12 @@ struct Shared {
     socket: PathBuf,
     options: Options,
     stop: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct LedgerState {
     file: File,
     entries: Entries,
     acknowledged_in_run: u64,
@@ -165,7 +165,7 @@ struct State {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
         // A client that panicked has failed the run already; the state itself is always consistent.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -218,7 +218,7 @@ impl Run {
     pub fn start(socket: &Path, file: &Path, options: Options) -> Result<Self> {
         let (file, entries) = open(file, options.seed)?;
         client::create_tables(socket, &options)?;
-        let state = State { file, entries, acknowledged_in_run: 0, connections_lost: 0, failed: false };
+        let state = LedgerState { file, entries, acknowledged_in_run: 0, connections_lost: 0, failed: false };
         let clients = options.clients;
         let shared = Arc::new(Shared {
             seed: state.entries.seed,

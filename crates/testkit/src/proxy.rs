@@ -86,7 +86,7 @@ struct Shared {
     target: SocketAddr,
     seed: u64,
     stop: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     changed: Condvar,
     connections: AtomicU64,
     bytes: AtomicU64,
@@ -94,14 +94,14 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProxyState {
     weather: Option<Arc<Weather>>,
     open: Vec<(u64, TcpStream)>,
     pumps: Vec<JoinHandle<()>>,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -365,7 +365,7 @@ impl<'a> Pump<'a> {
             }
             Event::HalfClose => {
                 let _ = self.to.shutdown(Shutdown::Write);
-                self.swallow_the_rest();
+                self.discard_input();
                 return Flow::Ends;
             }
             Event::Corrupt => {
@@ -398,7 +398,7 @@ impl<'a> Pump<'a> {
     }
 
     /// The sender does not learn yet that nobody listens.
-    fn swallow_the_rest(&mut self) {
+    fn discard_input(&mut self) {
         let mut buffer = [0; 4096];
         while self.from.read(&mut buffer).is_ok_and(|len| len > 0) {}
     }

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redoubt_node::at_rest::fscrypt::{State, read_state};
+use redoubt_node::at_rest::fscrypt::{Encryption, read_state};
 use redoubt_node::at_rest::{AtRest, Unlocked, VolumeKeys};
 use redoubt_test_support::skip;
 use redoubt_testkit::command::{Outcome, PATIENCE};
@@ -37,14 +37,14 @@ fn encrypting_disk(len_bytes: u64) -> Option<Mount> {
         }
     };
     let state = state(disk.path());
-    if state == State::Clear {
+    if state == Encryption::Clear {
         return Some(disk);
     }
     skip("a file system that encrypts", format!("this kernel does not encrypt files ({state:?})"));
     None
 }
 
-fn state(directory: &Path) -> State {
+fn state(directory: &Path) -> Encryption {
     read_state(&File::open(directory).unwrap()).unwrap()
 }
 

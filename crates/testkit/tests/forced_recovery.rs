@@ -67,7 +67,7 @@ fn with_an_open_transaction() -> Server {
     server
 }
 
-/// Overwrites what a page contains, behind its header; its checksum is right.
+/// Overwrites what a page contains, after its header; its checksum is right.
 fn damage(file: &Path, page_no: u64) {
     let file = File::options().read(true).write(true).open(file).unwrap();
     let mut page = vec![0; PAGE_LEN_BYTES];

@@ -71,7 +71,7 @@ fn loads_recover_as_the_stock_server_recovers_them() {
     }
 }
 
-/// At the end of a mini-transaction and inside it, with zeros or garbage behind.
+/// At the end of a mini-transaction and inside it, with zeros or garbage after it.
 #[test]
 fn cuts_of_a_short_history() {
     let workshop = Workshop::new(None).unwrap();

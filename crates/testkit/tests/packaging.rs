@@ -233,7 +233,7 @@ impl Installed {
     }
 }
 
-/// The JSON list behind `keyword` in the Dockerfile, where a line starts with `start`.
+/// The JSON list after `keyword` in the Dockerfile, where a line starts with `start`.
 fn docker_words(start: &str, keyword: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/Dockerfile");
     let text = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");

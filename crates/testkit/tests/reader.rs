@@ -90,8 +90,8 @@ fn a_backup_of_a_server_that_writes_is_prepared_and_opened_by_a_stock_server() {
 }
 
 /// Runs `mariadb-backup`, which gives up when a table is dropped between its look at a directory and its opening of the
-/// file; of a stock server's directory under this load, too (1 of 62 backups). Then it is run again, as a DBA would. Only
-/// for the tables that the load drops.
+/// file; of a stock server's directory under this load, too (1 of 62 backups). Then it is run again, as a DBA would.
+/// Only for the tables that the load drops.
 fn backup_of(node: &Node, server: &Server, program: &[&str], to: &Path) -> Outcome {
     for _ in 0..9 {
         let outcome = read(node, &server.datadir(), &[], program);

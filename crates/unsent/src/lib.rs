@@ -16,5 +16,5 @@ pub mod ring;
 pub mod send;
 
 pub use layout::{BadFile, Contents, FILE_LEN_BYTES, FILE_NAME, Kept, read};
-pub use ring::{Full, Ring, UnsentFile};
+pub use ring::{Full, UnsentFile, UnsentRing};
 pub use send::{SendError, send};

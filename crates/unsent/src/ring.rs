@@ -66,7 +66,7 @@ impl UnsentFile {
     }
 
     /// Begins a session. Nothing may be kept that is still to be sent.
-    pub fn begin(self, generation: u64, session: u64, start: Seq) -> Ring {
+    pub fn begin(self, generation: u64, session: u64, start: Seq) -> UnsentRing {
         self.note_nothing_kept();
         let crc = session_crc([generation, session, start.0]);
         for (at, value) in [
@@ -84,12 +84,19 @@ impl UnsentFile {
         let area_len_bytes = self.words.get(AREA_WORD).map_or(0, |word| word.load(Ordering::Relaxed));
         let mapped = self.words.len().saturating_sub(HEAD_WORDS);
         let area_words = mapped.min(area_len_bytes as usize / WORD_LEN_BYTES);
-        Ring { file: self, area_words, frames: VecDeque::new(), end: start.0, at_word: 0, used_words: 0 }
+        UnsentRing {
+            file: self,
+            area_words,
+            frames: VecDeque::new(),
+            end: start.0,
+            at_word: 0,
+            used_words: 0,
+        }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct KeptFrame {
     position: u64,
     at_word: usize,
     len_bytes: usize,
@@ -99,17 +106,17 @@ struct Place {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Ring {
+pub struct UnsentRing {
     file: UnsentFile,
     area_words: usize,
-    frames: VecDeque<Place>,
+    frames: VecDeque<KeptFrame>,
     end: u64,
     /// Where the next frame goes, if it fits there.
     at_word: usize,
     used_words: usize,
 }
 
-impl Ring {
+impl UnsentRing {
     /// Position of the next frame.
     pub const fn end(&self) -> Seq {
         Seq(self.end)
@@ -117,7 +124,7 @@ impl Ring {
 
     /// Oldest position that is kept.
     pub fn oldest(&self) -> Seq {
-        Seq(self.frames.front().map_or(self.end, |place| place.position))
+        Seq(self.frames.front().map_or(self.end, |frame| frame.position))
     }
 
     /// Room in use.
@@ -127,10 +134,10 @@ impl Ring {
 
     /// Positions of the frames kept, in order.
     pub fn positions(&self) -> impl DoubleEndedIterator<Item = Seq> + ExactSizeIterator {
-        self.frames.iter().map(|place| Seq(place.position))
+        self.frames.iter().map(|frame| Seq(frame.position))
     }
 
-    /// Keeps a frame, which is at the position [`Ring::end`].
+    /// Keeps a frame, which is at the position [`UnsentRing::end`].
     ///
     /// # Errors
     /// [`Full`].
@@ -152,7 +159,7 @@ impl Ring {
             last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
             self.file.store(to, u64::from_le_bytes(last));
         }
-        self.frames.push_back(Place { position: self.end, at_word, len_bytes: frame.len(), room_words });
+        self.frames.push_back(KeptFrame { position: self.end, at_word, len_bytes: frame.len(), room_words });
         self.at_word = at_word + room_words;
         self.used_words += room_words;
         self.end += frame.len() as u64;
@@ -162,7 +169,7 @@ impl Ring {
 
     /// Where a frame of this length goes. What a reader needs to follow is stored.
     fn place(&mut self, room_words: usize) -> Option<usize> {
-        let Some(oldest) = self.frames.front().map(|place| place.at_word) else {
+        let Some(oldest) = self.frames.front().map(|frame| frame.at_word) else {
             if room_words > self.area_words {
                 return None;
             }
@@ -195,15 +202,15 @@ impl Ring {
     /// Forgets frames that end at or before `durable`.
     pub fn trim(&mut self, durable: Seq) {
         let before = self.frames.len();
-        while let Some(place) = self.frames.front() {
-            if place.position + place.len_bytes as u64 > durable.0 {
+        while let Some(frame) = self.frames.front() {
+            if frame.position + frame.len_bytes as u64 > durable.0 {
                 break;
             }
-            self.used_words -= place.room_words;
+            self.used_words -= frame.room_words;
             self.frames.pop_front();
         }
         if self.frames.len() != before {
-            let at_word = self.frames.front().map_or(0, |place| place.at_word);
+            let at_word = self.frames.front().map_or(0, |frame| frame.at_word);
             self.file.store(OLDEST_WORD, pack_oldest(at_word, self.oldest().0));
         }
     }
@@ -211,14 +218,14 @@ impl Ring {
     /// Puts the frame with this number, counted from the oldest, into `out`; false: there is none.
     pub fn copy(&self, number: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
-        let Some(place) = self.frames.get(number) else { return false };
-        let from = HEAD_WORDS + place.at_word;
-        let words = self.file.words.get(from..from + place.len_bytes.div_ceil(WORD_LEN_BYTES));
+        let Some(frame) = self.frames.get(number) else { return false };
+        let from = HEAD_WORDS + frame.at_word;
+        let words = self.file.words.get(from..from + frame.len_bytes.div_ceil(WORD_LEN_BYTES));
         for word in words.unwrap_or(&[]) {
             out.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         }
-        out.truncate(place.len_bytes);
-        out.len() == place.len_bytes
+        out.truncate(frame.len_bytes);
+        out.len() == frame.len_bytes
     }
 }
 

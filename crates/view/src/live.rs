@@ -79,7 +79,7 @@ impl Live {
             removed: self.removed,
             path: path.to_owned(),
             file,
-            state: Mutex::new(State { meta, window: None, next_bytes: u64::MAX }),
+            state: Mutex::new(ReadState { meta, window: None, next_bytes: u64::MAX }),
         }))
     }
 
@@ -119,7 +119,7 @@ impl Tree for Live {
 
     fn list(&self, path: &str) -> Called<Vec<(String, Meta)>> {
         let entries = self.source.names().map_err(|error| self.failed(&error))?;
-        let inside = |entry: redoubt_wire::control::Entry| {
+        let inside = |entry: redoubt_wire::control::VolumeEntry| {
             let name = if path.is_empty() {
                 entry.path.as_str()
             } else {
@@ -155,7 +155,7 @@ impl Tree for Live {
     }
 }
 
-struct State {
+struct ReadState {
     meta: Meta,
     window: Option<Window>,
     /// Where the next read begins if the file is read in sequence. The first read never is: of many files a tool wants
@@ -188,12 +188,12 @@ struct LiveFile {
     removed: Removed,
     path: String,
     file: u32,
-    state: Mutex<State>,
+    state: Mutex<ReadState>,
 }
 
 impl LiveFile {
     /// From the source.
-    fn fetch(&self, state: &mut State, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
+    fn fetch(&self, state: &mut ReadState, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
         let read = self.source.read(self.file, offset_bytes, len_bytes).map_err(|error| {
             self.complaints.say(format!("{}: {error}", self.path));
             error.errno()

@@ -31,10 +31,10 @@ const HOLE_BYTES: u64 = 16 << 20;
 pub struct LogMirror {
     source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
-    state: Mutex<State>,
+    state: Mutex<MirrorState>,
 }
 
-struct State {
+struct MirrorState {
     /// `None`: it broke; the next question begins anew.
     follower: Option<Box<dyn LogFollower>>,
     redo: File,
@@ -55,7 +55,7 @@ impl LogMirror {
         let mut follower = source.follow()?;
         let redo = source.scratch_file().map_err(|source| ViewError::Scratch { action: "make", source })?;
         let log = get(&mut *follower, None, |start| start, &redo)?;
-        let state = State {
+        let state = MirrorState {
             follower: Some(follower),
             redo,
             first_lsn: Lsn(log.start_lsn),
@@ -85,7 +85,7 @@ impl LogMirror {
     }
 
     /// Gets what was added.
-    fn refresh(&self, state: &mut State) -> Result<(), ViewError> {
+    fn refresh(&self, state: &mut MirrorState) -> Result<(), ViewError> {
         state.asked = Instant::now();
         let (mut follower, from) = match state.follower.take() {
             Some(follower) => (follower, Some(state.image.end_lsn.0)),
@@ -151,7 +151,7 @@ fn sized<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 /// The log file has room for one lap; what is before that is in nobody's way but the disk's.
-fn give_back(state: &mut State) {
+fn give_back(state: &mut MirrorState) {
     let lap = state.image.end_lsn.0.saturating_sub(state.image.geometry.capacity_bytes());
     let unneeded = lap.saturating_sub(state.first_lsn.0) / HOLE_BYTES * HOLE_BYTES;
     let (Ok(from), Ok(len)) = (
@@ -168,7 +168,7 @@ fn give_back(state: &mut State) {
     }
 }
 
-impl State {
+impl MirrorState {
     /// All of a range is redo that is known, and a server would not write there next.
     fn knows(&self, offset_bytes: u64, len_bytes: u32) -> bool {
         let end = offset_bytes.saturating_add(u64::from(len_bytes));

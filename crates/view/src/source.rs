@@ -1,7 +1,7 @@
 //! Where a view's names, lengths and contents come from.
 
 use crate::tree::Errno;
-use redoubt_wire::control::Entry;
+use redoubt_wire::control::VolumeEntry;
 use redoubt_wire::view::{ViewFile, ViewLog};
 use std::fs::File;
 
@@ -71,7 +71,7 @@ pub trait ViewSource: Send + Sync {
     ///
     /// # Errors
     /// As [`ViewSource::stat`].
-    fn names(&self) -> Result<Vec<Entry>, ViewError>;
+    fn names(&self) -> Result<Vec<VolumeEntry>, ViewError>;
 
     /// Bytes of a file, by its number; `None`: it is gone.
     ///

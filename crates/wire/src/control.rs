@@ -208,12 +208,12 @@ pub struct Attachment {
     /// LSN of the end of the stream.
     pub end_lsn: u64,
     /// Directories and files, parents first.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<VolumeEntry>,
 }
 
 /// A directory or file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct VolumeEntry {
     /// Relative path.
     pub path: String,
     /// What it is.
@@ -228,7 +228,7 @@ pub struct Entry {
     pub checksum: Option<u32>,
 }
 
-/// Kinds of [`Entry`].
+/// Kinds of [`VolumeEntry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {

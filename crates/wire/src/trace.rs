@@ -26,7 +26,7 @@ const KIND_READ: u8 = 2;
 pub enum ServerSample {
     /// A logged frame that a thread waited for.
     Commit {
-        /// Position behind the frame.
+        /// Position after the frame.
         end: Seq,
         /// From the server's write to its bytes being handed to the network.
         queue_nanos: u64,
@@ -187,7 +187,7 @@ impl Stage {
 pub enum Traced {
     /// A commit: a logged frame that a thread of the server waited for.
     Commit {
-        /// Position of the stream behind it.
+        /// Position in the stream after it.
         position: u64,
     },
     /// A page read.

@@ -3,7 +3,7 @@
 //! A view is either the volume as it is now, whenever it is asked ([`LIVE`]), or a moment that the node keeps for as
 //! long as the connection that began it. Any number of connections may read a view.
 
-use crate::control::Entry;
+use crate::control::VolumeEntry;
 use serde::{Deserialize, Serialize};
 
 /// The view of what is there now.
@@ -82,7 +82,7 @@ pub struct ViewFile {
     /// Its number; 0 for directories.
     pub file: u32,
     /// What it is.
-    pub entry: Entry,
+    pub entry: VolumeEntry,
 }
 
 /// The frame of the redo log file.

@@ -165,7 +165,7 @@ fn a_peer_of_another_version_is_refused_with_both_versions_and_the_way_out() {
         let (Some(kind @ ("hello" | "welcome")), Some(hex)) = (parts.next(), parts.next()) else { continue };
         let mut newer = bytes(hex).split_off(4);
         newer[4..6].copy_from_slice(&9u16.to_le_bytes());
-        // Whatever a later version has behind its version.
+        // Whatever a later version has after its version.
         newer.truncate(9);
         let error = if kind == "hello" { Hello::decode(&newer).err() } else { Welcome::decode(&newer).err() };
         let Some(WireError::Version { found: 9, expected }) = error else { panic!("{error:?}") };

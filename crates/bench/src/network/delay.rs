@@ -16,7 +16,7 @@ use redoubt_workload::error::{Error, Result};
 use super::Side;
 
 /// Bytes on their way in one direction after which no more are read.
-const MAX_HELD_BYTES: usize = 64 << 20;
+const MAX_DELAYED_BYTES: usize = 64 << 20;
 
 /// A forwarder; dropping stops it from taking connections, those it has end with their ends.
 #[derive(Debug)]
@@ -74,13 +74,13 @@ fn join(client: TcpStream, server: TcpStream, delay: Duration) -> std::io::Resul
 }
 
 #[derive(Default)]
-struct Held {
+struct Delayed {
     chunks: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
     ended: bool,
 }
 
-type Shared = Arc<(Mutex<Held>, Condvar)>;
+type Shared = Arc<(Mutex<Delayed>, Condvar)>;
 
 fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     let shared: Shared = Arc::default();
@@ -90,15 +90,17 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
         loop {
             let read = from.read(&mut buffer).unwrap_or(0);
             let (lock, changed) = &*shared;
-            let mut held = lock.lock().unwrap_or_else(PoisonError::into_inner);
-            held.ended |= read == 0;
-            held.bytes += read;
-            held.chunks.push_back((Instant::now() + delay, buffer.get(..read).unwrap_or_default().to_vec()));
+            let mut delayed = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            delayed.ended |= read == 0;
+            delayed.bytes += read;
+            delayed
+                .chunks
+                .push_back((Instant::now() + delay, buffer.get(..read).unwrap_or_default().to_vec()));
             changed.notify_all();
-            while held.bytes > MAX_HELD_BYTES && !held.ended {
-                held = changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+            while delayed.bytes > MAX_DELAYED_BYTES && !delayed.ended {
+                delayed = changed.wait(delayed).unwrap_or_else(PoisonError::into_inner);
             }
-            if held.ended {
+            if delayed.ended {
                 return;
             }
         }
@@ -120,17 +122,17 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
 /// The oldest chunk; `None` after the last.
 fn next(shared: &Shared) -> Option<(Instant, Vec<u8>)> {
     let (lock, changed) = &**shared;
-    let mut held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut delayed = lock.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        if let Some(chunk) = held.chunks.pop_front() {
-            held.bytes -= chunk.1.len();
+        if let Some(chunk) = delayed.chunks.pop_front() {
+            delayed.bytes -= chunk.1.len();
             changed.notify_all();
             return Some(chunk);
         }
-        if held.ended {
+        if delayed.ended {
             return None;
         }
-        held = changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+        delayed = changed.wait(delayed).unwrap_or_else(PoisonError::into_inner);
     }
 }
 

@@ -62,7 +62,7 @@ impl Check {
         Self { level: Level::Problem, change: Some(change.into()), ..Self::ok(name, found) }
     }
 
-    /// A problem from the message of an error, which says what to do behind its first semicolon.
+    /// A problem from the message of an error, which says what to do after its first semicolon.
     pub fn refused(name: &'static str, error: &CliError, otherwise: &str) -> Self {
         let message = error.to_string();
         let (found, change) = message.split_once("; ").unwrap_or((&message, otherwise));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::args::{NodeAddress, VolumeName};
 use crate::tls::TlsArguments;
-use redoubt_wire::control::{Attachment, Entry, KIND_DATA, KIND_JSON, encode_data, encode_json};
+use redoubt_wire::control::{Attachment, KIND_DATA, KIND_JSON, VolumeEntry, encode_data, encode_json};
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{Compression, Status, Welcome, decode_len};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq};
@@ -11,12 +11,12 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 
-fn entry(path: &str, kind: EntryKind, len_bytes: u64) -> Entry {
-    Entry { path: path.to_owned(), kind, mode: 0o6777, len_bytes, checksum: None }
+fn entry(path: &str, kind: EntryKind, len_bytes: u64) -> VolumeEntry {
+    VolumeEntry { path: path.to_owned(), kind, mode: 0o6777, len_bytes, checksum: None }
 }
 
 /// Answers the first request with these entries, and each one for a file with `piece`.
-fn node(entries: Vec<Entry>, piece: (u64, Vec<u8>)) -> String {
+fn node(entries: Vec<VolumeEntry>, piece: (u64, Vec<u8>)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -87,7 +87,7 @@ fn a_node_cannot_name_files_outside_of_the_export() {
 }
 
 #[test]
-fn a_node_cannot_write_behind_the_length_that_it_announced() {
+fn a_node_cannot_write_past_the_length_that_it_announced() {
     for offset in [4, 1, 1 << 40, u64::MAX - 1] {
         let top = tempfile::tempdir().unwrap();
         let to = top.path().join("export");

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 /// The server rounds innodb_log_file_size to this.
 const LOG_SIZE_UNIT_BYTES: u64 = 4096;
-/// What `mariadb-backup --prepare` leaves: header, checkpoints and the one record of the checkpoint, which fills the file.
+/// What `mariadb-backup --prepare` leaves: header, checkpoints and the one record of the checkpoint, which fills the
+/// file.
 const LOG_OF_BACKUP_BYTES: u64 = 12288 + 16;
-/// The length that it has in the volume: with room behind the record, so that the end can be seen. The server makes a log
-/// of its own size of it at its first start.
+/// The length that it has in the volume: with room after the record, so that the end can be seen. The server makes a
+/// log of its own size of it at its first start.
 const LOG_FROM_BACKUP_BYTES: u64 = 4 << 20;
 
 /// What a file is.

@@ -55,7 +55,7 @@ impl Fixed {
     }
 
     fn contents(&self, path: Option<String>, meta: Meta) -> Contents {
-        let state = State {
+        let state = Overlay {
             meta,
             base_len_bytes: if path.is_some() { meta.len_bytes } else { 0 },
             file: None,
@@ -167,7 +167,7 @@ impl Tree for Fixed {
     }
 }
 
-struct State {
+struct Overlay {
     meta: Meta,
     /// As much of the node's file is still part of this one.
     base_len_bytes: u64,
@@ -184,11 +184,11 @@ struct Contents {
     complaints: Arc<Complaints>,
     /// Where the node has it.
     path: String,
-    state: Mutex<State>,
+    state: Mutex<Overlay>,
 }
 
 impl Contents {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Overlay> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,7 +197,7 @@ impl Contents {
         Errno(libc::EIO)
     }
 
-    fn number(&self, state: &mut State) -> Called<u32> {
+    fn number(&self, state: &mut Overlay) -> Called<u32> {
         if let Some(file) = state.file {
             return Ok(file);
         }
@@ -254,7 +254,7 @@ impl OpenFile for Contents {
                 self.base(file, base_len, offset_bytes, &mut out)?;
             }
         }
-        let State { own: Some(own), blocks, .. } = &*state else { return Ok(out) };
+        let Overlay { own: Some(own), blocks, .. } = &*state else { return Ok(out) };
         for block in blocks.range(wanted) {
             let from = (block * BLOCK_BYTES).max(offset_bytes);
             let to = ((block + 1) * BLOCK_BYTES).min(offset_bytes + len);
@@ -320,7 +320,7 @@ impl OpenFile for Contents {
     }
 }
 
-fn write_own(state: &State, offset_bytes: u64, bytes: &[u8]) -> std::io::Result<()> {
+fn write_own(state: &Overlay, offset_bytes: u64, bytes: &[u8]) -> std::io::Result<()> {
     match &state.own {
         Some(own) => own.write_all_at(bytes, offset_bytes),
         None => Err(std::io::ErrorKind::NotFound.into()),

@@ -1,15 +1,15 @@
 //! `redoubt run --reader`: a program that reads a volume as a plain data directory.
 //!
-//! **Why a file system, not the preloaded library.** The library sees what a program asks the C library for. That is all
-//! of what `mariadbd` does, and it is tested with that; of other tools it is only a part: static programs and those in
-//! Go make system calls themselves, stdio and `opendir` call inside the C library, `cp` asks the file system where the
-//! holes are, and each new tool or version may find another way. Whatever is missed reads a stub, without an error: a
-//! backup of nothing. A file system in user space is beneath all tools and sees every call of each; it cannot be
+//! **Why a file system, not the preloaded library.** The library sees what a program asks the C library for. That is
+//! all of what `mariadbd` does, and it is tested with that; of other tools it is only a part: static programs and those
+//! in Go make system calls themselves, stdio and `opendir` call inside the C library, `cp` asks the file system where
+//! the holes are, and each new tool or version may find another way. Whatever is missed reads a stub, without an error:
+//! a backup of nothing. A file system in user space is beneath all tools and sees every call of each; it cannot be
 //! missed. It needs `/dev/fuse`; the library would need nothing.
 //!
-//! **Where.** The view is mounted in a namespace of the program's own ([`namespace`]), so it may lie over the directory of
-//! a running server: `mariadb-backup` insists on reading where the server says its data is. Sockets of that directory
-//! are shown as links to themselves.
+//! **Where.** The view is mounted in a namespace of the program's own ([`namespace`]), so it may lie over the directory
+//! of a running server: `mariadb-backup` insists on reading where the server says its data is. Sockets of that
+//! directory are shown as links to themselves.
 //!
 //! Two processes. This one becomes the program, so that signals, exit status and process id are the program's own. The
 //! other one ([`process`], [`serve_view`]) mounts the view, answers the kernel, and ends when the program has ended.

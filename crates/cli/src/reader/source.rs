@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::error::{CliError, Result};
 use redoubt_transport::Connector;
 use redoubt_view::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
-use redoubt_wire::control::{Entry, Reply, Request};
+use redoubt_wire::control::{Reply, Request, VolumeEntry};
 use redoubt_wire::view::{LIVE, ViewFile, ViewLog, ViewReply, ViewRequest};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -153,7 +153,7 @@ impl Source {
     ///
     /// # Errors
     /// What the node answers.
-    pub fn names(&self) -> Result<Vec<Entry>> {
+    pub fn names(&self) -> Result<Vec<VolumeEntry>> {
         let request = self.request(ViewRequest::Names { view: self.view });
         self.with_client(|client| match client.call(&request)? {
             Reply::Attached(attachment) => Ok(attachment.entries),
@@ -200,7 +200,7 @@ impl ViewSource for Source {
         self.stat(path).map_err(failed)
     }
 
-    fn names(&self) -> Viewed<Vec<Entry>> {
+    fn names(&self) -> Viewed<Vec<VolumeEntry>> {
         self.names().map_err(failed)
     }
 

@@ -12,7 +12,7 @@ use crate::beneath::Beneath;
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::Progress;
-use redoubt_wire::control::{Entry, EntryKind, Request};
+use redoubt_wire::control::{EntryKind, Request, VolumeEntry};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -24,7 +24,7 @@ const ASKED_FILES: usize = 64;
 /// What a directory holds of a volume.
 pub struct Filled {
     /// Entries that are in the directory as they are here.
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, VolumeEntry>,
     /// Of its plain files.
     pub checksums: Checksums,
 }
@@ -35,7 +35,7 @@ impl Filled {
         Self { entries: HashMap::new(), checksums }
     }
 
-    fn has(&self, entry: &Entry) -> bool {
+    fn has(&self, entry: &VolumeEntry) -> bool {
         self.entries.get(&entry.path) == Some(entry)
     }
 }
@@ -50,11 +50,11 @@ pub fn fill(
     volume: &str,
     owner: Option<(u32, u32)>,
     client: &mut Client,
-    entries: &[Entry],
+    entries: &[VolumeEntry],
     filled: &mut Filled,
     is_attached: bool,
 ) -> Result<()> {
-    let wanted: Vec<&Entry> = entries.iter().filter(|entry| !filled.has(entry)).collect();
+    let wanted: Vec<&VolumeEntry> = entries.iter().filter(|entry| !filled.has(entry)).collect();
     let of_kind = |kinds: &'static [EntryKind]| {
         let of = wanted.iter().copied().filter(|entry| kinds.contains(&entry.kind));
         of.collect::<Vec<_>>()
@@ -81,7 +81,7 @@ pub fn fill(
 }
 
 /// A sparse file of the right length without content.
-fn make_stub(directory: &Path, beneath: &Beneath, entry: &Entry) -> Result<()> {
+fn make_stub(directory: &Path, beneath: &Beneath, entry: &VolumeEntry) -> Result<()> {
     let file = beneath.write(&entry.path)?;
     let make = || -> std::io::Result<()> {
         let metadata = file.metadata()?;
@@ -107,11 +107,11 @@ struct Plain<'a> {
     is_attached: bool,
     progress: Progress,
     /// Whole files that were asked for and have not come.
-    asked: VecDeque<(&'a Entry, File)>,
+    asked: VecDeque<(&'a VolumeEntry, File)>,
 }
 
 impl<'a> Plain<'a> {
-    fn fill(mut self, entries: &[&'a Entry]) -> Result<()> {
+    fn fill(mut self, entries: &[&'a VolumeEntry]) -> Result<()> {
         for entry in entries {
             self.fill_one(entry)?;
         }
@@ -120,7 +120,7 @@ impl<'a> Plain<'a> {
         Ok(())
     }
 
-    fn fill_one(&mut self, entry: &'a Entry) -> Result<()> {
+    fn fill_one(&mut self, entry: &'a VolumeEntry) -> Result<()> {
         let file = self.beneath.write(&entry.path)?;
         let failed = |error| CliError::io("read", self.directory.join(&entry.path), error);
         let found = self.filled.checksums.of(&entry.path, &file).map_err(failed)?;
@@ -160,7 +160,7 @@ impl<'a> Plain<'a> {
     }
 
     /// The next answer is this file. False: it is not what the list said, since it is being changed.
-    fn take(&mut self, entry: &Entry, file: &File) -> Result<bool> {
+    fn take(&mut self, entry: &VolumeEntry, file: &File) -> Result<bool> {
         let path = self.directory.join(&entry.path);
         let failed = |error| CliError::io("write", &path, error);
         let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
@@ -171,7 +171,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Fetches what comes after `found`. False: that does not make it what the list said.
-    fn fetch_tail(&mut self, entry: &Entry, file: &File, found: Contents) -> Result<bool> {
+    fn fetch_tail(&mut self, entry: &VolumeEntry, file: &File, found: Contents) -> Result<bool> {
         let target = self.directory.join(&entry.path);
         let failed = |error| CliError::io("write", &target, error);
         let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
@@ -182,7 +182,7 @@ impl<'a> Plain<'a> {
         Ok(Some(read) == wanted(entry))
     }
 
-    fn finish(&mut self, entry: &Entry, file: &File, is_current: bool) -> Result<()> {
+    fn finish(&mut self, entry: &VolumeEntry, file: &File, is_current: bool) -> Result<()> {
         self.progress.add(entry.len_bytes);
         self.beneath.finish(&entry.path, file, entry.mode, 0o660)?;
         let failed = |error| CliError::io("read", self.directory.join(&entry.path), error);
@@ -203,11 +203,11 @@ impl<'a> Plain<'a> {
         Ok(())
     }
 
-    fn cannot_write(&self, entry: &Entry, error: std::io::Error) -> CliError {
+    fn cannot_write(&self, entry: &VolumeEntry, error: std::io::Error) -> CliError {
         CliError::io("write", self.directory.join(&entry.path), error)
     }
 }
 
-fn wanted(entry: &Entry) -> Option<Contents> {
+fn wanted(entry: &VolumeEntry) -> Option<Contents> {
     entry.checksum.map(|crc| Contents { len_bytes: entry.len_bytes, crc })
 }

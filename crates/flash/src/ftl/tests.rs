@@ -61,7 +61,9 @@ fn invariants_hold_under_random_writes_and_trims() {
         assert_eq!(counters.gc_by_origin.iter().sum::<u64>(), counters.gc_blocks());
         assert!(counters.gc_blocks() > 0 && counters.erased_superblocks() > 100);
         // Every block programmed is in a superblock that was erased or is still there.
-        let there: u64 = ftl.superblocks.iter().filter(|one| one.state == State::Closed).count() as u64 * 64
+        let there: u64 = ftl.superblocks.iter().filter(|one| one.state == SuperblockState::Closed).count()
+            as u64
+            * 64
             + ftl.cursors.iter().filter(|&&next| next != NONE).map(|next| u64::from(next % 64)).sum::<u64>();
         assert_eq!(counters.nand_blocks(), counters.erased_superblocks() * 64 + there);
     }
@@ -86,7 +88,7 @@ fn the_check_notices_each_kind_of_damage() {
         |ftl| ftl.mapped += 1,
         |ftl| ftl.superblocks[3].valid += 1,
         |ftl| ftl.fewest_valid += 1,
-        |ftl| ftl.superblocks[3].state = State::Open,
+        |ftl| ftl.superblocks[3].state = SuperblockState::Open,
         |ftl| ftl.free.push(3),
     ];
     for (number, damage) in damages.iter().enumerate() {

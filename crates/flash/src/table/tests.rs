@@ -69,7 +69,7 @@ fn a_directory_becomes_a_table_with_plots() {
     let seen = Mutex::new(vec![0.0; 8]);
     let entries = run(&rows, &options(), &|number, done| seen.lock().unwrap()[number] = done).unwrap();
     assert_eq!(seen.into_inner().unwrap(), [1.0; 8]);
-    let names: Vec<_> = entries.iter().take(4).map(Entry::name).collect();
+    let names: Vec<_> = entries.iter().take(4).map(ReportedRun::name).collect();
     assert_eq!(
         names,
         [
@@ -79,7 +79,7 @@ fn a_directory_becomes_a_table_with_plots() {
             "Atomic, one stream"
         ]
     );
-    let nand = |entry: &Entry| entry.outcome.nand_bytes_per_transaction.unwrap();
+    let nand = |entry: &ReportedRun| entry.outcome.nand_bytes_per_transaction.unwrap();
     for op in entries.chunks(4) {
         assert!(op.iter().all(|one| one.outcome.settings.logical_blocks == 8192));
         assert!(op.iter().all(|one| one.outcome.settings.superblock_blocks == 64));

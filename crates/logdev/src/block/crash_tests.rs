@@ -118,7 +118,7 @@ fn run_history(
 }
 
 /// One history, cut at operation `cut`, then some more lives. Returns how many operations the whole history has,
-/// if the cut was behind its end.
+/// if the cut was after its end.
 fn run_lives(seed: u64, cut: u64, options: &BlockLogOptions) -> Option<u64> {
     run_lives_on(SimDisk::new(seed), seed, cut, options)
 }

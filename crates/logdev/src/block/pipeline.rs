@@ -30,7 +30,7 @@ use crate::segments::Part;
 /// A part of a group, on its way to be started.
 pub(super) struct Pending {
     pub part: Part<Arc<dyn DurableFile>>,
-    /// The payload, behind the room for the header.
+    /// The payload, after the room for the header.
     pub buffer: AlignedBuffer,
 }
 

@@ -225,7 +225,7 @@ impl LogDevice for PmemLogDevice {
         Seq(self.log.segments.start_seq())
     }
 
-    /// The end of what is durable: what is behind it belongs to appends that have not returned.
+    /// The end of what is durable: what is after it belongs to appends that have not returned.
     fn end(&self) -> Seq {
         self.durable_end()
     }
@@ -235,7 +235,7 @@ impl LogDevice for PmemLogDevice {
         self.log.segments.read_at(seq, buf)
     }
 
-    /// What is behind the durable end may still be written, so it cannot be given up.
+    /// What is after the durable end may still be written, so it cannot be given up.
     fn discard_before(&self, seq: Seq) -> Result<(), LogDeviceError> {
         self.check_durable(seq, 0)?;
         self.log.segments.discard_before(seq)

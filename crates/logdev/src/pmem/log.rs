@@ -64,7 +64,7 @@ pub(super) struct Reservation<H> {
 struct Published {
     /// All before is.
     durable: u64,
-    /// Ranges behind a gap, by start.
+    /// Ranges after a gap, by start.
     ahead: BTreeMap<u64, u64>,
 }
 
@@ -196,7 +196,7 @@ where
     }
 }
 
-/// Stores one part in whole lines: the header with the first payload bytes behind it, the lines in the middle
+/// Stores one part in whole lines: the header with the first payload bytes after it, the lines in the middle
 /// straight from the payload, the rest filled up with zeros.
 fn write_part(
     file: &impl MappedFile,

@@ -87,11 +87,11 @@ pub enum Keep {
 #[derive(Clone, Debug)]
 pub struct StoreModel {
     switch: Arc<PowerSwitch>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<MemoryState>>,
 }
 
 #[derive(Clone, Default, Debug)]
-struct State {
+struct MemoryState {
     /// What loads see.
     visible: Vec<u8>,
     /// What is persisted whatever happens.
@@ -118,7 +118,7 @@ enum Way {
 impl StoreModel {
     /// A memory that holds `content`, persisted.
     pub fn new(content: Vec<u8>, switch: Arc<PowerSwitch>) -> Self {
-        let state = State { visible: content.clone(), persisted: content, pending: BTreeMap::new() };
+        let state = MemoryState { visible: content.clone(), persisted: content, pending: BTreeMap::new() };
         Self { switch, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -148,7 +148,7 @@ impl StoreModel {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Stores bytes that lie in one word.
     fn store(&mut self, at: usize, bytes: &[u8], way: Way) {
         self.visible[at..at + bytes.len()].copy_from_slice(bytes);

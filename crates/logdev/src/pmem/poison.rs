@@ -19,8 +19,8 @@ use redoubt_sync::Mutex;
 
 use super::{PmemError, io_error};
 
-/// Mappings that one process may have.
-const SLOTS: usize = 4096;
+/// Mappings that one process may have at most.
+const MAX_MAPPINGS: usize = 4096;
 /// Entries count in units of this many bytes; the system's pages are this or a multiple.
 const UNIT_LEN_BYTES: usize = 4096;
 const LEN_BITS: u32 = 28;
@@ -28,13 +28,13 @@ const LEN_BITS: u32 = 28;
 pub(super) const MAX_LEN_BYTES: u64 = ((1 << LEN_BITS) - 1) * UNIT_LEN_BYTES as u64;
 
 /// One entry: the first unit of the range above [`LEN_BITS`], its length in units below. 0 is free.
-struct Slot {
+struct MappedRange {
     range: AtomicU64,
     is_poisoned: AtomicBool,
 }
 
-static TABLE: [Slot; SLOTS] =
-    [const { Slot { range: AtomicU64::new(0), is_poisoned: AtomicBool::new(false) } }; SLOTS];
+static TABLE: [MappedRange; MAX_MAPPINGS] =
+    [const { MappedRange { range: AtomicU64::new(0), is_poisoned: AtomicBool::new(false) } }; MAX_MAPPINGS];
 
 /// Held while an entry is taken. Never taken by the handler.
 static TAKING: Mutex<()> = Mutex::new(());
@@ -49,7 +49,7 @@ static PAGE_LEN: AtomicUsize = AtomicUsize::new(UNIT_LEN_BYTES);
 
 /// A mapping's place in the table.
 pub(super) struct Registration {
-    slot: &'static Slot,
+    mapped: &'static MappedRange,
 }
 
 impl Registration {
@@ -62,22 +62,22 @@ impl Registration {
         }
         let entry = first_unit << LEN_BITS | len.div_ceil(UNIT_LEN_BYTES) as u64;
         let _taking = TAKING.lock();
-        let slot = TABLE.iter().find(|slot| slot.range.load(Ordering::Relaxed) == 0);
-        let slot = slot.ok_or(PmemError::TooManyMappings { limit: SLOTS })?;
-        slot.is_poisoned.store(false, Ordering::Relaxed);
-        slot.range.store(entry, Ordering::Release);
-        Ok(Self { slot })
+        let mapped = TABLE.iter().find(|mapped| mapped.range.load(Ordering::Relaxed) == 0);
+        let mapped = mapped.ok_or(PmemError::TooManyMappings { limit: MAX_MAPPINGS })?;
+        mapped.is_poisoned.store(false, Ordering::Relaxed);
+        mapped.range.store(entry, Ordering::Release);
+        Ok(Self { mapped })
     }
 
     /// True once an access to the mapping met poison.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
-        self.slot.is_poisoned.load(Ordering::Acquire)
+        self.mapped.is_poisoned.load(Ordering::Acquire)
     }
 
     /// Takes the entry out. The range may be unmapped afterwards, and not before.
     pub fn release(&mut self) {
-        self.slot.range.store(0, Ordering::Release);
+        self.mapped.range.store(0, Ordering::Release);
     }
 }
 
@@ -128,13 +128,13 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
 /// Marks the mapping that holds `address` and replaces the page. False if there is no such mapping.
 fn poison(address: usize) -> bool {
     let unit = (address / UNIT_LEN_BYTES) as u64;
-    let slot = TABLE.iter().find(|slot| {
-        let entry = slot.range.load(Ordering::Acquire);
+    let mapped = TABLE.iter().find(|mapped| {
+        let entry = mapped.range.load(Ordering::Acquire);
         let (first, len) = (entry >> LEN_BITS, entry & ((1 << LEN_BITS) - 1));
         (first..first + len).contains(&unit)
     });
-    let Some(slot) = slot else { return false };
-    slot.is_poisoned.store(true, Ordering::Release);
+    let Some(mapped) = mapped else { return false };
+    mapped.is_poisoned.store(true, Ordering::Release);
     let page_len = PAGE_LEN.load(Ordering::Relaxed);
     let page = address & !(page_len - 1);
     let protection = libc::PROT_READ | libc::PROT_WRITE;

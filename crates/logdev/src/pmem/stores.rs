@@ -106,7 +106,7 @@ unsafe fn store_words(to: *mut u8, bytes: &[u8]) {
             Some((word, after_word)) if to.addr().is_multiple_of(8) => {
                 // SAFETY: eight writable bytes are left at `to`, which is aligned to eight.
                 unsafe { AtomicU64::from_ptr(to.cast()) }.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-                // SAFETY: still inside, or just behind, the range that the caller vouches for.
+                // SAFETY: still inside, or just after, the range that the caller vouches for.
                 to = unsafe { to.add(8) };
                 rest = after_word;
             }

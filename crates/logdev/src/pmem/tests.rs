@@ -95,7 +95,7 @@ fn a_lost_page_poisons_its_mapping_and_no_other() {
         let mapping = Mapping::map(&file, 1 << 16, true).unwrap();
         mapping.write(0, &[7; 1 << 16]).unwrap();
         mapping.fence().unwrap();
-        // Real SIGBUS: the pages behind the file's end are gone.
+        // Real SIGBUS: the pages past the file's end are gone.
         file.set_len(4096).unwrap();
         mapping.fence().unwrap();
         assert!(matches!(touch(&mapping), Err(PmemError::Poisoned)));
@@ -131,8 +131,8 @@ fn run_in_child(name: &str) -> ExitStatus {
     command.args([&name, "--exact", "--ignored", "--nocapture"]).output().unwrap().status
 }
 
-/// A page of plain mapped memory behind the end of its file, unknown to this module.
-fn touch_page_behind_end() {
+/// A page of plain mapped memory past the end of its file, unknown to this module.
+fn touch_page_past_end() {
     let file = memory_file(4096);
     let base = map_shared(file.as_fd(), 4096, libc::MAP_SHARED).unwrap();
     file.set_len(0).unwrap();
@@ -159,7 +159,7 @@ fn set_handler(handler: usize) {
 fn child_with_own_handler() {
     set_handler(exit_42 as *const () as usize);
     let _mapping = Mapping::map(memory_file(4096), 4096, true).unwrap();
-    touch_page_behind_end();
+    touch_page_past_end();
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn child_with_own_handler() {
 fn child_with_default() {
     set_handler(libc::SIG_DFL);
     let _mapping = Mapping::map(memory_file(4096), 4096, true).unwrap();
-    touch_page_behind_end();
+    touch_page_past_end();
 }
 
 #[test]

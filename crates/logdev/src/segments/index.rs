@@ -15,7 +15,7 @@ use crate::error::LogDeviceError;
 
 /// Where a record's payload starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct RecordStart {
     /// Stream position relative to the segment's first.
     relative_seq: u32,
     /// Offset of the payload in the file.
@@ -32,7 +32,7 @@ pub(super) struct SegmentIndex {
 }
 
 enum Entries {
-    Known(Vec<Entry>),
+    Known(Vec<RecordStart>),
     /// In the file; known when somebody has read it.
     Sealed(Arc<Sealed>),
 }
@@ -54,7 +54,7 @@ impl SegmentIndex {
     /// long, so both fit. Nothing is added to a sealed one.
     pub fn push(&mut self, seq: u64, at: usize) {
         if let Entries::Known(entries) = &mut self.entries {
-            entries.push(Entry { relative_seq: (seq - self.first_seq) as u32, at: at as u32 });
+            entries.push(RecordStart { relative_seq: (seq - self.first_seq) as u32, at: at as u32 });
         }
     }
 
@@ -67,14 +67,14 @@ impl SegmentIndex {
     }
 
     /// Its entries, if they are known; none are added any more.
-    pub fn into_entries(self) -> Vec<Entry> {
+    pub fn into_entries(self) -> Vec<RecordStart> {
         match self.entries {
             Entries::Known(entries) => entries,
             Entries::Sealed(_) => Vec::new(),
         }
     }
 
-    fn entries(&self) -> Result<&[Entry], NotLocated> {
+    fn entries(&self) -> Result<&[RecordStart], NotLocated> {
         match &self.entries {
             Entries::Known(entries) => Ok(entries),
             Entries::Sealed(sealed) => sealed.entries().ok_or_else(|| NotLocated::Unread(Arc::clone(sealed))),
@@ -174,7 +174,12 @@ impl Index {
 }
 
 /// The piece of one segment that starts with `wanted` and ends with it, or with its record.
-fn piece(segment: &SegmentIndex, entries: &[Entry], segment_end: u64, wanted: Range<u64>) -> Option<Piece> {
+fn piece(
+    segment: &SegmentIndex,
+    entries: &[RecordStart],
+    segment_end: u64,
+    wanted: Range<u64>,
+) -> Option<Piece> {
     let relative = wanted.start - segment.first_seq;
     let after = entries.partition_point(|entry| u64::from(entry.relative_seq) <= relative);
     let entry = entries.get(after.checked_sub(1)?)?;

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use redoubt_storage::{StorageDir, StorageFile};
 
-use super::index::{Entry, Index, SegmentIndex};
+use super::index::{Index, RecordStart, SegmentIndex};
 use super::spares::{OpenSegment, Spare, Spares};
 use super::{MAX_SEGMENT_LEN, MIN_SEGMENT_LEN, SegmentOptions, segment_name};
 use crate::Seq;
@@ -73,7 +73,7 @@ pub(super) struct Sealed {
     end_seq: u64,
     /// That one's file, which is likely to be read next.
     next: Arc<dyn StorageFile>,
-    entries: OnceLock<Vec<Entry>>,
+    entries: OnceLock<Vec<RecordStart>>,
 }
 
 impl Sealed {
@@ -90,7 +90,7 @@ impl Sealed {
     }
 
     /// Where its records are, once somebody has read it.
-    pub fn entries(&self) -> Option<&[Entry]> {
+    pub fn entries(&self) -> Option<&[RecordStart]> {
         self.entries.get().map(Vec::as_slice)
     }
 

@@ -33,7 +33,7 @@ fn a_waiter_leaves_the_queue_once() {
 fn random_waiters_come_out_as_from_a_list() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (mut queue, mut list) = (Queue::new(), Vec::<(u64, u64, super::Place)>::new());
+        let (mut queue, mut list) = (Queue::new(), Vec::<(u64, u64, super::QueueKey)>::new());
         for id in 0..200_u64 {
             match random.u8(0..4) {
                 0 | 1 => {

@@ -52,7 +52,7 @@ pub enum Policy {
 
 /// What the kernel says about a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum Encryption {
     /// This kind of file system has no encryption of files.
     NoSuchCall,
     /// It could have, but for this file system, or in this kernel, it is not switched on.
@@ -144,13 +144,13 @@ fn decode_policy(len_bytes: u64, bytes: [u8; POLICY_LEN_BYTES]) -> Policy {
 }
 
 /// What the answer to the question for a policy means, or the error that it is.
-fn state(answer: Result<Policy, Errno>) -> io::Result<State> {
+fn state(answer: Result<Policy, Errno>) -> io::Result<Encryption> {
     match answer {
-        Ok(policy) => Ok(State::Encrypted(policy)),
-        Err(Errno::NODATA) => Ok(State::Clear),
-        Err(Errno::OPNOTSUPP) => Ok(State::SwitchedOff),
+        Ok(policy) => Ok(Encryption::Encrypted(policy)),
+        Err(Errno::NODATA) => Ok(Encryption::Clear),
+        Err(Errno::OPNOTSUPP) => Ok(Encryption::SwitchedOff),
         // NOSYS: from a sandbox around this process.
-        Err(Errno::NOTTY | Errno::NOSYS) => Ok(State::NoSuchCall),
+        Err(Errno::NOTTY | Errno::NOSYS) => Ok(Encryption::NoSuchCall),
         Err(error) => Err(error.into()),
     }
 }
@@ -159,10 +159,10 @@ fn state(answer: Result<Policy, Errno>) -> io::Result<State> {
 ///
 /// # Errors
 /// What the kernel says, if that is no answer; `InvalidInput`: in a way that this kernel does not know.
-pub fn read_state(directory: &File) -> io::Result<State> {
+pub fn read_state(directory: &File) -> io::Result<Encryption> {
     const CODE: Opcode = FS_IOC_GET_ENCRYPTION_POLICY_EX;
     let mut get = GetPolicy { policy_size: POLICY_LEN_BYTES as u64, policy: [0; POLICY_LEN_BYTES] };
-    // SAFETY: the call reads policy_size and writes at most that many bytes behind it, which are there; any bytes are
+    // SAFETY: the call reads policy_size and writes at most that many bytes after it, which are there; any bytes are
     // values of the structure.
     let got = unsafe { ioctl(directory, Updater::<CODE, GetPolicy>::new(&mut get)) };
     state(got.map(|()| decode_policy(get.policy_size, get.policy)))
@@ -192,7 +192,7 @@ pub fn add_key(on_it: &File, key: &[u8; KEY_LEN_BYTES]) -> io::Result<KeyIdentif
         reserved: [0; 8],
         raw: *key,
     };
-    // SAFETY: the call reads the structure and raw_size bytes behind it, which are its last field, and writes the
+    // SAFETY: the call reads the structure and raw_size bytes after it, which are its last field, and writes the
     // identifier into it; any bytes are values of the structure.
     let added = unsafe { ioctl(on_it, Updater::<CODE, AddKey>::new(&mut add)) };
     add.raw.zeroize();

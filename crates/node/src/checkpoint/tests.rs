@@ -5,16 +5,20 @@ use std::path::Path;
 
 const FIRST_NAMES_FILE: &str = "names-00000001";
 
-fn state(seq: u64, names: &Namespace) -> Checkpoint {
+fn state(seq: u64, names: &Namespace) -> NodeCheckpoint {
     let applied = point(seq, seq + 100);
-    Checkpoint { applied, log_start: point(seq / 2, seq / 2 + 100), names: Arc::new(names.clone()) }
+    NodeCheckpoint { applied, log_start: point(seq / 2, seq / 2 + 100), names: Arc::new(names.clone()) }
 }
 
-fn same(one: &Checkpoint, other: &Checkpoint) -> bool {
+fn same(one: &NodeCheckpoint, other: &NodeCheckpoint) -> bool {
     (one.applied, one.log_start) == (other.applied, other.log_start) && one.names == other.names
 }
 
-fn write(files: &mut CheckpointFiles, state: &Checkpoint, changes: &[NameChange]) -> Result<(), NodeError> {
+fn write(
+    files: &mut CheckpointFiles,
+    state: &NodeCheckpoint,
+    changes: &[NameChange],
+) -> Result<(), NodeError> {
     files.write(state.applied, state.log_start, changes, 0, || Arc::clone(&state.names))
 }
 
@@ -111,10 +115,10 @@ fn random_change(names: &mut Namespace, random: &mut fastrand::Rng) {
 /// that failed: it may be there, or not.
 fn write_some(
     files: &mut CheckpointFiles,
-    last: &mut Checkpoint,
+    last: &mut NodeCheckpoint,
     count: usize,
     random: &mut fastrand::Rng,
-) -> Option<(Checkpoint, NodeError)> {
+) -> Option<(NodeCheckpoint, NodeError)> {
     let mut names = (*last.names).clone();
     names.track();
     for _ in 0..count {
@@ -130,13 +134,18 @@ fn write_some(
     None
 }
 
-fn open_sim(disk: &SimDisk) -> (CheckpointFiles, Checkpoint) {
+fn open_sim(disk: &SimDisk) -> (CheckpointFiles, NodeCheckpoint) {
     let folder = Folder::new(Arc::new(disk.clone()), Path::new("simulated"));
     CheckpointFiles::open(&folder).unwrap()
 }
 
 /// Opens what a crash left, which must be `last` or `failed`, and goes on from there for a while.
-fn check_after(disk: &SimDisk, last: &Checkpoint, failed: Option<&Checkpoint>, random: &mut fastrand::Rng) {
+fn check_after(
+    disk: &SimDisk,
+    last: &NodeCheckpoint,
+    failed: Option<&NodeCheckpoint>,
+    random: &mut fastrand::Rng,
+) {
     let (mut files, mut read) = open_sim(disk);
     let is_failed = failed.is_some_and(|failed| same(failed, &read));
     assert!(

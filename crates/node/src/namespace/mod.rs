@@ -26,7 +26,7 @@ use crate::error::NodeError;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::{Lsn, SpaceId};
-use redoubt_wire::control::{Entry, EntryKind};
+use redoubt_wire::control::{EntryKind, VolumeEntry};
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, SystemFile};
 use serde::{Deserialize, Serialize};
@@ -191,8 +191,8 @@ impl Namespace {
     pub fn entries(
         &self,
         plain_len: impl Fn(FileId) -> Result<u64, NodeError>,
-    ) -> Result<Vec<Entry>, NodeError> {
-        let directory = |(path, mode): (&str, u32)| Entry {
+    ) -> Result<Vec<VolumeEntry>, NodeError> {
+        let directory = |(path, mode): (&str, u32)| VolumeEntry {
             path: path.to_owned(),
             kind: EntryKind::Directory,
             mode,
@@ -201,7 +201,7 @@ impl Namespace {
         };
         let mut entries: Vec<_> = self.directories().map(directory).collect();
         for (id, entry) in self.files() {
-            entries.push(Entry {
+            entries.push(VolumeEntry {
                 path: entry.path.clone(),
                 kind: if entry.tablespace { EntryKind::Tablespace } else { EntryKind::Plain },
                 mode: entry.mode,
@@ -210,7 +210,7 @@ impl Namespace {
             });
         }
         if let Some(log_file) = self.log_file() {
-            entries.push(Entry {
+            entries.push(VolumeEntry {
                 path: "ib_logfile0".to_owned(),
                 kind: EntryKind::RedoLog,
                 mode: 0o660,

@@ -23,7 +23,7 @@ impl Namespace {
         self.tables.object_of_space(space.0).map(ObjectId)
     }
 
-    /// The object behind a file; a new one, without a space, if pages are written before redo names it. `None` for a
+    /// The object of a file; a new one, without a space, if pages are written before redo names it. `None` for a
     /// file that is gone or about to go.
     pub fn object_of_file(&mut self, id: FileId) -> Option<ObjectId> {
         if let Some(object) = self.file(id).filter(|entry| !entry.is_deleted)?.object {

@@ -48,7 +48,7 @@ struct Known {
 }
 
 #[derive(Default)]
-struct State {
+struct ChecksumState {
     known: FxHashMap<FileId, Known>,
     /// The file being read, and the first byte of it that was changed since that began.
     under_way: Option<(FileId, u64)>,
@@ -72,7 +72,7 @@ pub struct Checksums {
     turn: Mutex<()>,
     /// Held by whoever writes the file.
     saving: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<ChecksumState>,
 }
 
 impl Checksums {

@@ -65,7 +65,7 @@ impl Ender {
 }
 
 #[derive(Default)]
-struct State {
+struct OpenConnections {
     next: u64,
     greeting: BTreeMap<u64, Ender>,
     admitted: BTreeMap<u64, (Arc<dyn Connection>, String)>,
@@ -76,7 +76,7 @@ struct State {
 /// See the module.
 pub struct Admission {
     limits: ConnectionLimits,
-    state: Mutex<State>,
+    state: Mutex<OpenConnections>,
 }
 
 impl Admission {

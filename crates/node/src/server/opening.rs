@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Default)]
-struct State {
+struct Unopened {
     /// Who the volumes are, as far as that can be read.
     names: BTreeMap<String, Option<Identity>>,
     /// Those that nobody has begun.
@@ -32,7 +32,7 @@ struct State {
 /// See the module.
 #[derive(Default)]
 pub struct Opening {
-    state: Mutex<State>,
+    state: Mutex<Unopened>,
     /// A name has left, or the node stops.
     changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,

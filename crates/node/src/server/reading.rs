@@ -4,11 +4,11 @@
 //! one, and his is gone. A moment is given up with the last reader of it.
 
 use super::Node;
-use super::view::Held;
+use super::view::KeptMoment;
 use crate::error::NodeError;
 use crate::volume::{Follower, Volume};
 use redoubt_view::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
-use redoubt_wire::control::Entry;
+use redoubt_wire::control::VolumeEntry;
 use redoubt_wire::page::FileId;
 use redoubt_wire::view::{MAX_READ_LEN_BYTES, ViewFile, ViewLog};
 use std::fs::File;
@@ -24,7 +24,7 @@ pub struct VolumeReader {
     node: Arc<Node>,
     name: String,
     volume_id: String,
-    moment: Option<Held>,
+    moment: Option<KeptMoment>,
 }
 
 impl Node {
@@ -56,7 +56,7 @@ impl Node {
                 "volume {name} is empty: no server has written to it yet"
             )));
         }
-        let moment = if is_moment { Some(Held::begin(&volume).map_err(view_error)?) } else { None };
+        let moment = if is_moment { Some(KeptMoment::begin(&volume).map_err(view_error)?) } else { None };
         let (node, volume_id) = (Arc::clone(self), volume.volume_id());
         Ok(VolumeReader { node, name: name.to_owned(), volume_id, moment })
     }
@@ -109,33 +109,33 @@ impl ViewSource for VolumeReader {
     fn stat(&self, path: &str) -> Result<Option<ViewFile>, ViewError> {
         self.ask(|volume| match &self.moment {
             None => volume.live_file(path),
-            Some(held) => volume.held_file(&*held.export()?, path),
+            Some(moment) => volume.moment_file(&*moment.export()?, path),
         })
     }
 
-    fn names(&self) -> Result<Vec<Entry>, ViewError> {
+    fn names(&self) -> Result<Vec<VolumeEntry>, ViewError> {
         self.ask(|volume| match &self.moment {
             None => Ok(volume.live_names()?.entries),
-            Some(held) => Ok(held.export()?.attachment.entries.clone()),
+            Some(moment) => Ok(moment.export()?.attachment.entries.clone()),
         })
     }
 
     fn read(&self, file: u32, offset_bytes: u64, len_bytes: u32) -> Result<Option<Contents>, ViewError> {
         let file = FileId(file);
         self.ask(|volume| {
-            let held = self.moment.as_ref().map(Held::export).transpose()?;
-            let file_len_bytes = match &held {
+            let export = self.moment.as_ref().map(KeptMoment::export).transpose()?;
+            let file_len_bytes = match &export {
                 None => volume.live_len(file)?,
-                Some(export) => volume.held_len(export, file)?,
+                Some(export) => volume.moment_len(export, file)?,
             };
             let Some(file_len_bytes) = file_len_bytes else { return Ok(None) };
             let left = file_len_bytes.saturating_sub(offset_bytes);
             let wanted = left.min(u64::from(len_bytes.min(MAX_READ_LEN_BYTES)));
             let mut bytes = vec![0; usize::try_from(wanted).unwrap_or(0)];
-            match &held {
+            match &export {
                 _ if bytes.is_empty() => {}
                 None => volume.read_live(file, offset_bytes, &mut bytes)?,
-                Some(export) => volume.read_held(export, file, offset_bytes, &mut bytes)?,
+                Some(export) => volume.read_moment(export, file, offset_bytes, &mut bytes)?,
             }
             Ok(Some(Contents { bytes, len_bytes: file_len_bytes }))
         })

@@ -14,40 +14,40 @@ use std::sync::Arc;
 /// What a connection reads.
 #[derive(Default)]
 pub struct Reading {
-    moment: Option<Held>,
+    moment: Option<KeptMoment>,
     /// The volume whose log it follows, and where it stands.
     log: Option<(String, Follower)>,
 }
 
 /// Ends a moment when it goes.
-pub(super) struct Held {
+pub(super) struct KeptMoment {
     volume: Arc<Volume>,
     number: u64,
     end_lsn: Lsn,
 }
 
-impl Held {
+impl KeptMoment {
     /// Keeps this moment.
     ///
     /// # Errors
-    /// As [`Volume::hold_view`].
+    /// As [`Volume::keep_moment`].
     pub(super) fn begin(volume: &Arc<Volume>) -> Result<Self, NodeError> {
-        let (number, end_lsn) = volume.hold_view()?;
+        let (number, end_lsn) = volume.keep_moment()?;
         Ok(Self { volume: Arc::clone(volume), number, end_lsn })
     }
 
     /// What is kept.
     ///
     /// # Errors
-    /// As [`Volume::held_view`].
+    /// As [`Volume::moment`].
     pub(super) fn export(&self) -> Result<Arc<Export>, NodeError> {
-        self.volume.held_view(self.number)
+        self.volume.moment(self.number)
     }
 }
 
-impl Drop for Held {
+impl Drop for KeptMoment {
     fn drop(&mut self) {
-        self.volume.end_view(self.number);
+        self.volume.end_moment(self.number);
     }
 }
 
@@ -60,26 +60,26 @@ impl Session<'_> {
         match about {
             ViewRequest::Begin { moment } => self.view_begin(volume, moment),
             ViewRequest::Names { view: LIVE } => Ok(Reply::Attached(volume.live_names()?)),
-            ViewRequest::Names { view } => Ok(Reply::Attached(volume.held_view(view)?.attachment.clone())),
+            ViewRequest::Names { view } => Ok(Reply::Attached(volume.moment(view)?.attachment.clone())),
             ViewRequest::Stat { view, path } => {
                 let found = match view {
                     LIVE => volume.live_file(&path)?,
-                    _ => volume.held_file(&*volume.held_view(view)?, &path)?,
+                    _ => volume.moment_file(&*volume.moment(view)?, &path)?,
                 };
                 Ok(Reply::View(ViewReply::Stat { found }))
             }
             ViewRequest::Read { view, file, offset_bytes, len_bytes } => {
                 let (range, file) = (range_of(offset_bytes, len_bytes)?, FileId(file));
-                let held = if view == LIVE { None } else { Some(volume.held_view(view)?) };
-                let len_bytes = match &held {
+                let export = if view == LIVE { None } else { Some(volume.moment(view)?) };
+                let len_bytes = match &export {
                     None => volume.live_len(file)?,
-                    Some(export) => volume.held_len(export, file)?,
+                    Some(export) => volume.moment_len(export, file)?,
                 };
                 let Some(len_bytes) = len_bytes else { return Ok(Reply::View(ViewReply::Gone)) };
                 self.reply(&Reply::FileFollows { len_bytes })?;
-                self.send_file(range.start..range.end.min(len_bytes), |offset, out| match &held {
+                self.send_file(range.start..range.end.min(len_bytes), |offset, out| match &export {
                     None => volume.read_live(file, offset, out),
-                    Some(export) => volume.read_held(export, file, offset, out),
+                    Some(export) => volume.read_moment(export, file, offset, out),
                 })
             }
             ViewRequest::Log { from_lsn } => self.view_log(volume, from_lsn),
@@ -94,9 +94,9 @@ impl Session<'_> {
             return Err(NodeError::Refused(message));
         }
         let (number, end_lsn) = if is_moment {
-            let held = Held::begin(volume)?;
-            let (number, end_lsn) = (held.number, held.end_lsn.0);
-            self.reading.moment = Some(held);
+            let moment = KeptMoment::begin(volume)?;
+            let (number, end_lsn) = (moment.number, moment.end_lsn.0);
+            self.reading.moment = Some(moment);
             (number, end_lsn)
         } else {
             (LIVE, names.end_lsn)

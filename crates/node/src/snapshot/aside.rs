@@ -1,6 +1,6 @@
-//! The file of what was put aside: places of any length, reused when they are given back.
+//! The file of what was put aside: ranges of any length, reused when they are given back.
 //!
-//! Invariant: a place that was handed out holds its bytes until it is given back. The file has no name, so nothing of
+//! Invariant: a range that was handed out holds its bytes until it is given back. The file has no name, so nothing of
 //! it is left when it is closed.
 
 use crate::error::NodeError;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Where something lies in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AsideRange {
     offset_bytes: u64,
     len_bytes: u32,
 }
@@ -21,7 +21,7 @@ pub struct Place {
 #[derive(Default)]
 struct Room {
     end_bytes: u64,
-    /// Places given back, by length.
+    /// Ranges given back, by length.
     free: BTreeMap<u32, Vec<u64>>,
 }
 
@@ -52,7 +52,7 @@ impl Aside {
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn put(&self, bytes: &[u8]) -> Result<Place, NodeError> {
+    pub fn put(&self, bytes: &[u8]) -> Result<AsideRange, NodeError> {
         let len_bytes = bytes.len() as u32;
         let offset_bytes = {
             let mut room = self.room.lock();
@@ -65,11 +65,11 @@ impl Aside {
                 }
             }
         };
-        let place = Place { offset_bytes, len_bytes };
+        let range = AsideRange { offset_bytes, len_bytes };
         match self.file.write_at(offset_bytes, bytes) {
-            Ok(()) => Ok(place),
+            Ok(()) => Ok(range),
             Err(error) => {
-                self.give_back(place);
+                self.give_back(range);
                 Err(NodeError::io("write", &self.path, error))
             }
         }
@@ -79,16 +79,16 @@ impl Aside {
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn get(&self, place: Place) -> Result<Vec<u8>, NodeError> {
-        let mut bytes = vec![0; place.len_bytes as usize];
+    pub fn get(&self, range: AsideRange) -> Result<Vec<u8>, NodeError> {
+        let mut bytes = vec![0; range.len_bytes as usize];
         let io = |error| NodeError::io("read", &self.path, error);
-        let len = self.file.read_at(place.offset_bytes, &mut bytes).map_err(io)?;
+        let len = self.file.read_at(range.offset_bytes, &mut bytes).map_err(io)?;
         if len == bytes.len() { Ok(bytes) } else { Err(io(std::io::ErrorKind::UnexpectedEof.into())) }
     }
 
     /// Nobody needs it any more.
-    pub fn give_back(&self, place: Place) {
-        self.room.lock().free.entry(place.len_bytes).or_default().push(place.offset_bytes);
+    pub fn give_back(&self, range: AsideRange) {
+        self.room.lock().free.entry(range.len_bytes).or_default().push(range.offset_bytes);
     }
 
     /// Length of the file in bytes.

@@ -10,7 +10,7 @@
 //!
 //! A failure to put something aside (a full disk) makes the snapshot unusable; it is never the volume's.
 //!
-//! Lock order: pages or plain, then the file's free places; all are leaves for everybody else.
+//! Lock order: pages or plain, then the file's free ranges; all are leaves for everybody else.
 
 mod aside;
 pub mod pages;

@@ -3,11 +3,11 @@
 //! The apply thread asks [`PagesAside::is_needed`] before it writes a page and puts the stored one aside; the reader
 //! looks after it has read the store ([`PagesAside::get`]) and says how far it has come ([`PagesAside::passed`]).
 //!
-//! Lock: a leaf, but for the file's free places. It is held while a place is read, so that no place is given back and
+//! Lock: a leaf, but for the file's free ranges. It is held while a range is read, so that no range is given back and
 //! used again meanwhile.
 
 use super::Aside;
-use super::aside::Place;
+use super::aside::AsideRange;
 use crate::error::NodeError;
 use crate::index::PageKey;
 use redoubt_pagestore::ObjectId;
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Default)]
-struct State {
-    places: BTreeMap<PageKey, Place>,
+struct AsidePages {
+    ranges: BTreeMap<PageKey, AsideRange>,
     /// First page of an object that the reader has not passed.
     next_pages: FxHashMap<ObjectId, u32>,
 }
@@ -26,7 +26,7 @@ struct State {
 /// See the module.
 pub struct PagesAside {
     aside: Arc<Aside>,
-    state: Mutex<State>,
+    state: Mutex<AsidePages>,
 }
 
 impl PagesAside {
@@ -38,7 +38,7 @@ impl PagesAside {
     /// The page is neither put aside nor passed.
     pub fn is_needed(&self, key: PageKey) -> bool {
         let state = self.state.lock();
-        !state.places.contains_key(&key)
+        !state.ranges.contains_key(&key)
             && state.next_pages.get(&key.object()).is_none_or(|next| key.page_no() >= *next)
     }
 
@@ -50,8 +50,8 @@ impl PagesAside {
         if !self.is_needed(key) {
             return Ok(());
         }
-        let place = self.aside.put(page)?;
-        let before = self.state.lock().places.insert(key, place);
+        let range = self.aside.put(page)?;
+        let before = self.state.lock().ranges.insert(key, range);
         if let Some(before) = before {
             self.aside.give_back(before);
         }
@@ -68,7 +68,7 @@ impl PagesAside {
             let reason = "this part of the export has been read already, and is not kept any longer";
             return Err(NodeError::Refused(reason.to_owned()));
         }
-        state.places.get(&key).map(|place| self.aside.get(*place)).transpose()
+        state.ranges.get(&key).map(|range| self.aside.get(*range)).transpose()
     }
 
     /// The reader has all pages of the object before `next_page`, and read them in order.
@@ -77,15 +77,15 @@ impl PagesAside {
         let next = state.next_pages.entry(object).or_default();
         let first = std::mem::replace(next, next_page.max(*next));
         let range = PageKey::new(object, first)..PageKey::new(object, next_page.max(first));
-        let passed: Vec<_> = state.places.range(range).map(|(key, place)| (*key, *place)).collect();
-        for (key, place) in passed {
-            state.places.remove(&key);
-            self.aside.give_back(place);
+        let passed: Vec<_> = state.ranges.range(range).map(|(key, kept)| (*key, *kept)).collect();
+        for (key, kept) in passed {
+            state.ranges.remove(&key);
+            self.aside.give_back(kept);
         }
     }
 
     /// How many are put aside.
     pub fn count(&self) -> usize {
-        self.state.lock().places.len()
+        self.state.lock().ranges.len()
     }
 }

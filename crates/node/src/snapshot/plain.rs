@@ -5,10 +5,10 @@
 //! aside in blocks; a file that is removed or emptied is kept open instead, and its former contents are read there.
 //! What is appended needs nothing.
 //!
-//! Lock: a leaf, but for the file's free places.
+//! Lock: a leaf, but for the file's free ranges.
 
 use super::Aside;
-use super::aside::Place;
+use super::aside::AsideRange;
 use crate::error::NodeError;
 use crate::plain::{Change, PlainStore};
 use redoubt_storage::StorageFile;
@@ -25,7 +25,7 @@ const BLOCK_BYTES: u64 = 8 << 10;
 struct Changed {
     /// Length at the point in bytes; 0 for a file that was created after it.
     len_bytes: u64,
-    blocks: BTreeMap<u64, Place>,
+    blocks: BTreeMap<u64, AsideRange>,
     /// Where everything else still is, once the file was removed or emptied.
     former: Option<Arc<dyn StorageFile>>,
     /// It was removed or emptied: no later change concerns the snapshot.
@@ -133,10 +133,10 @@ impl PlainAside {
             read.map_err(|error| NodeError::io("read", store.path(file), error))?;
         }
         let end_bytes = offset_bytes + out.len() as u64;
-        for (number, place) in
+        for (number, range) in
             changed.blocks.range(offset_bytes / BLOCK_BYTES..end_bytes.div_ceil(BLOCK_BYTES))
         {
-            let block = self.aside.get(*place)?;
+            let block = self.aside.get(*range)?;
             let block_start = number * BLOCK_BYTES;
             let from = block_start.max(offset_bytes);
             let to = (block_start + BLOCK_BYTES).min(end_bytes);

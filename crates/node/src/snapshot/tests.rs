@@ -52,7 +52,7 @@ fn pages_are_read_as_they_were_whatever_is_written_meanwhile() {
             assert!(!snapshot.pages.is_needed(*key), "seed {seed}: what was read is not kept");
             assert!(snapshot.pages.get(*key).is_err(), "seed {seed}: nobody is handed a newer page for it");
         }
-        assert_eq!(snapshot.pages.count(), 0, "seed {seed}: places are given back");
+        assert_eq!(snapshot.pages.count(), 0, "seed {seed}: ranges are given back");
     }
     assert_eq!(names_left(&directory), 0, "what is put aside has no name");
 }

@@ -16,7 +16,7 @@ use super::export::Exports;
 use super::indexing::{Described, Indexing};
 use super::receiving::Receiving;
 use crate::apply::{Applied, apply_tables};
-use crate::checkpoint::{Checkpoint, CheckpointFiles};
+use crate::checkpoint::{CheckpointFiles, NodeCheckpoint};
 use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::counters::add;
 use crate::error::NodeError;
@@ -115,7 +115,7 @@ pub struct Applying {
     pub description: Description,
     /// The checkpoint on disk.
     files: Mutex<CheckpointFiles>,
-    checkpoint: Mutex<Checkpoint>,
+    checkpoint: Mutex<NodeCheckpoint>,
     applied: Mark,
     /// Figures of the workers.
     pub workers: Vec<Worker>,
@@ -129,7 +129,7 @@ impl Applying {
         context: &Arc<Context>,
         store: Box<dyn PageStore>,
         description: Description,
-        (files, checkpoint): (CheckpointFiles, Checkpoint),
+        (files, checkpoint): (CheckpointFiles, NodeCheckpoint),
     ) -> Self {
         Self {
             context: Arc::clone(context),
@@ -149,7 +149,7 @@ impl Applying {
     }
 
     /// What is durable and applied.
-    pub fn checkpoint(&self) -> Checkpoint {
+    pub fn checkpoint(&self) -> NodeCheckpoint {
         self.checkpoint.lock().clone()
     }
 
@@ -356,7 +356,7 @@ impl Applying {
 
 /// The server's own checkpoint, which its redo log file names.
 pub fn server_checkpoint(log_file: Option<&LogFileEntry>) -> Option<Lsn> {
-    use redoubt_redo::mariadb::log_file::Checkpoint as Block;
+    use redoubt_redo::mariadb::log_file::CheckpointBlock as Block;
     let [first, second] = &log_file?.checkpoints;
     Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
 }

@@ -109,7 +109,7 @@ impl Volume {
         Ok(welcomed)
     }
 
-    /// Appends a frame received on `connection`. Waits while the ring is full.
+    /// Appends a frame received on `connection`. Waits while the log buffer is full.
     ///
     /// # Errors
     /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].
@@ -151,7 +151,7 @@ impl Volume {
         self.check_may_attach()?;
         let generation = self.session.next_generation(who)?;
         self.context.notices.send(&Notice::Fenced { generation });
-        self.take_the_rest();
+        self.await_old_server();
         self.receiving.set_current(0);
         self.session.end();
         *self.server_log.lock() = None;
@@ -185,7 +185,7 @@ impl Volume {
     /// Takes in what the old server sent before it ended. A killed server has told its clients of commits whose
     /// binary log it only wrote (`sync_binlog=0`), which on a local disk survive it; here they may still be on the
     /// connection.
-    fn take_the_rest(&self) {
+    fn await_old_server(&self) {
         let buffer = &self.receiving.buffer;
         let (mut received, mut since) = (buffer.received(), time::now());
         self.session.wait_ended(time::now() + DRAIN_TIMEOUT, || {

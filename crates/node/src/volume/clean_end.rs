@@ -24,7 +24,9 @@ use crate::mark::Point;
 use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::log_file::{CLEAN_END_LEN_BYTES, Checkpoint, LogGeometry, LogHeader, clean_end};
+use redoubt_redo::mariadb::log_file::{
+    CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
+};
 use redoubt_sync::is_planted;
 use redoubt_wire::stream::StreamFrame;
 
@@ -55,8 +57,8 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, Left
     let header = LogHeader::parse(&log_file.header).map_err(|_| LeftAsIs::NoLog)?;
     let geometry =
         LogGeometry::new(header.first_lsn, log_file.file_size_bytes).map_err(|_| LeftAsIs::NoLog)?;
-    let [first, second] = log_file.checkpoints.each_ref().map(|block| Checkpoint::parse(block));
-    let newest = Checkpoint::newest(first, second).ok_or(LeftAsIs::NoLog)?;
+    let [first, second] = log_file.checkpoints.each_ref().map(|block| CheckpointBlock::parse(block));
+    let newest = CheckpointBlock::newest(first, second).ok_or(LeftAsIs::NoLog)?;
     if newest.checkpoint_lsn < imported_to {
         return Err(LeftAsIs::Import);
     }
@@ -73,7 +75,7 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, Left
         return Err(LeftAsIs::RecentFileOperation(last_operation));
     }
     let slot = u8::from(Some(newest) == first && Some(newest) != second);
-    let block = Checkpoint { checkpoint_lsn: end, end_lsn: end }.build();
+    let block = CheckpointBlock { checkpoint_lsn: end, end_lsn: end }.build();
     Ok((clean_end(end, &geometry), slot, block))
 }
 

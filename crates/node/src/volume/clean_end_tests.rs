@@ -12,7 +12,7 @@ const CHECKPOINT: Lsn = Lsn(20_000);
 const END: Lsn = Lsn(30_000);
 
 fn block(checkpoint_lsn: Lsn, end_lsn: Lsn) -> Vec<u8> {
-    Checkpoint { checkpoint_lsn, end_lsn }.build().to_vec()
+    CheckpointBlock { checkpoint_lsn, end_lsn }.build().to_vec()
 }
 
 /// A server with one table that was killed.
@@ -45,7 +45,10 @@ fn the_block_goes_where_the_older_one_is() {
     ] {
         let (redo, found, block) = frames(&killed(checkpoints), END, Lsn(0)).unwrap();
         assert_eq!(found, slot);
-        assert_eq!(Checkpoint::parse(&block), Some(Checkpoint { checkpoint_lsn: END, end_lsn: END }));
+        assert_eq!(
+            CheckpointBlock::parse(&block),
+            Some(CheckpointBlock { checkpoint_lsn: END, end_lsn: END })
+        );
         assert_eq!(redo[3..11], END.0.to_be_bytes());
     }
 }

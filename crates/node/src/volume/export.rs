@@ -181,7 +181,7 @@ impl Volume {
         };
         let snapshot = {
             // No frame comes in between: what is received now is what is exported.
-            let appending = self.receiving.hold_still().ok_or_else(|| self.still_full())?;
+            let appending = self.receiving.pause_appending().ok_or_else(|| self.still_full())?;
             let point = self.receiving.buffer.received();
             let name = format!("export-{}", self.session.next_connection());
             let snapshot = Arc::new(Snapshot::new(point, &self.context.own, &name)?);

@@ -108,7 +108,7 @@ pub struct Volume {
     exports: Exports,
     verification: Verification,
     /// What readers have of one moment.
-    held: view::Held,
+    moment: view::CurrentMoment,
     /// The redo log file that a starting server reads.
     server_log: Mutex<Option<server_log::ServerLog>>,
     /// Where the log ended when the volume was opened.
@@ -182,7 +182,7 @@ impl Volume {
             applying: Applying::new(&context, store, description, (files, checkpoint)),
             exports: Exports::new(&context),
             verification: Verification::new(&context),
-            held: view::Held::default(),
+            moment: view::CurrentMoment::default(),
             server_log: Mutex::default(),
             recovered_seq: AtomicU64::new(applied.seq.0),
             threads: Mutex::default(),

@@ -25,7 +25,7 @@ const NEED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a file's bytes are.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct FileLocation {
     pub object: ObjectId,
     pub space: SpaceId,
     pub flags: SpaceFlags,
@@ -137,7 +137,7 @@ impl Volume {
     }
 
     /// Where the bytes of a file are; `None`: nothing was ever written to it.
-    pub(super) fn place_of(&self, file: FileId) -> Result<Option<Place>, NodeError> {
+    pub(super) fn locate(&self, file: FileId) -> Result<Option<FileLocation>, NodeError> {
         let names = self.indexing.names.read();
         let entry = names
             .file(file)
@@ -145,7 +145,7 @@ impl Volume {
         let Some(object_id) = entry.object else { return Ok(None) };
         let Some(object) = names.object(ObjectId(object_id)) else { return Ok(None) };
         let Some(flags) = object.flags else { return Ok(None) };
-        Ok(Some(Place {
+        Ok(Some(FileLocation {
             object: ObjectId(object_id),
             space: SpaceId(object.space.unwrap_or(u32::MAX)),
             flags: SpaceFlags(flags),
@@ -159,9 +159,9 @@ impl Volume {
         add(&self.context.counters.page_reads, 1);
         add(&self.context.counters.page_bytes_sent, out.len() as u64);
         let mut laps = since.map(|_| BuildTimes::start());
-        let Some(place) = self.place_of(file)? else { return Ok(()) };
+        let Some(location) = self.locate(file)? else { return Ok(()) };
         let parsed = since.map(time::elapsed);
-        self.read_place(&place, offset_bytes, out, self.build_limit(), &mut laps)?;
+        self.read_at(&location, offset_bytes, out, self.build_limit(), &mut laps)?;
         if let (Some(since), Some(parse), Some(build)) = (since, parsed, laps) {
             self.context.tracer.read(Read {
                 file,
@@ -176,22 +176,22 @@ impl Volume {
     }
 
     /// Fills `out` with the file's bytes, each page as of `limit`.
-    pub(super) fn read_place(
+    pub(super) fn read_at(
         &self,
-        place: &Place,
+        location: &FileLocation,
         offset_bytes: u64,
         out: &mut [u8],
         limit: Lsn,
         laps: &mut impl Laps,
     ) -> Result<(), NodeError> {
-        let page_len = place.flags.physical_page_size_bytes() as u64;
+        let page_len = location.flags.physical_page_size_bytes() as u64;
         let mut at = 0usize;
         while at < out.len() {
-            let position = place.first_byte.saturating_add(offset_bytes).saturating_add(at as u64);
+            let position = location.first_byte.saturating_add(offset_bytes).saturating_add(at as u64);
             let page_no = u32::try_from(position / page_len)
                 .map_err(|_| NodeError::Refused(format!("no tablespace has a byte {position}")))?;
             let within = (position % page_len) as usize;
-            let page = self.page(place, page_no, limit, laps)?;
+            let page = self.page(location, page_no, limit, laps)?;
             let part = page.get(within..).unwrap_or(&[]);
             let len = part.len().min(out.len() - at);
             out[at..at + len].copy_from_slice(&part[..len]);
@@ -202,15 +202,15 @@ impl Volume {
 
     fn page(
         &self,
-        place: &Place,
+        location: &FileLocation,
         page_no: u32,
         limit: Lsn,
         laps: &mut impl Laps,
     ) -> Result<Vec<u8>, NodeError> {
         add(&self.context.counters.pages_constructed, 1);
-        let key = PageKey::new(place.object, page_no);
-        let page_id = PageId::new(place.space.0, page_no);
-        let target = PageTarget { key, page_id, flags: place.flags };
+        let key = PageKey::new(location.object, page_no);
+        let page_id = PageId::new(location.space.0, page_no);
+        let target = PageTarget { key, page_id, flags: location.flags };
         construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps)
     }
 }

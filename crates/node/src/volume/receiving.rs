@@ -103,11 +103,11 @@ impl Receiving {
     }
 
     /// No frame is appended until the guard is dropped. `None`: one has been waiting for room for [`DRAIN_TIMEOUT`].
-    pub fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
+    pub fn pause_appending(&self) -> Option<MutexGuard<'_, ()>> {
         self.appending.try_lock_for(DRAIN_TIMEOUT)
     }
 
-    /// Appends a frame received on `connection`. Waits while the ring is full.
+    /// Appends a frame received on `connection`. Waits while the log buffer is full.
     ///
     /// # Errors
     /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].

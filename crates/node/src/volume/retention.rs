@@ -18,7 +18,7 @@ use std::sync::Arc;
 const POSITION_GAP_BYTES: u64 = 64 << 10;
 
 #[derive(Default)]
-struct State {
+struct RetentionState {
     /// LSN and Seq of frames with redo, thinned out, oldest first.
     positions: VecDeque<Point>,
     pins: Vec<Pinned>,
@@ -42,7 +42,7 @@ impl Pinned {
 
 /// See the module.
 #[derive(Default)]
-pub struct Retention(Mutex<State>);
+pub struct Retention(Mutex<RetentionState>);
 
 /// Keeps the log from a point on, until it is dropped.
 pub struct Pin {

@@ -23,7 +23,7 @@ use crate::namespace::{LogFileEntry, Namespace};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_sync::{Mutex, time};
-use redoubt_wire::control::{Attachment, Entry, EntryKind};
+use redoubt_wire::control::{Attachment, EntryKind, VolumeEntry};
 use redoubt_wire::page::FileId;
 use redoubt_wire::view::{ViewFile, ViewLog};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const LOG_PATH: &str = "ib_logfile0";
 
 /// The moment that is being read.
 #[derive(Default)]
-pub struct Held(Mutex<Option<(u64, Arc<Export>)>>);
+pub struct CurrentMoment(Mutex<Option<(u64, Arc<Export>)>>);
 
 /// Where a reader of the redo log stands.
 pub struct Follower {
@@ -67,21 +67,21 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::begin_export`].
-    pub fn hold_view(&self) -> Result<(u64, Lsn), NodeError> {
+    pub fn keep_moment(&self) -> Result<(u64, Lsn), NodeError> {
         let export = self.begin_export()?;
         let number = self.session.next_connection();
         let end_lsn = export.point.lsn;
-        *self.held.0.lock() = Some((number, Arc::new(export)));
+        *self.moment.0.lock() = Some((number, Arc::new(export)));
         Ok((number, end_lsn))
     }
 
     /// Gives a moment up.
-    pub fn end_view(&self, number: u64) {
-        let held = {
-            let mut held = self.held.0.lock();
-            if held.as_ref().is_some_and(|(current, _)| *current == number) { held.take() } else { None }
+    pub fn end_moment(&self, number: u64) {
+        let moment = {
+            let mut moment = self.moment.0.lock();
+            if moment.as_ref().is_some_and(|(current, _)| *current == number) { moment.take() } else { None }
         };
-        if held.is_some() {
+        if moment.is_some() {
             self.end_export();
         }
     }
@@ -90,8 +90,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`NodeError::Refused`] if it has ended.
-    pub fn held_view(&self, number: u64) -> Result<Arc<Export>, NodeError> {
-        match &*self.held.0.lock() {
+    pub fn moment(&self, number: u64) -> Result<Arc<Export>, NodeError> {
+        match &*self.moment.0.lock() {
             Some((current, export)) if *current == number => Ok(Arc::clone(export)),
             _ => Err(NodeError::Refused(format!("view {number} of volume {} has ended", self.context.name))),
         }
@@ -153,7 +153,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn held_file(&self, export: &Export, path: &str) -> Result<Option<ViewFile>, NodeError> {
+    pub fn moment_file(&self, export: &Export, path: &str) -> Result<Option<ViewFile>, NodeError> {
         with_plain_len(stat(export.names(), path), |file| self.kept_len(export, file))
     }
 
@@ -174,7 +174,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn held_len(&self, export: &Export, file: FileId) -> Result<Option<u64>, NodeError> {
+    pub fn moment_len(&self, export: &Export, file: FileId) -> Result<Option<u64>, NodeError> {
         match len_of(export.names(), file) {
             Len::Known(len_bytes) => Ok(len_bytes),
             Len::OfPlain => self.kept_len(export, file).map(Some),
@@ -197,8 +197,8 @@ impl Volume {
         }
         // What is durable may have been answered for.
         self.wait_parsed(self.receiving.durable().seq())?;
-        match self.place_of(file)? {
-            Some(place) => self.read_place(&place, offset_bytes, out, self.build_limit(), &mut ()),
+        match self.locate(file)? {
+            Some(location) => self.read_at(&location, offset_bytes, out, self.build_limit(), &mut ()),
             None => Ok(()),
         }
     }
@@ -207,7 +207,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::read_export`].
-    pub fn read_held(
+    pub fn read_moment(
         &self,
         export: &Export,
         file: FileId,
@@ -324,7 +324,7 @@ fn geometry_of(log_file: &LogFileEntry, end: Point) -> Result<LogGeometry, NodeE
 /// What is at a path; the length of a plain file is left open.
 fn stat(names: &Namespace, path: &str) -> Option<ViewFile> {
     let found = |file: FileId, kind, mode, len_bytes| {
-        let entry = Entry { path: path.to_owned(), kind, mode, len_bytes, checksum: None };
+        let entry = VolumeEntry { path: path.to_owned(), kind, mode, len_bytes, checksum: None };
         Some(ViewFile { file: file.0, entry })
     };
     if path == LOG_PATH {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 #[derive(Default)]
-struct State {
+struct EndQueue {
     ends: VecDeque<(Point, Instant)>,
     closed: bool,
 }
@@ -18,7 +18,7 @@ struct State {
 /// See the module.
 #[derive(Default)]
 pub struct WrittenEnds {
-    state: Mutex<State>,
+    state: Mutex<EndQueue>,
     added: Condvar,
 }
 

@@ -7,7 +7,7 @@ use crate::encoder::MtrWriter;
 use redoubt_node::mark::Point;
 use redoubt_page::{Change, SpaceFlags, apply_changes, finalize, layout};
 use redoubt_redo::mariadb::log_file::{
-    CHECKPOINT_LEN_BYTES, CLEAN_END_LEN_BYTES, Checkpoint, LogGeometry, LogHeader, clean_end,
+    CHECKPOINT_LEN_BYTES, CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
 };
 use redoubt_redo::mariadb::{Mtr, mtr::SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, PageId};
@@ -392,7 +392,7 @@ impl History {
             .map(|frame| frame.lsn)
             .collect();
         let lsn = *ahead.get(rng.usize(..ahead.len().max(1)))?;
-        let block = Checkpoint { checkpoint_lsn: lsn, end_lsn: lsn }.build();
+        let block = CheckpointBlock { checkpoint_lsn: lsn, end_lsn: lsn }.build();
         let slot = rng.u8(..2);
         let frame = StreamFrame::Checkpoint { slot, block: &block };
         Some(self.push(&frame, What::Checkpoint(lsn, slot), false))
@@ -450,7 +450,7 @@ impl History {
         let geometry = LogGeometry::new(FIRST_LSN, LOG_FILE_BYTES).map_err(|error| error.to_string())?;
         self.push(&StreamFrame::Redo(&clean_end(at, &geometry)), What::Redo(None), false);
         if is_whole {
-            let block = Checkpoint { checkpoint_lsn: at, end_lsn: at }.build();
+            let block = CheckpointBlock { checkpoint_lsn: at, end_lsn: at }.build();
             self.push(&StreamFrame::Checkpoint { slot, block: &block }, What::Checkpoint(at, slot), false);
         }
         Ok(())

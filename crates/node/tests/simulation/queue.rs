@@ -1,6 +1,6 @@
 //! Logged frames that are not durable yet.
 //!
-//! Invariants: frames are contiguous (each starts where the one before ends), `end` is behind the last one,
+//! Invariants: frames are contiguous (each starts where the one before ends), `end` is where the last one ends,
 //! and every frame from the oldest not durable one on is kept, so that it can be sent again.
 
 use redoubt_wire::frame::{HEADER_LEN_BYTES, encode_header};

@@ -69,7 +69,7 @@ fn bytes_that_are_no_such_stream_end_the_connection_and_nothing_else() {
     log.send(&stream.begin(1)).unwrap();
     assert!(log.wait_durable(stream.seq));
     drop(log);
-    // Behind a length and the name of the algorithm: a frame of Zstandard with an end.
+    // After a length and the name of the algorithm: a frame of Zstandard with an end.
     let ended = compress(&[7; 500]).unwrap().split_off(4);
     // One segment of 256 MiB: a window that a peer could want to have allocated.
     let vast = [0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x10, 0];

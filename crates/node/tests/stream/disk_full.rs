@@ -4,7 +4,7 @@ use super::client::{ControlClient, LogClient, PATIENCE, PageClient};
 use super::encoder::MtrWriter;
 use super::protocol::{Stream, changed};
 use super::running::{LocalNode, Sizes, options};
-use redoubt_redo::mariadb::Checkpoint;
+use redoubt_redo::mariadb::CheckpointBlock;
 use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::StreamFrame;
@@ -90,7 +90,7 @@ fn the_node_waits_for_room_says_so_and_loses_nothing() {
         if round == 2 {
             // From here on the server's checkpoint keeps the log, which then needs new segments.
             let lsn = stream.lsn;
-            let block = Checkpoint { checkpoint_lsn: lsn, end_lsn: lsn }.build();
+            let block = CheckpointBlock { checkpoint_lsn: lsn, end_lsn: lsn }.build();
             client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
             assert!(client.wait_durable(stream.seq));
         }

@@ -7,7 +7,7 @@ use super::client::ControlClient;
 use super::encoder::MtrWriter;
 use super::protocol::{Fixture, Stream};
 use super::running::{LocalNode, Sizes, options};
-use redoubt_redo::mariadb::log_file::Checkpoint;
+use redoubt_redo::mariadb::log_file::CheckpointBlock;
 use redoubt_wire::stream::{FileKind, StreamFrame};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn batches(fixture: &Fixture, stream: &mut Stream) -> Duration {
     wait_applied(fixture, stream);
     let since = Instant::now();
     for batch in 0..BATCHES / 3 {
-        let block = Checkpoint { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
+        let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
         let mut wire = stream.frame(&StreamFrame::Checkpoint { slot: (batch % 2) as u8, block: &block });
         let (path, len_bytes) = (path(batch, "ibd"), u64::from(batch) << 14);
         wire.extend(stream.frame(&StreamFrame::SetLen { path: path.as_bytes(), len_bytes }));
@@ -75,7 +75,7 @@ fn batches(fixture: &Fixture, stream: &mut Stream) -> Duration {
 fn write_redo(fixture: &Fixture, stream: &mut Stream, len_bytes: u64) {
     let mut log = fixture.log(3, 0);
     let end = stream.lsn.0 + len_bytes;
-    let block = Checkpoint { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
+    let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
     log.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
     while stream.lsn.0 < end {
         let mut mtr = MtrWriter::new();

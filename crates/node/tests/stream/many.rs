@@ -3,7 +3,7 @@
 use super::client::ControlClient;
 use super::protocol::{Fixture, Stream};
 use super::running::Sizes;
-use redoubt_wire::control::{Attachment, Entry, EntryKind, Reply, Request};
+use redoubt_wire::control::{Attachment, EntryKind, Reply, Request, VolumeEntry};
 use redoubt_wire::stream::{FileKind, StreamFrame};
 
 /// Two for each: its pages, and its definition in a plain file.
@@ -24,7 +24,7 @@ fn attached(reply: Reply) -> Attachment {
     }
 }
 
-fn require_all(entries: &[Entry], what: &str) {
+fn require_all(entries: &[VolumeEntry], what: &str) {
     let count = |kind| entries.iter().filter(|entry| entry.kind == kind).count();
     assert_eq!(count(EntryKind::Tablespace), TABLES as usize, "{what}");
     assert_eq!(count(EntryKind::Plain), TABLES as usize, "{what}");

@@ -247,7 +247,7 @@ fn check_all(recording: &Recording, address: SocketAddr, generation: u64) {
     assert_eq!(status.reason, "");
     assert_eq!(status.counters["page_mismatches"], 0);
     println!("{compared} pages compared; {:?}", status.counters);
-    // Plain files are executed behind the parser; attaching waits for them.
+    // Plain files are executed after the parser has seen them; attaching waits for them.
     for (path, contents) in &recording.plain {
         let fetch = Request::Fetch { volume: VOLUME.to_owned(), path: path.clone() };
         let deadline = std::time::Instant::now() + super::client::PATIENCE;

@@ -6,7 +6,7 @@ use super::running::{LocalNode, SMALL, options};
 use redoubt_node::{NodeOptions, PageOptions};
 use redoubt_page::{SpaceFlags, verify};
 use redoubt_pagestore::PageProtection;
-use redoubt_redo::mariadb::Checkpoint;
+use redoubt_redo::mariadb::CheckpointBlock;
 use redoubt_wire::Seq;
 use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::page::{PageReply, PageRequest};
@@ -50,7 +50,7 @@ fn prepare(protection: PageProtection, changes: u32) -> Prepared {
     for n in 0..changes {
         if n + 2 == changes {
             // An export needs redo from the server's checkpoint on.
-            let block = Checkpoint { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
+            let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
             log.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
         }
         log.send(&stream.change(PAGE_NO, &[n as u8; 1000])).unwrap();

@@ -5,7 +5,7 @@ use super::client::frame;
 use redoubt_page::{Change, SpaceFlags, apply_changes, digest, flags_of_page0, layout};
 use redoubt_redo::mariadb::mtr::{Mtr, SequenceRule, SpaceFlagsChange, walk_mtrs};
 use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::mariadb::{Checkpoint, LogScan};
+use redoubt_redo::mariadb::{CheckpointBlock, LogScan};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_wire::frame::{COMPRESSED, append_frame, compress};
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile, Verify};
@@ -203,7 +203,7 @@ impl Recording {
         self.items.push(Item { start, end: self.end, logged, wire });
     }
 
-    /// Sends the redo gathered so far as one frame, and now and then something else behind it.
+    /// Sends the redo gathered so far as one frame, and now and then something else after it.
     fn flush(&mut self, random: &mut fastrand::Rng) {
         if self.redo.is_empty() {
             return;
@@ -255,7 +255,7 @@ impl Recording {
         }
         let lsn = self.boundaries[random.usize(after..self.boundaries.len())];
         self.checkpoint_lsn = lsn;
-        let block = Checkpoint { checkpoint_lsn: lsn, end_lsn: lsn }.build();
+        let block = CheckpointBlock { checkpoint_lsn: lsn, end_lsn: lsn }.build();
         self.push(&StreamFrame::Checkpoint { slot: random.u8(..2), block: &block });
     }
 

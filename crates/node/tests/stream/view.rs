@@ -3,7 +3,7 @@
 use super::client::ControlClient;
 use super::export::{PAGE_BYTES, PAGES, filled, wait_until};
 use super::protocol::Fixture;
-use redoubt_redo::mariadb::log_file::Checkpoint;
+use redoubt_redo::mariadb::log_file::CheckpointBlock;
 use redoubt_wire::control::{Reply, Request, decode_data};
 use redoubt_wire::stream::StreamFrame;
 use redoubt_wire::view::{LIVE, ViewFile, ViewLog, ViewReply, ViewRequest};
@@ -102,7 +102,7 @@ fn a_moment_is_read_in_any_order_and_again_by_any_connection_until_it_ends() {
     // There is one at a time, and it ends with the connection that began it.
     let second = fixture.control().ask(&about(ViewRequest::Begin { moment: true })).unwrap();
     assert!(matches!(&second, Reply::Failed { retry: true, .. }), "{second:?}");
-    let block = Checkpoint { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
+    let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
     client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
     assert!(client.wait_durable(stream.seq));
     drop(keeper);
@@ -147,9 +147,9 @@ fn a_follower_gets_all_redo_in_order() {
             }
         }
         // Nothing before it is needed by the server: the node gives up what no follower needs.
-        let block = Checkpoint { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
+        let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
         client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
-        client.send(&stream.change(3, b"behind the checkpoint")).unwrap();
+        client.send(&stream.change(3, b"after the checkpoint")).unwrap();
         assert!(client.wait_durable(stream.seq));
         wait_until("everything is applied", || fixture.control().status().ring_used_bytes == 0);
         let (next, more) = log(&mut follower, Some(known.end_lsn));

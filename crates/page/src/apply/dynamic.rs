@@ -11,7 +11,7 @@ const STATUS_INSTANT: usize = 4;
 const STATUS_NODE_POINTER: usize = 1;
 
 /// Where a new record goes: first byte of its header, and its heap number.
-struct Place {
+struct RecordPosition {
     start: usize,
     heap_no: usize,
 }
@@ -80,12 +80,12 @@ fn take_heap(
     len_bytes: usize,
     heap_top: usize,
     last_slot: usize,
-) -> Result<Place, Fault> {
+) -> Result<RecordPosition, Fault> {
     ensure(heap_top + len_bytes <= last_slot, heap_top, "the new record does not fit on the page")?;
     let n_heap = page.frame.u16(PAGE_N_HEAP)?;
     page.frame.set_u16(PAGE_N_HEAP, n_heap.wrapping_add(1))?;
     page.frame.set_field(PAGE_HEAP_TOP, heap_top + len_bytes)?;
-    Ok(Place { start: heap_top, heap_no: usize::from(n_heap & 0x7fff) })
+    Ok(RecordPosition { start: heap_top, heap_no: usize::from(n_heap & 0x7fff) })
 }
 
 fn take_free(
@@ -94,7 +94,7 @@ fn take_free(
     extra_bytes: usize,
     data_bytes: usize,
     heap_top: usize,
-) -> Result<Place, Fault> {
+) -> Result<RecordPosition, Fault> {
     let lowest = page.heap_bottom() + FIXED_HEADER_BYTES;
     let free = page.frame.field(PAGE_FREE)?;
     ensure(lowest <= free && free <= heap_top, PAGE_FREE, "the free list leads outside the record heap")?;
@@ -119,7 +119,7 @@ fn take_free(
     let heap_no = page.heap_no(free)?;
     page.frame.set_field(PAGE_FREE, next_free)?;
     page.frame.set_field(PAGE_GARBAGE, left)?;
-    Ok(Place { start, heap_no })
+    Ok(RecordPosition { start, heap_no })
 }
 
 /// Apply a DELETE_ROW_FORMAT_DYNAMIC record.

@@ -11,7 +11,7 @@ use redoubt_page::{
 };
 use redoubt_redo::mariadb::record::{Body, FileRecord};
 use redoubt_redo::mariadb::{
-    Checkpoint, LogGeometry, LogHeader, Mtr, RecordReader, mtr::SequenceRule, mtr::SpaceFlagsChange,
+    CheckpointBlock, LogGeometry, LogHeader, Mtr, RecordReader, mtr::SequenceRule, mtr::SpaceFlagsChange,
     walk_mtrs,
 };
 use redoubt_redo::{Lsn, PageId, SpaceId};
@@ -85,8 +85,11 @@ impl Replayed {
         file.read_exact(&mut log).unwrap();
         let header = LogHeader::parse(&log).unwrap();
         let geometry = LogGeometry::new(header.first_lsn, file_size).unwrap();
-        let checkpoint =
-            Checkpoint::newest(Checkpoint::parse(&log[4096..]), Checkpoint::parse(&log[8192..])).unwrap();
+        let checkpoint = CheckpointBlock::newest(
+            CheckpointBlock::parse(&log[4096..]),
+            CheckpointBlock::parse(&log[8192..]),
+        )
+        .unwrap();
         let used = checkpoint.end_lsn.0 - header.first_lsn.0;
         assert!(used < geometry.capacity_bytes(), "the log wrapped; make it larger");
         log.clear();

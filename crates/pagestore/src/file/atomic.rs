@@ -4,7 +4,7 @@
 //! multiples of themselves, can be untorn; then the files are synced. Three kinds of page need more:
 //! * Shorter than the shortest untorn write: the block around it is read, changed and written, with whatever other
 //!   pages of the batch lie in it.
-//! * Longer than the longest, or in a block that reaches behind the end of the file: through the ring and home, as in
+//! * Longer than the longest, or in a block that reaches past the end of the file: through the ring and home, as in
 //!   mode `doublewrite`.
 //! * Across the end of a file whose length is not a multiple of the page length: the file is extended first, durably,
 //!   or a crash could keep the page and not the length, which would cut it.

@@ -24,7 +24,7 @@ pub(super) fn check_page(write: &PageWrite<'_>) -> Result<(), PageStoreError> {
 pub(super) fn sorted<'a>(writes: &[PageWrite<'a>]) -> Result<Vec<PageWrite<'a>>, PageStoreError> {
     let mut sorted: Vec<PageWrite<'a>> = Vec::with_capacity(writes.len());
     let mut ordered: Vec<&PageWrite<'a>> = writes.iter().collect();
-    // Stable, so that of two equal ones the later stays behind.
+    // Stable, so that of two equal ones the later stays last.
     ordered.sort_by_key(|write| (write.object, write.page_no));
     for write in ordered {
         match sorted.last_mut() {

@@ -15,7 +15,7 @@ use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions};
 
 use super::heat::Heat;
 use super::objects::{Object, Objects};
-use super::ring::{RingReader, Slot};
+use super::ring::{ImageLocation, RingReader};
 use crate::error::PageStoreError;
 use crate::{ObjectId, PageStoreStats, PageWrite};
 
@@ -86,18 +86,18 @@ impl Images for [PageWrite<'_>] {
 /// Images that are read back from the ring.
 pub(super) struct RingImages<'r> {
     reader: &'r RingReader,
-    pages: &'r [(ObjectId, u32, Slot)],
+    pages: &'r [(ObjectId, u32, ImageLocation)],
 }
 
 impl<'r> RingImages<'r> {
-    pub fn new(reader: &'r RingReader, pages: &'r [(ObjectId, u32, Slot)]) -> Self {
+    pub fn new(reader: &'r RingReader, pages: &'r [(ObjectId, u32, ImageLocation)]) -> Self {
         Self { reader, pages }
     }
 }
 
 impl Images for RingImages<'_> {
     fn page(&self, n: usize) -> Option<(ObjectId, u32, usize)> {
-        self.pages.get(n).map(|(object, page_no, slot)| (*object, *page_no, slot.len as usize))
+        self.pages.get(n).map(|(object, page_no, location)| (*object, *page_no, location.len as usize))
     }
 
     fn bytes<'b>(&'b self, pages: Range<usize>, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], PageStoreError> {
@@ -107,15 +107,18 @@ impl Images for RingImages<'_> {
         for together in pages.chunk_by(|(_, _, a), (_, _, b)| a.at + u64::from(a.len) == b.at) {
             let Some((_, _, first)) = together.first() else { continue };
             let from = buffer.len();
-            buffer.resize(from + together.iter().map(|(_, _, slot)| slot.len as usize).sum::<usize>(), 0);
+            buffer.resize(
+                from + together.iter().map(|(_, _, location)| location.len as usize).sum::<usize>(),
+                0,
+            );
             let mut rest = buffer.get_mut(from..).unwrap_or_default();
             self.reader.read(first.at, rest)?;
-            for (object, page_no, slot) in together {
-                let (image, behind) = rest.split_at_mut(slot.len as usize);
-                if crc32c::crc32c(image) != slot.crc {
-                    return Err(self.reader.damaged(*object, *page_no, *slot));
+            for (object, page_no, location) in together {
+                let (image, after) = rest.split_at_mut(location.len as usize);
+                if crc32c::crc32c(image) != location.crc {
+                    return Err(self.reader.damaged(*object, *page_no, *location));
                 }
-                rest = behind;
+                rest = after;
             }
         }
         Ok(buffer)
@@ -168,8 +171,8 @@ impl Home {
 
     /// Makes sure that what every file shows is what the disk holds. After a failed sync in an earlier process, memory
     /// may hold pages that the disk does not. The ring would bring them again, but not in mode `atomic`.
-    pub fn look_at_the_disk(&self) -> Result<(), PageStoreError> {
-        self.look_at_the_disk_when_used();
+    pub fn reload_from_disk(&self) -> Result<(), PageStoreError> {
+        self.distrust_memory();
         for id in self.objects.ids() {
             self.file(&self.objects.get(id)?)?;
         }
@@ -177,7 +180,7 @@ impl Home {
     }
 
     /// The same for each file when it is first opened.
-    pub fn look_at_the_disk_when_used(&self) {
+    pub fn distrust_memory(&self) {
         self.objects.distrust_memory();
     }
 

@@ -32,7 +32,7 @@ const CRC_AT: usize = 32;
 const ENTRY_LEN: usize = 16;
 
 /// A page image in the journal.
-struct Entry {
+struct LegacyEntry {
     object: ObjectId,
     page_no: u32,
     len: u32,
@@ -45,7 +45,7 @@ fn images_at(pages: usize) -> usize {
 
 /// A complete batch that was read back.
 pub(super) struct StoredBatch {
-    entries: Vec<Entry>,
+    entries: Vec<LegacyEntry>,
     content: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn read_batch(file: &dyn StorageFile) -> Result<Option<StoredBatch>, 
 }
 
 /// The table, if it and all images are as they were written.
-fn decode_table(content: &[u8], count: usize, image_bytes: u64) -> Option<Vec<Entry>> {
+fn decode_table(content: &[u8], count: usize, image_bytes: u64) -> Option<Vec<LegacyEntry>> {
     let header = content.get(..HEADER_LEN + count * ENTRY_LEN)?;
     if u32_at(content, CRC_AT)? != header_crc(header) {
         return None;
@@ -104,7 +104,7 @@ fn decode_table(content: &[u8], count: usize, image_bytes: u64) -> Option<Vec<En
     let mut at = images_at(count);
     for row in header.get(HEADER_LEN..)?.chunks_exact(ENTRY_LEN) {
         let entry =
-            Entry { object: ObjectId(u32_at(row, 0)?), page_no: u32_at(row, 4)?, len: u32_at(row, 8)? };
+            LegacyEntry { object: ObjectId(u32_at(row, 0)?), page_no: u32_at(row, 4)?, len: u32_at(row, 8)? };
         let end = at + entry.len as usize;
         if crc32c::crc32c(content.get(at..end)?) != u32_at(row, 12)? {
             return None;

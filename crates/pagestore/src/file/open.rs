@@ -15,7 +15,7 @@ use super::identity::{Identity, JournalState};
 use super::legacy;
 use super::pending::Pending;
 use super::protection::PageProtection;
-use super::ring::{self, JOURNAL_NAME, Ring, Slot, Superblock};
+use super::ring::{self, ImageLocation, JOURNAL_NAME, JournalRing, Superblock};
 use crate::error::PageStoreError;
 
 /// Where things are, and how they should be.
@@ -76,7 +76,7 @@ pub(super) fn open_ring(
     home: &Home,
     wanted: &Wanted<'_>,
     names: &[String],
-) -> Result<(Ring, Pending), PageStoreError> {
+) -> Result<(JournalRing, Pending), PageStoreError> {
     let mut identity = Identity::load(wanted.pages, names)?;
     let local = look(wanted.pages)?;
     let is_needed = identity.is_some_and(|identity| identity.state == JournalState::Needed);
@@ -127,7 +127,7 @@ fn open_needed(
     wanted: &Wanted<'_>,
     id: u64,
     local: Found,
-) -> Result<Option<(Ring, Pending)>, PageStoreError> {
+) -> Result<Option<(JournalRing, Pending)>, PageStoreError> {
     let (found, is_in_place) = match wanted.journal {
         None => (local, true),
         Some(dir) => match (look(dir)?, local) {
@@ -153,16 +153,16 @@ fn open_needed(
     if superblock.identity != id {
         return Err(bad("it belongs to another page directory: name the journal directory of this one"));
     }
-    let mut ring = Ring::open(file, superblock)?;
+    let mut ring = JournalRing::open(file, superblock)?;
     let pending = pending_pages(home, &ring)?;
     let stays = is_in_place && ring.file_len_bytes() == wanted.journal_len_bytes;
     if ring.protection() == PageProtection::Atomic {
         // A file that this life does not open is left to the next one, which sees this mode in the same ring. If it
         // would not, all files are looked at now.
         if stays && wanted.protection == PageProtection::Atomic {
-            home.look_at_the_disk_when_used();
+            home.distrust_memory();
         } else {
-            home.look_at_the_disk()?;
+            home.reload_from_disk()?;
         }
     }
     let is_lazy = [wanted.protection, ring.protection()] == [PageProtection::Journal; 2];
@@ -181,7 +181,7 @@ fn open_needed(
 }
 
 /// The newest image of each page of an object that is there.
-fn pending_pages(home: &Home, ring: &Ring) -> Result<Pending, PageStoreError> {
+fn pending_pages(home: &Home, ring: &JournalRing) -> Result<Pending, PageStoreError> {
     let mut pending = Pending::default();
     for (at, entry) in ring.contents().groups_from(ring.tail()).flat_map(|group| group.entries()) {
         if entry.len == 0 {
@@ -193,15 +193,15 @@ fn pending_pages(home: &Home, ring: &Ring) -> Result<Pending, PageStoreError> {
                                 directory from a copy",
                 ));
             }
-            let slot = Slot { at, len: entry.len, crc: entry.crc };
-            pending.insert(entry.object, entry.page_no, slot);
+            let image = ImageLocation { at, len: entry.len, crc: entry.crc };
+            pending.insert(entry.object, entry.page_no, image);
         }
     }
     Ok(pending)
 }
 
 /// Makes a journal in place of whatever is left of earlier ones.
-fn make(wanted: &Wanted<'_>, id: u64) -> Result<Ring, PageStoreError> {
+fn make(wanted: &Wanted<'_>, id: u64) -> Result<JournalRing, PageStoreError> {
     for (dir, is_elsewhere) in [(Some(wanted.pages), false), (wanted.journal, true)]
         .into_iter()
         .filter_map(|(dir, elsewhere)| Some((dir?, elsewhere)))
@@ -225,5 +225,5 @@ fn make(wanted: &Wanted<'_>, id: u64) -> Result<Ring, PageStoreError> {
         dir.sync().map_err(PageStoreError::io("sync the directory of", JOURNAL_NAME))?;
     }
     let dir = wanted.journal.unwrap_or(wanted.pages);
-    Ring::create(dir, id, wanted.journal_len_bytes, wanted.protection)
+    JournalRing::create(dir, id, wanted.journal_len_bytes, wanted.protection)
 }

@@ -2,16 +2,16 @@
 
 use rustc_hash::FxHashMap;
 
-use super::ring::Slot;
+use super::ring::ImageLocation;
 use crate::ObjectId;
 
 /// Where the newest version of a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum PageLocation {
     /// In its file. The object reaches at least to this byte, whatever the file's length.
     Home(u64),
     /// In the ring.
-    Ring(Slot),
+    Ring(ImageLocation),
     /// The ring holds pages of another length for this object, which may overlap it.
     OtherLength,
 }
@@ -21,7 +21,7 @@ struct PendingObject {
     page_len: u32,
     /// End of the last page that was pending.
     end: u64,
-    pages: FxHashMap<u32, Slot>,
+    pages: FxHashMap<u32, ImageLocation>,
 }
 
 /// All pending pages.
@@ -38,14 +38,14 @@ impl Pending {
     }
 
     /// Notes a newer image of a page; true if it replaces one that had not gone home.
-    pub fn insert(&mut self, object: ObjectId, page_no: u32, slot: Slot) -> bool {
+    pub fn insert(&mut self, object: ObjectId, page_no: u32, image: ImageLocation) -> bool {
         let pending = self.objects.entry(object).or_insert_with(|| PendingObject {
-            page_len: slot.len,
+            page_len: image.len,
             end: 0,
             pages: FxHashMap::default(),
         });
-        pending.end = pending.end.max((u64::from(page_no) + 1) * u64::from(slot.len));
-        let is_replaced = pending.pages.insert(page_no, slot).is_some();
+        pending.end = pending.end.max((u64::from(page_no) + 1) * u64::from(image.len));
+        let is_replaced = pending.pages.insert(page_no, image).is_some();
         self.count += usize::from(!is_replaced);
         is_replaced
     }
@@ -56,17 +56,18 @@ impl Pending {
     }
 
     /// Where the newest version of a page of `len` bytes is.
-    pub fn place(&self, object: ObjectId, page_no: u32, len: usize) -> Place {
+    pub fn locate(&self, object: ObjectId, page_no: u32, len: usize) -> PageLocation {
         match self.objects.get(&object) {
-            None => Place::Home(0),
-            Some(pending) if pending.page_len as usize != len => Place::OtherLength,
-            Some(pending) => {
-                pending.pages.get(&page_no).map_or(Place::Home(pending.end), |slot| Place::Ring(*slot))
-            }
+            None => PageLocation::Home(0),
+            Some(pending) if pending.page_len as usize != len => PageLocation::OtherLength,
+            Some(pending) => pending
+                .pages
+                .get(&page_no)
+                .map_or(PageLocation::Home(pending.end), |image| PageLocation::Ring(*image)),
         }
     }
 
-    pub fn slot(&self, object: ObjectId, page_no: u32) -> Option<Slot> {
+    pub fn image(&self, object: ObjectId, page_no: u32) -> Option<ImageLocation> {
         self.objects.get(&object)?.pages.get(&page_no).copied()
     }
 
@@ -92,15 +93,15 @@ impl Pending {
     }
 
     /// The pending pages of an object, in page order.
-    pub fn of_object(&self, object: ObjectId) -> Vec<(ObjectId, u32, Slot)> {
+    pub fn of_object(&self, object: ObjectId) -> Vec<(ObjectId, u32, ImageLocation)> {
         let pages = self.objects.get(&object).into_iter().flat_map(|pending| &pending.pages);
-        let mut pages: Vec<_> = pages.map(|(page_no, slot)| (object, *page_no, *slot)).collect();
+        let mut pages: Vec<_> = pages.map(|(page_no, image)| (object, *page_no, *image)).collect();
         pages.sort_unstable_by_key(|(_, page_no, _)| *page_no);
         pages
     }
 
     /// All pending pages, in (object, page) order.
-    pub fn all(&self) -> Vec<(ObjectId, u32, Slot)> {
+    pub fn all(&self) -> Vec<(ObjectId, u32, ImageLocation)> {
         let mut objects: Vec<_> = self.objects.keys().copied().collect();
         objects.sort_unstable();
         objects.into_iter().flat_map(|object| self.of_object(object)).collect()

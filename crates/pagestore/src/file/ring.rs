@@ -1,6 +1,6 @@
 //! The ring journal: page images on their way home, in one preallocated file.
 //!
-//! `pages.journal` has two superblocks (see [`superblock`]) and behind them the ring. Positions in the ring grow for
+//! `pages.journal` has two superblocks (see [`superblock`]) and after them the ring. Positions in the ring grow for
 //! ever; position `p` lies at byte `p % ring length` of it, and what crosses the end goes on at the start. Groups of
 //! images (see [`format`]) follow one another from the *tail* to the *head*:
 //!
@@ -36,7 +36,7 @@ mod recovery;
 mod superblock;
 
 pub(super) use contents::Contents;
-pub(super) use format::{BLOCK, Entry, MAX_ENTRIES, group_len, u32_at, u64_at};
+pub(super) use format::{BLOCK, GroupEntry, MAX_ENTRIES, group_len, u32_at, u64_at};
 pub(super) use superblock::{MAGIC, RING_AT, Superblock};
 
 /// Name of the journal file.
@@ -51,7 +51,7 @@ const LIVES_APART: u64 = 2;
 
 /// Where the ring has an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Slot {
+pub(super) struct ImageLocation {
     /// Position.
     pub at: u64,
     /// Length in bytes.
@@ -90,19 +90,19 @@ impl RingReader {
     }
 
     /// Reads an image; false if it is not the one that was written there.
-    pub fn read_image(&self, slot: Slot, page: &mut [u8]) -> Result<bool, PageStoreError> {
-        self.read(slot.at, page)?;
-        Ok(crc32c::crc32c(page) == slot.crc)
+    pub fn read_image(&self, image: ImageLocation, page: &mut [u8]) -> Result<bool, PageStoreError> {
+        self.read(image.at, page)?;
+        Ok(crc32c::crc32c(page) == image.crc)
     }
 
     /// The error for an image that is damaged.
-    pub fn damaged(&self, object: ObjectId, page_no: u32, slot: Slot) -> PageStoreError {
-        PageStoreError::DamagedImage { object, page_no, offset_bytes: self.physical(slot.at).0 }
+    pub fn damaged(&self, object: ObjectId, page_no: u32, image: ImageLocation) -> PageStoreError {
+        PageStoreError::DamagedImage { object, page_no, offset_bytes: self.physical(image.at).0 }
     }
 }
 
 /// The ring, for who may write to it.
-pub(super) struct Ring {
+pub(super) struct JournalRing {
     reader: RingReader,
     superblock: Superblock,
     /// Failed attempts in this life.
@@ -118,7 +118,7 @@ pub(super) struct Ring {
     stage: Vec<u8>,
 }
 
-impl Ring {
+impl JournalRing {
     /// Makes a journal of `len_bytes`, filled and durable. The name must be free.
     pub fn create(
         dir: &dyn StorageDir,
@@ -149,7 +149,7 @@ impl Ring {
     }
 
     /// Opens a journal and finds what it holds. `file` is durable in its present state (see
-    /// [`open_file`]). Before anything is written, [`Ring::begin_life`] must be called.
+    /// [`open_file`]). Before anything is written, [`JournalRing::begin_life`] must be called.
     pub fn open(file: Arc<dyn StorageFile>, superblock: Superblock) -> Result<Self, PageStoreError> {
         let reader = RingReader { file, len_bytes: superblock.ring_len_bytes };
         let len_bytes = reader.file.len_bytes().map_err(PageStoreError::read(JOURNAL_NAME, 0))?;
@@ -263,29 +263,33 @@ impl Ring {
     }
 
     /// Positions of the images of a page that are still there, newest first.
-    pub fn images(&self, object: ObjectId, page_no: u32, len: u32) -> Vec<Slot> {
+    pub fn images(&self, object: ObjectId, page_no: u32, len: u32) -> Vec<ImageLocation> {
         let oldest = self.high.saturating_sub(self.reader.len_bytes);
         self.contents.images(object, page_no, len, oldest)
     }
 
-    /// Writes a group of images; returns its bytes. There is room for it. Durable after [`Ring::sync`].
+    /// Writes a group of images; returns its bytes. There is room for it. Durable after [`JournalRing::sync`].
     ///
-    /// On failure [`Ring::abandon`] must follow.
+    /// On failure [`JournalRing::abandon`] must follow.
     pub fn append(&mut self, writes: &[PageWrite<'_>]) -> Result<u64, PageStoreError> {
-        self.append_group(writes.iter().map(Entry::image).collect(), writes)
+        self.append_group(writes.iter().map(GroupEntry::image).collect(), writes)
     }
 
-    /// Writes a forget record, like [`Ring::append`].
+    /// Writes a forget record, like [`JournalRing::append`].
     pub fn append_forget(&mut self, object: ObjectId) -> Result<u64, PageStoreError> {
-        self.append_group(vec![Entry::forget(object)], &[])
+        self.append_group(vec![GroupEntry::forget(object)], &[])
     }
 
-    /// Writes a group without images, like [`Ring::append`].
+    /// Writes a group without images, like [`JournalRing::append`].
     pub fn append_seal(&mut self) -> Result<u64, PageStoreError> {
         self.append_group(Vec::new(), &[])
     }
 
-    fn append_group(&mut self, entries: Vec<Entry>, writes: &[PageWrite<'_>]) -> Result<u64, PageStoreError> {
+    fn append_group(
+        &mut self,
+        entries: Vec<GroupEntry>,
+        writes: &[PageWrite<'_>],
+    ) -> Result<u64, PageStoreError> {
         let header = format::Header {
             identity: self.superblock.identity,
             epoch: epoch(self.superblock.life, self.attempt),

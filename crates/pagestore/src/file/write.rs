@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::home::{RingImages, Scratch, add};
 use super::protection::PageProtection;
-use super::ring::{Contents, MAX_ENTRIES, Ring, Slot, group_len};
+use super::ring::{Contents, ImageLocation, JournalRing, MAX_ENTRIES, group_len};
 use super::{FilePageStore, batch};
 use crate::error::PageStoreError;
 use crate::{ObjectId, PageWrite};
@@ -22,7 +22,7 @@ const MAX_DESTAGED: u64 = 64 << 20;
 
 /// What whoever writes needs.
 pub(super) struct Writer {
-    pub ring: Ring,
+    pub ring: JournalRing,
     pub scratch: Scratch,
 }
 
@@ -80,7 +80,7 @@ impl FilePageStore {
     fn append(
         &self,
         writer: &mut Writer,
-        append: impl FnOnce(&mut Ring) -> Result<u64, PageStoreError>,
+        append: impl FnOnce(&mut JournalRing) -> Result<u64, PageStoreError>,
     ) -> Result<(), PageStoreError> {
         let written = append(&mut writer.ring).inspect_err(|_| writer.ring.abandon())?;
         add(&self.home.counters.bytes_written_journal, written);
@@ -98,8 +98,8 @@ impl FilePageStore {
         {
             let mut pending = self.pending.write();
             for (at, entry) in writer.ring.contents().groups_from(from).flat_map(|group| group.entries()) {
-                let slot = Slot { at, len: entry.len, crc: entry.crc };
-                replaced += u64::from(pending.insert(entry.object, entry.page_no, slot));
+                let image = ImageLocation { at, len: entry.len, crc: entry.crc };
+                replaced += u64::from(pending.insert(entry.object, entry.page_no, image));
             }
             self.pending_pages.store(pending.len(), Ordering::Release);
         }
@@ -123,8 +123,8 @@ impl FilePageStore {
         }
         let part = (ring.len_bytes() / DESTAGED_PART).min(MAX_DESTAGED);
         let goal = ring.tail() + part.max(len.saturating_sub(ring.free_bytes()));
-        let behind = |end: &u64| *end >= goal;
-        let tail = ring.contents().groups_from(ring.tail()).map(|group| group.end).find(behind);
+        let enough = |end: &u64| *end >= goal;
+        let tail = ring.contents().groups_from(ring.tail()).map(|group| group.end).find(enough);
         self.destage(writer, tail.unwrap_or(ring.head()))
     }
 
@@ -135,8 +135,8 @@ impl FilePageStore {
             let pending = self.pending.read();
             let groups = writer.ring.contents().groups_from(writer.ring.tail());
             for (at, entry) in groups.take_while(|group| group.at < tail).flat_map(|group| group.entries()) {
-                let slot = pending.slot(entry.object, entry.page_no).filter(|slot| slot.at == at);
-                pages.extend(slot.map(|slot| (entry.object, entry.page_no, slot)));
+                let image = pending.image(entry.object, entry.page_no).filter(|image| image.at == at);
+                pages.extend(image.map(|image| (entry.object, entry.page_no, image)));
             }
         }
         pages.sort_unstable_by_key(|(object, page_no, _)| (*object, *page_no));
@@ -156,7 +156,11 @@ impl FilePageStore {
     }
 
     /// Writes pending pages home, durably. They are not pending any more.
-    fn bring_home(&self, writer: &mut Writer, pages: &[(ObjectId, u32, Slot)]) -> Result<(), PageStoreError> {
+    fn bring_home(
+        &self,
+        writer: &mut Writer,
+        pages: &[(ObjectId, u32, ImageLocation)],
+    ) -> Result<(), PageStoreError> {
         if pages.is_empty() {
             return Ok(());
         }
@@ -218,7 +222,7 @@ impl FilePageStore {
         if writer.ring.free_bytes() < group_len(0) {
             self.make_room(writer, group_len(0))?;
         }
-        self.append(writer, Ring::append_seal)?;
+        self.append(writer, JournalRing::append_seal)?;
         add(&self.home.counters.syncs, 1);
         writer.ring.sync()?;
         self.live_bytes.store(writer.ring.live_bytes(), Ordering::Relaxed);
@@ -245,7 +249,7 @@ fn fatal_in_ring(error: PageStoreError) -> PageStoreError {
 }
 
 /// How many pages, from the first on, go in one group. `None`: there are none.
-fn next_group(writes: &[PageWrite<'_>], ring: &Ring) -> Option<usize> {
+fn next_group(writes: &[PageWrite<'_>], ring: &JournalRing) -> Option<usize> {
     let mut image_bytes = 0;
     let fits = |write: &&PageWrite<'_>| {
         image_bytes += write.page.len() as u64;

@@ -239,14 +239,14 @@ impl LogHeader {
 
 /// A checkpoint block, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
+pub struct CheckpointBlock {
     /// Recovery starts to apply here.
     pub checkpoint_lsn: Lsn,
     /// Where the FILE_MODIFY and FILE_CHECKPOINT records of this checkpoint start.
     pub end_lsn: Lsn,
 }
 
-impl Checkpoint {
+impl CheckpointBlock {
     /// Decode the 64 bytes of a checkpoint block. `None` when it is invalid, as an unused one is.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let block = bytes.first_chunk::<CHECKPOINT_LEN_BYTES>()?;

@@ -1,7 +1,7 @@
 //! An `ib_logfile0` composed from stream bytes: any byte range of the file, on demand.
 //!
 //! Invariant: what is composed is what the server wrote, except that bytes it left over from earlier laps or
-//! blocks are zero. The byte behind the end of the log is always zero, so the log ends there.
+//! blocks are zero. The byte after the end of the log is always zero, so the log ends there.
 
 use super::log_file::{CHECKPOINT_LEN_BYTES, CHECKPOINT_OFFSETS, DATA_OFFSET, HEADER_LEN_BYTES, LogGeometry};
 use super::mtr::{MtrStep, next_mtr};
@@ -84,7 +84,7 @@ fn copy_overlap(offset: u64, buf: &mut [u8], block_offset: u64, block: &[u8]) {
 
 /// Give every mini-transaction in `bytes` the end byte it has in a file with this geometry. `bytes[0]` must
 /// be the first byte of one, with `start_lsn`. The checksum does not cover the end byte and stays. Returns
-/// the length of the whole mini-transactions; bytes behind them are unchanged.
+/// the length of the whole mini-transactions; bytes after them are unchanged.
 ///
 /// # Errors
 /// When a mini-transaction is invalid; those before it have been rewritten.

@@ -7,7 +7,7 @@
 //! what was found there, so that a caller can tell a clean end from damage.
 
 use super::log_file::{
-    CHECKPOINT_LEN_BYTES, CHECKPOINT_OFFSETS, Checkpoint, DATA_OFFSET, HEADER_LEN_BYTES, LogFileError,
+    CHECKPOINT_LEN_BYTES, CHECKPOINT_OFFSETS, CheckpointBlock, DATA_OFFSET, HEADER_LEN_BYTES, LogFileError,
     LogGeometry, LogHeader,
 };
 use super::mtr::{MTR_SIZE_MAX_BYTES, MTR_TRAILER_BYTES, MtrVisitor, SequenceRule, WalkStop, walk_mtrs};
@@ -98,7 +98,7 @@ pub enum ScanStop {
 /// Where the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanEnd {
-    /// LSN behind the last valid mini-transaction.
+    /// LSN after the last valid mini-transaction.
     pub end_lsn: Lsn,
     /// What follows there.
     pub stop: ScanStop,
@@ -109,7 +109,7 @@ pub struct LogScan<'r, R: ?Sized> {
     reader: &'r R,
     header: LogHeader,
     geometry: LogGeometry,
-    checkpoint: Checkpoint,
+    checkpoint: CheckpointBlock,
 }
 
 impl<'r, R: LogRead + ?Sized> LogScan<'r, R> {
@@ -130,8 +130,9 @@ impl<'r, R: LogRead + ?Sized> LogScan<'r, R> {
         for offset in CHECKPOINT_OFFSETS {
             let mut block = [0; CHECKPOINT_LEN_BYTES];
             reader.read_at(offset, &mut block).map_err(ScanError::Read)?;
-            let found = Checkpoint::parse(&block).filter(|found| found.checkpoint_lsn >= header.first_lsn);
-            newest = Checkpoint::newest(newest, found);
+            let found =
+                CheckpointBlock::parse(&block).filter(|found| found.checkpoint_lsn >= header.first_lsn);
+            newest = CheckpointBlock::newest(newest, found);
         }
         let checkpoint = newest.ok_or(ScanError::File(LogFileError::NoCheckpoint))?;
         Ok(Self { reader, header, geometry, checkpoint })
@@ -148,7 +149,7 @@ impl<'r, R: LogRead + ?Sized> LogScan<'r, R> {
     }
 
     /// The checkpoint that counts.
-    pub const fn checkpoint(&self) -> &Checkpoint {
+    pub const fn checkpoint(&self) -> &CheckpointBlock {
         &self.checkpoint
     }
 

@@ -19,7 +19,7 @@ pub mod varint;
 #[path = "../../tests/support/encoder.rs"]
 mod test_encoder;
 
-pub use log_file::{Checkpoint, LogFileError, LogGeometry, LogHeader};
+pub use log_file::{CheckpointBlock, LogFileError, LogGeometry, LogHeader};
 pub use log_image::{LogImage, rewrite_sequence_bits};
 pub use log_scan::{LogRead, LogScan, ScanEnd, ScanError, ScanStop};
 pub use mtr::{

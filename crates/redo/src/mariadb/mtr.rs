@@ -74,7 +74,7 @@ const fn too_long(offset: usize) -> RedoError {
     RedoError::MtrTooLong { offset, limit_bytes: MTR_SIZE_MAX_BYTES }
 }
 
-/// Records `bytes[start..end]` and the trailer behind them, if all of it is there.
+/// Records `bytes[start..end]` and the trailer after them, if all of it is there.
 #[inline(always)]
 fn split_mtr(bytes: &[u8], start: usize, end: usize) -> Option<(&[u8], [u8; MTR_TRAILER_BYTES])> {
     let (records, rest) = bytes.get(start..)?.split_at_checked(end - start)?;
@@ -153,7 +153,7 @@ pub struct FileNote<'a> {
 pub struct Mtr<'m, 'a> {
     /// LSN of its first byte.
     pub start_lsn: Lsn,
-    /// LSN behind its last byte; the page LSN of the pages it changed.
+    /// LSN after its last byte; the page LSN of the pages it changed.
     pub end_lsn: Lsn,
     /// All its bytes: records, end byte, checksum.
     pub bytes: &'a [u8],

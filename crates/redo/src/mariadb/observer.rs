@@ -11,7 +11,7 @@
 //! A write that cannot be understood is an error, never ignored: redo that is not handed out would be
 //! acknowledged to the server without being stored.
 
-use super::log_file::{CHECKPOINT_OFFSETS, Checkpoint, DATA_OFFSET, LogGeometry};
+use super::log_file::{CHECKPOINT_OFFSETS, CheckpointBlock, DATA_OFFSET, LogGeometry};
 use super::mtr::{Mtr, MtrVisitor, SequenceRule, WalkStop, Walked, walk_mtrs};
 use crate::error::StreamError;
 use crate::types::Lsn;
@@ -20,7 +20,7 @@ use crate::types::Lsn;
 /// `next_lsn`; its blocks have at most 4096 bytes.
 const REWRITE_MAX_BYTES: u64 = 65_536;
 /// A write of one block goes out of the buffer that the server keeps filling: other threads may be appending
-/// behind the redo that the write is about, so its tail may hold half-copied mini-transactions. They are
+/// after the redo that the write is about, so its tail may hold half-copied mini-transactions. They are
 /// written again, whole, with the same block. Longer writes go out of a buffer nobody touches any more.
 const BLOCK_MAX_BYTES: usize = 4096;
 
@@ -43,7 +43,7 @@ pub enum Observed<'a> {
         /// Which one.
         slot: CheckpointSlot,
         /// Its content; `None` if it is invalid (a write of zeros).
-        checkpoint: Option<Checkpoint>,
+        checkpoint: Option<CheckpointBlock>,
     },
     /// Redo, of which these bytes are new. May be empty.
     Redo(NewRedo<'a>),
@@ -54,7 +54,7 @@ pub enum Observed<'a> {
 pub struct NewRedo<'a> {
     /// LSN of the first byte.
     pub start_lsn: Lsn,
-    /// LSN behind the last byte.
+    /// LSN after the last byte.
     pub end_lsn: Lsn,
     /// The bytes, as many as from start to end LSN.
     pub bytes: &'a [u8],
@@ -143,7 +143,7 @@ pub struct LogObserver {
     /// The bytes in `pending` are from the tail of a live block.
     is_pending_live: bool,
     /// Writes without anything new that the server may still make: it may have to catch up with what was found
-    /// behind its own end in a live block, and each of its writes is about one more mini-transaction at least.
+    /// past its own end in a live block, and each of its writes is about one more mini-transaction at least.
     catch_up_writes: usize,
 }
 
@@ -213,7 +213,8 @@ impl LogObserver {
             return Ok(Observed::Header);
         }
         let slot = if offset < second { CheckpointSlot::First } else { CheckpointSlot::Second };
-        let checkpoint = if CHECKPOINT_OFFSETS.contains(&offset) { Checkpoint::parse(buf) } else { None };
+        let checkpoint =
+            if CHECKPOINT_OFFSETS.contains(&offset) { CheckpointBlock::parse(buf) } else { None };
         Ok(Observed::Checkpoint { slot, checkpoint })
     }
 
@@ -240,7 +241,7 @@ impl LogObserver {
         self.forget_drained();
         let capacity = self.geometry.capacity_bytes();
         let expected_offset = self.geometry.offset_of(self.next_lsn);
-        // How far behind, going forward around the file, the write starts.
+        // How far after it, going forward around the file, the write starts.
         let ahead = (offset + capacity - expected_offset) % capacity;
         if ahead > 0 && ahead <= self.pending.len() as u64 {
             self.pending.truncate(ahead as usize);

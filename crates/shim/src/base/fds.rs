@@ -13,12 +13,12 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
-struct Slot<T> {
+struct FdEntry<T> {
     used: AtomicBool,
     file: RwLock<Option<Arc<T>>>,
 }
 
-impl<T> Default for Slot<T> {
+impl<T> Default for FdEntry<T> {
     fn default() -> Self {
         Self { used: AtomicBool::new(false), file: RwLock::new(None) }
     }
@@ -26,7 +26,7 @@ impl<T> Default for Slot<T> {
 
 /// The table.
 pub struct FdTable<T> {
-    chunks: Vec<OnceLock<Box<[Slot<T>]>>>,
+    chunks: Vec<OnceLock<Box<[FdEntry<T>]>>>,
 }
 
 impl<T> Default for FdTable<T> {
@@ -36,18 +36,18 @@ impl<T> Default for FdTable<T> {
 }
 
 impl<T> FdTable<T> {
-    fn slot(&self, fd: RawFd) -> Option<&Slot<T>> {
+    fn entry(&self, fd: RawFd) -> Option<&FdEntry<T>> {
         let fd = usize::try_from(fd).ok()?;
         self.chunks.get(fd / CHUNK)?.get()?.get(fd % CHUNK)
     }
 
     /// The tracked file behind `fd`.
     pub fn get(&self, fd: RawFd) -> Option<Arc<T>> {
-        let slot = self.slot(fd)?;
-        if !slot.used.load(Ordering::Acquire) {
+        let entry = self.entry(fd)?;
+        if !entry.used.load(Ordering::Acquire) {
             return None;
         }
-        slot.file.read().unwrap_or_else(PoisonError::into_inner).clone()
+        entry.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Tracks `fd`. `false` if the number is too large to be tracked.
@@ -55,20 +55,20 @@ impl<T> FdTable<T> {
     pub fn insert(&self, fd: RawFd, file: Arc<T>) -> bool {
         let Ok(index) = usize::try_from(fd) else { return false };
         let Some(chunk) = self.chunks.get(index / CHUNK) else { return false };
-        let slots = chunk.get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
-        let Some(slot) = slots.get(index % CHUNK) else { return false };
-        *slot.file.write().unwrap_or_else(PoisonError::into_inner) = Some(file);
-        slot.used.store(true, Ordering::Release);
+        let entries = chunk.get_or_init(|| (0..CHUNK).map(|_| FdEntry::default()).collect());
+        let Some(entry) = entries.get(index % CHUNK) else { return false };
+        *entry.file.write().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        entry.used.store(true, Ordering::Release);
         true
     }
 
     /// Stops tracking `fd`.
     pub fn remove(&self, fd: RawFd) -> Option<Arc<T>> {
-        let slot = self.slot(fd)?;
-        if !slot.used.swap(false, Ordering::AcqRel) {
+        let entry = self.entry(fd)?;
+        if !entry.used.swap(false, Ordering::AcqRel) {
             return None;
         }
-        slot.file.write().unwrap_or_else(PoisonError::into_inner).take()
+        entry.file.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

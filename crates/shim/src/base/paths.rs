@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Resolved {
     /// Into the data directory: the relative path. Empty for the directory itself.
     Inside(Vec<u8>),
     /// Elsewhere: the absolute path.
@@ -18,7 +18,7 @@ pub enum Place {
 ///
 /// # Errors
 /// When the current directory or `dir` has no name any more; `EILSEQ` for a path inside that is not UTF-8.
-pub fn resolve(datadir: &[u8], dir: RawFd, path: &[u8]) -> Result<Place, Errno> {
+pub fn resolve(datadir: &[u8], dir: RawFd, path: &[u8]) -> Result<Resolved, Errno> {
     let base = if path.starts_with(b"/") {
         Vec::new()
     } else if dir == libc::AT_FDCWD {
@@ -37,16 +37,16 @@ pub fn resolve(datadir: &[u8], dir: RawFd, path: &[u8]) -> Result<Place, Errno> 
             return inside(path);
         }
     }
-    Ok(Place::Outside(absolute))
+    Ok(Resolved::Outside(absolute))
 }
 
 /// A volume has UTF-8 names only. The server's own always are; `SELECT ... INTO OUTFILE` takes any bytes.
-fn inside(path: &[u8]) -> Result<Place, Errno> {
+fn inside(path: &[u8]) -> Result<Resolved, Errno> {
     if std::str::from_utf8(path).is_err() {
         message::error(&format!("{} is not UTF-8, and cannot be the name of a file here", show(path)));
         return Err(Errno(libc::EILSEQ));
     }
-    Ok(Place::Inside(path.to_vec()))
+    Ok(Resolved::Inside(path.to_vec()))
 }
 
 /// Absolute path of a relative one.

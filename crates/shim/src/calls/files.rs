@@ -6,7 +6,7 @@
 use super::library::Library;
 use crate::base::classify::{Class, is_local_directory, refusal_outside};
 use crate::base::message::{self, show};
-use crate::base::paths::{Place, absolute, resolve};
+use crate::base::paths::{Resolved, absolute, resolve};
 use crate::base::real::{self, Errno};
 use crate::calls::target::{OpenFile, Target};
 use crate::kinds::plain;
@@ -37,8 +37,8 @@ pub fn open(
     mode: libc::mode_t,
 ) -> Result<Decision<RawFd>, Errno> {
     let path = match resolve(&library.content.datadir, dir, path)? {
-        Place::Inside(path) => path,
-        Place::Outside(path) => {
+        Resolved::Inside(path) => path,
+        Resolved::Outside(path) => {
             if let Some(reason) = refusal_outside(&library.rules, &path) {
                 message::error(&format!("{}: {reason}", show(&path)));
                 return Err(Errno(libc::EACCES));
@@ -169,16 +169,16 @@ fn open_log(
 /// `EIO` when the stream is dead.
 pub fn opened_by_library(library: &'static Library, fd: RawFd, flags: i32) -> Result<(), Errno> {
     let path = real::link_target(&real::c_path(format!("/proc/self/fd/{fd}").as_bytes())?)?;
-    let Place::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, &path)? else {
+    let Resolved::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, &path)? else {
         return Ok(());
     };
     if library.classify(&path) != Class::Plain {
         return Ok(());
     }
     library.start()?;
-    let hold = library.content.names.change();
+    let lock = library.content.names.lock_exclusive();
     library.forget(&path);
-    plain::send_whole(&library.content, &library.plain, &hold, &path)?;
+    plain::send_whole(&library.content, &library.plain, &lock, &path)?;
     let target = Target::Plain(plain::known(&library.content, &library.plain, &path));
     if track_opened(library, fd, target, flags) { Ok(()) } else { Err(Errno(libc::EMFILE)) }
 }
@@ -202,11 +202,11 @@ fn resolve_pair(
     library: &Library,
     from: (RawFd, &[u8]),
     to: (RawFd, &[u8]),
-) -> Result<Option<(Place, Place)>, Errno> {
+) -> Result<Option<(Resolved, Resolved)>, Errno> {
     let (from, to) =
         (resolve(&library.content.datadir, from.0, from.1)?, resolve(&library.content.datadir, to.0, to.1)?);
     match (&from, &to) {
-        (Place::Outside(_), Place::Outside(_)) => Ok(None),
+        (Resolved::Outside(_), Resolved::Outside(_)) => Ok(None),
         _ => Ok(Some((from, to))),
     }
 }
@@ -222,16 +222,16 @@ pub fn rename(
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
     let Some((from, to)) = resolve_pair(library, from, to)? else { return Ok(PassThrough) };
-    let class_of = |place: &Place| match place {
-        Place::Inside(path) => (library.classify(path), path.clone()),
-        Place::Outside(path) => (Class::Local, path.clone()),
+    let class_of = |place: &Resolved| match place {
+        Resolved::Inside(path) => (library.classify(path), path.clone()),
+        Resolved::Outside(path) => (Class::Local, path.clone()),
     };
     let ((from_class, from), (to_class, to)) = (class_of(&from), class_of(&to));
     if (from_class, to_class) == (Class::Local, Class::Local) {
         return Ok(PassThrough);
     }
     library.start()?;
-    let hold = library.content.names.change();
+    let lock = library.content.names.lock_exclusive();
     let stream = &library.content.stream;
     if from == to {
         return local().map(Done);
@@ -253,7 +253,7 @@ pub fn rename(
         (Class::Local, Class::Plain) => {
             local()?;
             library.forget(&to);
-            plain::send_whole(&library.content, &library.plain, &hold, &to)?;
+            plain::send_whole(&library.content, &library.plain, &lock, &to)?;
         }
         (Class::Plain, Class::Local) => {
             local()?;
@@ -284,7 +284,9 @@ pub fn unlink(
     path: &[u8],
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(PassThrough) };
+    let Resolved::Inside(path) = resolve(&library.content.datadir, dir, path)? else {
+        return Ok(PassThrough);
+    };
     let class = library.classify(&path);
     match class {
         Class::Local => return Ok(PassThrough),
@@ -303,7 +305,7 @@ pub fn unlink(
                 return Err(errno);
             }
             library.start()?;
-            let _hold = library.content.names.change();
+            let _lock = library.content.names.lock_exclusive();
             local()?;
             library.forget(&path);
             library.content.stream.append(&StreamFrame::Unlink { path: &path })?;
@@ -320,7 +322,7 @@ pub fn unlink(
 /// for the next one of this name.
 fn forget_missing(library: &Library, path: &[u8], errno: Errno) -> Result<(), Errno> {
     if errno == Errno(libc::ENOENT) && library.tablespaces.files.known(path).is_some() {
-        let _hold = library.content.names.change();
+        let _lock = library.content.names.lock_exclusive();
         library.forget(path);
         library.content.stream.append(&StreamFrame::Unlink { path })?;
     }
@@ -337,12 +339,14 @@ pub fn make_directory(
     path: &[u8],
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(PassThrough) };
+    let Resolved::Inside(path) = resolve(&library.content.datadir, dir, path)? else {
+        return Ok(PassThrough);
+    };
     if path.is_empty() || is_local_directory(&library.rules, &path) {
         return Ok(PassThrough);
     }
     library.start()?;
-    let _hold = library.content.names.change();
+    let _lock = library.content.names.lock_exclusive();
     local()?;
     let mode = real::status_of(&absolute(&library.content.datadir, &path)?)?.mode;
     library.content.stream.append(&StreamFrame::Mkdir { path: &path, mode })?;
@@ -359,12 +363,14 @@ pub fn remove_directory(
     path: &[u8],
     local: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Decision<()>, Errno> {
-    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(PassThrough) };
+    let Resolved::Inside(path) = resolve(&library.content.datadir, dir, path)? else {
+        return Ok(PassThrough);
+    };
     if path.is_empty() || is_local_directory(&library.rules, &path) {
         return Ok(PassThrough);
     }
     library.start()?;
-    let _hold = library.content.names.change();
+    let _lock = library.content.names.lock_exclusive();
     local()?;
     library.content.stream.append(&StreamFrame::Rmdir { path: &path })?;
     Ok(Done(()))
@@ -375,7 +381,7 @@ pub fn remove_directory(
 /// # Errors
 /// `EPERM` inside the data directory.
 pub fn refuse_link(library: &Library, dir: RawFd, path: &[u8]) -> Result<(), Errno> {
-    let Place::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(()) };
+    let Resolved::Inside(path) = resolve(&library.content.datadir, dir, path)? else { return Ok(()) };
     if library.classify(&path) == Class::Local {
         return Ok(());
     }
@@ -392,7 +398,7 @@ pub fn refuse_link(library: &Library, dir: RawFd, path: &[u8]) -> Result<(), Err
 /// # Errors
 /// `EIO` without a node; `EPERM` for an InnoDB file.
 pub fn stdio_target(library: &'static Library, path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
-    let Place::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, path)? else {
+    let Resolved::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, path)? else {
         return Ok(None);
     };
     match library.classify(&path) {
@@ -413,7 +419,9 @@ pub fn stdio_target(library: &'static Library, path: &[u8]) -> Result<Option<Vec
 /// # Errors
 /// `EOPNOTSUPP` for a replicated file.
 pub fn refuse_path(library: &Library, path: &[u8], call: &str) -> Result<(), Errno> {
-    let Place::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, path)? else { return Ok(()) };
+    let Resolved::Inside(path) = resolve(&library.content.datadir, libc::AT_FDCWD, path)? else {
+        return Ok(());
+    };
     if library.classify(&path) == Class::Local {
         return Ok(());
     }

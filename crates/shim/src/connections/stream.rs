@@ -95,7 +95,7 @@ impl Link {
     }
 }
 
-struct State {
+struct SendState {
     /// From the first connection on.
     queue: Option<FrameQueue>,
     link: Option<Arc<Link>>,
@@ -127,7 +127,7 @@ pub struct SessionStart {
 pub struct Stream {
     config: StreamConfig,
     counters: Arc<Counters>,
-    state: Mutex<State>,
+    state: Mutex<SendState>,
     end: AtomicU64,
     /// What the node said is durable, and who waits for more.
     waiters: CommitWaiters,
@@ -159,7 +159,7 @@ impl Stream {
         Arc::new(Self {
             config,
             counters,
-            state: Mutex::new(State {
+            state: Mutex::new(SendState {
                 queue: None,
                 link: None,
                 packer: Packer::None,
@@ -203,7 +203,7 @@ impl Stream {
         self.death.get().map(String::as_str)
     }
 
-    /// Position behind the last frame.
+    /// Position after the last frame.
     pub fn end(&self) -> Seq {
         Seq(self.end.load(Ordering::Acquire))
     }
@@ -250,7 +250,7 @@ impl Stream {
         }
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, SendState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -295,7 +295,7 @@ impl Stream {
         }
     }
 
-    /// Appends a logged frame; returns the position behind it. Blocks while too much is not durable.
+    /// Appends a logged frame; returns the position after it. Blocks while too much is not durable.
     ///
     /// # Errors
     /// `EIO` when the stream is dead.
@@ -323,7 +323,7 @@ impl Stream {
 
     fn append_locked(
         &self,
-        state: &mut State,
+        state: &mut SendState,
         frame: &StreamFrame<'_>,
         began: Option<Instant>,
     ) -> Result<Seq, Errno> {
@@ -345,7 +345,7 @@ impl Stream {
 
     /// Sends what was gathered, then `bytes`. A failure is no error here: the frame stays in the queue, and
     /// the connection thread notices the closed socket.
-    fn send(&self, state: &mut State, bytes: &[u8]) {
+    fn send(&self, state: &mut SendState, bytes: &[u8]) {
         let Some(link) = state.link.clone() else {
             state.unlogged.clear();
             return;

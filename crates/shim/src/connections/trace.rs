@@ -28,7 +28,7 @@ struct Open {
 }
 
 #[derive(Default)]
-struct State {
+struct TracedFrames {
     open: VecDeque<Open>,
     done: Vec<ServerSample>,
 }
@@ -37,18 +37,18 @@ struct State {
 #[derive(Default)]
 pub struct Trace {
     one_in: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<TracedFrames>,
 }
 
 impl Trace {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TracedFrames> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on one in so many is a sample; 0: none.
     pub fn set(&self, one_in: u32) {
         let mut state = self.lock();
-        *state = State::default();
+        *state = TracedFrames::default();
         self.one_in.store(one_in, Ordering::Relaxed);
     }
 
@@ -96,7 +96,7 @@ impl Trace {
     pub fn awake(&self, seq: Seq, has_waited: bool) {
         let Some(now) = self.now() else { return };
         let mut state = self.lock();
-        let State { open, done } = &mut *state;
+        let TracedFrames { open, done } = &mut *state;
         open.retain(|one| {
             let Some(durable) = one.durable.filter(|_| one.end <= seq.0) else { return true };
             if done.len() < MAX_SAMPLES {

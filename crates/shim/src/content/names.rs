@@ -1,10 +1,10 @@
 //! Names of the files in the data directory, and the lock that keeps names and frames in step.
 //!
 //! Frames carry paths. So that a frame names the file the server meant, a change of names (create, rename,
-//! unlink, with its frame) holds [`Names::change`], and everything that sends a frame with a path holds
-//! [`Names::hold`] from reading the name until the frame is in the stream.
+//! unlink, with its frame) holds [`Names::lock_exclusive`], and everything that sends a frame with a path holds
+//! [`Names::lock_shared`] from reading the name until the frame is in the stream.
 //!
-//! Lock order: names, then a file's own lock, then the redo log, then the stream. [`NameHold`] is passed down
+//! Lock order: names, then a file's own lock, then the redo log, then the stream. [`NamesLock`] is passed down
 //! so that no thread takes the shared lock twice (which could wait for a writer in between for ever).
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ impl Name {
     }
 
     /// Where the file is; `None` when it was unlinked.
-    pub fn path(&self, _hold: &NameHold<'_>) -> Option<Arc<[u8]>> {
+    pub fn path(&self, _lock: &NamesLock<'_>) -> Option<Arc<[u8]>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -31,7 +31,7 @@ impl Name {
 }
 
 /// Names do not change while this is held.
-pub struct NameHold<'a>(#[expect(dead_code, reason = "held for its lock")] Guard<'a>);
+pub struct NamesLock<'a>(#[expect(dead_code, reason = "held for its lock")] Guard<'a>);
 
 #[expect(dead_code, reason = "held for the locks")]
 enum Guard<'a> {
@@ -47,13 +47,13 @@ pub struct Names {
 
 impl Names {
     /// Keeps names as they are.
-    pub fn hold(&self) -> NameHold<'_> {
-        NameHold(Guard::Shared(self.lock.read().unwrap_or_else(PoisonError::into_inner)))
+    pub fn lock_shared(&self) -> NamesLock<'_> {
+        NamesLock(Guard::Shared(self.lock.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Keeps everybody else away, to change names.
-    pub fn change(&self) -> NameHold<'_> {
-        NameHold(Guard::Exclusive(self.lock.write().unwrap_or_else(PoisonError::into_inner)))
+    pub fn lock_exclusive(&self) -> NamesLock<'_> {
+        NamesLock(Guard::Exclusive(self.lock.write().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let sibling = at(&files, b"db/a.frmx");
         files.renamed(b"db/a.frm", b"db/b.frm");
         assert!(Arc::ptr_eq(&file, &at(&files, b"db/b.frm")));
-        assert_eq!(file.name.path(&names.hold()).as_deref(), Some(&b"db/b.frm"[..]));
+        assert_eq!(file.name.path(&names.lock_shared()).as_deref(), Some(&b"db/b.frm"[..]));
         assert!(Arc::ptr_eq(&sibling, &at(&files, b"db/a.frmx")));
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let (names, files) = (Names::default(), FilesByPath::default());
         let file = at(&files, b"db/a.frm");
         files.renamed(b"db", b"other");
-        assert_eq!(file.name.path(&names.hold()).as_deref(), Some(&b"other/a.frm"[..]));
+        assert_eq!(file.name.path(&names.lock_shared()).as_deref(), Some(&b"other/a.frm"[..]));
     }
 
     #[test]
@@ -176,9 +176,9 @@ mod tests {
         let old = at(&files, b"b");
         let new = at(&files, b"a");
         files.renamed(b"a", b"b");
-        assert_eq!(old.name.path(&names.hold()), None);
-        assert_eq!(new.name.path(&names.hold()).as_deref(), Some(&b"b"[..]));
+        assert_eq!(old.name.path(&names.lock_shared()), None);
+        assert_eq!(new.name.path(&names.lock_shared()).as_deref(), Some(&b"b"[..]));
         files.forget(b"b");
-        assert_eq!(new.name.path(&names.hold()), None);
+        assert_eq!(new.name.path(&names.lock_shared()), None);
     }
 }

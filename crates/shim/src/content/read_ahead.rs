@@ -65,7 +65,7 @@ impl Job {
 }
 
 #[derive(Default)]
-struct State {
+struct Jobs {
     waiting: VecDeque<Job>,
     running: Vec<Job>,
 }
@@ -88,7 +88,7 @@ pub struct Sources<'a> {
 /// See the module.
 pub struct ReadAhead {
     window_len_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<Jobs>,
     /// Waiting and running jobs.
     job_count: AtomicUsize,
     work: Condvar,
@@ -122,7 +122,7 @@ impl ReadAhead {
         (self.window_len_bytes / page_len_bytes as u64) as u32
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +141,7 @@ impl ReadAhead {
         if self.job_count.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let is_coming = |state: &State| state.waiting.iter().chain(&state.running).any(|job| job.covers(key));
+        let is_coming = |state: &Jobs| state.waiting.iter().chain(&state.running).any(|job| job.covers(key));
         let mut state = self.lock();
         if !is_coming(&state) {
             return false;

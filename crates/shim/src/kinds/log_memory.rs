@@ -1,15 +1,15 @@
 //! The server's log buffers, seen from its log writes: which bytes of a write are its own redo.
 //!
 //! The server has two buffers. It fills one, and writes it from its start. While less than a block is filled it
-//! keeps filling the same buffer, also *during* the write: other threads append behind the redo that the write
-//! is about, over the zero that marks its end. Behind what they append lie bytes of an earlier use of the
+//! keeps filling the same buffer, also *during* the write: other threads append after the redo that the write
+//! is about, over the zero that marks its end. After what they append lie bytes of an earlier use of the
 //! buffer: whole mini-transactions with right checksums, but old ones. Such a *live* block must not be believed
 //! beyond what is new in it. Once more than a block is filled, the server swaps the buffers and writes the one
 //! that nobody touches until the next swap, which this thread's caller makes.
 //!
 //! So after each write of more than a block, its buffer's first block is filled with a byte that no redo record
 //! can start with (`FILL`). The next use of the buffer then has no old redo in its first block. The server
-//! never reads these bytes: what lies behind its redo in a block is garbage by its own design.
+//! never reads these bytes: what lies after its redo in a block is garbage by its own design.
 //!
 //! A write of exactly one full block may be either kind. It is told apart by the next write, which comes from the
 //! other buffer if this one was swapped. If the other buffer is in use by then, the block is not filled, but its
@@ -222,7 +222,7 @@ unsafe fn fill_block(address: usize) {
     unsafe { std::ptr::write_bytes(block, FILL, BLOCK_BYTES) };
 }
 
-/// Cuts `bytes` at the first mini-transaction behind `known_bytes` that equals the old content at its place.
+/// Cuts `bytes` at the first mini-transaction after `known_bytes` that equals the old content at its place.
 /// True: cut.
 fn cut_old(bytes: &mut [u8], old: &[u8], known_bytes: usize) -> bool {
     let mut at = known_bytes;

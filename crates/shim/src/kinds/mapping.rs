@@ -87,7 +87,7 @@ impl Mappings {
     }
 }
 
-/// How much of a mapped range the file has: a mapping may be longer, and behind the end nothing may be read.
+/// How much of a mapped range the file has: a mapping may be longer, and past the end nothing may be read.
 ///
 /// # Errors
 /// That of asking for the length.

@@ -9,7 +9,7 @@ use crate::base::open_flags::OpenFlags;
 use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
-use crate::content::names::{FilesByPath, Name, NameHold, Named};
+use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
 use std::os::fd::RawFd;
@@ -56,11 +56,11 @@ impl PlainFile {
     fn send(
         &self,
         content: &Content,
-        hold: &NameHold<'_>,
+        lock: &NamesLock<'_>,
         bytes: &[u8],
         offset_bytes: u64,
     ) -> Result<(), Errno> {
-        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let Some(path) = self.name.path(lock) else { return Ok(()) };
         let mut at = offset_bytes;
         for data in bytes.chunks(PIECE_BYTES) {
             self.sent(content.stream.append(&StreamFrame::Write { path: &path, offset_bytes: at, data })?);
@@ -83,7 +83,7 @@ impl PlainFile {
         bytes: &[u8],
         at: Option<u64>,
     ) -> Result<usize, Errno> {
-        let hold = content.names.hold();
+        let lock = content.names.lock_shared();
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match at {
             Some(at) if !flags.appends() && !is_mapped => old_bytes(fd, bytes.len(), at),
@@ -100,7 +100,7 @@ impl PlainFile {
             None => real::seek(fd, 0, libc::SEEK_CUR)?.saturating_sub(written as u64),
         };
         for (start, changed) in changed_parts(&before, bytes.get(..written).ok_or(Errno::EIO)?) {
-            self.send(content, &hold, changed, offset_bytes + start as u64)?;
+            self.send(content, &lock, changed, offset_bytes + start as u64)?;
         }
         if flags.is_synchronous() {
             self.sync(content)?;
@@ -126,10 +126,10 @@ impl PlainFile {
         fd: RawFd,
         local: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let hold = content.names.hold();
+        let lock = content.names.lock_shared();
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         local()?;
-        let Some(path) = self.name.path(&hold) else { return Ok(()) };
+        let Some(path) = self.name.path(&lock) else { return Ok(()) };
         let len_bytes = real::status(fd)?.len_bytes;
         self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
         Ok(())
@@ -140,7 +140,7 @@ impl PlainFile {
     /// # Errors
     /// That of the local call.
     pub fn len_bytes(&self, content: &Content) -> Result<u64, Errno> {
-        match self.name.path(&content.names.hold()) {
+        match self.name.path(&content.names.lock_shared()) {
             Some(path) => Ok(real::status_of(&absolute(&content.datadir, &path)?)?.len_bytes),
             None => Ok(0),
         }
@@ -151,9 +151,9 @@ impl PlainFile {
     /// # Errors
     /// `EIO` when the stream is dead.
     pub fn mapped_bytes(&self, content: &Content, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
-        let hold = content.names.hold();
+        let lock = content.names.lock_shared();
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        self.send(content, &hold, bytes, offset_bytes)
+        self.send(content, &lock, bytes, offset_bytes)
     }
 
     /// fsync and fdatasync.
@@ -218,7 +218,7 @@ pub fn open(
 ) -> Result<(RawFd, Arc<PlainFile>), Errno> {
     let local = absolute(&content.datadir, path)?;
     let may_create = flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
-    let _hold = if may_create { content.names.change() } else { content.names.hold() };
+    let _lock = if may_create { content.names.lock_exclusive() } else { content.names.lock_shared() };
     let existed = real::status_of(&local).is_ok();
     let fd = real::open_file(&local, flags, mode)?;
     let is_new = !existed || flags & libc::O_TRUNC != 0;
@@ -249,12 +249,12 @@ pub fn open(
 pub fn send_whole(
     content: &Content,
     files: &PlainFiles,
-    hold: &NameHold<'_>,
+    lock: &NamesLock<'_>,
     path: &[u8],
 ) -> Result<(), Errno> {
     let local = absolute(&content.datadir, path)?;
     let fd = real::open_file(&local, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-    let result = send_open_file(content, files, hold, fd, path);
+    let result = send_open_file(content, files, lock, fd, path);
     let _ = real::close_file(fd);
     result
 }
@@ -262,7 +262,7 @@ pub fn send_whole(
 fn send_open_file(
     content: &Content,
     files: &PlainFiles,
-    hold: &NameHold<'_>,
+    lock: &NamesLock<'_>,
     fd: RawFd,
     path: &[u8],
 ) -> Result<(), Errno> {
@@ -285,7 +285,7 @@ fn send_open_file(
         if len == 0 {
             return Ok(());
         }
-        file.send(content, hold, buffer.get(..len).ok_or(Errno::EIO)?, at)?;
+        file.send(content, lock, buffer.get(..len).ok_or(Errno::EIO)?, at)?;
         at += len as u64;
     }
 }

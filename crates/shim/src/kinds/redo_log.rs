@@ -94,7 +94,7 @@ struct Prepared {
 }
 
 #[derive(Default)]
-struct State {
+struct RedoLogState {
     main: Option<Arc<LogFile>>,
     front: Front,
     prepared: Option<Prepared>,
@@ -111,7 +111,7 @@ struct Records {
 /// The redo log of this process.
 #[derive(Default)]
 pub struct RedoLog {
-    state: Mutex<State>,
+    state: Mutex<RedoLogState>,
     /// Signalled after each write of records.
     written: Condvar,
 }
@@ -122,7 +122,7 @@ fn broken(content: &Content, why: &str) -> Errno {
 }
 
 impl RedoLog {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RedoLogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -268,7 +268,7 @@ impl RedoLog {
     /// `EIO`; the stream is dead then.
     pub fn sync(&self, content: &Content) -> Result<(), Errno> {
         let state = self.lock();
-        let doubtful = |state: &mut State| state.records.memory.is_doubtful();
+        let doubtful = |state: &mut RedoLogState| state.records.memory.is_doubtful();
         let (state, timeout) = self
             .written
             .wait_timeout_while(state, DOUBT_TIMEOUT, doubtful)

@@ -33,7 +33,7 @@ use crate::base::message::{self, show};
 use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
-use crate::content::names::{FilesByPath, Name, NameHold, Named};
+use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use crate::content::read_ahead::Detector;
 use crate::content::verify::DroppedPage;
 use adopt::{AdoptionState, PIECE_BYTES};
@@ -105,7 +105,7 @@ pub struct Tablespace {
     doublewrite: Mutex<Option<DoublewriteArea>>,
     /// Held while the length changes.
     length: Mutex<()>,
-    /// Position behind the last frame of this file that is not redo.
+    /// Position after the last frame of this file that is not redo.
     unsynced: AtomicU64,
     /// What the local file holds.
     local_content: LocalContent,
@@ -152,7 +152,7 @@ impl Tablespace {
     ///
     /// # Errors
     /// `EIO` when the node cannot answer.
-    pub fn look_up(&self, content: &Content, hold: &NameHold<'_>, need_flags: bool) -> Result<bool, Errno> {
+    pub fn look_up(&self, content: &Content, lock: &NamesLock<'_>, need_flags: bool) -> Result<bool, Errno> {
         let mut info = self.lock_info();
         // Without the flags the node does not know the page size, which a later file's first page number is of.
         let need_flags = need_flags || info.first_page_no > 0;
@@ -160,7 +160,7 @@ impl Tablespace {
             return Ok(true);
         }
         // An unlinked file keeps the number it has; without one there is nothing to read.
-        let Some(path) = self.name.path(hold) else { return Ok(info.file.is_some()) };
+        let Some(path) = self.name.path(lock) else { return Ok(info.file.is_some()) };
         let request = PageRequest::Open { need: content.stream.end(), path: &path };
         content.pool.request(&request, |reply| match reply {
             PageReply::Opened { file, space, space_flags, first_page_no, .. } => {
@@ -212,7 +212,7 @@ impl Tablespace {
         {
             return Ok(len);
         }
-        if self.lock_info().file.is_none() && !self.look_up(content, &content.names.hold(), false)? {
+        if self.lock_info().file.is_none() && !self.look_up(content, &content.names.lock_shared(), false)? {
             message::error("a tablespace file is read that the storage node does not have");
             return Err(Errno::EIO);
         }
@@ -295,11 +295,11 @@ impl Tablespace {
     }
 
     fn write_held(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
-        let hold = content.names.hold();
-        self.look_up(content, &hold, !self.has_server_page_size && offset_bytes > 0)?;
+        let lock = content.names.lock_shared();
+        self.look_up(content, &lock, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_from_page0(bytes, offset_bytes);
         let Some(page_size) = self.page_size(content) else {
-            if self.name.path(&hold).is_none() {
+            if self.name.path(&lock).is_none() {
                 // Written late to a file that is deleted, and was never written before: it has no reader any more.
                 return Ok(());
             }
@@ -317,13 +317,13 @@ impl Tablespace {
         // First of all: the node may be asked about these pages.
         let end = offset_bytes + bytes.len() as u64;
         if real::status(fd)?.len_bytes < end {
-            self.grow(content, &hold, fd, end)?;
+            self.grow(content, &lock, fd, end)?;
         }
         let first = (offset_bytes / page_size as u64) as u32;
         self.local_content.written(fd, bytes, offset_bytes);
         let mut adoption = self.adoption.lock();
         for (page_no, page) in (first..).zip(bytes.chunks(page_size)) {
-            self.write_page(content, &hold, page_no, page, page_size)?;
+            self.write_page(content, &lock, page_no, page, page_size)?;
         }
         let Some(adoption) = adoption.as_mut().and_then(|guard| guard.as_mut()) else { return Ok(()) };
         adoption.written(bytes, offset_bytes)
@@ -346,7 +346,7 @@ impl Tablespace {
     fn write_page(
         &self,
         content: &Content,
-        hold: &NameHold<'_>,
+        lock: &NamesLock<'_>,
         page_no: u32,
         page: &[u8],
         page_size: usize,
@@ -373,19 +373,19 @@ impl Tablespace {
             content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
-            self.bind(content, hold, id.space)?;
+            self.bind(content, lock, id.space)?;
             if facts.is_encrypted {
                 self.take_out_of_cache(content, page_no);
             } else {
                 self.put_into_cache(content, page_no, page, page_size);
-                self.verify(content, hold, page_no, page, facts.lsn);
+                self.verify(content, lock, page_no, page, facts.lsn);
             }
             return Ok(());
         }
         self.take_out_of_cache(content, page_no);
         if facts.is_zero {
             counters.add(Counter::ScrubPagesDropped, 1);
-            return self.scrub(content, hold, page_no..page_no.saturating_add(1));
+            return self.scrub(content, lock, page_no..page_no.saturating_add(1));
         }
         if self.is_doublewrite(content, info, page_no)? {
             counters.add(Counter::DoublewriteBytesDropped, page.len() as u64);
@@ -397,19 +397,19 @@ impl Tablespace {
             counters.add(Counter::PagesDropped, 1);
             return Ok(());
         }
-        self.send_image(content, hold, page_no, page, page_size)
+        self.send_image(content, lock, page_no, page, page_size)
     }
 
     /// Sends a page as it is. A page-compressed page may be written without its unused rest.
     fn send_image(
         &self,
         content: &Content,
-        hold: &NameHold<'_>,
+        lock: &NamesLock<'_>,
         page_no: u32,
         page: &[u8],
         page_size: usize,
     ) -> Result<(), Errno> {
-        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let Some(path) = self.name.path(lock) else { return Ok(()) };
         self.require_clear(page, page_no, &path)?;
         let padded;
         let page = if page.len() < page_size {
@@ -428,12 +428,12 @@ impl Tablespace {
     }
 
     /// Tells the node once which tablespace this file holds, where no file record does.
-    fn bind(&self, content: &Content, hold: &NameHold<'_>, space: SpaceId) -> Result<(), Errno> {
+    fn bind(&self, content: &Content, lock: &NamesLock<'_>, space: SpaceId) -> Result<(), Errno> {
         let mut info = self.lock_info();
         if info.space.is_some() {
             return Ok(());
         }
-        let Some(path) = self.name.path(hold) else { return Ok(()) };
+        let Some(path) = self.name.path(lock) else { return Ok(()) };
         let end = content.stream.append(&StreamFrame::BindSpace { path: &path, space })?;
         info.space = Some(space);
         drop(info);
@@ -442,19 +442,19 @@ impl Tablespace {
     }
 
     /// Makes the file longer, here and on the node.
-    fn grow(&self, content: &Content, hold: &NameHold<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+    fn grow(&self, content: &Content, lock: &NamesLock<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
         let old_len_bytes = real::status(fd)?.len_bytes;
         if old_len_bytes >= len_bytes {
             return Ok(());
         }
-        self.set_len_locked(content, hold, fd, old_len_bytes, len_bytes)
+        self.set_len_locked(content, lock, fd, old_len_bytes, len_bytes)
     }
 
     fn set_len_locked(
         &self,
         content: &Content,
-        hold: &NameHold<'_>,
+        lock: &NamesLock<'_>,
         fd: RawFd,
         old_len_bytes: u64,
         len_bytes: u64,
@@ -465,7 +465,7 @@ impl Tablespace {
             self.cut_cache(content, len_bytes);
             self.kept_header.forget();
         }
-        if let Some(path) = self.name.path(hold) {
+        if let Some(path) = self.name.path(lock) {
             self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
         }
         Ok(())
@@ -477,9 +477,9 @@ impl Tablespace {
     /// That of the local call, or `EIO`.
     pub fn set_len(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         self.require_writable()?;
-        let hold = content.names.hold();
+        let lock = content.names.lock_shared();
         let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set_len_locked(content, &hold, fd, real::status(fd)?.len_bytes, len_bytes)
+        self.set_len_locked(content, &lock, fd, real::status(fd)?.len_bytes, len_bytes)
     }
 
     /// fallocate without a mode: the file has at least this length.
@@ -488,7 +488,7 @@ impl Tablespace {
     /// That of the local call, or `EIO`.
     pub fn allocate(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         self.require_writable()?;
-        self.grow(content, &content.names.hold(), fd, len_bytes)
+        self.grow(content, &content.names.lock_shared(), fd, len_bytes)
     }
 
     /// fdatasync: redo is waited for on the log file, so only other frames of this file count.
@@ -501,9 +501,9 @@ impl Tablespace {
     }
 
     /// Sends the digest of a dropped page, for the pages that are chosen.
-    fn verify(&self, content: &Content, hold: &NameHold<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
+    fn verify(&self, content: &Content, lock: &NamesLock<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
         let Some(flags) = self.lock_info().flags else { return };
-        if let Some(path) = self.name.path(hold) {
+        if let Some(path) = self.name.path(lock) {
             let dropped = DroppedPage { path: &path, page_no, page, lsn, flags };
             content.dropped_images.send(&content.stream, &content.counters, &dropped);
         }
@@ -521,22 +521,22 @@ pub fn open_existing(
     path: &[u8],
     flags: i32,
 ) -> Result<(RawFd, Option<Arc<Tablespace>>), Errno> {
-    let hold = content.names.hold();
+    let lock = content.names.lock_shared();
     let local = absolute(&content.datadir, path)?;
     let fd = real::open_file(&local, flags & !libc::O_DIRECT, 0)?;
     let tablespace = tablespaces.at(path);
-    let outcome = match tablespace.look_up(content, &hold, false) {
+    let outcome = match tablespace.look_up(content, &lock, false) {
         Ok(true) if flags & libc::O_ACCMODE == libc::O_RDONLY => Ok(Some(tablespace)),
         Ok(true) => match tablespace.must_be_adopted(content, fd, path) {
             Ok(false) => Ok(Some(tablespace)),
-            Ok(true) => adopt::begin(content, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+            Ok(true) => adopt::begin(content, &lock, fd, path, &tablespace).map(|()| Some(tablespace)),
             Err(errno) => Err(errno),
         },
         Ok(false) if flags & libc::O_ACCMODE == libc::O_RDONLY => {
             tablespaces.files.forget(path);
             Ok(None)
         }
-        Ok(false) => adopt::begin(content, &hold, fd, path, &tablespace).map(|()| Some(tablespace)),
+        Ok(false) => adopt::begin(content, &lock, fd, path, &tablespace).map(|()| Some(tablespace)),
         Err(errno) => Err(errno),
     };
     match outcome {
@@ -559,7 +559,7 @@ pub fn create(
     flags: i32,
     mode: libc::mode_t,
 ) -> Result<(RawFd, Arc<Tablespace>), Errno> {
-    let hold = content.names.change();
+    let lock = content.names.lock_exclusive();
     let local = absolute(&content.datadir, path)?;
     let existed = real::status_of(&local).is_ok();
     let fd = real::open_file(&local, flags & !libc::O_DIRECT, mode)?;
@@ -574,8 +574,8 @@ pub fn create(
             tablespace.cut_cache(content, 0);
             tablespace.kept_header.forget();
             tablespace.adoption.cancel(content)?;
-        } else if !tablespace.look_up(content, &hold, false)? {
-            adopt::begin(content, &hold, fd, path, &tablespace)?;
+        } else if !tablespace.look_up(content, &lock, false)? {
+            adopt::begin(content, &lock, fd, path, &tablespace)?;
         }
         Ok(tablespace)
     });

@@ -223,7 +223,7 @@ fn serve_pages(socket: &mut TcpStream, model: &Mutex<Model>) -> Option<()> {
 }
 
 impl Model {
-    /// LSN behind the last redo byte.
+    /// LSN after the last redo byte.
     pub fn next_lsn(&self) -> Lsn {
         FIRST_LSN.advance(self.redo.len() as u64)
     }

@@ -37,10 +37,10 @@ use crate::kernel_ring::{self, MAX_RESUBMISSIONS, is_transient};
 /// Durable writes with io_uring. See the module's documentation.
 pub struct UringIo {
     dir: PathBuf,
-    slots: Arc<[Mutex<Slot>]>,
+    slots: Arc<[Mutex<WriteSlot>]>,
 }
 
-struct Slot {
+struct WriteSlot {
     ring: IoUring,
     under_way: Option<UnderWay>,
 }
@@ -54,7 +54,7 @@ struct UnderWay {
 
 struct UringFile {
     file: Arc<File>,
-    slots: Arc<[Mutex<Slot>]>,
+    slots: Arc<[Mutex<WriteSlot>]>,
 }
 
 impl UringIo {
@@ -63,7 +63,7 @@ impl UringIo {
     /// # Errors
     /// This process may not use io_uring; says why, and what to do about it.
     pub fn new(dir: &Path, slots: usize) -> io::Result<Self> {
-        let slots = (0..slots).map(|_| Slot::new().map(Mutex::new)).collect::<io::Result<Arc<[_]>>>();
+        let slots = (0..slots).map(|_| WriteSlot::new().map(Mutex::new)).collect::<io::Result<Arc<[_]>>>();
         let slots = slots.map_err(|error| io::Error::new(error.kind(), kernel_ring::explain(&error)))?;
         Ok(Self { dir: dir.to_owned(), slots })
     }
@@ -99,7 +99,7 @@ impl DurableFile for UringFile {
     }
 }
 
-impl Slot {
+impl WriteSlot {
     fn new() -> io::Result<Self> {
         let ring = IoUring::builder().dontfork().build(1)?;
         let mut probe = io_uring::Probe::new();
@@ -184,7 +184,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for WriteSlot {
     fn drop(&mut self) {
         if self.under_way.is_some() && self.wait().is_err() {
             // The kernel may still read it.

@@ -17,7 +17,7 @@ use redoubt_sync::{Mutex, RwLock};
 use super::RawDevice;
 use super::layout::BLOCK_LEN;
 use super::media::MediaWrite;
-use super::table::{FileId, Piece, check_name};
+use super::table::{Piece, RawFileId, check_name};
 use super::volume::{MAX_IO_LEN, Volume};
 use crate::{AlignedBuffer, StorageDir, StorageFile, Stream, UntornLimits, WriteOptions, untorn};
 
@@ -103,7 +103,7 @@ impl StorageDir for RawDirectory {
 
 struct RawFile {
     device: Arc<RawDevice>,
-    id: FileId,
+    id: RawFileId,
     locks: Arc<FileLocks>,
     stream: Stream,
 }
@@ -166,7 +166,7 @@ impl RawFile {
     fn clear(&self, at: u64, end: u64, stream: u8) -> io::Result<()> {
         let how = MediaWrite { stream, untorn: false };
         let zeros = vec![0; MAX_IO_LEN.min((end - at) as usize)];
-        // Behind the file's last chunk nothing has to be done.
+        // Past the file's last chunk nothing has to be done.
         let pieces = self.volume().table().mapped_pieces(self.id, at, end)?;
         for piece in pieces {
             let Some((chunk, in_chunk)) = piece.place else { continue };
@@ -201,22 +201,22 @@ impl RawFile {
             while !rest.is_empty() {
                 // Only the first of them begins inside a block.
                 let len = (MAX_IO_LEN - (offset % BLOCK) as usize).min(rest.len());
-                let (part, behind) = rest.split_at(len);
+                let (part, after) = rest.split_at(len);
                 self.write_part(offset, part, kept_end, how)?;
                 offset += len as u64;
-                rest = behind;
+                rest = after;
             }
         }
         Ok(())
     }
 
-    /// One write to the media of at most [`MAX_IO_LEN`], with the blocks around it. Behind it, what those hold from
+    /// One write to the media of at most [`MAX_IO_LEN`], with the blocks around it. After it, what those hold from
     /// `kept_end` on, the end of the file, becomes zeros.
     fn write_part(&self, offset: u64, bytes: &[u8], kept_end: u64, how: MediaWrite) -> io::Result<()> {
         let end = offset + bytes.len() as u64;
-        let (first, behind) = blocks_around(offset, end);
+        let (first, last_end) = blocks_around(offset, end);
         let media = &*self.volume().media;
-        if first == offset && behind == end {
+        if first == offset && last_end == end {
             self.locks.forget();
             let mut buffer = AlignedBuffer::with_capacity(bytes.len());
             if !buffer.extend(bytes) {
@@ -224,23 +224,23 @@ impl RawFile {
             }
             return media.write(offset, buffer, how).map(drop);
         }
-        let mut buffer = AlignedBuffer::zeroed((behind - first) as usize);
-        let last = behind - BLOCK;
+        let mut buffer = AlignedBuffer::zeroed((last_end - first) as usize);
+        let last = last_end - BLOCK;
         if first < offset {
             self.read_block(first, &mut buffer, 0)?;
         }
-        if end < behind && last < kept_end && (last != first || first == offset) {
+        if end < last_end && last < kept_end && (last != first || first == offset) {
             self.read_block(last, &mut buffer, (last - first) as usize)?;
         }
         let in_buffer = (offset - first) as usize;
         if let Some(place) = buffer.bytes_mut().get_mut(in_buffer..in_buffer + bytes.len()) {
             place.copy_from_slice(bytes);
         }
-        let zeros_from = (end.max(kept_end.min(behind)) - first) as usize;
+        let zeros_from = (end.max(kept_end.min(last_end)) - first) as usize;
         buffer.bytes_mut().get_mut(zeros_from..).unwrap_or_default().fill(0);
         self.locks.forget();
         let buffer = media.write(first, buffer, how)?;
-        if end < behind {
+        if end < last_end {
             let content = buffer.bytes().get((last - first) as usize..).unwrap_or_default().to_vec();
             *self.locks.last_block.lock() = Some((last, content));
         }
@@ -273,14 +273,14 @@ impl RawFile {
         let mut rest = buf;
         while !rest.is_empty() {
             let len = (MAX_IO_LEN - (offset % BLOCK) as usize).min(rest.len());
-            let (part, behind) = rest.split_at_mut(len);
+            let (part, after) = rest.split_at_mut(len);
             let (first, end) = blocks_around(offset, offset + len as u64);
             let mut buffer = AlignedBuffer::zeroed((end - first) as usize);
             self.volume().media.read(first, &mut buffer)?;
             let from = (offset - first) as usize;
             part.copy_from_slice(buffer.bytes().get(from..from + len).ok_or(io::ErrorKind::UnexpectedEof)?);
             offset += len as u64;
-            rest = behind;
+            rest = after;
         }
         Ok(())
     }
@@ -296,9 +296,9 @@ impl StorageFile for RawFile {
         };
         let mut rest = buf;
         for piece in &pieces {
-            let Some((part, behind)) = rest.split_at_mut_checked(piece.len) else { break };
+            let Some((part, after)) = rest.split_at_mut_checked(piece.len) else { break };
             self.read_piece(piece, part)?;
-            rest = behind;
+            rest = after;
         }
         Ok(len)
     }

@@ -162,7 +162,7 @@ pub(super) struct SnapshotHeader {
 }
 
 impl SnapshotHeader {
-    /// Reads the table behind the header. `None` if these are not the bytes that were written with it.
+    /// Reads the table after the header. `None` if these are not the bytes that were written with it.
     pub fn decode_table(&self, layout: &Layout, table: &[u8]) -> Option<Result<Table, String>> {
         (crc32c::crc32c(table) == self.crc).then(|| Table::decode(table, layout))
     }

@@ -15,7 +15,7 @@ use redoubt_sync::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::ring::StreamRing;
+use super::uring::StreamUring;
 use crate::probe::BlockDevice;
 use crate::{AlignedBuffer, StorageError, UntornLimits, untorn};
 
@@ -54,7 +54,7 @@ pub(super) struct DeviceMedia {
     is_block_device: bool,
     can_discard: AtomicBool,
     /// Those that no write is using.
-    rings: Mutex<Vec<StreamRing>>,
+    rings: Mutex<Vec<StreamUring>>,
 }
 
 impl DeviceMedia {
@@ -112,7 +112,7 @@ impl DeviceMedia {
         let ring = self.rings.lock().pop();
         let mut ring = match ring {
             Some(ring) => ring,
-            None => StreamRing::new()?,
+            None => StreamUring::new()?,
         };
         let flags = if how.untorn { untorn::RWF_ATOMIC } else { ReadWriteFlags::empty() };
         let result = ring.write(&self.file, offset_bytes, buffer, how.stream, flags);

@@ -13,9 +13,9 @@ const SECTOR_LEN: usize = 512;
 
 /// Clones are the same drive.
 #[derive(Clone)]
-pub(super) struct ModelDrive(Arc<Mutex<State>>);
+pub(super) struct ModelDrive(Arc<Mutex<DriveState>>);
 
-struct State {
+struct DriveState {
     rng: Rng,
     cache: Vec<u8>,
     durable: Vec<u8>,
@@ -53,7 +53,7 @@ impl ModelDrive {
     }
 
     fn with_content(content: Vec<u8>, rng: Rng) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(DriveState {
             rng,
             cache: content.clone(),
             durable: content,
@@ -170,7 +170,7 @@ impl ModelDrive {
         next
     }
 
-    fn take_over(&self, from: &State) {
+    fn take_over(&self, from: &DriveState) {
         let mut to = self.0.lock();
         to.streams = from.streams;
         to.takes_streams = from.takes_streams;
@@ -182,7 +182,7 @@ fn off() -> io::Error {
     io::Error::other("the power is off")
 }
 
-impl State {
+impl DriveState {
     fn check(&mut self, op: Op) -> io::Result<()> {
         if self.is_off {
             return Err(off());
@@ -256,7 +256,7 @@ impl BlockMedia for ModelDrive {
         if let Err(error) = state.check(Op::Flush) {
             if !state.is_off {
                 // Some of what was to be flushed is lost for good, and the next flush does not say so.
-                let State { rng, pending, .. } = &mut *state;
+                let DriveState { rng, pending, .. } = &mut *state;
                 pending.retain(|_| rng.bool());
             }
             return Err(error);

@@ -5,7 +5,7 @@
 //! * A chunk is in exactly one of: a file's list, `free`, `freed`, or the hands of whoever took it from `free`.
 //! * A chunk in `freed` may still be in a file's list in the snapshot that is durable. It comes to `free` only when
 //!   a snapshot without it is durable.
-//! * What a file's chunks hold behind its end is arbitrary.
+//! * What a file's chunks hold past its end is arbitrary.
 //! * Every change of a linked file or of names raises `version`.
 //!
 //! Encoding, little-endian: number of directories (4 bytes); of each its name (length in 2 bytes, UTF-8) and number
@@ -23,13 +23,13 @@ pub(super) const HOLE: u32 = u32::MAX;
 const MAX_NAME_LEN: usize = 255;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct FileId(u64);
+pub(super) struct RawFileId(u64);
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Table {
     dirs: BTreeMap<String, Dir>,
-    files: BTreeMap<FileId, Entry>,
+    files: BTreeMap<RawFileId, StoredFile>,
     free: BTreeSet<u32>,
     freed: Vec<u32>,
     next_id: u64,
@@ -43,13 +43,13 @@ pub(super) struct Table {
 
 #[derive(Default)]
 struct Dir {
-    files: BTreeMap<String, FileId>,
+    files: BTreeMap<String, RawFileId>,
     changed_at: u64,
     is_open: bool,
 }
 
 #[derive(Default)]
-struct Entry {
+struct StoredFile {
     len: u64,
     chunks: Vec<u32>,
     changed_at: u64,
@@ -159,7 +159,7 @@ impl Table {
     }
 
     /// Opens a file; [`Table::close`] gives it back.
-    pub fn open(&mut self, dir: &str, name: &str) -> io::Result<(FileId, Arc<super::file::FileLocks>)> {
+    pub fn open(&mut self, dir: &str, name: &str) -> io::Result<(RawFileId, Arc<super::file::FileLocks>)> {
         let id = self.dirs.get(dir).and_then(|dir| dir.files.get(name)).copied().ok_or_else(not_found)?;
         let entry = self.entry_mut(id)?;
         entry.handles += 1;
@@ -172,11 +172,11 @@ impl Table {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         self.check_len(name.len() + 14)?;
-        let id = FileId(self.next_id);
+        let id = RawFileId(self.next_id);
         self.next_id += 1;
         let version = self.change_dir(dir)?;
         self.dir_mut(dir)?.files.insert(name.to_owned(), id);
-        self.files.insert(id, Entry { changed_at: version, ..Entry::default() });
+        self.files.insert(id, StoredFile { changed_at: version, ..StoredFile::default() });
         Ok(())
     }
 
@@ -204,23 +204,23 @@ impl Table {
     }
 
     /// Gives back what [`Table::open`] took.
-    pub fn close(&mut self, id: FileId) {
+    pub fn close(&mut self, id: RawFileId) {
         let Some(entry) = self.files.get_mut(&id) else { return };
         entry.handles = entry.handles.saturating_sub(1);
         self.drop_if_unused(id);
     }
 
-    pub fn len(&self, id: FileId) -> io::Result<u64> {
+    pub fn len(&self, id: RawFileId) -> io::Result<u64> {
         Ok(self.entry(id)?.len)
     }
 
     /// The version that must be durable for the file's length and chunks to be so.
-    pub fn changed_at(&self, id: FileId) -> io::Result<u64> {
+    pub fn changed_at(&self, id: RawFileId) -> io::Result<u64> {
         Ok(self.entry(id)?.changed_at)
     }
 
-    /// Where `[at, end)` of a file lies, in order. Behind its last chunk there are holes.
-    pub fn pieces(&self, id: FileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
+    /// Where `[at, end)` of a file lies, in order. Past its last chunk there are holes.
+    pub fn pieces(&self, id: RawFileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
         let chunks = &self.entry(id)?.chunks;
         let mut pieces = Vec::new();
         let mut next = at;
@@ -235,14 +235,14 @@ impl Table {
         Ok(pieces)
     }
 
-    /// The part of `[at, end)` that is not behind the file's last chunk.
-    pub fn mapped_pieces(&self, id: FileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
+    /// The part of `[at, end)` that is not past the file's last chunk.
+    pub fn mapped_pieces(&self, id: RawFileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
         let mapped_end = self.entry(id)?.chunks.len() as u64 * self.chunk_len;
         self.pieces(id, at, end.min(mapped_end))
     }
 
-    /// Changes a file's length. Chunks behind the end are given up.
-    pub fn set_len(&mut self, id: FileId, len: u64) -> io::Result<()> {
+    /// Changes a file's length. Chunks past the end are given up.
+    pub fn set_len(&mut self, id: RawFileId, len: u64) -> io::Result<()> {
         let count =
             usize::try_from(len.div_ceil(self.chunk_len)).map_err(|_| full("a file of that length"))?;
         let more = count.saturating_sub(self.entry(id)?.chunks.len());
@@ -253,14 +253,14 @@ impl Table {
         let entry = self.entry_mut(id)?;
         entry.len = len;
         entry.changed_at = version;
-        let behind = if count < entry.chunks.len() { entry.chunks.split_off(count) } else { Vec::new() };
+        let cut = if count < entry.chunks.len() { entry.chunks.split_off(count) } else { Vec::new() };
         entry.chunks.resize(count, HOLE);
-        self.freed.extend(behind.into_iter().filter(|&chunk| chunk != HOLE));
+        self.freed.extend(cut.into_iter().filter(|&chunk| chunk != HOLE));
         Ok(())
     }
 
     /// Makes a file longer, up to the end of its last chunk at most.
-    pub fn grow(&mut self, id: FileId, len: u64) -> io::Result<()> {
+    pub fn grow(&mut self, id: RawFileId, len: u64) -> io::Result<()> {
         if len > self.entry(id)?.len {
             let version = self.next_version(id)?;
             let entry = self.entry_mut(id)?;
@@ -290,7 +290,7 @@ impl Table {
 
     /// Makes chunks the parts of a file at `holes`, numbers of holes of [`Table::pieces`]. On failure the caller still
     /// has the chunks.
-    pub fn install(&mut self, id: FileId, holes: &[u64], chunks: &[u32]) -> io::Result<()> {
+    pub fn install(&mut self, id: RawFileId, holes: &[u64], chunks: &[u32]) -> io::Result<()> {
         let last = holes.iter().max().map_or(0, |&last| last + 1);
         let count = usize::try_from(last).map_err(|_| full("a file of that length"))?;
         let more = count.saturating_sub(self.entry(id)?.chunks.len());
@@ -311,11 +311,11 @@ impl Table {
         Ok(())
     }
 
-    fn entry(&self, id: FileId) -> io::Result<&Entry> {
+    fn entry(&self, id: RawFileId) -> io::Result<&StoredFile> {
         self.files.get(&id).ok_or_else(not_found)
     }
 
-    fn entry_mut(&mut self, id: FileId) -> io::Result<&mut Entry> {
+    fn entry_mut(&mut self, id: RawFileId) -> io::Result<&mut StoredFile> {
         self.files.get_mut(&id).ok_or_else(not_found)
     }
 
@@ -331,7 +331,7 @@ impl Table {
     }
 
     /// The version for a change of a file. One without a name is in no snapshot.
-    fn next_version(&mut self, id: FileId) -> io::Result<u64> {
+    fn next_version(&mut self, id: RawFileId) -> io::Result<u64> {
         if self.entry(id)?.is_unlinked {
             return Ok(0);
         }
@@ -339,7 +339,7 @@ impl Table {
         Ok(self.version)
     }
 
-    fn unlink(&mut self, id: FileId) {
+    fn unlink(&mut self, id: RawFileId) {
         if let Some(entry) = self.files.get_mut(&id) {
             entry.is_unlinked = true;
             entry.changed_at = 0;
@@ -347,7 +347,7 @@ impl Table {
         self.drop_if_unused(id);
     }
 
-    fn drop_if_unused(&mut self, id: FileId) {
+    fn drop_if_unused(&mut self, id: RawFileId) {
         if self.files.get(&id).is_some_and(|entry| entry.is_unlinked && entry.handles == 0)
             && let Some(entry) = self.files.remove(&id)
         {
@@ -376,7 +376,7 @@ impl Table {
             put_name(&mut out, name);
             out.extend_from_slice(&(dir.files.len() as u32).to_le_bytes());
             for (name, id) in &dir.files {
-                let nothing = Entry::default();
+                let nothing = StoredFile::default();
                 let entry = self.files.get(id).unwrap_or(&nothing);
                 put_name(&mut out, name);
                 out.extend_from_slice(&entry.len.to_le_bytes());
@@ -396,9 +396,10 @@ impl Table {
             let mut dir = Dir::default();
             for _ in 0..reader.number()? {
                 let name = reader.name()?;
-                let entry = Entry { len: reader.long()?, chunks: reader.chunks()?, ..Entry::default() };
+                let entry =
+                    StoredFile { len: reader.long()?, chunks: reader.chunks()?, ..StoredFile::default() };
                 table.claim(&entry).map_err(|reason| format!("{dir_name}/{name}: {reason}"))?;
-                let id = FileId(table.next_id);
+                let id = RawFileId(table.next_id);
                 table.next_id += 1;
                 table.files.insert(id, entry);
                 if dir.files.insert(name, id).is_some() {
@@ -417,7 +418,7 @@ impl Table {
     }
 
     /// Takes a file's chunks from the free ones.
-    fn claim(&mut self, entry: &Entry) -> Result<(), String> {
+    fn claim(&mut self, entry: &StoredFile) -> Result<(), String> {
         if (entry.chunks.len() as u64) < entry.len.div_ceil(self.chunk_len) {
             return Err(format!("{} chunks are too few for {} bytes", entry.chunks.len(), entry.len));
         }

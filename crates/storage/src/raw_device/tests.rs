@@ -131,7 +131,7 @@ fn check_directories(reopen: &dyn Fn() -> Arc<RawDevice>) {
 
 /// Reads and writes of all kinds; returns what the file holds then.
 fn check_one_file(device: &RawDevice, file: &dyn StorageFile) -> Vec<u8> {
-    // Small and large, aligned and not, inside and behind the end, over a hole.
+    // Small and large, aligned and not, inside and past the end, over a hole.
     let chunk = device.info().chunk_len_bytes;
     let mut expected = Vec::new();
     for (n, (at, len)) in [
@@ -368,7 +368,7 @@ fn untorn_writes_are_passed_on_where_the_drive_has_them() {
     let limits = dir.untorn_limits().unwrap().unwrap();
     assert_eq!((limits.min_len_bytes, limits.max_len_bytes), (4096, 16_384));
     let file = dir.create("f").unwrap();
-    // Behind the end, into a hole and in place.
+    // Past the end, into a hole and in place.
     for at in [5 * 16_384, 0, 16_384, 5 * 16_384] {
         file.write_with(at, &[at as u8 | 1; 16_384], untorn).unwrap();
     }

@@ -18,7 +18,7 @@ use redoubt_sync::{Mutex, MutexGuard};
 use super::layout::{BLOCK_LEN, Layout, MARK_OFFSET, TRIAL_OFFSET, TRIAL_ROOM};
 use super::media::{BlockMedia, MediaWrite};
 use super::streams;
-use super::table::{FileId, Table};
+use super::table::{RawFileId, Table};
 use crate::{AlignedBuffer, Stream, UntornLimits};
 
 /// The longest single read or write, in bytes.
@@ -265,7 +265,7 @@ impl Volume {
     }
 
     /// Gives chunks to a file where `[at, end)` has holes. The chunks hold zeros.
-    pub fn fill_holes(&self, id: FileId, at: u64, end: u64, stream: u8) -> io::Result<()> {
+    pub fn fill_holes(&self, id: RawFileId, at: u64, end: u64, stream: u8) -> io::Result<()> {
         if end.saturating_sub(at) / self.layout.chunk_len > u64::from(self.layout.chunk_count) {
             return Err(super::table::full("data"));
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::file::File;
-use super::{NameChange, OpKind, Outcome, SimDisk, State, off};
+use super::{DiskState, NameChange, OpKind, Outcome, SimDisk, off};
 use crate::{StorageDir, StorageFile, UntornLimits, WriteOptions};
 
 impl StorageDir for SimDisk {
@@ -201,7 +201,7 @@ impl StorageFile for SimFile {
             // Power cuts leave the dirty sectors to `after_power_cut`.
             Outcome::Partly(io::ErrorKind::Other) => Err(off()),
             outcome => {
-                let State { files, rng, .. } = &mut *state;
+                let DiskState { files, rng, .. } = &mut *state;
                 files[self.file].fail_sync(rng);
                 outcome.result()
             }

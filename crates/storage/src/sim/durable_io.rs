@@ -14,7 +14,7 @@ use fastrand::Rng;
 use redoubt_sync::Mutex;
 
 use super::file::{File, put_sector, sector_of};
-use super::{OpKind, Outcome, SimDisk, State, off};
+use super::{DiskState, OpKind, Outcome, SimDisk, off};
 use crate::AlignedBuffer;
 use crate::durable_io::{DurableFile, DurableIo};
 
@@ -105,7 +105,7 @@ impl SimIo {
     }
 }
 
-impl State {
+impl DiskState {
     /// Some of the writes that are under way are done, unseen.
     fn finish_some(&mut self) {
         let Self { rng, files, .. } = self;
@@ -135,7 +135,7 @@ impl DurableIo for SimIo {
         let taken = taken.ok_or(io::ErrorKind::InvalidInput)?;
         let mut state = self.disk.state.lock();
         let outcome = state.begin(OpKind::FinishWrite, &taken.name)?;
-        let State { rng, files, .. } = &mut *state;
+        let DiskState { rng, files, .. } = &mut *state;
         let file = &mut files[taken.file];
         match &outcome {
             Outcome::Done => file.finish(taken.write, |_| true),

@@ -17,7 +17,7 @@ pub(super) struct File {
     sector_len: usize,
     cache: Vec<u8>,
     durable: Vec<u8>,
-    /// Shortest length since the last sync, if the file was cut: what lay behind it is gone.
+    /// Shortest length since the last sync, if the file was cut: what lay past it is gone.
     cut_to: Option<usize>,
     /// For each sector written since the last sync, what it held after each write.
     dirty: BTreeMap<usize, Vec<Sector>>,
@@ -88,13 +88,13 @@ impl File {
         }
         let is_cut = len < self.cache.len();
         self.cache.resize(len, 0);
-        // The sectors behind the end are gone; what the last one holds behind the end reads as zero.
+        // The sectors past the end are gone; what the last one holds past the end reads as zero.
         let sector_len = self.sector_len;
         self.dirty.retain(|&sector, _| sector * sector_len < len);
         for write in &mut self.untorn {
             write.retain(|&(sector, _)| sector * sector_len < len);
         }
-        // Nor do the versions of the last one come back behind the end.
+        // Nor do the versions of the last one come back past the end.
         if is_cut && let Some(versions) = self.dirty.get_mut(&(len / sector_len)) {
             versions.push(sector_of(&self.cache, len / sector_len, sector_len));
         }
@@ -217,7 +217,7 @@ impl File {
     }
 }
 
-/// A sector of a file, with zeros behind the file's end.
+/// A sector of a file, with zeros past the file's end.
 pub(super) fn sector_of(bytes: &[u8], sector: usize, sector_len: usize) -> Sector {
     let mut out = vec![0; sector_len];
     let at = sector * sector_len;

@@ -31,7 +31,7 @@ struct Thread {
     woken: Woken,
 }
 
-pub(crate) struct State {
+pub(crate) struct Scheduler {
     threads: Vec<Thread>,
     /// Those that have not ended.
     live: Vec<usize>,
@@ -47,7 +47,7 @@ pub(crate) struct State {
     killed: BTreeSet<u32>,
 }
 
-impl State {
+impl Scheduler {
     pub fn new(options: &Options) -> Self {
         Self {
             threads: Vec::new(),

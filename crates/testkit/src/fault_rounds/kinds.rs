@@ -123,7 +123,7 @@ impl Trouble {
     fn network(&mut self, random: &mut fastrand::Rng) {
         let all =
             [Event::Delay, Event::Stall, Event::Cut, Event::HalfClose, Event::Corrupt, Event::Duplicate];
-        // Sometimes all, sometimes few: a rare event shows little behind many cuts.
+        // Sometimes all, sometimes few: a rare event shows little among many cuts.
         let mut events: Vec<Event> = all.into_iter().filter(|_| random.bool()).collect();
         if events.is_empty() {
             events.extend(all);

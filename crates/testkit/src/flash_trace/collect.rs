@@ -60,7 +60,7 @@ impl Window {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WindowPhase {
     Before,
     Inside,
     After,
@@ -72,7 +72,7 @@ pub(super) struct Collector {
     snapshots: Snapshots,
     previous: Arc<OwnerMap>,
     pending: Vec<Record>,
-    state: State,
+    state: WindowPhase,
     began_us: u64,
     marked: u64,
     window: Window,
@@ -89,7 +89,7 @@ impl Collector {
             snapshots,
             previous: Arc::new(first),
             pending: Vec::new(),
-            state: State::Before,
+            state: WindowPhase::Before,
             began_us: 0,
             marked: 0,
             window: Window::default(),
@@ -101,7 +101,7 @@ impl Collector {
     /// # Errors
     /// [`Error::State`] when the part that counts has not ended, [`Error::Io`] when the file cannot be written.
     pub(super) fn finish(self) -> Result<Window> {
-        if self.state != State::After || !self.pending.is_empty() {
+        if self.state != WindowPhase::After || !self.pending.is_empty() {
             return Err(Error::State("the recording ended before the load did".into()));
         }
         self.out.finish().map_err(trace_error)?;
@@ -111,13 +111,13 @@ impl Collector {
     fn mark(&mut self, time_us: u64, mark: Mark) -> Result<()> {
         match mark {
             Mark::Begin(count) => {
-                (self.state, self.began_us, self.marked) = (State::Inside, time_us, count);
+                (self.state, self.began_us, self.marked) = (WindowPhase::Inside, time_us, count);
             }
             // Clients make marks side by side: one with a smaller number may come later.
-            Mark::Commits(count) if self.state == State::Inside => self.commits(time_us, count),
+            Mark::Commits(count) if self.state == WindowPhase::Inside => self.commits(time_us, count),
             Mark::End(count) => {
                 self.commits(time_us, count);
-                self.state = State::After;
+                self.state = WindowPhase::After;
                 self.window.seconds = self.time_us(time_us) as f64 / 1e6;
             }
             Mark::Snapshot => {
@@ -179,7 +179,7 @@ impl Sink for Collector {
         match *event {
             Event::Mark { time_us, mark } => self.mark(time_us, mark),
             Event::Request { time_us, op, sector, sectors } => {
-                if self.state == State::Inside {
+                if self.state == WindowPhase::Inside {
                     self.window.flushes += u64::from(op == Op::Flush);
                     let time_us = self.time_us(time_us);
                     self.pending.push(Record { time_us, sector, sectors, op, origin: Origin::Metadata });

@@ -1,11 +1,11 @@
 //! From a history to anomalies.
 //!
-//! **Versions.** The longest list read of a register, by a transaction that may have committed, is its order of versions;
-//! every other list of it must be a beginning of that one. A transaction without an answer counts as committed if one
-//! of its appends was seen by another.
+//! **Versions.** The longest list read of a register, by a transaction that may have committed, is its order of
+//! versions; every other list of it must be a beginning of that one. A transaction without an answer counts as
+//! committed if one of its appends was seen by another.
 //!
-//! **Dependencies** between committed transactions: `ww` from the writer of a version to the writer of the next; `wr` from
-//! the writer of a version to who read it as the newest; `rw` from who read a version to the writer of the next.
+//! **Dependencies** between committed transactions: `ww` from the writer of a version to the writer of the next; `wr`
+//! from the writer of a version to who read it as the newest; `rw` from who read a version to the writer of the next.
 //!
 //! | anomaly | what it is |
 //! |---|---|
@@ -561,7 +561,7 @@ fn components(graph: &BTreeMap<Index, BTreeSet<Index>>, count: usize) -> Vec<usi
     component
 }
 
-/// Depth first from `start`; vertices are put out when all behind them are done.
+/// Depth first from `start`; vertices are put out when all that follow from them are done.
 fn visit(
     graph: &BTreeMap<Index, BTreeSet<Index>>,
     start: Index,

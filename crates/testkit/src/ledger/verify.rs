@@ -62,7 +62,7 @@ type Key = (ClientId, Sequence);
 /// Part, random key and checksum of a row of the detail table.
 type Detail = (u32, u64, u64);
 
-/// Verifies the rows behind `conn` against the ledger's entries, and checks the tables. Commits a
+/// Verifies the rows that `conn` reads against the ledger's entries, and checks the tables. Commits a
 /// transaction open on `conn`, as CHECK TABLE does.
 ///
 /// # Errors

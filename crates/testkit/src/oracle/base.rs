@@ -2,7 +2,7 @@
 //!
 //! Only what recovery reads is kept: tablespaces, the names of directories, and the log's header and checkpoint.
 //! Every page of a clean base is what the server has at the checkpoint, because a clean shutdown writes them all
-//! and [`Base::read`] refuses a log that goes on behind its checkpoint. Of a killed server's base
+//! and [`Base::read`] refuses a log that goes on past its checkpoint. Of a killed server's base
 //! ([`Base::read_killed`]) the pages are of any age from the checkpoint on, and pages that were freed while they were
 //! dirty are older than that: redo fits them only without what a later FREE_PAGE or INIT_PAGE makes void.
 
@@ -16,7 +16,7 @@ use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, find_copy, locate};
 use redoubt_page::{SpaceFlags, flags_of_page0, layout, page_is_never_written, verify};
 use redoubt_redo::mariadb::log_file::HEADER_LEN_BYTES;
 use redoubt_redo::mariadb::log_scan::LogRead;
-use redoubt_redo::mariadb::{Checkpoint, LogGeometry, LogScan, Mtr, ScanEnd};
+use redoubt_redo::mariadb::{CheckpointBlock, LogGeometry, LogScan, Mtr, ScanEnd};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_workload::error::{Error, Result};
 
@@ -37,7 +37,7 @@ pub struct Base {
     /// Where LSNs lie in the log file.
     pub geometry: LogGeometry,
     /// The checkpoint that recovery starts from.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: CheckpointBlock,
     /// The server was killed.
     pub is_killed: bool,
 }
@@ -55,7 +55,7 @@ impl Base {
     /// Reads the data directory of a server that was shut down cleanly.
     ///
     /// # Errors
-    /// [`Error::State`] when the log goes on behind its checkpoint; [`Error::Io`], [`Error::Parse`].
+    /// [`Error::State`] when the log goes on past its checkpoint; [`Error::Io`], [`Error::Parse`].
     pub fn read(data_directory: &Path) -> Result<Self> {
         let (base, end) = Self::read_any(data_directory)?;
         let checkpoint = base.checkpoint;

@@ -24,7 +24,7 @@ const ZEROS_SEEN: usize = 64;
 pub struct Cut {
     /// Where the bytes end.
     pub lsn: Lsn,
-    /// What lies behind them.
+    /// What lies after them.
     pub garbage_seed: Option<u64>,
     /// The server recovers with its smallest buffer pool.
     pub small_pool: bool,
@@ -191,17 +191,17 @@ pub fn crash_at<'r>(recorded: &'r Recorded, cut: Cut, sound: &'r Replayed) -> Cr
     crash
 }
 
-/// What lies behind a cut: something that ends the log there. Bytes that happen to be the missing ones of the
+/// What lies after a cut: something that ends the log there. Bytes that happen to be the missing ones of the
 /// mini-transaction that is cut, or whole ones, would go on with it, and the server would be right to apply them; then
 /// others are drawn.
 fn tail(redo: &Redo, cut: Cut) -> Tail {
     let first = cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(&redo.bytes, seed)));
     let seed = cut.garbage_seed.unwrap_or_default();
     let others = (1..).map(|step| Tail::Bytes(garbage(&redo.bytes, seed.wrapping_add(step))));
-    std::iter::once(first).chain(others).find(|tail| ends_at_the_cut(redo, cut.lsn, tail)).unwrap_or_default()
+    std::iter::once(first).chain(others).find(|tail| ends_at_cut(redo, cut.lsn, tail)).unwrap_or_default()
 }
 
-fn ends_at_the_cut(redo: &Redo, cut: Lsn, tail: &Tail) -> bool {
+fn ends_at_cut(redo: &Redo, cut: Lsn, tail: &Tail) -> bool {
     let boundary = redo.boundary_before(cut);
     let begun = redo.bytes_until(cut).get((boundary.0 - redo.start_lsn.0) as usize..).unwrap_or_default();
     let bytes = match tail {
@@ -277,7 +277,7 @@ pub struct Limits {
     pub deadline: Option<Instant>,
 }
 
-/// What a block may hold behind the end of the log: redo of another time, or anything.
+/// What a block may hold after the end of the log: redo of another time, or anything.
 fn garbage(redo: &[u8], seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     if random.bool() && redo.len() > 8192 {

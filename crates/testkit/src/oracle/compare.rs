@@ -212,7 +212,7 @@ impl File<'_> {
             if self.ours.pages.get(id).is_some_and(|page| !page.freed) {
                 report.file_differs(
                     self.path,
-                    format!("page {id} of our replay lies behind the end of the file"),
+                    format!("page {id} of our replay lies past the end of the file"),
                 );
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::{Checkpoint, LogHeader, LogScan};
+use redoubt_redo::mariadb::{CheckpointBlock, LogHeader, LogScan};
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::server::{Server, ServerConfig};
@@ -490,11 +490,11 @@ fn renew_log(path: &Path, size_bytes: u64) -> Result<()> {
     file.set_len(size_bytes).map_err(Error::io_at("set the length of", path))?;
     let write = |bytes: &[u8], offset| file.write_all_at(bytes, offset).map_err(Error::io_at("write", path));
     write(&header.build(), 0)?;
-    write(&Checkpoint { checkpoint_lsn: at, end_lsn: at }.build(), 4096)?;
+    write(&CheckpointBlock { checkpoint_lsn: at, end_lsn: at }.build(), 4096)?;
     write(&checkpoint_mtr(at), 12_288)
 }
 
-/// The mini-transaction that is all there is behind a clean checkpoint, with the sequence bit of a first lap.
+/// The mini-transaction that is all there is after a clean checkpoint, with the sequence bit of a first lap.
 fn checkpoint_mtr(at: Lsn) -> Vec<u8> {
     let mut mtr = vec![0xfa, 0, 0];
     mtr.extend_from_slice(&at.0.to_be_bytes());

@@ -72,7 +72,7 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// Bytes behind a redo stream that is cut.
+/// Bytes after a redo stream that is cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Tail {
     /// Zeros, as in a file that was never written there.
@@ -93,7 +93,7 @@ pub struct Crash<'c> {
     files: BTreeMap<String, Source<'c>>,
     redo: &'c [u8],
     ours: &'c Replayed,
-    /// What lies behind the redo.
+    /// What lies after the redo.
     pub tail: Tail,
 }
 
@@ -235,7 +235,7 @@ pub fn recover_in_place(directory: &Path, log_size_bytes: u64, options: &Options
     Ok(Outcome::Recovered(Recovered { end_lsn, files, encrypted_pages, took }))
 }
 
-/// Header and checkpoints: whatever the server adds to its log, it also makes a checkpoint behind it at its end.
+/// Header and checkpoints: whatever the server adds to its log, it also makes a checkpoint after it at its end.
 fn log_head(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let mut head = Vec::new();
@@ -268,7 +268,7 @@ fn run_server(directory: &Path, scratch: &Path, log_bytes: u64, options: &Option
     command.stderr(fs::File::create(&log).map_err(Error::io_at("create", &log))?);
     let mut process = Process::spawn("mariadbd for a recovery", &mut command)?;
     let read = || fs::read(&log).map_err(Error::io_at("read", &log));
-    // Behind this message there is nothing but the end of the process, in which it sometimes waits for itself for ever.
+    // After this message there is nothing but the end of the process, in which it sometimes waits for itself for ever.
     let ended = poll_until("the end of a recovery", RECOVERY_TIMEOUT, || {
         let ended = process.try_wait()?.is_some();
         let stopped = String::from_utf8_lossy(&read()?).contains("Plugin initialization aborted");

@@ -15,7 +15,7 @@ use super::base::{LogFile, parse};
 pub struct MtrIndex {
     /// LSN of its first byte.
     pub start_lsn: Lsn,
-    /// LSN behind its last byte.
+    /// LSN after its last byte.
     pub end_lsn: Lsn,
     /// Its runs.
     pub runs: Range<usize>,
@@ -56,7 +56,7 @@ pub struct Redo {
     pub bytes: Vec<u8>,
     /// LSN of the first byte.
     pub start_lsn: Lsn,
-    /// LSN behind the last byte.
+    /// LSN after the last byte.
     pub end_lsn: Lsn,
     /// The mini-transactions, in order.
     pub mtrs: Vec<MtrIndex>,

@@ -22,7 +22,7 @@ fn a_volume_opens_with_its_key_and_not_without() {
     };
     assert!(row(VOLUME).contains(&"yes".to_owned()) && row("open").contains(&"no".to_owned()), "{listed}");
     let shown = setup.volume_command(&["show", VOLUME]).require_success().unwrap();
-    let State::Encrypted(policy) = state(&setup.volume_directory(VOLUME)) else { panic!("in clear") };
+    let Encryption::Encrypted(policy) = state(&setup.volume_directory(VOLUME)) else { panic!("in clear") };
     let encrypted = shown.lines().find(|line| line.contains("encrypted")).unwrap();
     let identifier = encrypted.split_whitespace().last().unwrap();
     assert!(format!("{policy:?}").contains("Ours") && identifier.len() == 32, "{encrypted} {policy:?}");
@@ -88,7 +88,7 @@ fn a_copy_in_clear_is_not_opened() {
     assert!(copied.unwrap().success());
     std::fs::rename(&volume, &kept).unwrap();
     std::fs::rename(&copy, &volume).unwrap();
-    assert_eq!(state(&volume), State::Clear);
+    assert_eq!(state(&volume), Encryption::Clear);
     setup.node.start().unwrap();
     setup.require_refused(&["was made encrypted", "lies in clear"]);
     setup.node.stop().unwrap();

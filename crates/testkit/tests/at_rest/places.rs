@@ -30,14 +30,14 @@ fn all_parts_have_the_volumes_key_wherever_they_are() {
     setup.create_encrypted();
     setup.node.create_volume("open").unwrap();
     let expected = state(&setup.volume_directory(VOLUME));
-    assert!(matches!(expected, State::Encrypted(_)));
+    assert!(matches!(expected, Encryption::Encrypted(_)));
     let volume = setup.volume_directory(VOLUME);
     for part in ["log", "journal", "pages"] {
         let target = std::fs::read_link(volume.join(part)).unwrap();
         assert!(target.starts_with(other.path()), "{}", target.display());
         assert_eq!(state(&target), expected, "{part}");
         let target = std::fs::read_link(setup.volume_directory("open").join(part)).unwrap();
-        assert_eq!(state(&target), State::Clear, "{part} of a volume in clear");
+        assert_eq!(state(&target), Encryption::Clear, "{part} of a volume in clear");
     }
     assert_eq!(state(&volume.join("plain")), expected);
 

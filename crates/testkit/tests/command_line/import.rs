@@ -8,7 +8,7 @@ use std::process::Command;
 use redoubt_page::doublewrite::{copies, locate};
 use redoubt_page::layout::{page_id, page_lsn};
 use redoubt_page::{SpaceFlags, flags_of_page0, verify};
-use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, Checkpoint};
+use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, CheckpointBlock};
 use redoubt_redo::{Lsn, PageId};
 use redoubt_testkit::check::{Snapshot, check_all};
 use redoubt_testkit::node::Node;
@@ -92,14 +92,14 @@ fn damage(path: &Path, page_no: u64) {
     file.write_all_at(&bytes, offset).unwrap();
 }
 
-fn checkpoint_of(datadir: &Path) -> Checkpoint {
+fn checkpoint_of(datadir: &Path) -> CheckpointBlock {
     let file = File::open(datadir.join("ib_logfile0")).unwrap();
     let blocks = CHECKPOINT_OFFSETS.map(|offset| {
         let mut block = [0; 64];
         file.read_exact_at(&mut block, offset).unwrap();
-        Checkpoint::parse(&block)
+        CheckpointBlock::parse(&block)
     });
-    Checkpoint::newest(blocks[0], blocks[1]).unwrap()
+    CheckpointBlock::newest(blocks[0], blocks[1]).unwrap()
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn page_with_a_copy(datadir: &Path, newer_than: Lsn) -> Option<(PageId, Lsn)> {
         })
 }
 
-/// Kills a server whose newest page writes went through the doublewrite area and are not behind a checkpoint.
+/// Kills a server whose newest page writes went through the doublewrite area and are not before a checkpoint.
 fn crashed_after_page_writes(server: &mut Server) -> (PageId, Lsn) {
     let mut conn = server.connect().unwrap();
     // A later checkpoint would make the copies too old to be of use; only the next start may make one.

@@ -9,7 +9,7 @@ fn welcome(compression: Compression) -> Welcome {
     Welcome { status: Status::Accepted, compression, next_seq, next_lsn, message: String::new() }
 }
 
-/// Behind length, magic, version, and role or status.
+/// After length, magic, version, and role or status.
 const FLAGS: usize = 4 + 4 + 2 + 1;
 
 #[test]

@@ -23,7 +23,7 @@ fn any_read_survives_the_round_trip_and_that_of_a_page_is_short() {
         assert_eq!(PageRequest::decode(kind, &payload), Ok(request));
     }
     let mut payload = Vec::new();
-    // A page behind the first GiB of a file, 30 GiB of stream.
+    // A page past the first GiB of a file, 30 GiB of stream.
     read(30 << 30, 70, 3 << 29, 16384).encode(&mut payload);
     assert!(payload.len() <= 12, "{payload:?}");
 }

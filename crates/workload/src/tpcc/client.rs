@@ -188,14 +188,14 @@ fn pay(conn: &mut Conn, at: (u32, u32), of: (u32, u32), by: &By, cents: u32) -> 
         WHERE d_w_id = ? AND d_id = ?";
     const CUSTOMER: &str = "SELECT c_credit, c_first, c_middle, c_last, c_street_1, c_city, c_state, c_zip, c_phone, \
         c_since, c_credit_lim, c_discount FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_id = ? FOR UPDATE";
-    type Place = (String, String, String, String, String, String);
+    type Address = (String, String, String, String, String, String);
     let (warehouse, district) = at;
     let amount = decimal(i64::from(cents));
     change(conn, "UPDATE warehouse SET w_ytd = w_ytd + ? WHERE w_id = ?", (&amount, warehouse))?;
-    let from: Place = one(conn, PLACE, (warehouse,))?;
+    let from: Address = one(conn, PLACE, (warehouse,))?;
     let update = "UPDATE district SET d_ytd = d_ytd + ? WHERE d_w_id = ? AND d_id = ?";
     change(conn, update, (&amount, warehouse, district))?;
-    let at_district: Place = one(conn, DISTRICT, (warehouse, district))?;
+    let at_district: Address = one(conn, DISTRICT, (warehouse, district))?;
     let number = find_customer(conn, of, by)?;
     let row: mysql::Row = one(conn, CUSTOMER, (of.0, of.1, number))?;
     let credit: Option<String> = row.get(0);

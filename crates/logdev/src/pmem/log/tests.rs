@@ -25,7 +25,7 @@ enum Fault {
     NoFence,
     /// A record is acknowledged by its own fence, whatever is before it.
     EarlyAcknowledge,
-    /// A range behind a gap moves the durable end.
+    /// A range after a gap moves the durable end.
     PublishOverGap,
 }
 

@@ -17,7 +17,7 @@ use fastrand::Rng;
 use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::Mutex;
 
-use super::{Keep, PowerSwitch, State, StoreModel, ThreadMemory, WORD_LEN, Way};
+use super::{Keep, MemoryState, PowerSwitch, StoreModel, ThreadMemory, WORD_LEN, Way};
 use crate::pmem::PmemError;
 use crate::pmem::memory::{Memory, store_durably};
 
@@ -185,7 +185,7 @@ impl StoreModel {
     }
 }
 
-impl State {
+impl MemoryState {
     fn write_by_kernel(&mut self, at: usize, bytes: &[u8]) {
         let end = at + bytes.len();
         if self.visible.len() < end {

@@ -38,10 +38,10 @@ fn what_is_set_is_recognised_and_nothing_else() {
 #[test]
 fn answers_and_errors_are_told_apart() {
     let policy = Policy::Ours(identifier(1));
-    assert_eq!(state(Ok(policy)).unwrap(), State::Encrypted(policy));
-    assert_eq!(state(Err(Errno::NODATA)).unwrap(), State::Clear);
-    assert_eq!(state(Err(Errno::OPNOTSUPP)).unwrap(), State::SwitchedOff);
-    assert_eq!(state(Err(Errno::NOTTY)).unwrap(), State::NoSuchCall);
+    assert_eq!(state(Ok(policy)).unwrap(), Encryption::Encrypted(policy));
+    assert_eq!(state(Err(Errno::NODATA)).unwrap(), Encryption::Clear);
+    assert_eq!(state(Err(Errno::OPNOTSUPP)).unwrap(), Encryption::SwitchedOff);
+    assert_eq!(state(Err(Errno::NOTTY)).unwrap(), Encryption::NoSuchCall);
     // A policy that the kernel cannot read is not taken for none.
     assert!(state(Err(Errno::INVAL)).is_err() && state(Err(Errno::PERM)).is_err());
 }
@@ -67,7 +67,7 @@ fn an_identifier_is_shown_as_others_show_it() {
 fn a_file_system_without_encryption_says_so() {
     // The kernel's own file systems have none.
     let directory = File::open("/proc").unwrap();
-    assert_eq!(read_state(&directory).unwrap(), State::NoSuchCall);
+    assert_eq!(read_state(&directory).unwrap(), Encryption::NoSuchCall);
     assert!(add_key(&directory, &[1; KEY_LEN_BYTES]).is_err());
     assert!(set_policy(&directory, identifier(1)).is_err());
     assert!(remove_key(&directory, identifier(1)).is_err());

@@ -67,7 +67,7 @@ fn at_each_end_that_a_checkpoint_may_refer_to_are_the_names_of_that_moment() {
 }
 
 #[test]
-fn damage_before_the_end_is_found_and_what_is_behind_it_is_ignored() {
+fn damage_before_the_end_is_found_and_what_is_past_it_is_ignored() {
     let fixture = Fixture::new();
     let (base, changes, _) = steps();
     let mut file = NamesFile::create(&fixture.folder, 1, &base).unwrap();

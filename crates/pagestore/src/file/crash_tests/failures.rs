@@ -172,14 +172,14 @@ fn read_long(store: &FilePageStore, page_no: u32) -> u8 {
 }
 
 #[test]
-fn groups_of_a_failed_attempt_are_not_taken_up_behind_new_ones() {
+fn groups_of_a_failed_attempt_are_not_taken_up_after_new_ones() {
     for setup in Setup::all() {
         for skip in 0..3 {
             let (disk, store) = open_for_long_pages(setup, skip);
             disk.inject(Fault { skip, ..fault(OpKind::Write, "journal", ENOSPC) });
             let error = write_long(&store, &[0, 1, 2], 2).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Retry);
-            // As long as the first group of the failed attempt, whose second one stands behind it.
+            // As long as the first group of the failed attempt, whose second one stands after it.
             write_long(&store, &[1], 3).unwrap();
             let after = setup.open(&disk.after_power_cut()).unwrap();
             assert_eq!((read_long(&after, 1), read_long(&store, 1)), (3, 3), "{setup:?}, skip {skip}");
@@ -188,7 +188,7 @@ fn groups_of_a_failed_attempt_are_not_taken_up_behind_new_ones() {
 }
 
 #[test]
-fn groups_of_an_earlier_life_are_not_taken_up_behind_new_ones() {
+fn groups_of_an_earlier_life_are_not_taken_up_after_new_ones() {
     for setup in Setup::all() {
         let (disk, store) = open_for_long_pages(setup, 1);
         // Two groups are written and not synced; of the first, the header does not come to the disk.

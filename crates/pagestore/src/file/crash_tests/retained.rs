@@ -77,7 +77,7 @@ fn a_damaged_image_is_named_and_can_be_replaced() {
     assert!(matches!(error, PageStoreError::DamagedImage { page_no: 3, .. }), "{error}");
     let refused = store.remove(ObjectId(1));
     assert!(matches!(refused, Err(PageStoreError::Poisoned { .. })));
-    // The batch was durable, but nothing behind it says so: it counts as one that was under way.
+    // The batch was durable, but nothing after it says so: it counts as one that was under way.
     let disk = JOURNAL.disk(1);
     let store = JOURNAL.prepared(&disk);
     store.write_batch(&[PageWrite { object: ObjectId(1), page_no: 3, page: &image(2) }]).unwrap();

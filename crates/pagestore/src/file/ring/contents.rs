@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::Slot;
+use super::ImageLocation;
 use super::format::Group;
 use crate::ObjectId;
 
@@ -89,14 +89,14 @@ impl Contents {
     }
 
     /// The images of a page from `oldest` on that count, newest first.
-    pub fn images(&self, object: ObjectId, page_no: u32, len: u32, oldest: u64) -> Vec<Slot> {
+    pub fn images(&self, object: ObjectId, page_no: u32, len: u32, oldest: u64) -> Vec<ImageLocation> {
         let since = self.objects.get(&object).map_or(u64::MAX, |object| object.since);
         let mut found = Vec::new();
         for group in &self.groups {
             for (at, entry) in group.entries() {
                 let is_it = (entry.object, entry.page_no, entry.len) == (object, page_no, len);
                 if is_it && at >= since && at >= oldest {
-                    found.push(Slot { at, len, crc: entry.crc });
+                    found.push(ImageLocation { at, len, crc: entry.crc });
                 }
             }
         }

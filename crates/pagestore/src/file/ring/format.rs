@@ -1,6 +1,6 @@
 //! How a group of page images lies in the ring. Pure.
 //!
-//! A group is one header block of 4096 bytes and the images behind it, filled up with zeros to a multiple of 4096.
+//! A group is one header block of 4096 bytes and the images after it, filled up with zeros to a multiple of 4096.
 //! Numbers are little-endian:
 //!
 //! | offset | size | field |
@@ -33,7 +33,7 @@ pub(in crate::file) const MAX_ENTRIES: usize = (BLOCK - TABLE_AT) / ENTRY_LEN;
 
 /// One row of a group's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::file) struct Entry {
+pub(in crate::file) struct GroupEntry {
     pub object: ObjectId,
     pub page_no: u32,
     /// Length of the image in bytes; 0 for a forget record.
@@ -41,7 +41,7 @@ pub(in crate::file) struct Entry {
     pub crc: u32,
 }
 
-impl Entry {
+impl GroupEntry {
     pub fn image(write: &PageWrite<'_>) -> Self {
         let (len, crc) = (write.page.len() as u32, crc32c::crc32c(write.page));
         Self { object: write.object, page_no: write.page_no, len, crc }
@@ -73,17 +73,17 @@ pub(in crate::file) struct Group {
     pub at: u64,
     /// Position of the next group.
     pub end: u64,
-    entries: Box<[Entry]>,
+    entries: Box<[GroupEntry]>,
 }
 
 impl Group {
-    pub fn new(at: u64, entries: Vec<Entry>) -> Self {
+    pub fn new(at: u64, entries: Vec<GroupEntry>) -> Self {
         let image_bytes = entries.iter().map(|entry| u64::from(entry.len)).sum();
         Self { at, end: at + group_len(image_bytes), entries: entries.into() }
     }
 
     /// The entries, each with the position of its image.
-    pub fn entries(&self) -> impl Iterator<Item = (u64, Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (u64, GroupEntry)> {
         let first = self.at + BLOCK as u64;
         self.entries.iter().scan(first, |at, entry| {
             let here = *at;
@@ -94,7 +94,7 @@ impl Group {
 }
 
 /// Appends a header block to `out`.
-pub(super) fn encode(header: &Header, entries: &[Entry], out: &mut Vec<u8>) {
+pub(super) fn encode(header: &Header, entries: &[GroupEntry], out: &mut Vec<u8>) {
     let start = out.len();
     let image_bytes: u64 = entries.iter().map(|entry| u64::from(entry.len)).sum();
     out.extend_from_slice(&MAGIC);
@@ -129,7 +129,7 @@ pub(super) fn decode(block: &[u8]) -> Option<(Header, Group)> {
     let table = block.get(TABLE_AT..TABLE_AT.checked_add(table_len)?)?;
     let mut entries = Vec::with_capacity(table_len / ENTRY_LEN);
     for row in table.chunks_exact(ENTRY_LEN) {
-        entries.push(Entry {
+        entries.push(GroupEntry {
             object: ObjectId(u32_at(row, 0)?),
             page_no: u32_at(row, 4)?,
             len: u32_at(row, 8)?,

@@ -6,7 +6,7 @@
 //! one ends the ring.
 //!
 //! A header that the disk lost looks like the end of the ring. But whatever was written after it was durable says so:
-//! if such a group stands within reach behind the end, the ring is damaged, and nothing is guessed.
+//! if such a group stands within reach after the end, the ring is damaged, and nothing is guessed.
 
 use super::contents::Contents;
 use super::format::{self, BLOCK, Group, Header};
@@ -14,7 +14,7 @@ use super::superblock::Superblock;
 use super::{JOURNAL_NAME, MAX_GROUP_IMAGES, RingReader};
 use crate::error::PageStoreError;
 
-/// How far behind the end of the ring the group after a damaged one begins at most.
+/// How far after the end of the ring the group after a damaged one begins at most.
 const REACH: u64 = MAX_GROUP_IMAGES + 2 * BLOCK as u64;
 
 /// What a scan found.
@@ -68,21 +68,21 @@ fn images_are_whole(reader: &RingReader, group: &Group) -> Result<bool, PageStor
     reader.read(group.at + BLOCK as u64, &mut images)?;
     let mut rest = &images[..];
     for (_, entry) in group.entries() {
-        let Some((image, behind)) = rest.split_at_checked(entry.len as usize) else { return Ok(false) };
+        let Some((image, after)) = rest.split_at_checked(entry.len as usize) else { return Ok(false) };
         if entry.len > 0 && crc32c::crc32c(image) != entry.crc {
             return Ok(false);
         }
-        rest = behind;
+        rest = after;
     }
     Ok(true)
 }
 
-/// Fails if a group behind the end was written when the end was durable and further on.
+/// Fails if a group after the end was written when the end was durable and further on.
 fn check_for_damage(reader: &RingReader, superblock: &Superblock, end: u64) -> Result<(), PageStoreError> {
     let reach = REACH.min(reader.len_bytes);
-    let mut behind = vec![0; reach as usize];
-    reader.read(end, &mut behind)?;
-    for (block, at) in behind.chunks_exact(BLOCK).zip((end..).step_by(BLOCK)) {
+    let mut after = vec![0; reach as usize];
+    reader.read(end, &mut after)?;
+    for (block, at) in after.chunks_exact(BLOCK).zip((end..).step_by(BLOCK)) {
         let Some((header, _)) = format::decode(block) else { continue };
         let is_ours = header.identity == superblock.identity
             && header.at >= end

@@ -48,20 +48,20 @@ fn other_formats_are_refused_by_name() {
 
 #[test]
 fn checkpoint_round_trips_and_the_newest_wins() {
-    let at = |lsn| Checkpoint { checkpoint_lsn: Lsn(lsn), end_lsn: Lsn(lsn + 100) };
+    let at = |lsn| CheckpointBlock { checkpoint_lsn: Lsn(lsn), end_lsn: Lsn(lsn + 100) };
     let block = at(20_000).build();
-    assert_eq!(Checkpoint::parse(&block), Some(at(20_000)));
+    assert_eq!(CheckpointBlock::parse(&block), Some(at(20_000)));
     for byte in 0..CHECKPOINT_LEN_BYTES {
         let mut bad = block;
         bad[byte] ^= 1;
-        assert_eq!(Checkpoint::parse(&bad), None, "{byte}");
+        assert_eq!(CheckpointBlock::parse(&bad), None, "{byte}");
     }
-    assert_eq!(Checkpoint::parse(&[0; 64]), None);
-    let tie = Checkpoint { end_lsn: Lsn(20_001), ..at(20_000) };
-    assert_eq!(Checkpoint::newest(Some(at(20_000)), Some(tie)), Some(tie));
-    assert_eq!(Checkpoint::newest(Some(at(20_001)), Some(tie)), Some(at(20_001)));
-    assert_eq!(Checkpoint::newest(Some(at(20_001)), None), Some(at(20_001)));
-    assert_eq!(Checkpoint::newest(None, None), None);
+    assert_eq!(CheckpointBlock::parse(&[0; 64]), None);
+    let tie = CheckpointBlock { end_lsn: Lsn(20_001), ..at(20_000) };
+    assert_eq!(CheckpointBlock::newest(Some(at(20_000)), Some(tie)), Some(tie));
+    assert_eq!(CheckpointBlock::newest(Some(at(20_001)), Some(tie)), Some(at(20_001)));
+    assert_eq!(CheckpointBlock::newest(Some(at(20_001)), None), Some(at(20_001)));
+    assert_eq!(CheckpointBlock::newest(None, None), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use super::*;
-use crate::mariadb::log_file::{Checkpoint, LogHeader};
+use crate::mariadb::log_file::{CheckpointBlock, LogHeader};
 use crate::mariadb::log_scan::{LogScan, ScanStop};
 use crate::mariadb::mtr::{Mtr, SequenceRule, walk_mtrs};
 use crate::mariadb::test_encoder::random_mtr;
@@ -24,7 +24,7 @@ fn stream(capacity: u64, len: u64) -> (ServerLog, Vec<u8>, Vec<u64>) {
 }
 
 fn image(geometry: LogGeometry, oldest: u64, end: u64) -> LogImage {
-    let checkpoint = Checkpoint { checkpoint_lsn: Lsn(oldest), end_lsn: Lsn(oldest) };
+    let checkpoint = CheckpointBlock { checkpoint_lsn: Lsn(oldest), end_lsn: Lsn(oldest) };
     LogImage {
         geometry,
         header: LogHeader { first_lsn: geometry.first_lsn(), creator: Vec::new() }.build(),

@@ -20,7 +20,7 @@ fn written(laps: u64, seed: u64) -> (ServerLog, Vec<u64>, Vec<u8>) {
 fn finish(log: &mut ServerLog, checkpoint_lsn: u64) {
     let header = LogHeader { first_lsn: Lsn(log.first_lsn), creator: b"test".to_vec() };
     log.image[..512].copy_from_slice(&header.build());
-    let checkpoint = Checkpoint { checkpoint_lsn: Lsn(checkpoint_lsn), end_lsn: Lsn(checkpoint_lsn) };
+    let checkpoint = CheckpointBlock { checkpoint_lsn: Lsn(checkpoint_lsn), end_lsn: Lsn(checkpoint_lsn) };
     log.image[4096..4160].copy_from_slice(&checkpoint.build());
     log.image[8192..8256].fill(0);
 }

@@ -165,7 +165,7 @@ fn header_and_checkpoints_are_classified() {
     let mut observer = LogObserver::new(geometry(&log), Lsn(12_288));
     let none = &mut |_: &Mtr<'_, '_>| ();
     assert_eq!(observer.on_write(0, &[0; 4096], none), Ok(Observed::Header));
-    let checkpoint = Checkpoint { checkpoint_lsn: Lsn(20_000), end_lsn: Lsn(20_010) };
+    let checkpoint = CheckpointBlock { checkpoint_lsn: Lsn(20_000), end_lsn: Lsn(20_010) };
     let mut block = checkpoint.build().to_vec();
     block.resize(512, 0);
     let (slot, found) = (CheckpointSlot::First, Some(checkpoint));
@@ -258,7 +258,7 @@ fn the_tail_of_a_live_block_is_not_believed() {
     assert_eq!(sent.stream, expected);
 }
 
-/// Without anything found behind the server's own end, a write must bring something new.
+/// Without anything found past the server's own end, a write must bring something new.
 #[test]
 fn a_live_block_with_nothing_new_is_an_error_at_once() {
     let log = ServerLog::new(12_288, 512 * 1024, 512);

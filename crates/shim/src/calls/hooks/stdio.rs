@@ -15,7 +15,7 @@ fn is_for_writing(mode: &[u8]) -> bool {
     mode.iter().any(|byte| matches!(byte, b'w' | b'a' | b'+'))
 }
 
-/// The replicated path behind a call, if any.
+/// The replicated path of a call, if any.
 ///
 /// # Safety
 /// Both arguments are null or NUL-terminated.
@@ -55,8 +55,8 @@ fn known(library: &Library, file: *mut FILE) -> Vec<Vec<u8>> {
 }
 
 fn send(library: &Library, path: &[u8]) -> Result<(), Errno> {
-    let hold = library.content.names.hold();
-    plain::send_whole(&library.content, &library.plain, &hold, path).inspect_err(|errno| {
+    let lock = library.content.names.lock_shared();
+    plain::send_whole(&library.content, &library.plain, &lock, path).inspect_err(|errno| {
         message::error(&format!("{} cannot be sent to the storage node: {errno}", show(path)));
     })
 }

@@ -1,6 +1,6 @@
 //! The thread that owns the log connection and the notices connection.
 
-use super::{ImageWanted, Link, Packer, SessionStart, State, Stream};
+use super::{ImageWanted, Link, Packer, SendState, SessionStart, Stream};
 use crate::base::message;
 use crate::base::real;
 use crate::connections::link::{self, LinkError, read_frame};
@@ -122,7 +122,7 @@ impl Stream {
         state.packer = packer(welcome.compression, self.peer().compression)?;
         state.unlogged.clear();
         // What is durable need not be known here to be sent again: the node says where it stands.
-        let State { queue: Some(queue), packer, scratch, frame, .. } = &mut *state else {
+        let SendState { queue: Some(queue), packer, scratch, frame, .. } = &mut *state else {
             return Err(LinkError::Final("the connection comes before the session".to_owned()));
         };
         let first = queue.resume(welcome.next_seq).map_err(|error| LinkError::Final(error.to_string()))?;
@@ -139,7 +139,7 @@ impl Stream {
     }
 
     /// First connection: the stream starts where the node stands.
-    fn begin(&self, state: &mut State, welcome: &Welcome) -> Result<(), LinkError> {
+    fn begin(&self, state: &mut SendState, welcome: &Welcome) -> Result<(), LinkError> {
         let file = self.prepare_unsent()?.file;
         let ring = file.begin(self.peer().generation, self.peer().session, welcome.next_seq);
         state.queue = Some(super::FrameQueue::new(ring));

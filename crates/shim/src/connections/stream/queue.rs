@@ -3,7 +3,7 @@
 //! Invariants: frames are contiguous (each starts where the one before ends), `end` is after the last one,
 //! and every frame from the oldest not durable one on is kept, so that it can be sent again.
 
-use redoubt_unsent::{Full, Ring};
+use redoubt_unsent::{Full, UnsentRing};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, encode_header};
 use redoubt_wire::{Seq, WireError};
 
@@ -55,12 +55,12 @@ pub enum PushError {
 /// The queue.
 #[derive(Debug)]
 pub struct FrameQueue {
-    ring: Ring,
+    ring: UnsentRing,
 }
 
 impl FrameQueue {
     /// A queue of the frames in `ring`.
-    pub const fn new(ring: Ring) -> Self {
+    pub const fn new(ring: UnsentRing) -> Self {
         Self { ring }
     }
 

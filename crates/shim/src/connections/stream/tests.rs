@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// Reads a frame that must be valid at `position`; returns kind, payload and the position behind it.
+    /// Reads a frame that must be valid at `position`; returns kind, payload and the position after it.
     fn frame(&mut self, position: u64) -> (u8, Vec<u8>, u64) {
         let mut head = [0; 8];
         self.read_exact(&mut head);

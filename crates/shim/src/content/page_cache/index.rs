@@ -23,7 +23,7 @@ pub struct CacheKey {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct CachedPage {
     key: CacheKey,
     len_bytes: u32,
     uses: u8,
@@ -36,7 +36,7 @@ struct Slot {
 pub struct Index {
     /// Slots by page, of each file that has any.
     files: FxHashMap<u64, BTreeMap<u32, u32>>,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<CachedPage>>,
     free: Vec<u32>,
     hand: usize,
     capacity: usize,
@@ -110,7 +110,7 @@ impl Index {
     /// Gives the page a slot: its own, a free one, or that of another page, which is out then (true). `None`: there is
     /// no room at all.
     pub fn place(&mut self, key: CacheKey, len_bytes: u32, is_ahead: bool) -> Option<(u32, bool)> {
-        let new = Some(Slot { key, len_bytes, uses: 0, is_ahead });
+        let new = Some(CachedPage { key, len_bytes, uses: 0, is_ahead });
         if let Some(at) = self.slot_of(key) {
             if let Some(Some(slot)) = self.slots.get_mut(at as usize) {
                 (slot.len_bytes, slot.is_ahead) = (len_bytes, is_ahead);

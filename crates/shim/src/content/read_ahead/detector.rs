@@ -20,9 +20,9 @@ const WINDOW_MIN_PAGES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
-    /// Behind the furthest page read.
+    /// After the furthest page read.
     next: u32,
-    /// Behind the furthest page asked for.
+    /// After the furthest page asked for.
     asked_end: u32,
     /// Asked for last time; 0: nothing has been.
     window_pages: u32,

@@ -126,7 +126,7 @@ impl Shim {
 }
 
 #[test]
-fn what_is_sent_is_the_servers_redo_whatever_lies_behind_it_in_its_buffers() {
+fn what_is_sent_is_the_servers_redo_whatever_lies_after_it_in_its_buffers() {
     for seed in 0..40 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut server = Server::new();

@@ -36,7 +36,7 @@ use crate::base::message::{self, show};
 use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
-use crate::content::names::NameHold;
+use crate::content::names::NamesLock;
 use redoubt_page::flags_of_page0;
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{FileKind, StreamFrame};
@@ -140,7 +140,7 @@ impl Adoption {
         &mut self,
         tablespace: &Tablespace,
         content: &Content,
-        hold: &NameHold<'_>,
+        lock: &NamesLock<'_>,
         bytes: std::ops::Range<u64>,
     ) -> Result<(), Errno> {
         let size = self.page_size as u64;
@@ -152,7 +152,7 @@ impl Adoption {
             read_full(self.file.as_raw_fd(), &mut page, number * size)?;
             if page.iter().any(|byte| *byte != 0) {
                 let page_no = u32::try_from(number).map_err(|_| Errno(libc::EFBIG))?;
-                tablespace.send_image(content, hold, page_no, &page, self.page_size)?;
+                tablespace.send_image(content, lock, page_no, &page, self.page_size)?;
             }
             *sent = true;
         }
@@ -166,7 +166,7 @@ impl Adoption {
 /// `EIO` when it is a tablespace file that cannot be sent.
 pub fn begin(
     content: &Content,
-    hold: &NameHold<'_>,
+    lock: &NamesLock<'_>,
     fd: RawFd,
     path: &[u8],
     tablespace: &Tablespace,
@@ -215,8 +215,8 @@ pub fn begin(
     tablespace.cut_cache(content, 0);
     // If the node had a part of it before, it was another file.
     *tablespace.lock_info() = Info { flags: Some(flags), ..Info::default() };
-    adoption.send(tablespace, content, hold, 0..1)?;
-    if !tablespace.look_up(content, hold, false)? {
+    adoption.send(tablespace, content, lock, 0..1)?;
+    if !tablespace.look_up(content, lock, false)? {
         message::error(&format!("{} was sent, but the storage node does not have it", show(path)));
         return Err(Errno::EIO);
     }
@@ -301,11 +301,11 @@ impl Tablespace {
             self.finish_adoption(content)?;
             return Ok(None);
         }
-        let hold = content.names.hold();
+        let lock = content.names.lock_shared();
         let Some(mut guard) = self.adoption.lock() else { return Ok(None) };
         let Some(adoption) = guard.as_mut() else { return Ok(None) };
         if is_alone {
-            adoption.send(self, content, &hold, offset_bytes..offset_bytes + out.len() as u64)?;
+            adoption.send(self, content, &lock, offset_bytes..offset_bytes + out.len() as u64)?;
         }
         read_full(adoption.file.as_raw_fd(), out, offset_bytes).map(Some)
     }
@@ -332,15 +332,15 @@ impl Tablespace {
     pub fn finish_adoption(&self, content: &Content) -> Result<(), Errno> {
         let mut at = 0;
         loop {
-            let hold = content.names.hold();
+            let lock = content.names.lock_shared();
             let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
             let Some(adoption) = guard.as_mut() else { return Ok(()) };
             if at >= adoption.sent.len() as u64 * adoption.page_size as u64 {
                 break;
             }
-            adoption.send(self, content, &hold, at..at + PIECE_BYTES as u64)?;
+            adoption.send(self, content, &lock, at..at + PIECE_BYTES as u64)?;
             drop(guard);
-            drop(hold);
+            drop(lock);
             at += PIECE_BYTES as u64;
             self.keep_window(content)?;
         }
@@ -356,7 +356,7 @@ impl Tablespace {
         let path = adoption.path.clone();
         self.adoption.end(&mut guard);
         drop(guard);
-        let _hold = content.names.hold();
+        let _lock = content.names.lock_shared();
         remove_marker(content, &path)
     }
 

@@ -70,7 +70,7 @@ impl Tablespace {
         Ok(Cached::Miss(key, cache.ticket(key)))
     }
 
-    /// Asks for the pages behind this one, if the file is being read in sequence.
+    /// Asks for the pages after this one, if the file is being read in sequence.
     fn read_ahead(
         &self,
         content: &Content,
@@ -155,7 +155,7 @@ impl Tablespace {
         }
         let path = self
             .name
-            .path(&content.names.hold())
+            .path(&content.names.lock_shared())
             .map_or_else(|| "a deleted file".to_owned(), |path| show(&path));
         message::error(&format!(
             "page {page_no} of {path} in the page cache differs from the storage node's: LSN and digest {ours:?} here, \

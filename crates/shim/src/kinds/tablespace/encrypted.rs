@@ -38,7 +38,7 @@ impl Tablespace {
         if !is_encrypted || content.has_key_plugin.load(Ordering::Acquire) {
             return Ok(());
         }
-        let path = self.name.path(&content.names.hold());
+        let path = self.name.path(&content.names.lock_shared());
         message::error(&format!(
             "{} is encrypted and is not opened: the server has loaded no key management plugin. Start it with the plugin and \
              `redoubt run --clear-pages`",

@@ -10,7 +10,7 @@ use super::{Info, Tablespace, page_id};
 use crate::base::real::Errno;
 use crate::content::Content;
 use crate::content::dirty::Freed;
-use crate::content::names::NameHold;
+use crate::content::names::NamesLock;
 use redoubt_redo::Lsn;
 use redoubt_wire::stream::{Counter, MAX_SCRUB_PAGES, StreamFrame};
 use std::ops::Range;
@@ -33,22 +33,22 @@ impl Tablespace {
         }
         let page_at = |offset_bytes: u64| u32::try_from(offset_bytes / page_size).unwrap_or(u32::MAX);
         let pages = page_at(offset_bytes)..page_at(offset_bytes.saturating_add(len_bytes));
-        let hold = content.names.hold();
+        let lock = content.names.lock_shared();
         for page_no in pages.clone() {
             self.take_out_of_cache(content, page_no);
         }
-        self.scrub(content, &hold, pages)
+        self.scrub(content, &lock, pages)
     }
 
     /// Tells the node which of these pages to scrub.
     pub(super) fn scrub(
         &self,
         content: &Content,
-        hold: &NameHold<'_>,
+        lock: &NamesLock<'_>,
         pages: Range<u32>,
     ) -> Result<(), Errno> {
         let info = *self.lock_info();
-        let Some(path) = self.name.path(hold).filter(|_| !self.adoption.is_on()) else { return Ok(()) };
+        let Some(path) = self.name.path(lock).filter(|_| !self.adoption.is_on()) else { return Ok(()) };
         let freed = |page_no| free_lsn(content, info, page_no);
         for FreePages { pages, lsn } in free_pages(pages, freed) {
             let count = pages.len() as u32;
@@ -99,7 +99,7 @@ mod tests {
         let pieces = |pages, freed: &dyn Fn(u32) -> Option<Lsn>| {
             free_pages(pages, freed).into_iter().map(|piece| (piece.pages, piece.lsn.0)).collect::<Vec<_>>()
         };
-        // 3 is in use; 6 and those behind were freed later.
+        // 3 is in use; 6 and those after it were freed later.
         let freed = |page_no| (page_no != 3).then_some(Lsn(if page_no < 6 { 10 } else { 20 }));
         assert_eq!(pieces(1..8, &freed), [(1..3, 10), (4..6, 10), (6..8, 20)]);
         assert_eq!(pieces(3..4, &freed), []);

@@ -6,7 +6,7 @@ fn layout() -> Layout {
     Layout::new(1, 4 << 20, 64 << 10).unwrap()
 }
 
-fn table_with_file() -> (Table, FileId) {
+fn table_with_file() -> (Table, RawFileId) {
     let mut table = Table::new(&layout());
     table.open_dir("d").unwrap();
     table.create("d", "f").unwrap();

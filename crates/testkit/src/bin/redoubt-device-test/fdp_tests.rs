@@ -73,7 +73,7 @@ fn the_usage_log_says_who_chose_a_handle() {
 }
 
 #[test]
-fn the_active_configuration_is_found_behind_others() {
+fn the_active_configuration_is_found_after_others() {
     // Two configurations, of 96 and 64 bytes.
     let bytes = answer(
         2048,

@@ -1,4 +1,4 @@
-//! What lies behind a cut.
+//! What lies after a cut.
 
 use super::*;
 

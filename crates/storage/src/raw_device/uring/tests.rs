@@ -10,8 +10,8 @@ fn page(byte: u8) -> AlignedBuffer {
     buffer
 }
 
-fn ring() -> Option<StreamRing> {
-    let ring = StreamRing::new();
+fn ring() -> Option<StreamUring> {
+    let ring = StreamUring::new();
     if let Err(error) = &ring {
         redoubt_test_support::skip("io_uring", error);
     }
@@ -41,7 +41,7 @@ fn what_the_kernel_refuses_is_an_error_that_says_so() {
     assert!(matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput), "{error}");
     assert!(error.to_string().contains("untorn"), "{error}");
     let read_only = File::open(file.path()).unwrap();
-    let mut ring = StreamRing::new().unwrap();
+    let mut ring = StreamUring::new().unwrap();
     let error = ring.write(&read_only, 0, page(1), 0, ReadWriteFlags::empty()).err().unwrap();
     assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()), "{error}");
     assert_eq!(file.as_file().metadata().unwrap().len(), 0);

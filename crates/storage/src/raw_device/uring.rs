@@ -1,4 +1,4 @@
-//! [`StreamRing`]: one write at a time through io_uring, the only way for a process to name a write stream.
+//! [`StreamUring`]: one write at a time through io_uring, the only way for a process to name a write stream.
 //!
 //! Invariant: a buffer that is with the kernel is given back or freed only after the completion was seen; if it never
 //! is, the buffer is leaked.
@@ -14,11 +14,11 @@ use crate::kernel_ring::{MAX_RESUBMISSIONS, is_transient};
 use crate::{AlignedBuffer, untorn};
 
 /// See the module.
-pub(super) struct StreamRing {
+pub(super) struct StreamUring {
     ring: IoUring,
 }
 
-impl StreamRing {
+impl StreamUring {
     pub fn new() -> io::Result<Self> {
         Ok(Self { ring: IoUring::builder().dontfork().build(1)? })
     }
