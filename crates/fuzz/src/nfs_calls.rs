@@ -12,7 +12,7 @@ use redoubt_nfs::program::{Program, READ_LIMIT_BYTES};
 use redoubt_nfs::rpc::REQUEST_LIMIT_BYTES;
 use redoubt_nfs::server::answer;
 use redoubt_view::{Contents, LogFollower, ViewError, ViewSource};
-use redoubt_wire::control::{Entry, EntryKind};
+use redoubt_wire::control::{EntryKind, VolumeEntry};
 use redoubt_wire::view::ViewFile;
 
 /// Random id of the volume, as handles in the corpus have it.
@@ -28,9 +28,9 @@ struct Source {
     is_moment: bool,
 }
 
-fn entry((path, number, len_bytes): (&str, u32, usize)) -> Entry {
+fn entry((path, number, len_bytes): (&str, u32, usize)) -> VolumeEntry {
     let kind = if number == 0 { EntryKind::Directory } else { EntryKind::Plain };
-    Entry { path: path.to_owned(), kind, mode: 0o640, len_bytes: len_bytes as u64, checksum: None }
+    VolumeEntry { path: path.to_owned(), kind, mode: 0o640, len_bytes: len_bytes as u64, checksum: None }
 }
 
 impl ViewSource for Source {
@@ -39,7 +39,7 @@ impl ViewSource for Source {
         Ok(found.map(|file| ViewFile { file: file.1, entry: entry(file) }))
     }
 
-    fn names(&self) -> Result<Vec<Entry>, ViewError> {
+    fn names(&self) -> Result<Vec<VolumeEntry>, ViewError> {
         Ok(FILES.map(entry).to_vec())
     }
 
