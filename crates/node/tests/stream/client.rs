@@ -325,6 +325,18 @@ impl ControlClient {
         }
     }
 
+    /// Status of the only volume once its redo up to `lsn` is applied.
+    pub fn wait_applied(&mut self, lsn: u64) -> redoubt_wire::control::VolumeStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if status.a_lsn >= lsn {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "not applied: {status:?}");
+        }
+    }
+
     /// Contents of a file after [`Request::Fetch`] or [`Request::ExportFile`].
     pub fn file(&mut self, request: &Request) -> Result<Vec<u8>> {
         let len_bytes = match self.ask(request)? {

@@ -1,20 +1,12 @@
 //! What is written per redo byte: a page that many records of a batch touch is written once.
 
-use super::client::{ControlClient, LogClient, PATIENCE};
+use super::client::{ControlClient, LogClient};
 use super::protocol::Stream;
 use super::running::{LocalNode, Sizes, options};
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 fn applied(control: &mut ControlClient, lsn: u64) -> BTreeMap<String, u64> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let status = control.status();
-        if status.a_lsn >= lsn {
-            return status.counters;
-        }
-        assert!(Instant::now() < deadline, "not applied: {status:?}");
-    }
+    control.wait_applied(lsn).counters
 }
 
 #[test]
