@@ -33,7 +33,7 @@ fn a_node_that_only_says_it_has_written_its_log_is_found_out() {
     // The ledger is what is tested: where the node is first, once more.
     let seed = setting("REDOUBT_SEED", 1);
     let told = (seed..seed + 5).find_map(|seed| lie::run(seed).unwrap());
-    let (report, faults) = told.expect("the node was first five times");
+    let (report, faults) = told.expect("node or server was first five times");
     println!("{report:#?} {faults:?}");
     assert!(faults["write swallow"] > 0);
     assert!(
