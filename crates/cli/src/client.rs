@@ -234,7 +234,7 @@ impl Client {
                 return Err(self.wire(WireError::Invalid {
                     what: "data frame",
                     field: "offset",
-                    why: format!("it reaches behind the announced length of {len_bytes} bytes"),
+                    why: format!("it reaches past the announced length of {len_bytes} bytes"),
                 }));
             }
             if failure.is_none() {

@@ -3,8 +3,8 @@
 # of the program that they stand for in $0.
 #
 # Environment, from ../run: SUITE_PROGRAMS (the tree with MariaDB's own programs, .../usr), SUITE_REDOUBT (the
-# command), SUITE_NODE (host:port), SUITE_STATE (a folder: one file per volume, with its last server and the path of
-# its directory, and events.log).
+# command), SUITE_NODE (host:port), SUITE_RUN_OPTIONS (further options of `redoubt run`), SUITE_STATE (a folder: one file
+# per volume, with its last server and the path of its directory, and events.log).
 set -uo pipefail
 
 : "${SUITE_PROGRAMS:?}" "${SUITE_REDOUBT:?}" "${SUITE_NODE:?}" "${SUITE_STATE:?}"

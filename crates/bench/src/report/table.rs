@@ -98,8 +98,9 @@ pub fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
         let plain = |of: &dyn Fn(&RunReport) -> Option<f64>| {
             cell.figure(of).map_or("-".to_owned(), |(median, _)| short(median))
         };
-        let dirty =
-            cell.runs.iter().map(|run| format!("{} to {}", run.dirty_pages_before, run.dirty_pages_after));
+        let dirty = |of: &dyn Fn(&RunReport) -> u64| {
+            cell.figure(|run| Some(of(run) as f64)).map_or("-".to_owned(), |(median, _)| format!("{median:.0}"))
+        };
         Some(vec![
             pool_text(first.pool_bytes),
             if first.has_link() { bandwidth_text(first.bandwidth_bps) } else { "-".to_owned() },
@@ -114,7 +115,7 @@ pub fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
             with_range(cell.figure(|run| run.received_bytes_per_txn.map(|bytes| bytes / 1024.0))),
             plain(&|run| Some(run.redo_bytes_per_txn / 1024.0)),
             plain(&|run| Some(run.cpu_ms_per_txn)),
-            dirty.collect::<Vec<_>>().join("; "),
+            format!("{} to {}", dirty(&|run| run.dirty_pages_before), dirty(&|run| run.dirty_pages_after)),
             first.consistency.to_string(),
         ])
     };

@@ -120,7 +120,7 @@ fn blocks_around(at: u64, end: u64) -> (u64, u64) {
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::FileTooLarge, "the range ends behind the largest offset that there is")
+    io::Error::new(io::ErrorKind::FileTooLarge, "the range ends after the largest offset that there is")
 }
 
 impl RawFile {

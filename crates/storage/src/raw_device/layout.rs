@@ -56,7 +56,7 @@ impl Layout {
         let chunk_count = size_bytes.saturating_sub(data_offset) / chunk_len;
         match u32::try_from(chunk_count) {
             Ok(0) => Err(format!(
-                "{size_bytes} bytes are too few for a chunk of {chunk_len} bytes behind the {data_offset} at the start"
+                "{size_bytes} bytes are too few for a chunk of {chunk_len} bytes after the {data_offset} at the start"
             )),
             // One number stands for a hole.
             Ok(chunk_count) if chunk_count < u32::MAX => {

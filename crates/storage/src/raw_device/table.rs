@@ -413,7 +413,7 @@ impl Table {
         if reader.rest.is_empty() {
             Ok(table)
         } else {
-            Err("there are bytes behind the last file".to_owned())
+            Err("there are bytes after the last file".to_owned())
         }
     }
 
