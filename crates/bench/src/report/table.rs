@@ -99,7 +99,8 @@ pub fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
             cell.figure(of).map_or("-".to_owned(), |(median, _)| short(median))
         };
         let dirty = |of: &dyn Fn(&RunReport) -> u64| {
-            cell.figure(|run| Some(of(run) as f64)).map_or("-".to_owned(), |(median, _)| format!("{median:.0}"))
+            cell.figure(|run| Some(of(run) as f64))
+                .map_or("-".to_owned(), |(median, _)| format!("{median:.0}"))
         };
         Some(vec![
             pool_text(first.pool_bytes),

@@ -410,11 +410,7 @@ impl Table {
                 return Err("a directory is there twice".to_owned());
             }
         }
-        if reader.rest.is_empty() {
-            Ok(table)
-        } else {
-            Err("there are bytes after the last file".to_owned())
-        }
+        if reader.rest.is_empty() { Ok(table) } else { Err("there are bytes after the last file".to_owned()) }
     }
 
     /// Takes a file's chunks from the free ones.

@@ -78,21 +78,9 @@ impl Base {
     pub fn read_killed(data_directory: &Path) -> Result<Self> {
         let (mut base, end) = Self::read_any(data_directory)?;
         base.is_killed = true;
-        let Some(system_file) = base.system_files.first().cloned() else { return Ok(base) };
-        let Some(bytes) = base.files.get(&system_file) else { return Ok(base) };
-        let flags = flags_of_page0(bytes).map_err(parse("ibdata1"))?;
-        let size = flags.physical_page_size_bytes();
-        let trx_sys = base.page(&system_file, TRX_SYS_PAGE_NO, size).unwrap_or_default();
-        let Some(area) = locate(trx_sys, flags).map_err(parse("the TRX_SYS page"))? else { return Ok(base) };
-        let Some(bytes) = base.files.get_mut(&system_file) else { return Ok(base) };
-        let mut copies = Vec::new();
-        for (page_no, page) in (0..).zip(bytes.chunks_exact_mut(size)) {
-            if area.contains(page_no) {
-                copies.extend_from_slice(page);
-                page.fill(0);
-            }
+        if let Some((copies, flags)) = take_doublewrite_copies(&mut base.files, &base.system_files)? {
+            base.mend_torn_pages(&copies, flags, end.end_lsn)?;
         }
-        base.mend_torn_pages(&copies, flags, end.end_lsn)?;
         Ok(base)
     }
 
@@ -157,6 +145,37 @@ impl Base {
     pub fn page(&self, path: &str, page_no: u32, size_bytes: usize) -> Option<&[u8]> {
         page_of(&self.files, &self.system_files, path, page_no, size_bytes)
     }
+}
+
+/// What the doublewrite area holds, and the flags of the system tablespace; zeros are left there, as in an import.
+/// `None`: there is no area.
+///
+/// # Errors
+/// [`Error::Parse`] when page 0 or the TRX_SYS page is not understood.
+pub fn take_doublewrite_copies(
+    files: &mut BTreeMap<String, Vec<u8>>,
+    system_files: &[String],
+) -> Result<Option<(Vec<u8>, SpaceFlags)>> {
+    let Some((path, bytes)) = system_files.first().and_then(|path| files.get_key_value(path)) else {
+        return Ok(None);
+    };
+    let flags = flags_of_page0(bytes).map_err(parse(path))?;
+    let size = flags.physical_page_size_bytes();
+    let trx_sys = page_of(files, system_files, path, TRX_SYS_PAGE_NO, size).unwrap_or_default();
+    let Some(area) = locate(trx_sys, flags).map_err(parse("the TRX_SYS page"))? else { return Ok(None) };
+    let mut copies = Vec::new();
+    let mut first_page_no = 0;
+    for path in system_files {
+        let Some(bytes) = files.get_mut(path) else { continue };
+        for (page_no, page) in (first_page_no..).zip(bytes.chunks_exact_mut(size)) {
+            if area.contains(page_no) {
+                copies.extend_from_slice(page);
+                page.fill(0);
+            }
+        }
+        first_page_no += (bytes.len() / size) as u32;
+    }
+    Ok(Some((copies, flags)))
 }
 
 /// Takes each page with a wrong checksum from `copies`. One without a copy stays: redo starts it anew, or the replay

@@ -11,6 +11,9 @@
 //! | `full_crc32` | 26 to the checksum, of a compressed page at its own end |
 //! | older | 38 to the last 8 bytes, also of ROW_FORMAT=COMPRESSED, which has no trailer there |
 //! | older, page-compressed | 42, as long as is said at 38 |
+//!
+//! The doublewrite area is emptied, as an import leaves it out: its copies are pages of other tablespaces, with their
+//! keys and formats. Where `full_crc32` has the key version, a copy of a ROW_FORMAT=COMPRESSED page has its checksum.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +30,7 @@ use redoubt_page::{SpaceFlags, finalize, is_page_compressed_image};
 use redoubt_redo::PageId;
 use redoubt_workload::error::{Error, Result};
 
-use super::base::{identify, system_files};
+use super::base::{identify, system_files, take_doublewrite_copies};
 use crate::encryption::key;
 
 /// Key of a tablespace, and block of the cipher.
@@ -40,9 +43,11 @@ const FULL_CRC32_BYTES: usize = 4;
 /// Decrypts every encrypted page of tablespace files by path, and says how many there were.
 ///
 /// # Errors
-/// [`Error::Parse`] for a page 0 that is not understood, and a key that is not one of the plugin's.
+/// [`Error::Parse`] for a page 0 or a doublewrite header that is not understood, and a key that is not one of the
+/// plugin's.
 pub fn decrypt(files: &mut BTreeMap<String, Vec<u8>>) -> Result<u64> {
     let system = system_files(files.keys());
+    take_doublewrite_copies(files, &system)?;
     let mut pages = 0;
     let mut system_space = None;
     let mut first_page_no = 0;
@@ -163,3 +168,6 @@ impl Space {
         rest.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
     }
 }
+
+#[cfg(test)]
+mod tests;
