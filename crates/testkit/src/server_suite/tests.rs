@@ -154,8 +154,9 @@ fn nothing_is_open_where_both_ran_everything() {
     let plain = "a.b [ pass ] 1\na.c [ fail ]\na.d [ skipped ]  no\na.e [ fail ]\na.f [ skipped ]  no\n";
     let redoubt = "a.b [ pass ] 1\na.c [ pass ] 1\na.d [ skipped ]  no\na.e [ fail ]\na.f [ pass ] 2\n";
     assert_eq!(open(plain, redoubt, ""), "");
-    // Causes of tests that were not run are another matter.
+    // Causes of tests that were not run are another matter, and of those that neither could run.
     assert_eq!(open(plain, redoubt, "z.z | limit | x"), "");
+    assert_eq!(open(plain, redoubt, "a.d | limit | x"), "");
 }
 
 #[test]
