@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Verdict {
     /// Passed on both.
     Both,
-    /// Passed on the plain server, failed on Redoubt.
+    /// Failed on Redoubt; passed on the plain server, or was skipped there.
     OnlyRedoubtFailed,
     /// The other way round.
     OnlyPlainFailed,
@@ -18,7 +18,7 @@ pub enum Verdict {
     Skipped,
     /// Ran on the plain server, skipped on Redoubt.
     SkippedOnRedoubt,
-    /// Ran on Redoubt, skipped on the plain server.
+    /// Passed on Redoubt, skipped on the plain server.
     SkippedOnPlain,
     /// In one of the runs only.
     NotCompared,
@@ -93,9 +93,9 @@ fn verdict(plain: Option<&Outcome>, redoubt: Option<&Outcome>) -> Verdict {
         (None, _) | (_, None) => Verdict::NotCompared,
         (Some(Skipped { .. }), Some(Skipped { .. })) => Verdict::Skipped,
         (Some(_), Some(Skipped { .. })) => Verdict::SkippedOnRedoubt,
-        (Some(Skipped { .. }), Some(_)) => Verdict::SkippedOnPlain,
+        (Some(Skipped { .. }), Some(Passed { .. })) => Verdict::SkippedOnPlain,
         (Some(Passed { .. }), Some(Passed { .. })) => Verdict::Both,
-        (Some(Passed { .. }), Some(Failed { .. })) => Verdict::OnlyRedoubtFailed,
+        (Some(Passed { .. } | Skipped { .. }), Some(Failed { .. })) => Verdict::OnlyRedoubtFailed,
         (Some(Failed { .. }), Some(Passed { .. })) => Verdict::OnlyPlainFailed,
         (Some(Failed { .. }), Some(Failed { .. })) => Verdict::BothFailed,
     }

@@ -165,6 +165,7 @@ fn what_is_not_shown_to_be_good_is_open() {
     for (plain, redoubt, causes, part) in [
         (pass, "a.b [ fail ]\n", "", "without a cause: a.b"),
         (pass, "a.b [ skipped ]  no\n", "", "without a cause: a.b"),
+        ("a.b [ skipped ]  no\n", "a.b [ fail ]\n", "", "without a cause: a.b"),
         // The driver of one side stopped before it, or was never started.
         ("a.b [ pass ] 1\na.c 'x' [ pass ] 1\n", pass, "", "run on one of the servers only: a.c 'x'"),
         (pass, "a.b [ pass ] 1\na.c [ pass ] 1\n", "", "run on one of the servers only: a.c"),
