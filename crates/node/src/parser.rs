@@ -169,21 +169,24 @@ impl<'v> Parser<'v> {
     }
 
     /// What a record about a file says for an import, whose files have the names that they had at the end of the redo:
-    /// only the last tablespace with a name has its file.
+    /// only the last tablespace with a name has its file. A file that is there then was not deleted, or was put there
+    /// again (for IMPORT TABLESPACE, which no redo describes), and stays as it is.
     fn of_import<'a>(&self, note: &FileNote<'a>) -> FileRecord<'a> {
-        let (
-            Some(resets),
+        let Some(resets) = self.index.resets() else { return note.record };
+        match note.record {
             FileRecord::Create { path }
             | FileRecord::Modify { path }
-            | FileRecord::Rename { new_path: path, .. },
-        ) = (self.index.resets(), note.record)
-        else {
-            return note.record;
-        };
-        if resets.has_name_last(note.space, path) {
-            FileRecord::Modify { path }
-        } else {
-            FileRecord::Rename { old_path: path, new_path: path }
+            | FileRecord::Rename { new_path: path, .. } => {
+                if resets.has_name_last(note.space, path) {
+                    FileRecord::Modify { path }
+                } else {
+                    FileRecord::Rename { old_path: path, new_path: path }
+                }
+            }
+            FileRecord::Delete { path } if self.names.read().has_file(note.space) => {
+                FileRecord::Rename { old_path: path, new_path: path }
+            }
+            FileRecord::Delete { .. } | FileRecord::Checkpoint { .. } => note.record,
         }
     }
 

@@ -391,3 +391,28 @@ fn the_file_of_an_import_is_of_the_tablespace_that_had_its_name_last() {
     assert_eq!((object("d/t.ibd"), object("d/alter.ibd")), (of_space(5), of_space(6)));
     assert!(of_space(5).is_some() && of_space(6).is_some() && of_space(5) != of_space(6));
 }
+
+/// Somebody put the file back after DISCARD TABLESPACE, or an IMPORT TABLESPACE was killed before its checkpoint.
+#[test]
+fn the_file_of_an_import_stays_although_its_redo_ends_the_tablespace() {
+    let mut fixture = Fixture::new();
+    let (file, _) = fixture.names.write().create("d/t.ibd", FileKind::Tablespace, 0o660);
+    let object = fixture.names.write().object_of_file(file).unwrap();
+    fixture.names.write().bind_space("d/t.ibd", SpaceId(5));
+    let mut mtrs = [MtrWriter::new(), MtrWriter::new(), MtrWriter::new()];
+    mtrs[0].write((5, 3), 100, b"a");
+    mtrs[1].file(0x90, 5, b"./d/t.ibd").file(0x90, 6, b"./d/gone.ibd");
+    mtrs[2].file(0xb0, 5, b"./d/t.ibd").write((5, 4), 100, b"a");
+    let redo: Vec<u8> = mtrs.iter().flat_map(|mtr| mtr.finish(1)).collect();
+    let mut resets = redoubt_redo::mariadb::LastResets::default();
+    walk_mtrs(&redo, LSN, SequenceRule::Any, &mut resets).unwrap();
+    fixture.index.leave_out(resets);
+    let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
+    Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).unwrap();
+    let entries = |page| fixture.index.open_table().chain(fixture.key(5, page)).len();
+    assert_eq!([entries(3), entries(4)], [0, 1], "only what comes after the end counts");
+    let names = fixture.names.read();
+    assert_eq!(names.file_at("d/t.ibd").unwrap().1.object, Some(object.0));
+    assert_eq!(names.known_object_of_space(SpaceId(5)), Some(object));
+    assert_eq!(names.known_object_of_space(SpaceId(6)), None);
+}

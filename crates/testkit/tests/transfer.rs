@@ -259,6 +259,45 @@ fn a_killed_server_moves_in_with_every_acknowledged_commit() {
     opened.shutdown().unwrap();
 }
 
+/// The redo ends the tablespace, and then its file is put there again: it is not the redo's.
+#[test]
+fn a_file_put_in_the_place_of_a_discarded_tablespace_moves_in_as_it_is() {
+    let mut source = Server::create(ServerConfig::new(Launcher::Stock)).unwrap();
+    let mut conn = source.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE d",
+        "USE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY, b VARCHAR(200)) ENGINE=InnoDB",
+        "INSERT INTO d.t SELECT seq, REPEAT(MD5(seq), 4) FROM seq_1_to_5000",
+        "FLUSH TABLES d.t FOR EXPORT",
+    ] {
+        execute(&mut conn, statement).unwrap();
+    }
+    let directory = source.datadir().join("d");
+    let kept = tempfile::tempdir().unwrap();
+    let files = ["t.ibd", "t.cfg"];
+    for name in files {
+        std::fs::copy(directory.join(name), kept.path().join(name)).unwrap();
+    }
+    execute(&mut conn, "UNLOCK TABLES").unwrap();
+    execute(&mut conn, "ALTER TABLE d.t DISCARD TABLESPACE").unwrap();
+    for name in files {
+        std::fs::copy(kept.path().join(name), directory.join(name)).unwrap();
+    }
+    source.kill9().unwrap();
+
+    let node = node();
+    import(&node, "discarded", &source.datadir(), None);
+    let mut server = attach(&node, "discarded", &source);
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "ALTER TABLE d.t IMPORT TABLESPACE").unwrap();
+    check_all(&mut conn).unwrap();
+    let sum = query_text(&mut conn, "SELECT COUNT(*), SUM(b = REPEAT(MD5(id), 4)) FROM d.t").unwrap();
+    assert_eq!(sum, [["5000", "5000"]]);
+    drop(conn);
+    server.shutdown().unwrap();
+}
+
 #[test]
 fn a_system_tablespace_of_several_files() {
     let node = node();

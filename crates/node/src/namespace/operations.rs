@@ -23,6 +23,13 @@ impl Namespace {
         self.tables.object_of_space(space.0).map(ObjectId)
     }
 
+    /// Whether a file is this tablespace's.
+    pub fn has_file(&self, space: SpaceId) -> bool {
+        self.tables
+            .object_of_space(space.0)
+            .is_some_and(|object| self.tables.holders_of(object).next().is_some())
+    }
+
     /// The object of a file; a new one, without a space, if pages are written before redo names it. `None` for a
     /// file that is gone or about to go.
     pub fn object_of_file(&mut self, id: FileId) -> Option<ObjectId> {
