@@ -46,7 +46,7 @@ fn nonsense_is_refused_and_never_panics() {
     }
     let mut longer = bytes.clone();
     longer.push(0);
-    assert!(Table::decode(&longer, &layout()).err().unwrap().contains("behind"));
+    assert!(Table::decode(&longer, &layout()).err().unwrap().contains("after the last file"));
     let mut rng = fastrand::Rng::with_seed(1);
     for _ in 0..20_000 {
         let mut damaged = bytes.clone();
