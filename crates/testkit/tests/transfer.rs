@@ -287,6 +287,19 @@ fn a_file_put_in_the_place_of_a_discarded_tablespace_moves_in_as_it_is() {
     source.kill9().unwrap();
 
     let node = node();
+    // A page of it that was torn is no page that redo starts anew.
+    let file = directory.join("t.ibd");
+    let whole = std::fs::read(&file).unwrap();
+    let mut torn = whole.clone();
+    torn[5 * 16384 + 8000] ^= 1;
+    std::fs::write(&file, torn).unwrap();
+    let address = node.address().to_string();
+    let args =
+        ["volume", "import", "discarded", "--from", source.datadir().to_str().unwrap(), "--node", &address];
+    let refused = Outcome::of(node.redoubt_bin(), args, PATIENCE).unwrap();
+    assert!(refused.code != Some(0) && refused.stderr.contains("d/t.ibd: page 5:"), "{refused:?}");
+    std::fs::write(&file, whole).unwrap();
+
     import(&node, "discarded", &source.datadir(), None);
     let mut server = attach(&node, "discarded", &source);
     let mut conn = server.connect().unwrap();

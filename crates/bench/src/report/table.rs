@@ -98,10 +98,6 @@ pub fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
         let plain = |of: &dyn Fn(&RunReport) -> Option<f64>| {
             cell.figure(of).map_or("-".to_owned(), |(median, _)| short(median))
         };
-        let dirty = |of: &dyn Fn(&RunReport) -> u64| {
-            cell.figure(|run| Some(of(run) as f64))
-                .map_or("-".to_owned(), |(median, _)| format!("{median:.0}"))
-        };
         Some(vec![
             pool_text(first.pool_bytes),
             if first.has_link() { bandwidth_text(first.bandwidth_bps) } else { "-".to_owned() },
@@ -116,7 +112,11 @@ pub fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
             with_range(cell.figure(|run| run.received_bytes_per_txn.map(|bytes| bytes / 1024.0))),
             plain(&|run| Some(run.redo_bytes_per_txn / 1024.0)),
             plain(&|run| Some(run.cpu_ms_per_txn)),
-            format!("{} to {}", dirty(&|run| run.dirty_pages_before), dirty(&|run| run.dirty_pages_after)),
+            format!(
+                "{} to {}",
+                plain(&|run| Some(run.dirty_pages_before as f64)),
+                plain(&|run| Some(run.dirty_pages_after as f64))
+            ),
             first.consistency.to_string(),
         ])
     };

@@ -15,18 +15,27 @@ use super::mtr::{Mtr, MtrVisitor, PageReset};
 use super::record::FileRecord;
 use crate::types::{Lsn, PageId, SpaceId};
 
+/// What made the redo of a tablespace void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpaceReset {
+    /// TRIM_PAGES: its pages start anew.
+    Trim,
+    /// FILE_DELETE: it has no pages any more.
+    Delete,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastResets {
     pages: HashMap<PageId, (Lsn, PageReset)>,
-    spaces: HashMap<SpaceId, Lsn>,
+    spaces: HashMap<SpaceId, (Lsn, SpaceReset)>,
     names: HashMap<Vec<u8>, SpaceId>,
 }
 
 impl LastResets {
     /// The redo of mini-transactions that start at `start_lsn` has no effect on any page of the tablespace.
     pub fn void_space(&self, space: SpaceId, start_lsn: Lsn) -> bool {
-        self.spaces.get(&space).is_some_and(|reset| start_lsn < *reset)
+        self.spaces.get(&space).is_some_and(|(reset, _)| start_lsn < *reset)
     }
 
     /// The redo of the mini-transaction that starts at `start_lsn` has no effect on the page. A mini-transaction that
@@ -46,9 +55,16 @@ impl LastResets {
         self.names.get(path) == Some(&space)
     }
 
-    /// The page starts anew in the stream: what was stored before it does not matter.
+    /// The page starts anew in the stream: what was stored before it does not matter. Where the stream ends the
+    /// tablespace and its file is there all the same, the file is none that the stream made (it was put there for
+    /// IMPORT TABLESPACE), so it matters, but for what starts anew after that.
     pub fn starts_anew(&self, page: PageId) -> bool {
-        self.pages.contains_key(&page) || self.spaces.contains_key(&page.space)
+        let reset = self.pages.get(&page);
+        match self.spaces.get(&page.space) {
+            Some((_, SpaceReset::Trim)) => true,
+            Some((end, SpaceReset::Delete)) => reset.is_some_and(|(at, _)| at >= end),
+            None => reset.is_some(),
+        }
     }
 }
 
@@ -62,14 +78,14 @@ impl MtrVisitor for LastResets {
                     self.names.insert(path.to_vec(), note.space);
                 }
                 FileRecord::Delete { .. } => {
-                    self.spaces.insert(note.space, mtr.start_lsn);
+                    self.spaces.insert(note.space, (mtr.start_lsn, SpaceReset::Delete));
                 }
                 FileRecord::Checkpoint { .. } => {}
             }
         }
         for run in mtr.runs {
             if run.trim_pages.is_some() {
-                self.spaces.insert(run.page.space, mtr.start_lsn);
+                self.spaces.insert(run.page.space, (mtr.start_lsn, SpaceReset::Trim));
             } else if let Some(reset) = run.reset() {
                 self.pages.insert(run.page, (mtr.start_lsn, reset));
             }

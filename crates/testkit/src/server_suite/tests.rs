@@ -157,6 +157,8 @@ fn nothing_is_open_where_both_ran_everything() {
     // Causes of tests that were not run are another matter, and of those that neither could run.
     assert_eq!(open(plain, redoubt, "z.z | limit | x"), "");
     assert_eq!(open(plain, redoubt, "a.d | limit | x"), "");
+    let one_only = open("a.b [ pass ] 1\na.c [ pass ] 1\n", "a.b [ pass ] 1\n", "a.c | limit | x");
+    assert!(one_only.contains("run on one") && !one_only.contains("nothing needs"), "{one_only}");
 }
 
 #[test]

@@ -42,12 +42,22 @@ fn what_is_before_the_trim_or_the_end_of_a_tablespace_is_void() {
     let write = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]).write((8, 40), 100, &[1]));
     let trim = || mtr(|mtr| _ = mtr.trim((7, 640)).init((7, 0)));
     let delete = || mtr(|mtr| _ = mtr.file(0x90, 7, b"./t.ibd"));
-    for last in [trim(), delete()] {
+    for (last, is_trim) in [(trim(), true), (delete(), false)] {
         let (resets, starts) = resets(&[write(), last, write()]);
         let void = |space, at: usize| resets.void_space(SpaceId(space), starts[at]);
         assert_eq!([void(7, 0), void(7, 1), void(7, 2), void(8, 0)], [true, false, false, false]);
-        assert!(resets.starts_anew(PageId::new(7, 3)) && !resets.starts_anew(PageId::new(8, 40)));
+        assert!(!resets.starts_anew(PageId::new(8, 40)));
+        assert_eq!(resets.starts_anew(PageId::new(7, 3)), is_trim);
     }
+}
+
+/// What is torn in a file that was put there for IMPORT TABLESPACE is not to become zeros.
+#[test]
+fn a_file_that_is_there_after_the_end_of_its_tablespace_matters() {
+    let init = |page_no| mtr(|mtr| _ = mtr.init((7, page_no)));
+    let delete = mtr(|mtr| _ = mtr.file(0x90, 7, b"./t.ibd"));
+    let (resets, _) = resets(&[init(3), init(4), delete, init(4)]);
+    assert!(!resets.starts_anew(PageId::new(7, 3)) && resets.starts_anew(PageId::new(7, 4)));
 }
 
 #[test]
