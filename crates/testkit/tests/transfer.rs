@@ -293,14 +293,13 @@ fn a_file_put_in_the_place_of_a_discarded_tablespace_moves_in_as_it_is() {
     let mut torn = whole.clone();
     torn[5 * 16384 + 8000] ^= 1;
     std::fs::write(&file, torn).unwrap();
-    let address = node.address().to_string();
-    let args =
-        ["volume", "import", "discarded", "--from", source.datadir().to_str().unwrap(), "--node", &address];
+    let (datadir, address) = (source.datadir(), node.address().to_string());
+    let args = ["volume", "import", "discarded", "--from", datadir.to_str().unwrap(), "--node", &address];
     let refused = Outcome::of(node.redoubt_bin(), args, PATIENCE).unwrap();
     assert!(refused.code != Some(0) && refused.stderr.contains("d/t.ibd: page 5:"), "{refused:?}");
     std::fs::write(&file, whole).unwrap();
 
-    import(&node, "discarded", &source.datadir(), None);
+    import(&node, "discarded", &datadir, None);
     let mut server = attach(&node, "discarded", &source);
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "ALTER TABLE d.t IMPORT TABLESPACE").unwrap();

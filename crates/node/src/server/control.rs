@@ -7,13 +7,14 @@ use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};
 use super::pace::Pace;
 use super::view::Reading;
-use super::{Node, PATIENCE_OF_REQUESTS};
+use super::{Node, PATIENCE_OF_REQUESTS, PATIENCE_WITH_NAMES};
 use crate::at_rest::KeyFile;
 use crate::error::{Kind, NodeError};
 use crate::home::DirectoryHome;
 use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, prepare_removal};
 use crate::volume::{Export, Import, Volume};
 use redoubt_redo::Lsn;
+use redoubt_sync::time;
 use redoubt_transport::{Connection, Identity, check_volume_name};
 use redoubt_wire::control::{
     KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, check_path, decode_data, decode_json,
@@ -51,6 +52,7 @@ struct BusyName<'s> {
 impl Drop for BusyName<'_> {
     fn drop(&mut self) {
         self.node.busy.lock().retain(|name| *name != self.name);
+        self.node.name_freed.notify_all();
     }
 }
 
@@ -207,9 +209,14 @@ impl<'s> Session<'s> {
         if self.node.opening.contains(name) {
             return Err(self.node.opening.not_now(name));
         }
+        let deadline = time::now() + PATIENCE_WITH_NAMES;
         let mut busy = self.node.busy.lock();
-        if busy.iter().any(|other| other == name) {
-            return Err(NodeError::NotNow(format!("volume {name} is being created, imported or deleted")));
+        while busy.iter().any(|other| other == name) {
+            if self.node.name_freed.wait_until(&mut busy, deadline).timed_out() {
+                return Err(NodeError::NotNow(format!(
+                    "volume {name} is being created, imported or deleted"
+                )));
+            }
         }
         busy.push(name.to_owned());
         Ok(BusyName { node: self.node, name: name.to_owned() })

@@ -33,7 +33,7 @@ use admission::Admission;
 use complaints::Complaints;
 use listen::Listener;
 use opening::Opening;
-use redoubt_sync::{Mutex, thread, time};
+use redoubt_sync::{Condvar, Mutex, thread, time};
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use room::RoomWatch;
 use std::collections::BTreeMap;
@@ -49,6 +49,9 @@ use stopping::Steps;
 const PATIENCE_WITH_OPENING: Duration = Duration::from_secs(5);
 /// The same for the requests of commands, which wait as long as they are let.
 const PATIENCE_OF_REQUESTS: Duration = Duration::from_secs(120);
+/// For a name that another command has: one that just ended, whose connection is not closed here yet, lets go of it
+/// soon.
+const PATIENCE_WITH_NAMES: Duration = Duration::from_secs(2);
 /// How long to wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the last connections may take to let go of encrypted volumes when the node ends.
@@ -64,6 +67,8 @@ pub struct Node {
     opening: Opening,
     /// Names that are being created, imported or deleted.
     busy: Mutex<Vec<String>>,
+    /// One of them no longer is.
+    name_freed: Condvar,
     admission: Admission,
     complaints: Mutex<Complaints>,
     stopping: Steps,
@@ -94,6 +99,7 @@ impl Node {
             unusable: Mutex::default(),
             opening: Opening::default(),
             busy: Mutex::default(),
+            name_freed: Condvar::new(),
             admission,
             complaints: Mutex::new(Complaints::new()),
             stopping: Steps::default(),

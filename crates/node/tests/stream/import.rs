@@ -122,3 +122,21 @@ fn redo_that_fits_nothing_and_counts_is_refused() {
     );
     assert!(!directory.path().join("volumes/i").exists());
 }
+
+/// A command that refused its source ends; the same command with another source comes at once.
+#[test]
+fn the_name_of_an_import_that_was_given_up_is_free_for_who_comes_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = LocalNode::open(&options(directory.path(), SMALL));
+    for number in 0..50 {
+        let volume = format!("i{number}");
+        let mut first = ControlClient::connect(node.address).unwrap();
+        let system_files = vec![("ibdata1".to_owned(), 0)];
+        let begin = Request::ImportBegin { volume: volume.clone(), system_files, encrypted: false };
+        assert!(matches!(first.ask(&begin).unwrap(), Reply::Done));
+        let mut second = ControlClient::connect(node.address).unwrap();
+        drop(first);
+        assert!(matches!(second.ask(&begin).unwrap(), Reply::Done), "{volume}");
+    }
+    node.stop();
+}
