@@ -193,3 +193,53 @@ fn of_a_tablespace_file_that_is_not_known_here_the_server_itself_says_what_is_wr
     assert_eq!(server.query("SELECT * FROM f.t").unwrap(), all);
     server.shutdown().unwrap();
 }
+
+/// A byte of a page that only a look at its checksum shows.
+fn damage(path: &std::path::Path, page_no: usize, page_len_bytes: usize) {
+    let mut file = std::fs::read(path).unwrap();
+    file[page_no * page_len_bytes + 3000] ^= 0x5a;
+    std::fs::write(path, file).unwrap();
+}
+
+/// Imports of a file with a damaged page fail, as often as they are tried; that of the whole file does not.
+fn damaged_files(server: &Server) {
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "CREATE DATABASE d").unwrap();
+    execute(&mut conn, "USE d").unwrap();
+    for (format, page_len_bytes) in [("COMPRESSED", 8192), ("DYNAMIC", 16384)] {
+        let create = format!("CREATE TABLE t (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB ROW_FORMAT={format}");
+        execute(&mut conn, &create).unwrap();
+        execute(&mut conn, "INSERT INTO t SELECT seq, REPEAT(MD5(seq), 3) FROM seq_1_to_20000").unwrap();
+        let (file, kept) = (server.datadir().join("d/t.ibd"), server.directory().join("t.ibd"));
+        execute(&mut conn, "FLUSH TABLES t FOR EXPORT").unwrap();
+        std::fs::copy(&file, &kept).unwrap();
+        execute(&mut conn, "UNLOCK TABLES").unwrap();
+        execute(&mut conn, "ALTER TABLE t DISCARD TABLESPACE").unwrap();
+        for page_no in [20, 0, 3] {
+            std::fs::copy(&kept, &file).unwrap();
+            damage(&file, page_no, page_len_bytes);
+            for attempt in 0..2 {
+                let import = execute(&mut conn, "ALTER TABLE t IMPORT TABLESPACE");
+                println!("{format}, page {page_no}, {attempt}: {import:?}");
+                assert!(import.is_err(), "{format}, {page_no}, {attempt}: {}", server.error_log_tail(20));
+                assert!(server.query("SELECT COUNT(*) FROM d.t").is_err(), "it has no tablespace");
+            }
+            std::fs::remove_file(&file).unwrap();
+        }
+        std::fs::copy(&kept, &file).unwrap();
+        execute(&mut conn, "ALTER TABLE t IMPORT TABLESPACE").unwrap();
+        let sum = server.query("SELECT COUNT(*), SUM(LENGTH(b)) FROM d.t").unwrap();
+        assert_eq!(sum, [["20000", "1920000"]], "{format}");
+        execute(&mut conn, "DROP TABLE t").unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_page_of_a_file_that_was_copied_in_is_noticed() {
+    damaged_files(&Server::create(ServerConfig::new(Launcher::Stock)).unwrap());
+    let node = Node::create(&find_redoubt().unwrap(), &[]).unwrap();
+    node.create_volume(VOLUME).unwrap();
+    let mut server = Server::create(ServerConfig::new(node.launcher(VOLUME, Verify::All))).unwrap();
+    damaged_files(&server);
+    server.shutdown().unwrap();
+}

@@ -496,7 +496,11 @@ impl Tablespace {
     /// # Errors
     /// `EIO` when the stream is dead.
     pub fn sync(&self, content: &Content) -> Result<(), Errno> {
-        self.finish_adoption(content)?;
+        match self.finish_adoption(content) {
+            // There is nothing whose durability counts.
+            Err(_) if self.is_damaged() => {}
+            finished => finished?,
+        }
         content.stream.wait_durable(Seq(self.unsynced.load(Ordering::Acquire)))
     }
 

@@ -23,6 +23,10 @@
 //! file beside it ([`MARKER`]) is there from before the first page until after the last one, here and on the node. A
 //! file with a marker is adopted again if it was copied in again, and cannot be opened for writing otherwise.
 //!
+//! A page that the server has not looked at, and that is damaged, is not sent: the node gives each page that it keeps a
+//! checksum, and the damage would not be seen any more. The file then stays a local one, with its marker, until it is
+//! copied again; the server reads it as it is, and itself says what is wrong.
+//!
 //! A file whose first page has flags that nobody knows here is not adopted: damaged, or of another server. It stays a
 //! local file that is only read, so that the server itself says what is wrong with it.
 //!
@@ -37,7 +41,7 @@ use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
 use crate::content::names::NamesLock;
-use redoubt_page::flags_of_page0;
+use redoubt_page::{SpaceFlags, flags_of_page0, verify};
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{FileKind, StreamFrame};
 use std::ffi::CString;
@@ -63,11 +67,13 @@ pub struct Adoption {
     file: OwnedFd,
     /// Where the file was when it was copied in.
     path: Vec<u8>,
-    page_size: usize,
+    flags: SpaceFlags,
     /// By page number; none beyond the end.
     sent: Vec<bool>,
     /// The server has written to it.
     is_written: bool,
+    /// A page that is still to be sent is damaged.
+    is_damaged: bool,
 }
 
 /// Whether a file is being adopted, and how far.
@@ -120,12 +126,16 @@ impl AdoptionState {
 }
 
 impl Adoption {
+    const fn page_size(&self) -> usize {
+        self.flags.physical_page_size_bytes()
+    }
+
     /// The server wrote this, and it was sent.
     pub(super) fn written(&mut self, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
         write_full(self.file.as_raw_fd(), bytes, offset_bytes)?;
         self.is_written = true;
-        let first = offset_bytes as usize / self.page_size;
-        let end = first + bytes.len().div_ceil(self.page_size);
+        let first = offset_bytes as usize / self.page_size();
+        let end = first + bytes.len().div_ceil(self.page_size());
         if self.sent.len() < end {
             self.sent.resize(end, false);
         }
@@ -143,8 +153,8 @@ impl Adoption {
         lock: &NamesLock<'_>,
         bytes: std::ops::Range<u64>,
     ) -> Result<(), Errno> {
-        let size = self.page_size as u64;
-        let mut page = vec![0; self.page_size];
+        let size = self.page_size() as u64;
+        let mut page = vec![0; self.page_size()];
         for number in bytes.start / size..bytes.end.div_ceil(size) {
             // What lies beyond the end of the file when it was copied in has been written by the server, or is empty.
             let Some(sent) = self.sent.get_mut(number as usize).filter(|sent| !**sent) else { continue };
@@ -152,7 +162,16 @@ impl Adoption {
             read_full(self.file.as_raw_fd(), &mut page, number * size)?;
             if page.iter().any(|byte| *byte != 0) {
                 let page_no = u32::try_from(number).map_err(|_| Errno(libc::EFBIG))?;
-                tablespace.send_image(content, lock, page_no, &page, self.page_size)?;
+                if let Err(fault) = verify(&page, self.flags) {
+                    if !std::mem::replace(&mut self.is_damaged, true) {
+                        message::note(&format!(
+                            "page {page_no} of {}, which was copied in, is damaged: {fault}; copy the file again",
+                            show(&self.path)
+                        ));
+                    }
+                    return Err(Errno::EIO);
+                }
+                tablespace.send_image(content, lock, page_no, &page, page.len())?;
             }
             *sent = true;
         }
@@ -206,9 +225,10 @@ pub fn begin(
     let mut adoption = Adoption {
         file: real::reopen(fd)?,
         path: path.to_vec(),
-        page_size,
+        flags,
         sent: vec![false; page_count],
         is_written: false,
+        is_damaged: false,
     };
     content.stream.append(&StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode })?;
     tablespace.sent(content.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
@@ -297,15 +317,24 @@ impl Tablespace {
     ) -> Result<Option<usize>, Errno> {
         let is_alone = out.len() <= content.page_size_bytes as usize;
         let is_last = offset_bytes + out.len() as u64 >= file_len_bytes;
-        if is_alone && !is_last && !self.is_looked_at_by_imports(content, offset_bytes) {
-            self.finish_adoption(content)?;
-            return Ok(None);
+        if is_alone && !is_last && !self.is_looked_at_by_imports(content, offset_bytes) && !self.is_damaged()
+        {
+            match self.finish_adoption(content) {
+                Ok(()) => return Ok(None),
+                // An error would end the server; of the page itself it says that it is damaged.
+                Err(_) if self.is_damaged() => {}
+                Err(errno) => return Err(errno),
+            }
         }
         let lock = content.names.lock_shared();
         let Some(mut guard) = self.adoption.lock() else { return Ok(None) };
         let Some(adoption) = guard.as_mut() else { return Ok(None) };
-        if is_alone {
-            adoption.send(self, content, &lock, offset_bytes..offset_bytes + out.len() as u64)?;
+        if is_alone && !adoption.is_damaged {
+            let bytes = offset_bytes..offset_bytes + out.len() as u64;
+            match adoption.send(self, content, &lock, bytes) {
+                Err(_) if adoption.is_damaged => {}
+                sent => sent?,
+            }
         }
         read_full(adoption.file.as_raw_fd(), out, offset_bytes).map(Some)
     }
@@ -328,14 +357,14 @@ impl Tablespace {
     /// If the file is being adopted: the node gets all of it, durably, and the local file becomes a stub.
     ///
     /// # Errors
-    /// `EIO` when the stream is dead; that of reading the local file.
+    /// `EIO` when the stream is dead or a page is damaged; that of reading the local file.
     pub fn finish_adoption(&self, content: &Content) -> Result<(), Errno> {
         let mut at = 0;
         loop {
             let lock = content.names.lock_shared();
             let Some(mut guard) = self.adoption.lock() else { return Ok(()) };
             let Some(adoption) = guard.as_mut() else { return Ok(()) };
-            if at >= adoption.sent.len() as u64 * adoption.page_size as u64 {
+            if at >= adoption.sent.len() as u64 * adoption.page_size() as u64 {
                 break;
             }
             adoption.send(self, content, &lock, at..at + PIECE_BYTES as u64)?;
@@ -367,9 +396,17 @@ impl Tablespace {
             .adoption
             .lock()
             .is_some_and(|guard| guard.as_ref().is_some_and(|adoption| adoption.is_written));
-        if is_written && let Err(errno) = self.finish_adoption(content) {
+        if is_written
+            && let Err(errno) = self.finish_adoption(content)
+            && !self.is_damaged()
+        {
             message::error(&format!("an imported tablespace cannot be sent to the storage node: {errno}"));
         }
+    }
+
+    /// A page that the node does not have yet is damaged: it never gets the file.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.adoption.lock().is_some_and(|guard| guard.as_ref().is_some_and(|adoption| adoption.is_damaged))
     }
 
     /// `fd` is another local file than the one that is being adopted: it was copied again.
