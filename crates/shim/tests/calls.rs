@@ -311,14 +311,17 @@ const PAGE_BYTES: usize = 16384;
 /// More than one request of an import.
 const PAGES: usize = 80;
 const REQUEST_PAGES: usize = 64;
+/// 16 KiB, full_crc32.
+const FLAGS: u32 = 0x15;
 
 /// A page of a tablespace that was copied in; `mark` is in its body.
 fn page(page_no: usize, mark: u8) -> Vec<u8> {
     let mut page = vec![mark; PAGE_BYTES];
     page[..54].fill(0);
     page[4..8].copy_from_slice(&u32::try_from(page_no).unwrap().to_be_bytes());
-    // Its flags, on page 0: 16 KiB, full_crc32.
-    page[54..58].copy_from_slice(&0x15u32.to_be_bytes());
+    // On page 0.
+    page[54..58].copy_from_slice(&FLAGS.to_be_bytes());
+    redoubt_page::finalize(&mut page, redoubt_page::SpaceFlags(FLAGS)).unwrap();
     page
 }
 
