@@ -7,6 +7,8 @@
 //! | `crc32` | CRC-32C of 4..26 xor CRC-32C of 38..size-8, at 0 and at size-8 | low half of the LSN in the last 4 bytes |
 //! | ROW_FORMAT=COMPRESSED | CRC-32C of 4..16 xor of 24..26 xor of 34..size, at 0 | none |
 //!
+//! Servers before `crc32` had other checksums, which are accepted and never made ([`old`]).
+//!
 //! Bytes 26..34 hold the key version of an encrypted page, and in memory the split sequence number of an R-tree page.
 //! In all files that are not `full_crc32` the server clears them when it writes a page (`buf_page_encrypt`), but for
 //! page 0, for TRX_SYS, and in tablespaces with page compression, whose pages that do not compress are written as
@@ -14,6 +16,8 @@
 //!
 //! Invariant: [`digest`] and [`differing_ranges`] leave out exactly the bytes that [`finalize`] computes or
 //! that no redo record describes, so two images of one page state always compare equal.
+
+mod old;
 
 use std::ops::Range;
 
@@ -163,7 +167,7 @@ fn clears_key_version(page: &[u8], flags: SpaceFlags) -> bool {
 ///
 /// An all-zero image (a page never written) is accepted. So is a page-compressed image; in files older than
 /// `full_crc32` such an image carries no checksum, and only decompressing it shows damage. In those files
-/// `innodb_checksum_algorithm=none` is accepted too, the checksum of servers before `crc32` is not.
+/// `innodb_checksum_algorithm=none` and the checksums of servers before `crc32` are accepted too, as servers do.
 ///
 /// # Errors
 /// What does not match, with both values.
@@ -174,7 +178,9 @@ pub fn verify(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
     }
     if flags.is_row_format_compressed() {
         let (stored, computed) = (u32_at(page, FIL_PAGE_CHECKSUM), row_format_compressed_sum(page));
-        return accept(stored == computed || stored == NO_CHECKSUM_MAGIC, stored, computed);
+        let is_valid =
+            stored == computed || stored == NO_CHECKSUM_MAGIC || old::is_row_format_compressed_valid(page);
+        return accept(is_valid, stored, computed);
     }
     if flags.is_full_crc32() { verify_full_crc32(page) } else { verify_crc32(page, flags) }
 }
@@ -210,9 +216,10 @@ fn verify_crc32(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
     check_trailer(page, trailer + 4)?;
     let (first, second) = (u32_at(page, FIL_PAGE_CHECKSUM), u32_at(page, trailer));
     let computed = crc32_sum(page);
-    let is_none = first == NO_CHECKSUM_MAGIC && second == NO_CHECKSUM_MAGIC;
-    accept(is_none || first == computed, first, computed)?;
-    accept(is_none || second == computed, second, computed)
+    if [first, second] == [computed; 2] || [first, second] == [NO_CHECKSUM_MAGIC; 2] || old::is_valid(page) {
+        return Ok(());
+    }
+    Err(ChecksumError::Mismatch { stored: if first == computed { second } else { first }, computed })
 }
 
 /// The bytes of an image that redo determines, in page order.

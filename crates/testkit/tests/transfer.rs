@@ -259,6 +259,77 @@ fn a_killed_server_moves_in_with_every_acknowledged_commit() {
     opened.shutdown().unwrap();
 }
 
+/// As `innodb_checksum_algorithm=innodb` computed it, which servers before MariaDB 10.2 and MySQL 5.7 did by default.
+fn fold(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0u32, |fold, byte| {
+        let shifted = ((fold ^ u32::from(*byte) ^ 1_653_893_711) << 8).wrapping_add(fold);
+        (shifted ^ 1_463_735_687).wrapping_add(u32::from(*byte))
+    })
+}
+
+/// From a start of 0, unlike zlib's.
+fn adler<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
+    let (low, high) = bytes.fold((0, 0), |(low, high), byte| {
+        let low = (low + u32::from(*byte)) % 65_521;
+        (low, (high + low) % 65_521)
+    });
+    high << 16 | low
+}
+
+/// Gives the pages of a file the checksums of an old server.
+fn make_old(file: &Path, page_size: usize, is_row_format_compressed: bool) {
+    let mut bytes = std::fs::read(file).unwrap();
+    for page in bytes.chunks_exact_mut(page_size).filter(|page| page.iter().any(|byte| *byte != 0)) {
+        if is_row_format_compressed {
+            let sum = adler(page[4..16].iter().chain(&page[24..26]).chain(&page[34..]));
+            page[..4].copy_from_slice(&sum.to_be_bytes());
+            continue;
+        }
+        let trailer = page_size - 8;
+        let sum = fold(&page[4..26]).wrapping_add(fold(&page[38..trailer]));
+        page[..4].copy_from_slice(&sum.to_be_bytes());
+        let old = fold(&page[..26]).to_be_bytes();
+        page[trailer..trailer + 4].copy_from_slice(&old);
+    }
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn pages_with_the_checksums_of_old_servers_move_in() {
+    let algorithm = "--innodb-checksum-algorithm=crc32";
+    let mut stock = Server::create(ServerConfig::new(Launcher::Stock).innodb_arg(algorithm)).unwrap();
+    let mut conn = stock.connect().unwrap();
+    for statement in [
+        "CREATE DATABASE d",
+        "USE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY, b VARCHAR(200), KEY (b)) ENGINE=InnoDB",
+        "INSERT INTO d.t SELECT seq, REPEAT(MD5(seq), 4) FROM seq_1_to_5000",
+        "CREATE TABLE d.z (id INT PRIMARY KEY, b TEXT) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8",
+        "INSERT INTO d.z SELECT seq, REPEAT(MD5(seq), 40) FROM seq_1_to_5000",
+    ] {
+        execute(&mut conn, statement).unwrap();
+    }
+    drop(conn);
+    let expected = contents(&stock);
+    stock.shutdown().unwrap();
+    let datadir = stock.datadir();
+    make_old(&datadir.join("ibdata1"), 16384, false);
+    make_old(&datadir.join("d/t.ibd"), 16384, false);
+    make_old(&datadir.join("d/z.ibd"), 8192, true);
+
+    let (node, directory) = (node(), tempfile::tempdir().unwrap());
+    import(&node, "old", &datadir, None);
+    let mut server = attach(&node, "old", &stock);
+    expected.require_same(&contents(&server), "on the volume").unwrap();
+    server.shutdown().unwrap();
+    // They are what an old server wrote: today's stock server reads them.
+    let exported = export(&node, "old", &directory, "old");
+    require_stock_opens(&stock, &exported, &expected);
+    stock.start().unwrap();
+    expected.require_same(&contents(&stock), "on the plain server").unwrap();
+    stock.shutdown().unwrap();
+}
+
 /// The redo ends the tablespace, and then its file is put there again: it is not the redo's.
 #[test]
 fn a_file_put_in_the_place_of_a_discarded_tablespace_moves_in_as_it_is() {

@@ -137,3 +137,32 @@ fn bytes_26_to_34_are_what_the_server_writes() {
         }
     }
 }
+
+/// The numbers are another program's; `pages_with_the_checksums_of_old_servers_move_in` (testkit) has the server's word
+/// for the algorithms.
+#[test]
+fn checksums_of_old_servers_are_accepted_in_older_formats_only() {
+    let body = |flags: SpaceFlags| {
+        (0..flags.physical_page_size_bytes()).map(|at| (at * 7 + 3) as u8).collect::<Vec<_>>()
+    };
+    let rows_compressed = SpaceFlags(0x29);
+    let mut page = body(rows_compressed);
+    put(&mut page, 0, &0x9231_e5c3_u32.to_be_bytes());
+    verify(&page, rows_compressed).unwrap();
+    page[3000] ^= 1;
+    assert!(verify(&page, rows_compressed).is_err());
+
+    for (flags, is_valid) in [(SpaceFlags(0), true), (SpaceFlags(0x15), false)] {
+        let mut page = body(flags);
+        put(&mut page, 0, &0x695b_ae2c_u32.to_be_bytes());
+        let trailer = page.len() - 8;
+        put(&mut page, trailer, &0x0b32_f99d_u32.to_be_bytes());
+        page.copy_within(20..24, trailer + 4);
+        assert_eq!(verify(&page, flags).is_ok(), is_valid, "{flags}");
+        for at in [2, 10, 3000, trailer + 1] {
+            let mut damaged = page.clone();
+            damaged[at] ^= 1;
+            assert!(verify(&damaged, flags).is_err(), "{flags}: flip at {at}");
+        }
+    }
+}
