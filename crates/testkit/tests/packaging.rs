@@ -65,6 +65,8 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
         "usr/share/doc/redoubt/packaging/Dockerfile",
         "usr/share/doc/redoubt/packaging/etc/redoubt/node.conf",
         "usr/share/doc/redoubt/packaging/grafana/redoubt-dashboard.json",
+        "usr/share/doc/redoubt/packaging/prometheus/redoubt.rules.yml",
+        "usr/share/doc/redoubt/packaging/examples/backup",
         "usr/share/doc/redoubt/packaging/systemd/mariadb.service.d/redoubt.conf",
         "usr/share/fish/vendor_completions.d/redoubt.fish",
         "usr/share/man/man1/redoubt.1",

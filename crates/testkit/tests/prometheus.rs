@@ -126,7 +126,7 @@ fn dashboard() -> Vec<String> {
 
 /// The expressions of the table of alerts in a text like docs/monitoring.md.
 fn alerts(text: &str) -> Vec<String> {
-    let (_, rest) = text.split_once("Worth an alert:").unwrap();
+    let (_, rest) = text.split_once("Worth an alert").unwrap();
     let table =
         rest.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with("| `"));
     let alerts: Vec<_> = table.map(|line| line.split('`').nth(1).unwrap().replace("\\|", "|")).collect();
@@ -146,6 +146,36 @@ fn watched(alert: &str) -> Vec<String> {
     assert!(!after.contains("=~"), "only one label may have alternatives: {alert}");
     assert!(!alternatives.contains(['*', '+', '.', '?', '(', '[']), "alternatives in words only: {alert}");
     alternatives.split('|').map(|one| format!("{before}=\"{one}\"{after}")).collect()
+}
+
+/// What the rules file says after `key: `, in its order.
+fn rules(key: &str) -> Vec<&'static str> {
+    let text = include_str!("../../../packaging/prometheus/redoubt.rules.yml");
+    let found: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix(key)).collect();
+    assert!(found.len() > 4, "{key}: {found:?}");
+    found
+}
+
+#[test]
+fn the_rules_are_the_documented_alerts_and_each_has_its_runbook() {
+    let sorted = |mut expressions: Vec<String>| {
+        expressions.sort_unstable();
+        expressions
+    };
+    let shipped = rules("expr: ").into_iter().map(str::to_owned).collect();
+    assert_eq!(sorted(shipped), sorted(alerts(include_str!("../../../docs/monitoring.md"))));
+    let text = include_str!("../../../docs/runbooks.md");
+    let headings = text.lines().filter_map(|line| line.strip_prefix("## "));
+    let anchors: Vec<_> = headings
+        .map(|heading| {
+            format!("runbooks.md#{}", heading.to_lowercase().replace(' ', "-").replace([',', '\''], ""))
+        })
+        .collect();
+    let named = rules("runbook: ");
+    assert_eq!(named.len(), rules("expr: ").len());
+    assert!(named.iter().all(|name| anchors.iter().any(|anchor| anchor == name)), "{named:?} {anchors:?}");
+    // No runbook that no alert leads to.
+    assert!(anchors.iter().all(|anchor| named.contains(&anchor.as_str())), "{named:?} {anchors:?}");
 }
 
 #[test]
@@ -201,12 +231,19 @@ fn lint(promtool: &Path, metrics: &str) {
     assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
 }
 
+fn lint_rules(promtool: &Path) {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus/redoubt.rules.yml");
+    let outcome = Command::new(promtool).args(["check", "rules", rules]).output().unwrap();
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
+}
+
 #[test]
 fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
     let Some([prometheus, promtool]) = programs() else {
         redoubt_test_support::skip("the dashboard on a real Prometheus", "there is none here");
         return;
     };
+    lint_rules(&promtool);
     let options = ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1"];
     let page = ["--status-listen", "127.0.0.1:0"];
     // With certificates, so that there is an end of their validity to watch.
