@@ -40,7 +40,8 @@ RESULTS ?=
 BENCH_APPLY ?= --tables-mib 4096 --redo-mib 2048 --pools 1024,6144
 # Options of `make bench`, for example BENCH="--warehouses 10 --pool 128M,512M --repetitions 3".
 BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
-# Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says so.
+# Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says
+# so.
 FLASH_TRANSACTIONS ?= 40000
 
 .PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
@@ -98,16 +99,16 @@ rust-version:
 deny:
 	scripts/deny
 
-# TPC-C on a local disk, on network storage and on Redoubt, some minutes; needs root, nbdkit and libnbd-bin. Report and JSON lines in target/bench/.
-# See docs/bench.md.
+# TPC-C on a local disk, on network storage and on Redoubt, some minutes; needs root, nbdkit and libnbd-bin. Report and
+# JSON lines in target/bench/. See docs/bench.md.
 bench:
 	cargo build --release -p redoubt-cli -p redoubt-shim
 	mkdir -p target/bench $(BENCH_DIR)
 	TMPDIR=$(BENCH_DIR) target/release/redoubt bench --json --report target/bench/report.html $(BENCH) \
 	  > target/bench/bench.json
 
-# How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from the same; needs root (it
-# empties the kernel's page cache) and six times the tables' size of disk.
+# How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from the same; needs
+# root (it empties the kernel's page cache) and six times the tables' size of disk.
 bench-apply:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit apply-backlog $(BENCH_APPLY)
@@ -117,9 +118,9 @@ bench-export:
 	cargo build --release -p redoubt-cli -p redoubt-shim
 	TMPDIR=$(BENCH_DIR) scripts/bench-export
 
-# Ratios of one run, about 25 minutes: waiters, log devices, whole servers with different logs, page bytes per redo byte.
-# BENCH_SECONDS is per run of a server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines to
-# target/bench/. See docs/benchmarks.md.
+# Ratios of one run, about 25 minutes: waiters, log devices, whole servers with different logs, page bytes per redo
+# byte. BENCH_SECONDS is per run of a server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines
+# to target/bench/. See docs/benchmarks.md.
 bench-log:
 	cargo build --release --workspace
 	mkdir -p target/bench $(BENCH_DIR)
@@ -135,8 +136,8 @@ bench-log:
 	  --node-variant "batch-1=--batch 1MiB" --node-variant "batch-4=--batch 4MiB" \
 	  --node-variant "batch-16=--batch 16MiB" > target/bench/coalescing.json
 
-# Measures again what docs/results.md shows and puts the tables there: most of a day, on a quiet machine; needs root. See
-# scripts/results --help.
+# Measures again what docs/results.md shows and puts the tables there: most of a day, on a quiet machine; needs root.
+# See scripts/results --help.
 results:
 	TMPDIR=$(BENCH_DIR) scripts/results $(RESULTS)
 
@@ -158,8 +159,8 @@ soak:
 simulate:
 	REDOUBT_SIMULATION_SECONDS=$(SIMULATION_SECONDS) cargo test --release -p redoubt-node --test simulation soak -- --ignored --nocapture
 
-# Ledger rounds under faults and kills, and isolation histories beside the stock server: a line per round, then JSON. See
-# docs/faults.md. FAULT_SEED replays.
+# Ledger rounds under faults and kills, and isolation histories beside the stock server: a line per round, then JSON.
+# See docs/faults.md. FAULT_SEED replays.
 soak-faults:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-faults -p redoubt-testkit
 	target/release/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
@@ -170,19 +171,20 @@ soak-faults:
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
 
-# Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of about 10
-# seconds, from seed SEED on. See docs/oracle.md.
+# Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of
+# about 10 seconds, from seed SEED on. See docs/oracle.md.
 import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
 
-# What starts and takeovers cost with very many tables, binary logs, volumes, with much data, and with a tenth of each. Sizes in
-# SCALE. See docs/results.md.
+# What starts and takeovers cost with very many tables, binary logs, volumes, with much data, and with a tenth of each.
+# Sizes in SCALE. See docs/results.md.
 scale:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit scale $(SCALE)
 
-# The node's disk full for FULL_DISK_MINUTES, once with the log on it and once with the pages alone, under a server that writes.
+# The node's disk full for FULL_DISK_MINUTES, once with the log on it and once with the pages alone, under a server that
+# writes.
 full-disk:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	REDOUBT_FULL_DISK_MINUTES=$(FULL_DISK_MINUTES) cargo test --release -p redoubt-testkit --test trouble -- --ignored --nocapture full_for_an_hour
@@ -196,8 +198,8 @@ oracle:
 	target/release/redoubt-testkit oracle run --kind tpcc --statements 100000 --each 5000 > target/oracle/tpcc.json
 	target/release/redoubt-testkit oracle cuts --seed 1 --statements 40 > target/oracle/cuts.json
 
-# Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither nightly nor
-# cargo-fuzz. See docs/fuzzing.md.
+# Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither
+# nightly nor cargo-fuzz. See docs/fuzzing.md.
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
@@ -218,9 +220,9 @@ fdp:
 nfs:
 	scripts/nfs/run
 
-# What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots, JSON.
-# Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/. See
-# docs/flash.md.
+# What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots,
+# JSON. Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/.
+# See docs/flash.md.
 flash: flash-build
 	rm -f target/flash/*.trace target/flash/*.json target/flash/*.summary target/flash/*.part
 	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS)

@@ -65,8 +65,8 @@ setup_version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-# setup_rust_version [TOOLCHAIN]: the version of cargo there, or of the one in force; nothing if there is none. It installs
-# nothing, as rustup would for rust-toolchain.toml.
+# setup_rust_version [TOOLCHAIN]: the version of cargo there, or of the one in force; nothing if there is none. It
+# installs nothing, as rustup would for rust-toolchain.toml.
 setup_rust_version() {
     if [ $# -eq 0 ]; then
         RUSTUP_AUTO_INSTALL=0 cargo --version 2>/dev/null | cut -d ' ' -f 2
@@ -169,7 +169,8 @@ setup_browser() {
     fi
 }
 
-# A Prometheus for the test of the dashboard. Unpacked into target/prometheus instead of installed, so that no service starts.
+# A Prometheus for the test of the dashboard. Unpacked into target/prometheus instead of installed, so that no service
+# starts.
 setup_prometheus() {
     if [ -n "${REDOUBT_PROMETHEUS:-}" ]; then return 0; fi
     local directory=target/prometheus
@@ -186,8 +187,8 @@ setup_prometheus() {
     export REDOUBT_PROMETHEUS
 }
 
-# Plugins of the server that tests need: key management for encrypted tables, compression for page_compressed ones. They are in
-# packages with services or of their own; unpacked into target/mariadb-server, so that none starts.
+# Plugins of the server that tests need: key management for encrypted tables, compression for page_compressed ones. They
+# are in packages with services or of their own; unpacked into target/mariadb-server, so that none starts.
 REDOUBT_PLUGINS="file_key_management:mariadb-server debug_key_management:mariadb-test \
     provider_lz4:mariadb-plugin-provider-lz4"
 

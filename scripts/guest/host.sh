@@ -70,8 +70,8 @@ build_library_tests() {
     cp "$tests" "$RUN_DIR/$1-tests"
 }
 
-# boot NAME INITRAMFS "KERNEL ARGUMENTS" MACHINE QEMU_ARGUMENT...: starts the guest as $qemu; sets $console and $results,
-# the files of its two serial lines.
+# boot NAME INITRAMFS "KERNEL ARGUMENTS" MACHINE QEMU_ARGUMENT...: starts the guest as $qemu; sets $console and
+# $results, the files of its two serial lines.
 boot() {
     local name=$1 initramfs=$2 append=$3 machine=$4 kernel
     shift 4

@@ -164,9 +164,9 @@ impl Output<'_> {
     }
 }
 
-/// Where the entries of a page are.
+/// A page that a table has entries of.
 #[derive(Clone, Copy)]
-struct Place {
+struct PageInTable {
     key: PageKey,
     /// Number of the table among those that are applied.
     table: u32,
@@ -218,7 +218,7 @@ fn is_verify(entry: &Entry) -> bool {
 struct Work<'w> {
     tables: &'w [Arc<Table>],
     /// By page, and for each in the order of the tables.
-    places: Vec<Place>,
+    places: Vec<PageInTable>,
     /// The first of [`Work::places`] that nobody has taken.
     next: Mutex<usize>,
     describe: Describe<'w>,
@@ -233,16 +233,16 @@ impl<'w> Work<'w> {
     }
 
     /// The places of the next pages that nobody has taken. Empty: there are none.
-    fn take(&self) -> &[Place] {
+    fn take(&self) -> &[PageInTable] {
         let mut next = self.next.lock();
         let rest = self.places.get(*next..).unwrap_or_default();
-        let len = rest.chunk_by(|a, b| a.key == b.key).take(PIECE_PAGES).map(<[Place]>::len).sum();
+        let len = rest.chunk_by(|a, b| a.key == b.key).take(PIECE_PAGES).map(<[PageInTable]>::len).sum();
         *next += len;
         rest.get(..len).unwrap_or_default()
     }
 
     /// The pages at these places, of which the store knows that they will be read.
-    fn pages(&self, places: &[Place]) -> Result<Vec<Page<'w>>, NodeError> {
+    fn pages(&self, places: &[PageInTable]) -> Result<Vec<Page<'w>>, NodeError> {
         let mut pages = Vec::with_capacity(places.len());
         for of_page in places.chunk_by(|a, b| a.key == b.key) {
             let Some(key) = of_page.first().map(|place| place.key) else { continue };
@@ -335,7 +335,7 @@ pub fn apply_tables(
 ) -> Result<Applied, NodeError> {
     let mut places = Vec::with_capacity(tables.iter().map(|table| table.pages() as usize).sum());
     for (number, table) in (0..).zip(tables) {
-        places.extend(table.keys().into_iter().map(|key| Place { key, table: number }));
+        places.extend(table.keys().into_iter().map(|key| PageInTable { key, table: number }));
     }
     places.sort_unstable_by_key(|place| (place.key, place.table));
     let has_threads = places.len() >= MIN_PAGES_OF_THREADS;

@@ -256,7 +256,7 @@ fn run(command: Command) -> Result<Answer> {
             eprintln!("\n{}", summary.table());
             answer(&summary)
         }
-        Command::FaultRounds { options } => answer(&fault_rounds::run(&options, |line| eprintln!("{line}"))?),
+        Command::FaultRounds { options } => fault_rounds(&options),
         Command::ImportKilled { options } => import_killed(&options),
         Command::Scale { options } => measure_scale(&options),
         Command::Isolation { options } => compare_isolation(&options),
@@ -264,6 +264,14 @@ fn run(command: Command) -> Result<Answer> {
         Command::Oracle { command } => oracle(&command),
         Command::Field { path } => field(&path),
     }
+}
+
+fn fault_rounds(options: &fault_rounds::Options) -> Result<Answer> {
+    let summary = fault_rounds::run(options, |line| eprintln!("{line}"))?;
+    if summary.pages_verified == 0 {
+        eprintln!("error: no page was compared with the server's");
+    }
+    Ok(Answer(answer(&summary)?.0, summary.pages_verified > 0))
 }
 
 fn import_killed(options: &killed_imports::Options) -> Result<Answer> {

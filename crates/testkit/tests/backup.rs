@@ -1,5 +1,5 @@
-//! The script for backups in `packaging/examples`, on a real volume: what it makes is a sound directory of a server, and
-//! it removes old exports of its volume alone.
+//! The script for backups in `packaging/examples`, on a real volume: what it makes is a sound directory of a server,
+//! and it removes old exports of its volume alone.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

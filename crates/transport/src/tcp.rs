@@ -190,7 +190,7 @@ const TCP_INFO_LEN_BYTES: usize = 152;
 const TCP_INFO_RTT: usize = 68;
 const TCP_INFO_LEAST_RTT: usize = 148;
 
-/// From `TCP_INFO`; kernels before 4.9 do not say enough.
+/// From `TCP_INFO`, which rustix does not have; kernels before 4.9 do not say enough.
 fn delay(stream: &TcpStream) -> Option<Delay> {
     let mut info = [0u8; TCP_INFO_LEN_BYTES];
     let mut len = TCP_INFO_LEN_BYTES as libc::socklen_t;

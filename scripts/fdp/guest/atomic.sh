@@ -1,5 +1,5 @@
-# Scenario: untorn writes of 16 KiB (RWF_ATOMIC), on a SCSI disk that the kernel emulates and that has atomic writes, with
-# an ext4 that passes them on (bigalloc) and, on the same disk, one that does not. Sourced.
+# Scenario: untorn writes of 16 KiB (RWF_ATOMIC), on a SCSI disk that the kernel emulates and that has atomic writes,
+# with an ext4 that passes them on (bigalloc) and, on the same disk, one that does not. Sourced.
 . /guest/node.sh
 
 NODE_DATA=/atomic/node

@@ -1,5 +1,5 @@
-# Scenario: data placement without a line of code. The stock server, doublewrite off, on ext4 with data=journal: the file
-# system's journal keeps pages from being torn. With the journal on a second namespace, which has a reclaim unit
+# Scenario: data placement without a line of code. The stock server, doublewrite off, on ext4 with data=journal: the
+# file system's journal keeps pages from being torn. With the journal on a second namespace, which has a reclaim unit
 # handle of its own, journal and data reach different handles; with the journal inside the file system they share one.
 # The namespaces have the handles 0 (data) and 5 (journal). Blocks of 16 KiB, because ext4 puts one block of a file, and
 # no more, into its journal as a whole. Sourced.

@@ -7,8 +7,8 @@
 //! | as redo addresses it | fold of 4..26 plus fold of 38..size-8; fold of 0..26, the former in place | 0; size-8 |
 //! | ROW_FORMAT=COMPRESSED | Adler-32 of 4..16, then 24..26, then 34..size, from a start of 0 | 0 |
 //!
-//! Sources: `ut_fold_binary`, `buf_calc_page_new_checksum`, `buf_calc_page_old_checksum` and `page_zip_calc_checksum` of
-//! MySQL 5.5; `pages_with_the_checksums_of_old_servers_move_in` (testkit) holds them against a server.
+//! Sources: `ut_fold_binary`, `buf_calc_page_new_checksum`, `buf_calc_page_old_checksum` and `page_zip_calc_checksum`
+//! of MySQL 5.5; `pages_with_the_checksums_of_old_servers_move_in` (testkit) holds them against a server.
 
 use std::ops::Range;
 

@@ -7,9 +7,9 @@
 
 use super::*;
 
-/// Runs the lie, and returns what the ledger says. `None`: it was found out before the ledger was asked. Either the node
-/// refuses, because it had written a checkpoint since that its log does not reach; or the server, because a page that
-/// the node had applied since is newer than what is left of the log.
+/// Runs the lie, and returns what the ledger says. `None`: it was found out before the ledger was asked. Either the
+/// node refuses, because it had written a checkpoint since that its log does not reach; or the server, because a page
+/// that the node had applied since is newer than what is left of the log.
 ///
 /// # Errors
 /// When the lie could not be told; that it was not noticed shows in the report.

@@ -28,8 +28,8 @@ impl Open {
         if runs.iter().any(|run| run.outcomes.is_empty()) {
             lines.push("a run has no result at all".to_owned());
         }
-        // Whoever runs a part of the suites says nothing about causes of the others, nor does a test that only one of the
-        // servers ran, or none of them (not as root, only with a debug server).
+        // Whoever runs a part of the suites says nothing about causes of the others, nor does a test that only one of
+        // the servers ran, or none of them (not as root, only with a debug server).
         let says_nothing = |verdict: Verdict| matches!(verdict, Verdict::Skipped | Verdict::NotCompared);
         let ran = |cause: &super::causes::Cause| {
             let mut verdicts = comparison.verdicts.iter();
