@@ -105,9 +105,9 @@ pub enum Command {
         #[command(subcommand)]
         command: CertificatesCommand,
     },
-    /// Prepare or show a raw block device for logs, page journals and pages.
+    /// Prepare or show a raw block device for logs, page journals and pages (experimental).
     ///
-    /// A raw device holds what would otherwise be files, for any number of volumes of one node. On a drive with data
+    /// Experimental: tried on emulated drives, not on real ones. A raw device holds what would otherwise be files, for any number of volumes of one node. On a drive with data
     /// placement (NVMe FDP) it tells the drive which writes belong together, which file systems do not pass on.
     Device {
         #[command(subcommand)]
@@ -265,8 +265,9 @@ pub struct LogArguments {
     /// their own, or a raw block device (see `redoubt device`) [default: with the volume].
     #[arg(long, value_name = "DIR|DEVICE")]
     pub log_path: Option<PathBuf>,
-    /// How logs are made durable: pmem (processor stores into a file mounted with DAX), block (direct I/O with
-    /// several durable writes in flight), file (fdatasync), or auto: the first of these that fits the place.
+    /// How logs are made durable: pmem (processor stores into a file mounted with DAX; experimental: tried on an
+    /// emulated NVDIMM), block (direct I/O with several durable writes in flight), file (fdatasync), or auto: the
+    /// first of these that fits the place.
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "pmem", "block", "file"])]
     pub log_device: String,
     /// Write unit of the log: 64, 256 or 512 bytes on persistent memory, 512 to 4096 on a block device [default:
@@ -287,7 +288,7 @@ pub struct LogArguments {
 #[command(next_help_heading = "Page store")]
 pub struct PageArguments {
     /// What protects pages against torn writes: atomic (the drive and its file system write a page whole or not at
-    /// all; nothing is written twice), journal (page images go to a journal first, and home late, in page order, if
+    /// all; nothing is written twice; experimental: tried on an emulated drive), journal (page images go to a journal first, and home late, in page order, if
     /// no newer image came meanwhile), doublewrite (to the journal, then home at once), or auto: atomic where the
     /// place offers it, else journal.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto", "atomic", "journal", "doublewrite"])]

@@ -54,7 +54,8 @@ pub struct RunArguments {
     /// does: before a start that may do harm, such as one with innodb_force_recovery.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["local_log", "reader"])]
     pub export_first: Option<PathBuf>,
-    /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX).
+    /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX). Experimental:
+    /// tried on an emulated NVDIMM.
     #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
     pub local_log: bool,
     /// For tests: take files on tmpfs, which is ordinary memory, for persistent. A power cut loses commits.

@@ -299,12 +299,14 @@ impl Tablespace {
         self.look_up(content, &lock, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_from_page0(bytes, offset_bytes);
         let Some(page_size) = self.page_size(content) else {
-            if self.name.path(&lock).is_none() {
+            let Some(path) = self.name.path(&lock) else {
                 // Written late to a file that is deleted, and was never written before: it has no reader any more.
                 return Ok(());
-            }
+            };
             message::error(&format!(
-                "page write at {offset_bytes} to a tablespace whose page size is not known"
+                "page write at {offset_bytes} to {}, a tablespace whose page size is not known ({} on the node)",
+                show(&path),
+                self.lock_info().file.map_or_else(|| "no file".to_owned(), |file| format!("file {}", file.0))
             ));
             return Err(Errno::EIO);
         };
