@@ -3,6 +3,7 @@
 //! [`Content`] is what a kind of file is handed. The modules below it take what they need one by one, and know nothing
 //! of each other where they need not.
 
+pub mod deleted;
 pub mod dirty;
 pub mod names;
 pub mod need;
@@ -16,6 +17,7 @@ use crate::base::message;
 use crate::base::real::{self, Errno};
 use crate::connections::pool::PagePool;
 use crate::connections::stream::Stream;
+use deleted::DeletedFiles;
 use dirty::DirtyPages;
 use names::Names;
 use need::NeedTable;
@@ -46,6 +48,8 @@ pub struct Content {
     pub names: Names,
     /// How new pages must be when read.
     pub need: NeedTable,
+    /// Tablespace files that are being dropped.
+    pub deleted: DeletedFiles,
     /// Page versions that redo explains.
     pub dirty: DirtyPages,
     /// Pages that need not be read from the node.
@@ -72,6 +76,7 @@ impl Content {
             stream,
             names: Names::default(),
             need: NeedTable::default(),
+            deleted: DeletedFiles::default(),
             dirty: DirtyPages::default(),
             page_cache: make_page_cache(config)?,
             read_ahead: ReadAhead::new(config.read_ahead_len_bytes),

@@ -465,6 +465,7 @@ fn a_first_write_to_a_file_that_is_deleted_goes_nowhere_without_an_error() {
         .unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
+    assert!(text.contains("written 16384 bytes while it is being deleted"), "{text}");
     assert!(text.contains("written 16384 bytes late"), "{text}");
     // The one before the file was deleted.
     assert_eq!(text.matches("page size is not known").count(), 1, "{text}");
@@ -484,7 +485,31 @@ fn write_late_to_a_deleted_file() {
     // Not deleted, such a write is refused: nobody knows how long the pages are.
     let error = late.write_at(&[0; 16384], 16384).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(5));
+    // The server logs that, waits until it is durable, and then unlinks the file.
+    log_deletion();
+    let written = late.write_at(&[0; 16384], 16384).unwrap();
+    println!("written {written} bytes while it is being deleted");
     std::fs::remove_file("./d/t.ibd").unwrap();
     let written = late.write_at(&[0; 16384], 16384).unwrap();
     println!("written {written} bytes late");
+}
+
+/// Makes a redo log, and writes a mini-transaction into it: FILE_DELETE of tablespace 7, `./d/t.ibd`.
+fn log_deletion() {
+    use redoubt_redo::mariadb::LogHeader;
+    use redoubt_redo::mariadb::log_file::{DATA_OFFSET, FIRST_LSN};
+    use std::os::unix::fs::FileExt;
+    let log =
+        std::fs::File::options().read(true).write(true).create_new(true).open("./ib_logfile101").unwrap();
+    log.set_len(4 << 20).unwrap();
+    let header = LogHeader { first_lsn: FIRST_LSN, creator: b"test".to_vec() }.build();
+    log.write_all_at(&header, 0).unwrap();
+    std::fs::rename("./ib_logfile101", "./ib_logfile0").unwrap();
+    let mut bytes = [&[0x90 | 11, 7, 0], &b"./d/t.ibd"[..]].concat();
+    let crc = crc32c::crc32c(&bytes);
+    bytes.push(1);
+    bytes.extend(crc.to_be_bytes());
+    // The server writes whole blocks.
+    bytes.resize(4096, 0);
+    log.write_all_at(&bytes, DATA_OFFSET).unwrap();
 }

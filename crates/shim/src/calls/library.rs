@@ -120,6 +120,7 @@ impl Library {
 
     /// Nothing is at `path` any more.
     pub fn forget(&self, path: &[u8]) {
+        self.content.deleted.forget(path);
         self.tablespaces.files.forget(path);
         self.plain.forget(path);
     }
@@ -127,6 +128,7 @@ impl Library {
     /// A file or directory got a new name. What was at `to` is gone.
     pub fn renamed(&self, from: &[u8], to: &[u8]) {
         self.forget(to);
+        self.content.deleted.forget(from);
         self.tablespaces.files.renamed(from, to);
         self.plain.renamed(from, to);
     }

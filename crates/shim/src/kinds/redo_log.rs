@@ -392,6 +392,7 @@ fn follow(content: &Content, records: &mut Records, bytes: &[u8], offset_bytes: 
     let mut ends = Vec::new();
     let observed = observer
         .on_write(offset_bytes, &write.bytes, &mut |mtr: &Mtr<'_, '_>| {
+            content.deleted.observe(mtr);
             content.dirty.observe(mtr);
             ends.push(mtr.offset_in_bytes + mtr.records.len() + MTR_TRAILER_BYTES);
         })

@@ -299,8 +299,9 @@ impl Tablespace {
         self.look_up(content, &lock, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_from_page0(bytes, offset_bytes);
         let Some(page_size) = self.page_size(content) else {
-            let Some(path) = self.name.path(&lock) else {
-                // Written late to a file that is deleted, and was never written before: it has no reader any more.
+            // Written late to a file that is deleted, or is about to be: the node has let go of the tablespace when the
+            // redo said so. It has no reader any more.
+            let Some(path) = self.name.path(&lock).filter(|path| !content.deleted.contains(path)) else {
                 return Ok(());
             };
             message::error(&format!(
