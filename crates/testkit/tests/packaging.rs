@@ -75,7 +75,8 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     ] {
         assert!(found.contains(file), "{file} is missing in {found:#?}");
         let mode = std::fs::metadata(root.join(file)).unwrap().permissions().mode() & 0o777;
-        let wanted = if file == "usr/bin/redoubt" { 0o755 } else { 0o644 };
+        let is_program = file == "usr/bin/redoubt" || file.ends_with("/examples/backup");
+        let wanted = if is_program { 0o755 } else { 0o644 };
         assert_eq!(mode, wanted, "{file}: {mode:o}");
     }
     assert!(!found.iter().any(|file| file.starts_with("etc/") || file.starts_with("var/")), "{found:#?}");
