@@ -321,7 +321,12 @@ pub fn unlink(
 /// The server deletes a tablespace file that somebody else deleted. To the node it is still there, and would be taken
 /// for the next one of this name.
 fn forget_missing(library: &Library, path: &[u8], errno: Errno) -> Result<(), Errno> {
-    if errno == Errno(libc::ENOENT) && library.tablespaces.files.known(path).is_some() {
+    if errno != Errno(libc::ENOENT) {
+        return Ok(());
+    }
+    // Its name is free, as after any unlink.
+    library.content.deleted.forget(path);
+    if library.tablespaces.files.known(path).is_some() {
         let _lock = library.content.names.lock_exclusive();
         library.forget(path);
         library.content.stream.append(&StreamFrame::Unlink { path })?;
