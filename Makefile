@@ -12,8 +12,9 @@ SEED ?= 1
 FULL_DISK_MINUTES ?= 60
 # Sizes of `make scale`, as `redoubt-testkit scale --help` has them: for example --tables 12000 --binary-logs 0.
 SCALE ?=
-# Statements that `make oracle` holds against a stock server's recovery.
+# Statements that `make oracle` holds against a stock server's recovery, and seconds that it cuts a short history for.
 ORACLE_STATEMENTS ?= 1000000
+ORACLE_CUT_SECONDS ?= 3600
 # Seconds of simulated worlds in `make simulate` and `make soak`.
 SIMULATION_SECONDS ?= 1800
 # Seconds per run of a server in `make bench-log`, and a directory on the disk to measure (its path must be short).
@@ -196,7 +197,8 @@ oracle:
 	target/release/redoubt-testkit oracle run --statements $(ORACLE_STATEMENTS) --cuts 20 > target/oracle/random.json
 	target/release/redoubt-testkit oracle run --kind sysbench --statements 100000 --each 5000 > target/oracle/sysbench.json
 	target/release/redoubt-testkit oracle run --kind tpcc --statements 100000 --each 5000 > target/oracle/tpcc.json
-	target/release/redoubt-testkit oracle cuts --seed 1 --statements 40 > target/oracle/cuts.json
+	target/release/redoubt-testkit oracle cuts --seed 1 --statements 40 --seconds $(ORACLE_CUT_SECONDS) \
+	  > target/oracle/cuts.json
 
 # Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither
 # nightly nor cargo-fuzz. See docs/fuzzing.md.

@@ -18,7 +18,6 @@
 //! * [`plain_files`]: the node's copy of a data directory against the server's.
 //! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
 //! * [`encryption`]: the key management plugin.
-//! * [`mount`]: small and read-only file systems.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`sysbench`]: sysbench with a fixed seed, and its report as numbers.
 //!
@@ -37,7 +36,6 @@ pub mod generator;
 pub mod isolation;
 pub mod killed_imports;
 pub mod ledger;
-pub mod mount;
 pub mod mysql;
 pub mod node;
 pub mod oracle;

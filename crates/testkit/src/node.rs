@@ -4,22 +4,18 @@
 //! a node that says "listening on ADDR" accepts connections; dropping kills this node and no other.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::Duration;
 
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::node::wait_until_listening;
 use redoubt_workload::process::{Process, poll_every, poll_until, run_to_end, tail};
 
 use crate::command::PATIENCE;
 
-/// What the node prints in front of its address when it is ready.
-const READY_PREFIX: &str = "listening on ";
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two questions whether the volumes are open.
 const OPENING_LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -170,12 +166,6 @@ impl Node {
         if self.process.is_some() {
             return Err(Error::State(format!("the node at {} runs already", self.listen)));
         }
-        let log_path = self.directory.join("node.log");
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&log_path)
-            .map_err(Error::io_at("open", &log_path))?;
         let mut command = Command::new(&self.redoubt_bin);
         command
             .arg("node")
@@ -190,56 +180,12 @@ impl Node {
                     .iter()
                     .flat_map(|bundle| ["--tls".as_ref(), bundle.as_os_str()]),
             )
-            .envs(self.environment.iter().cloned())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log);
-        let mut process = Process::spawn("redoubt node", &mut command)?;
-        let address = self.read_address(&mut process)?;
-        self.listen = address;
+            .envs(self.environment.iter().cloned());
+        let log = self.directory.join("node.log");
+        let mut process = Process::spawn_logged("redoubt node", &mut command, &log)?;
+        self.listen = wait_until_listening(&mut process, READY_TIMEOUT)?;
         self.process = Some(process);
         Ok(())
-    }
-
-    /// Reads the ready line; a thread keeps reading after it, so that the node never blocks on the pipe.
-    fn read_address(&self, process: &mut Process) -> Result<SocketAddr> {
-        let Some(stdout) = process.child_mut().stdout.take() else {
-            return Err(Error::State("the node has no standard output".into()));
-        };
-        let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(std::io::Result::ok) {
-                // The receiver goes away after the ready line; the pipe is read on.
-                let _ = sender.send(line);
-            }
-        });
-        loop {
-            match receiver.recv_timeout(READY_TIMEOUT) {
-                Ok(line) => {
-                    if let Some((_, address)) = line.split_once(READY_PREFIX) {
-                        return address.trim().parse().map_err(|error| Error::Parse {
-                            what: "the node's address".into(),
-                            detail: format!("{line:?}: {error}"),
-                        });
-                    }
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    return Err(Error::Deadline {
-                        what: "the node's readiness".into(),
-                        after: READY_TIMEOUT,
-                        detail: self.log_tail(30),
-                    });
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    let status = process.wait(STOP_TIMEOUT)?;
-                    return Err(Error::Exited {
-                        name: "redoubt node".into(),
-                        status: status.to_string(),
-                        log_tail: self.log_tail(30),
-                    });
-                }
-            }
-        }
     }
 
     /// Kills the node with SIGKILL; its directory stays as it is.

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use redoubt_node::at_rest::fscrypt::{Encryption, read_state};
 use redoubt_node::at_rest::{AtRest, Unlocked, VolumeKeys};
+use redoubt_test_support::Mount;
 use redoubt_test_support::skip;
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::find_redoubt;
 

@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use redoubt_test_support::skip;
+use redoubt_test_support::{LoopDevice, skip};
 use redoubt_testkit::check::check_all;
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
@@ -17,40 +17,6 @@ use redoubt_workload::server::{Server, ServerConfig};
 const VOLUME: &str = "raw";
 const PATIENCE: Duration = Duration::from_secs(120);
 const DEVICE_LEN_BYTES: u64 = 2 << 30;
-
-/// A sparse file as a block device.
-struct LoopDevice {
-    path: PathBuf,
-    _directory: tempfile::TempDir,
-}
-
-impl LoopDevice {
-    /// `None`, after saying so, where there can be none.
-    fn create() -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let image = directory.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(DEVICE_LEN_BYTES).unwrap();
-        let output = match Command::new("losetup").args(["--find", "--show"]).arg(&image).output() {
-            Ok(output) => output,
-            Err(error) => {
-                skip("a raw device", format!("losetup cannot be run: {error}"));
-                return None;
-            }
-        };
-        if !output.status.success() {
-            skip("a raw device", String::from_utf8_lossy(&output.stderr));
-            return None;
-        }
-        let path = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
-        Some(Self { path, _directory: directory })
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
-    }
-}
 
 fn redoubt(args: &[&str]) -> (bool, String) {
     let output = Command::new(find_redoubt().unwrap()).args(args).output().unwrap();
@@ -66,8 +32,11 @@ fn used_bytes(device: &Path) -> u64 {
 
 #[test]
 fn a_volume_on_a_raw_device_survives_kills_and_leaves_nothing_behind() {
-    let Some(device) = LoopDevice::create() else { return };
-    let path = device.path.to_str().unwrap();
+    let device = match LoopDevice::create(DEVICE_LEN_BYTES) {
+        Ok(device) => device,
+        Err(reason) => return skip("a raw device", reason),
+    };
+    let path = device.path().to_str().unwrap();
     let (formatted, text) = redoubt(&["device", "format", path]);
     assert!(!formatted && text.contains("--yes"), "{text}");
     let (shown, text) = redoubt(&["device", "show", path]);
@@ -116,5 +85,5 @@ fn a_volume_on_a_raw_device_survives_kills_and_leaves_nothing_behind() {
     let address = node.address().to_string();
     node.redoubt(&["volume", "delete", "--node", &address, "--yes", VOLUME]).unwrap();
     node.stop().unwrap();
-    assert_eq!(used_bytes(&device.path), 0);
+    assert_eq!(used_bytes(device.path()), 0);
 }

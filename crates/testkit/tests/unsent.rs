@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use redoubt_test_support::Mount;
 use redoubt_test_support::setting;
 use redoubt_testkit::check::check_all;
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::process::{Process, poll_until};

@@ -5,6 +5,7 @@
 //!
 //! * [`server`]: the life of one server. [`launcher`]: how its program is started, the only place that knows.
 //!   [`product`]: the servers there are, MariaDB and MySQL, and in what they differ.
+//! * [`node`]: the start of a storage node, for servers that have one.
 //! * [`process`]: children, each with a deadline; programs; signals that ask for the end.
 //! * [`sql`]: connections and statements.
 //! * [`load`]: clients in a closed loop, a warm-up and a window. [`tpcc`], [`oltp`] (sysbench's mixes): what they do.
@@ -13,6 +14,7 @@
 pub mod error;
 pub mod launcher;
 pub mod load;
+pub mod node;
 pub mod oltp;
 pub mod process;
 pub mod product;

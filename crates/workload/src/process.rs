@@ -5,7 +5,8 @@
 //! reaches only this program, which then ends them in order. Before, they are in this program's, so that what ends it
 //! as a group ends them, too.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -28,6 +29,8 @@ pub struct Process {
     name: String,
     child: Child,
     log: Option<PathBuf>,
+    /// How long the log was before this process.
+    log_start_bytes: u64,
 }
 
 impl Process {
@@ -38,7 +41,7 @@ impl Process {
     pub fn spawn(name: &str, command: &mut Command) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let child = in_group(command).spawn().map_err(Error::io(format!("start {name} ({program})")))?;
-        Ok(Self { name: name.to_owned(), child, log: None })
+        Ok(Self { name: name.to_owned(), child, log: None, log_start_bytes: 0 })
     }
 
     /// [`Process::spawn`] with nothing to read; what it writes is appended to the file `log`.
@@ -48,9 +51,36 @@ impl Process {
     pub fn spawn_logged(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let open =
             || OpenOptions::new().create(true).append(true).open(log).map_err(Error::io_at("open", log));
-        let mut process = Self::spawn(name, command.stdin(Stdio::null()).stdout(open()?).stderr(open()?))?;
-        process.log = Some(log.to_owned());
+        let (stdout, stderr) = (open()?, open()?);
+        let log_start_bytes = stdout.metadata().map_err(Error::io_at("look at", log))?.len();
+        let mut process = Self::spawn(name, command.stdin(Stdio::null()).stdout(stdout).stderr(stderr))?;
+        (process.log, process.log_start_bytes) = (Some(log.to_owned()), log_start_bytes);
         Ok(process)
+    }
+
+    /// Waits until the process has written a line to its log that begins with `prefix`, and returns the rest of it.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] or [`Error::Deadline`] with the end of the log, [`Error::State`] if it has none,
+    /// [`Error::Interrupted`].
+    pub fn wait_until_logged(&mut self, prefix: &str, timeout: Duration) -> Result<String> {
+        let Some(log) = self.log.clone() else {
+            return Err(Error::State(format!("{} has no log", self.name)));
+        };
+        let mut file = File::open(&log).map_err(Error::io_at("open", &log))?;
+        file.seek(SeekFrom::Start(self.log_start_bytes)).map_err(Error::io_at("read", &log))?;
+        let mut written = Vec::new();
+        let what = format!("{:?} in the log of {}", prefix.trim(), self.name);
+        let found = poll_until(&what, timeout, || {
+            // Before the log is read, so that what it wrote at its end is there.
+            let running = self.require_running();
+            file.read_to_end(&mut written).map_err(Error::io_at("read", &log))?;
+            let text = String::from_utf8_lossy(&written);
+            let whole_lines = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+            let rest = whole_lines.lines().find_map(|line| line.strip_prefix(prefix));
+            rest.map_or_else(|| running.map(|()| None), |rest| Ok(Some(rest.trim().to_owned())))
+        });
+        found.map_err(|error| self.explain(error))
     }
 
     /// The process id.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::{Launcher, Verify};
-use redoubt_workload::process::{Process, poll_until, run_to_end};
+use redoubt_workload::node::wait_until_listening;
+use redoubt_workload::process::{Process, run_to_end};
 
 use super::{Candidate, Environment, Storage, System};
 use crate::args::Backend;
@@ -48,16 +49,10 @@ impl Node {
         }
         command.args(options);
         let mut process = side.spawn("redoubt node", &mut command, log)?;
-        let address = poll_until("the node's readiness", START_TIMEOUT, || {
-            process.require_running()?;
-            let text = std::fs::read_to_string(log).unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix("listening on "));
-            Ok(line.map(|address| address.trim().to_owned()))
-        })?;
-        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-        let port =
-            port.ok_or_else(|| Error::Parse { what: "the node's address".into(), detail: address.clone() })?;
+        let address = wait_until_listening(&mut process, START_TIMEOUT)?;
+        let port = address.port();
         let (redoubt, side) = (redoubt.to_owned(), side.clone());
+        let address = address.to_string();
         Ok(Self { process, address, port, redoubt, side, administrator: None, memory: None })
     }
 

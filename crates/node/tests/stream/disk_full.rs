@@ -5,72 +5,25 @@ use super::encoder::MtrWriter;
 use super::protocol::{Stream, changed};
 use super::running::{LocalNode, Sizes, options};
 use redoubt_redo::mariadb::CheckpointBlock;
+use redoubt_test_support::{Mount, skip};
 use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::StreamFrame;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 /// Pages written in each round.
 const PAGES: u32 = 250;
 
-/// An ext4 file system of 40 MB on a loop device.
-struct SmallDisk {
-    directory: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount() -> Result<Self, String> {
-        let directory = tempfile::tempdir().unwrap();
-        let (image, point) = (directory.path().join("image"), directory.path().join("disk"));
-        std::fs::create_dir(&point).unwrap();
-        std::fs::File::create(&image).unwrap().set_len(40 << 20).unwrap();
-        let run = |program: &str, arguments: &[&Path]| {
-            let output = Command::new(program)
-                .args(arguments)
-                .output()
-                .map_err(|error| format!("{program}: {error}"))?;
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            if output.status.success() { Ok(()) } else { Err(format!("{program}: {text}")) }
-        };
-        run("mkfs.ext4", &[Path::new("-q"), Path::new("-m0"), &image])?;
-        run("mount", &[Path::new("-o"), Path::new("loop"), &image, &point])?;
-        Ok(Self { directory })
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("disk")
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.path().join("filler")
-    }
-
-    /// Takes all the room there is.
-    fn fill(&self) {
-        use std::io::Write;
-        let mut filler = std::fs::File::options().append(true).create(true).open(self.filler()).unwrap();
-        for len in [1 << 20, 4096, 1] {
-            while filler.write_all(&vec![1; len]).is_ok() {}
-        }
-        let _ = filler.sync_all();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.path()).status();
-    }
-}
+/// Of the file system.
+const DISK_LEN_BYTES: u64 = 40 << 20;
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one history, told in order")]
 fn the_node_waits_for_room_says_so_and_loses_nothing() {
-    let disk = match SmallDisk::mount() {
+    let disk = match Mount::small_disk(DISK_LEN_BYTES) {
         Ok(disk) => disk,
         Err(reason) => {
-            redoubt_test_support::skip("a small disk", reason);
+            skip("a small disk", reason);
             return;
         }
     };
@@ -94,7 +47,7 @@ fn the_node_waits_for_room_says_so_and_loses_nothing() {
             client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
             assert!(client.wait_durable(stream.seq));
         }
-        disk.fill();
+        let filler = disk.fill().unwrap();
         // New pages, so that the page store must grow, and more redo than the ring and the spare segments take.
         let first = 3 + round * PAGES;
         let mut contents = vec![Vec::new(); PAGES as usize];
@@ -126,7 +79,7 @@ fn the_node_waits_for_room_says_so_and_loses_nothing() {
             while control.status().state != "waiting" {
                 assert!(Instant::now() < deadline, "round {round}: {:?}", control.status());
             }
-            std::fs::remove_file(disk.filler()).unwrap();
+            std::fs::remove_file(&filler).unwrap();
             (waited, sender.join().unwrap())
         });
         let Some(Notice::Waiting { reason }) = waited else { panic!("{waited:?}") };
@@ -155,10 +108,10 @@ fn the_node_waits_for_room_says_so_and_loses_nothing() {
 /// A full log buffer is the normal state of a node without room, for as long as that takes.
 #[test]
 fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
-    let disk = match SmallDisk::mount() {
+    let disk = match Mount::small_disk(DISK_LEN_BYTES) {
         Ok(disk) => disk,
         Err(reason) => {
-            redoubt_test_support::skip("a small disk", reason);
+            skip("a small disk", reason);
             return;
         }
     };
@@ -166,7 +119,7 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     let data = tempfile::tempdir().unwrap();
     let mut settings = options(data.path(), sizes);
     // The log has room enough.
-    settings.pages.pages_place = Some(disk.path());
+    settings.pages.pages_place = Some(disk.path().to_owned());
     let node = LocalNode::open(&settings);
     let mut control = ControlClient::connect(node.address).unwrap();
     control.create("v");
@@ -176,7 +129,7 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     client.send(&stream.begin(0)).unwrap();
     assert!(client.wait_durable(stream.seq));
 
-    disk.fill();
+    let filler = disk.fill().unwrap();
     let (start, first_page) = (stream.seq, 3);
     let mut wire = Vec::new();
     for page in first_page..first_page + PAGES {
@@ -212,7 +165,7 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     let next = again.welcome.next_seq.0;
     assert!(next > start && next < stream.seq, "{next}");
 
-    std::fs::remove_file(disk.filler()).unwrap();
+    std::fs::remove_file(&filler).unwrap();
     again.send(&wire[(next - start) as usize..]).unwrap();
     assert!(again.wait_durable(stream.seq));
     let mut pages = PageClient::connect(node.address, "v", generation).unwrap();

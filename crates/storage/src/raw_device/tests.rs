@@ -7,7 +7,7 @@ use super::media::MediaWrite;
 use super::model::{ModelDrive, Op};
 use super::*;
 use crate::{StorageFile, WriteOptions};
-use redoubt_test_support::skip;
+use redoubt_test_support::{LoopDevice, skip};
 
 const CHUNK: u64 = 64 << 10;
 const LEN: usize = 2 << 20;
@@ -61,30 +61,9 @@ fn open_again(path: &Path) -> Arc<RawDevice> {
     }
 }
 
-/// A loop device on a file; `None` where this process may not make one.
-struct LoopDevice {
-    path: PathBuf,
-    _file: tempfile::NamedTempFile,
-}
-
-impl LoopDevice {
-    fn new(len: u64) -> Option<Self> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(len).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().unwrap();
-        if !made.status.success() {
-            skip("a raw device", String::from_utf8_lossy(&made.stderr));
-            return None;
-        }
-        let path = String::from_utf8(made.stdout).unwrap();
-        Some(Self { path: path.trim().into(), _file: file })
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
-    }
+/// `None`, after saying so, where this process may not make one.
+fn loop_device() -> Option<LoopDevice> {
+    LoopDevice::create(64 << 20).map_err(|reason| skip("a raw device", reason)).ok()
 }
 
 /// Everything that a directory has to do, on a device that was just formatted and that `reopen` opens.
@@ -260,42 +239,42 @@ fn directories_work_on_a_regular_file() {
 #[test]
 fn directories_work_on_a_loop_device() {
     let _alone = one_at_a_time();
-    let Some(device) = LoopDevice::new(64 << 20) else { return };
-    RawDevice::format(&device.path, RawFormatOptions { chunk_len_bytes: 4 << 20, ..options() }).unwrap();
-    check_directories(&|| open_again(&device.path));
-    let opened = open_again(&device.path);
+    let Some(device) = loop_device() else { return };
+    RawDevice::format(device.path(), RawFormatOptions { chunk_len_bytes: 4 << 20, ..options() }).unwrap();
+    check_directories(&|| open_again(device.path()));
+    let opened = open_again(device.path());
     assert_eq!((opened.info().streams, opened.stream_of(Stream::Journal)), (0, 0));
     // The kernel itself takes no stream on this device, and says so.
     let media = &opened.volume.media;
     let in_stream = MediaWrite { stream: 1, untorn: false };
     let error = media.write(64 << 10, AlignedBuffer::zeroed(4096), in_stream).err().unwrap();
     assert!(error.to_string().contains("write stream 1") || error.raw_os_error().is_some(), "{error}");
-    assert!(matches!(RawDevice::open(&device.path), Err(StorageError::InUse { .. })));
-    assert!(matches!(RawDevice::format(&device.path, options()), Err(StorageError::InUse { .. })));
+    assert!(matches!(RawDevice::open(device.path()), Err(StorageError::InUse { .. })));
+    assert!(matches!(RawDevice::format(device.path(), options()), Err(StorageError::InUse { .. })));
 }
 
 #[test]
 fn a_file_system_is_not_overwritten_by_accident() {
     let _alone = one_at_a_time();
-    let Some(device) = LoopDevice::new(64 << 20) else { return };
-    let made = Command::new("mkfs.ext4").arg("-q").arg(&device.path).status();
+    let Some(device) = loop_device() else { return };
+    let made = Command::new("mkfs.ext4").arg("-q").arg(device.path()).status();
     assert!(made.unwrap().success());
-    let error = RawDevice::format(&device.path, options()).unwrap_err();
+    let error = RawDevice::format(device.path(), options()).unwrap_err();
     assert!(matches!(&error, StorageError::Occupied { found, .. } if found.contains("ext4")), "{error}");
-    let error = RawDevice::open(&device.path).err().unwrap();
+    let error = RawDevice::open(device.path()).err().unwrap();
     assert!(matches!(&error, StorageError::NotFormatted { found, .. } if found.contains("ext4")), "{error}");
     let mount = tempfile::tempdir().unwrap();
-    let mounted = Command::new("mount").arg(&device.path).arg(mount.path()).status();
+    let mounted = Command::new("mount").arg(device.path()).arg(mount.path()).status();
     if mounted.unwrap().success() {
-        let error = RawDevice::format(&device.path, RawFormatOptions { force: true, ..options() });
+        let error = RawDevice::format(device.path(), RawFormatOptions { force: true, ..options() });
         let unmounted = Command::new("umount").arg(mount.path()).status();
         assert!(matches!(error, Err(StorageError::InUse { .. })));
         assert!(unmounted.unwrap().success());
     } else {
         skip("a raw device that is mounted", "mount failed");
     }
-    RawDevice::format(&device.path, RawFormatOptions { force: true, ..options() }).unwrap();
-    open_again(&device.path);
+    RawDevice::format(device.path(), RawFormatOptions { force: true, ..options() }).unwrap();
+    open_again(device.path());
 }
 
 /// Writes in every stream and untorn, where the device has them.

@@ -269,6 +269,18 @@ fn move_first_change(image: &mut [u8], before: &[u8]) {
     }
 }
 
+/// The records of a run, the same ones in a row once with their number.
+fn kinds(run: &[u8]) -> String {
+    let names: Vec<_> = RecordReader::new(run)
+        .map(|record| record.map_or("?", |record| RecordKind::of(&record.body).name()))
+        .collect();
+    let groups = names.chunk_by(|one, next| one == next).filter_map(|group| {
+        let name = group.first()?;
+        Some(if group.len() == 1 { (*name).to_owned() } else { format!("{}x{name}", group.len()) })
+    });
+    groups.collect::<Vec<_>>().join(" ")
+}
+
 /// The mini-transactions of a page up to the one that is refused, the last of them, for a message.
 fn refusal_story(redo: &Redo, page: &Page, id: PageId, flags: SpaceFlags, stored: Option<&[u8]>) -> String {
     const SHOWN: usize = 12;
@@ -278,17 +290,23 @@ fn refusal_story(redo: &Redo, page: &Page, id: PageId, flags: SpaceFlags, stored
         |page| format!("type {:?}, LSN {:?} in the base", layout::page_type(page), layout::page_lsn(page)),
     );
     let mut lines = Vec::new();
-    for (start_lsn, end_lsn, number) in &page.runs {
-        let run = redo.runs.get(*number).map(|run| redo.run_bytes(run)).unwrap_or_default();
-        let kinds: Vec<_> = RecordReader::new(run)
-            .map(|record| record.map_or("?", |record| RecordKind::of(&record.body).name()))
+    // All runs of one mini-transaction at once: it has one end, which becomes the page's LSN.
+    for runs in page.runs.chunk_by(|one, next| one.0 == next.0) {
+        let changes: Vec<_> = runs
+            .iter()
+            .map(|(start_lsn, end_lsn, number)| Change {
+                start_lsn: *start_lsn,
+                end_lsn: *end_lsn,
+                run: redo.runs.get(*number).map(|run| redo.run_bytes(run)).unwrap_or_default(),
+            })
             .collect();
-        let change = Change { start_lsn: *start_lsn, end_lsn: *end_lsn, run };
-        let outcome = apply_changes(&mut image, id, flags, true, [change]);
+        let kinds: Vec<_> = changes.iter().map(|change| kinds(change.run)).collect();
+        let outcome = apply_changes(&mut image, id, flags, true, changes.iter().copied());
+        let (start_lsn, end_lsn, _) = runs.first().copied().unwrap_or_default();
         let after = layout::page_type(&image);
         lines.push(format!(
             "{start_lsn}..{end_lsn} {} -> type {after:?} {}",
-            kinds.join(" "),
+            kinds.join(" | "),
             outcome.is_ok()
         ));
         if outcome.is_err() {

@@ -1,6 +1,7 @@
 //! Parts of encrypted volumes in other places.
 
 use super::*;
+use redoubt_test_support::LoopDevice;
 use std::os::unix::fs::symlink;
 
 const DISK_BYTES: u64 = 1 << 30;
@@ -87,9 +88,8 @@ fn what_no_file_system_encrypts_is_refused_before_anything_is_made() {
     let plain = Mount::small_disk(64 << 20).unwrap();
     let memory = Path::new("/dev/shm");
     let mut places = vec![(plain.path().to_owned(), "tune2fs"), (memory.to_owned(), "LUKS")];
-    let device = std::process::Command::new("losetup").args(["--find", "--show"]).arg(plain.image()).output();
-    let device = PathBuf::from(String::from_utf8(device.unwrap().stdout).unwrap().trim());
-    places.push((device.clone(), "dm-crypt"));
+    let device = LoopDevice::on(&plain.image()).unwrap();
+    places.push((device.path().to_owned(), "dm-crypt"));
     for (place, remedy) in &places {
         for option in ["--log-path", "--pages-path", "--journal-path"] {
             setup.node.stop().unwrap();
@@ -101,7 +101,7 @@ fn what_no_file_system_encrypts_is_refused_before_anything_is_made() {
             assert!(!setup.key_file().exists());
         }
     }
-    std::process::Command::new("losetup").arg("--detach").arg(&device).status().unwrap();
+    drop(device);
     // The node's own directory.
     setup.node.stop().unwrap();
     let keys = setup.keys.path().to_str().unwrap();

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
+use redoubt_test_support::Mount;
 use redoubt_test_support::setting;
 use redoubt_testkit::check::{check_all, finish_purge};
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::mount::Mount;
 use redoubt_testkit::node::Node;
 use redoubt_testkit::sessions::wait_until_still;
 use redoubt_workload::error::Error;

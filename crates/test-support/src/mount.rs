@@ -1,15 +1,12 @@
 //! File systems for tests: a small one that can be filled, and one that cannot be written.
 //!
-//! Mounting needs root and, for the small one, a loop device. Where that is missing the caller is told why and
-//! skips its test. Dropping unmounts.
+//! Mounting needs root and, for the small one, a loop device. Where that is missing the caller is told why and skips its
+//! test. Dropping unmounts.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Error, Result, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use redoubt_workload::error::{Error, Result};
-use redoubt_workload::process::run_to_end;
 
 /// Something mounted in a temporary directory of its own.
 #[derive(Debug)]
@@ -23,7 +20,7 @@ impl Mount {
     /// An ext4 file system of `len_bytes` on a loop device, without blocks reserved for root.
     ///
     /// # Errors
-    /// [`Error::Command`] where this machine does not allow it.
+    /// Where this machine does not allow it.
     pub fn small_disk(len_bytes: u64) -> Result<Self> {
         Self::disk(len_bytes, &[])
     }
@@ -31,7 +28,7 @@ impl Mount {
     /// [`Mount::small_disk`] that can encrypt files.
     ///
     /// # Errors
-    /// [`Error::Command`] where this machine, or its kernel, does not allow it.
+    /// Where this machine, or its kernel, does not allow it.
     pub fn encrypting_disk(len_bytes: u64) -> Result<Self> {
         Self::disk(len_bytes, &["-O", "encrypt"])
     }
@@ -39,11 +36,9 @@ impl Mount {
     fn disk(len_bytes: u64, options: &[&str]) -> Result<Self> {
         let (temporary, point) = mount_point()?;
         let image = temporary.path().join("image");
-        File::create(&image)
-            .and_then(|file| file.set_len(len_bytes))
-            .map_err(Error::io_at("create", &image))?;
-        run_to_end(Command::new("mkfs.ext4").args(["-q", "-m0"]).args(options).arg(&image))?;
-        run_to_end(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point))?;
+        File::create(&image)?.set_len(len_bytes)?;
+        run(Command::new("mkfs.ext4").args(["-q", "-m0"]).args(options).arg(&image))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point))?;
         Ok(Self { point, _temporary: temporary })
     }
 
@@ -55,22 +50,21 @@ impl Mount {
     /// Has everything written to a disk, and nothing of it kept in memory, by unmounting and mounting it again.
     ///
     /// # Errors
-    /// [`Error::Command`] while something on it is open.
+    /// While something on it is open.
     pub fn remount(&self) -> Result<()> {
-        run_to_end(Command::new("umount").arg(&self.point))?;
-        run_to_end(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.point))?;
-        Ok(())
+        run(Command::new("umount").arg(&self.point))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.point)).map(drop)
     }
 
     /// A read-only view of `directory`.
     ///
     /// # Errors
-    /// [`Error::Command`] where this machine does not allow it.
+    /// Where this machine does not allow it.
     pub fn read_only(directory: &Path) -> Result<Self> {
         let (temporary, point) = mount_point()?;
-        run_to_end(Command::new("mount").arg("--bind").arg(directory).arg(&point))?;
+        run(Command::new("mount").arg("--bind").arg(directory).arg(&point))?;
         let mount = Self { point, _temporary: temporary };
-        run_to_end(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&mount.point))?;
+        run(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&mount.point))?;
         Ok(mount)
     }
 
@@ -82,11 +76,10 @@ impl Mount {
     /// Takes all the room there is with one file; returns its path.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be made.
+    /// When the file cannot be made.
     pub fn fill(&self) -> Result<PathBuf> {
         let path = self.point.join("filler");
-        let mut file =
-            File::options().append(true).create(true).open(&path).map_err(Error::io_at("create", &path))?;
+        let mut file = File::options().append(true).create(true).open(&path)?;
         for len_bytes in [1 << 20, 4096, 1] {
             let piece = vec![1; len_bytes];
             while file.write_all(&piece).is_ok() {}
@@ -108,11 +101,18 @@ impl Drop for Mount {
 }
 
 fn mount_point() -> Result<(tempfile::TempDir, PathBuf)> {
-    let temporary = tempfile::Builder::new()
-        .prefix("rdtm-")
-        .tempdir()
-        .map_err(Error::io("make a temporary directory"))?;
+    let temporary = tempfile::Builder::new().prefix("rdtm-").tempdir()?;
     let point = temporary.path().join("disk");
-    std::fs::create_dir(&point).map_err(Error::io_at("create", &point))?;
+    std::fs::create_dir(&point)?;
     Ok((temporary, point))
+}
+
+/// Runs `command`, and has what it says in its error.
+pub(crate) fn run(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| Error::new(error.kind(), format!("{program}: {error}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(Error::other(format!("{program}: {}", String::from_utf8_lossy(&output.stderr))))
 }
