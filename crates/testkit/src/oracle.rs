@@ -3,6 +3,7 @@
 //! * [`base`]: a clean data directory in memory, where both begin; [`redo`]: the stream and an index of it; [`clear`]:
 //!   encrypted pages in clear.
 //! * [`recovery`]: the stock server, stopped at the one moment where redo is applied, written, and nothing else done.
+//! * [`refused`]: redo that nobody can apply.
 //! * [`replay`]: ours, with the pure crates; with defects planted on request.
 //! * [`compare`]: byte for byte, with the list of what may differ and why.
 //! * [`history`]: real servers under random statements ([`crate::generator`]), sysbench, TPC-C.
@@ -21,5 +22,6 @@ pub mod history;
 pub mod node_path;
 pub mod recovery;
 pub mod redo;
+pub mod refused;
 pub mod replay;
 pub mod shrink;

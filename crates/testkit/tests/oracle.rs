@@ -10,6 +10,8 @@ use std::os::unix::fs::FileExt;
 use redoubt_page::doublewrite::copies;
 use redoubt_page::layout::page_id;
 use redoubt_page::{RecordKind, flags_of_page0};
+use redoubt_redo::PageId;
+use redoubt_redo::mariadb::varint;
 use redoubt_testkit::generator::Config;
 use redoubt_testkit::oracle::base::Base;
 use redoubt_testkit::oracle::campaign::{Kind, Plan, run};
@@ -17,6 +19,8 @@ use redoubt_testkit::oracle::check::{Checked, check_cut, every_cut, random_cuts}
 use redoubt_testkit::oracle::compare::compare;
 use redoubt_testkit::oracle::history::{Recorded, Setup, Workshop};
 use redoubt_testkit::oracle::recovery::{Crash, Outcome, next_directory, recover};
+use redoubt_testkit::oracle::redo::{MtrIndex, Redo, RunIndex};
+use redoubt_testkit::oracle::refused::refused_by_both;
 use redoubt_testkit::oracle::replay::{Defect, replay};
 use redoubt_testkit::oracle::{node_path, shrink};
 
@@ -69,6 +73,61 @@ fn loads_recover_as_the_stock_server_recovers_them() {
         assert!(summary.checked.report.touched > 200, "{kind:?} {:?}", summary.checked);
         assert_eq!(summary.node.histories, 2, "as a stream, and as an import of what the kill left");
     }
+}
+
+/// A record that names a place outside the page, as a server with a defect might log it: its recovery and our replay
+/// refuse it, and the oracle says that both do. A sound history has no such record.
+#[test]
+fn a_record_that_nobody_applies_is_no_difference() {
+    let workshop = Workshop::new(None).unwrap();
+    let mut recorded = short_history(&workshop, 9, 60, false);
+    assert_eq!(refused_by_both(&workshop, &recorded).unwrap(), None);
+    let (bytes, page) = recorded
+        .redo
+        .mtrs
+        .iter()
+        .rev()
+        .find_map(|mtr| {
+            recorded.redo.runs[mtr.runs.clone()].iter().find_map(|run| misplaced(&recorded, mtr, run))
+        })
+        .unwrap();
+    recorded.redo = Redo::from_bytes(bytes, recorded.redo.start_lsn).unwrap();
+    let refusal = refused_by_both(&workshop, &recorded).unwrap().unwrap();
+    assert_eq!(refusal.page, page);
+    assert!(refusal.what.contains("INSERT_HEAP_DYNAMIC"), "{refusal:?}");
+}
+
+/// The redo with the first record of a run, if it is an insertion with a place of two bytes, at the last place that has
+/// two bytes, which is on no page of 16 KiB.
+fn misplaced(recorded: &Recorded, mtr: &MtrIndex, run: &RunIndex) -> Option<(Vec<u8>, PageId)> {
+    const INSERT_HEAP_DYNAMIC: u8 = 6;
+    let redo = &recorded.redo;
+    let mut bytes = redo.bytes.clone();
+    let record = redo.run_bytes(run);
+    let mut at = 1;
+    let number = |at: &mut usize| {
+        let (value, len_bytes) = varint::decode(record.get(*at..)?).ok()?;
+        *at += len_bytes;
+        Some((value, len_bytes))
+    };
+    if record.first()? & 0x0f == 0 {
+        number(&mut at)?;
+    }
+    number(&mut at)?;
+    number(&mut at)?;
+    if record.first()? & 0xf0 != 0x20 || *record.get(at)? != INSERT_HEAP_DYNAMIC {
+        return None;
+    }
+    at += 1;
+    let place = run.bytes.start + at;
+    if number(&mut at)?.1 != 2 {
+        return None;
+    }
+    bytes[place..place + 2].copy_from_slice(&[0xbf, 0xff]);
+    let [start, end] = [mtr.start_lsn, mtr.end_lsn].map(|lsn| (lsn.0 - redo.start_lsn.0) as usize);
+    let sum = crc32c::crc32c(&bytes[start..end - 5]);
+    bytes[end - 4..end].copy_from_slice(&sum.to_be_bytes());
+    Some((bytes, run.page))
 }
 
 /// At the end of a mini-transaction and inside it, with zeros or garbage after it.

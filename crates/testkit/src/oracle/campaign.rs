@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::check::{self, Checked, Contents};
 use super::history::{Recorded, Setup, Tally, Workshop};
+use super::refused::{Refusal, refused_by_both};
 use super::replay::Defect;
 use super::shrink;
 use crate::generator::Config;
@@ -105,6 +106,8 @@ pub struct Summary {
     pub node: super::node_path::Passed,
     /// Servers that ended by themselves: seeds and the end of their logs.
     pub crashes: Vec<(u64, String)>,
+    /// Histories with a record that neither our replay nor the server's recovery applies: seeds, and the record.
+    pub refused_by_both: Vec<(u64, Refusal)>,
     /// Histories that differ: seed, what, and the script.
     pub failures: Vec<(u64, String, Option<PathBuf>)>,
     /// How long it took.
@@ -112,9 +115,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Nothing differs.
+    /// Nothing differs, and the server's own recovery took nearly all histories.
     pub fn is_sound(&self) -> bool {
-        self.failures.is_empty() && self.checked.is_sound()
+        let refused = self.refused_by_both.len() as u64;
+        self.failures.is_empty() && self.checked.is_sound() && refused * 10 <= self.histories.max(10)
     }
 
     /// As JSON.
@@ -138,6 +142,9 @@ impl Summary {
             "recoveries": self.checked,
             "node": self.node,
             "server_crashes": self.crashes.iter().map(|(seed, _)| seed).collect::<Vec<_>>(),
+            "refused_by_both": self.refused_by_both.iter().map(|(seed, refusal)| json!({
+                "seed": seed, "page": refusal.page.to_string(), "lsn": refusal.start_lsn.0, "what": refusal.what,
+            })).collect::<Vec<_>>(),
             "failures": self.failures.iter().map(|(seed, what, script)| json!({
                 "seed": seed, "what": what, "script": script,
             })).collect::<Vec<_>>(),
@@ -162,6 +169,7 @@ impl Summary {
         self.checked.add(&part.checked);
         self.node.add(&part.node);
         self.crashes.extend(part.crashes);
+        self.refused_by_both.extend(part.refused_by_both);
         self.failures.extend(part.failures);
     }
 }
@@ -262,7 +270,10 @@ fn one(plan: &Plan, workshop: &Workshop, number: u64) -> Result<Summary> {
         if !matches!(error, Error::Violation(_) | Error::Parse { .. }) {
             return Err(error);
         }
-        summary.failures.push((seed, error.to_string(), None));
+        match refused_by_both(workshop, &recorded)? {
+            Some(refusal) => summary.refused_by_both.push((seed, refusal)),
+            None => summary.failures.push((seed, error.to_string(), None)),
+        }
     }
     let found = summary.checked.report.differences.first().map(|difference| format!("{difference:?}"));
     if let Some(what) = found {

@@ -31,6 +31,9 @@ use crate::encryption::KeyPlugin;
 /// The longest a recovery may take. There are crashes that this server version never gets through.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// What the server says of a record that does not fit its page. It goes on and says where the redo ends all the same.
+pub(super) const REFUSED_RECORD: &str = "due to corruption on";
+
 /// How a server recovers.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -224,7 +227,7 @@ pub fn recover_in_place(directory: &Path, log_size_bytes: u64, options: &Options
     let text = run_server(directory, &scratch, log_size_bytes + (1 << 20), options)?;
     let took = start.elapsed();
     fs::remove_dir_all(&scratch).map_err(Error::io_at("remove", &scratch))?;
-    let Some(end_lsn) = resize_lsn(&text) else {
+    let Some(end_lsn) = resize_lsn(&text).filter(|_| !text.contains(REFUSED_RECORD)) else {
         return Ok(Outcome::Refused(why_it_gave_up(&text)));
     };
     if log_head(&log)? != before {

@@ -82,6 +82,21 @@ pub enum Defect {
 /// # Errors
 /// [`Error::Violation`] when the page crate refuses a record: then recovery and replay do differ.
 pub fn replay(base: &Base, redo: &Redo, until: Lsn, defect: Option<Defect>) -> Result<Replayed> {
+    let mut this = noted(base, redo, until, defect)?;
+    let mut ids: Vec<_> = this.pages.keys().copied().collect();
+    // Page 0 first: flags that could not be followed record by record are read from it.
+    ids.sort_by_key(|id| (id.page_no, id.space));
+    for id in ids {
+        this.build(base, redo, id, defect)?;
+    }
+    Ok(this)
+}
+
+/// Tablespaces and chains of a replay whose pages are not built.
+///
+/// # Errors
+/// Those of reading the base.
+pub(super) fn noted(base: &Base, redo: &Redo, until: Lsn, defect: Option<Defect>) -> Result<Replayed> {
     let mut this = Replayed { end_lsn: redo.start_lsn, ..Replayed::default() };
     for (space, found) in base.spaces()? {
         let (path, flags) = (found.path, Some(found.flags));
@@ -103,12 +118,6 @@ pub fn replay(base: &Base, redo: &Redo, until: Lsn, defect: Option<Defect>) -> R
     }
     if let Some(last) = redo.mtrs_until(until).last() {
         this.end_lsn = last.end_lsn;
-    }
-    let mut ids: Vec<_> = this.pages.keys().copied().collect();
-    // Page 0 first: flags that could not be followed record by record are read from it.
-    ids.sort_by_key(|id| (id.page_no, id.space));
-    for id in ids {
-        this.build(base, redo, id, defect)?;
     }
     Ok(this)
 }
@@ -160,6 +169,23 @@ impl Replayed {
             let runs = if is_void { &mut page.void } else { &mut page.runs };
             runs.push((mtr.start_lsn, mtr.end_lsn, number));
         }
+    }
+
+    /// The pages with their runs.
+    pub(super) fn chains(&self) -> impl Iterator<Item = (PageId, &[(Lsn, Lsn, usize)])> {
+        self.pages.iter().map(|(id, page)| (*id, page.runs.as_slice()))
+    }
+
+    /// A page as the base has it, in clear and uncompressed, and its flags.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] if nothing says what they are.
+    pub(super) fn stored(&self, base: &Base, id: PageId) -> Result<(Vec<u8>, SpaceFlags)> {
+        let space = self.spaces.get(&id.space).cloned().unwrap_or_default();
+        let flags = space.flags.map_or_else(|| base_flags(base, &space), Ok)?;
+        let size = flags.physical_page_size_bytes();
+        let stored = space.base.as_ref().and_then(|path| base.page(path, id.page_no.0, size));
+        Ok((stored.map_or_else(|| Ok(vec![0; size]), |page| uncompressed(page, flags, id))?, flags))
     }
 
     fn build(&mut self, base: &Base, redo: &Redo, id: PageId, defect: Option<Defect>) -> Result<()> {
