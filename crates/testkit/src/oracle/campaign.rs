@@ -270,9 +270,13 @@ fn one(plan: &Plan, workshop: &Workshop, number: u64) -> Result<Summary> {
         if !matches!(error, Error::Violation(_) | Error::Parse { .. }) {
             return Err(error);
         }
+        // Only where it is that record which the check has met.
+        let what = error.to_string();
         match refused_by_both(workshop, &recorded)? {
-            Some(refusal) => summary.refused_by_both.push((seed, refusal)),
-            None => summary.failures.push((seed, error.to_string(), None)),
+            Some(refusal) if what.contains(&format!("page {} ", refusal.page)) => {
+                summary.refused_by_both.push((seed, refusal))
+            }
+            _ => summary.failures.push((seed, what, None)),
         }
     }
     let found = summary.checked.report.differences.first().map(|difference| format!("{difference:?}"));
