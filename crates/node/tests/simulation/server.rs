@@ -442,11 +442,11 @@ impl Server {
         }
     }
 
-    /// Not one that is about to go: redo of the server before this one says so, which makes its pages void, and this
-    /// one removes the file when it begins its session.
+    /// Not one that is about to go, or to get another name: redo of the server before this one says so, and this one
+    /// removes or renames the file when it begins its session. Pages of what goes are void already.
     fn any_space(&self, rng: &mut fastrand::Rng) -> Option<(String, Space)> {
         let history = self.facts.history();
-        let is_going = |path: &str| matches!(&history.names.intent, Some(What::Unlink(gone)) if gone == path);
+        let is_going = |path: &str| matches!(&history.names.intent, Some(What::Unlink(gone) | What::Rename(gone, _)) if gone == path);
         let spaces: Vec<_> = history
             .names
             .spaces
