@@ -1,7 +1,7 @@
 //! File systems for tests: a small one that can be filled, and one that cannot be written.
 //!
-//! Mounting needs root and, for the small one, a loop device. Where that is missing the caller is told why and skips its
-//! test. Dropping unmounts.
+//! Mounting needs root and, for the small one, a loop device. Where that is missing the caller is told why and skips
+//! its test. Dropping unmounts.
 
 use std::fs::File;
 use std::io::{Error, Result, Write};

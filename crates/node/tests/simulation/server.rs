@@ -446,12 +446,15 @@ impl Server {
     /// removes or renames the file when it begins its session. Pages of what goes are void already.
     fn any_space(&self, rng: &mut fastrand::Rng) -> Option<(String, Space)> {
         let history = self.facts.history();
-        let is_going = |path: &str| matches!(&history.names.intent, Some(What::Unlink(gone) | What::Rename(gone, _)) if gone == path);
+        let going = match &history.names.intent {
+            Some(What::Unlink(path) | What::Rename(path, _)) => Some(path),
+            _ => None,
+        };
         let spaces: Vec<_> = history
             .names
             .spaces
             .iter()
-            .filter(|(path, _)| !is_going(path))
+            .filter(|(path, _)| going != Some(*path))
             .filter_map(|(path, space)| Some((path.clone(), (*space)?)))
             .collect();
         (!spaces.is_empty()).then(|| spaces[rng.usize(..spaces.len())].clone())

@@ -1,11 +1,12 @@
-//! Redo that nobody can apply. Now and then a stock server writes a record that does not fit the page as its own log has
-//! it, and its own recovery refuses it. Our replay must refuse it as well, and that is no difference between the two.
+//! Redo that nobody can apply. Now and then a stock server writes a record that does not fit the page as its own log
+//! has it, and its own recovery refuses it. Our replay must refuse it as well, and that is no difference between the
+//! two.
 //!
 //! Whoever says so here has asked the server: its recovery of the redo up to that record names the same page.
 
 use redoubt_page::{Change, apply_changes};
 use redoubt_redo::{Lsn, PageId};
-use redoubt_workload::error::{Error, Result};
+use redoubt_workload::error::Result;
 
 use super::base::Base;
 use super::history::{Recorded, Workshop};
@@ -57,9 +58,7 @@ fn first_refusal(base: &Base, redo: &Redo) -> Result<Option<Refusal>> {
                 Some(Change { start_lsn: *start_lsn, end_lsn: *end_lsn, run })
             });
             let Err(error) = apply_changes(&mut image, page, flags, true, changes) else { continue };
-            let Some((start_lsn, end_lsn, _)) = mtr.first().copied() else {
-                return Err(Error::State("a mini-transaction without runs".into()));
-            };
+            let [(start_lsn, end_lsn, _), ..] = *mtr else { continue };
             if first.as_ref().is_none_or(|first| start_lsn < first.start_lsn) {
                 first = Some(Refusal { page, start_lsn, end_lsn, what: error.to_string() });
             }
