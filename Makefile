@@ -45,7 +45,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -151,10 +151,15 @@ microbench:
 soak:
 	cargo build --release --workspace
 	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash --test local_log -- --nocapture
+	$(MAKE) batteries
 	$(MAKE) soak-faults
 	$(MAKE) oracle
 	$(MAKE) fuzz
 	$(MAKE) simulate
+
+# The page sizes and settings that ./test leaves out: all features of InnoDB on a volume, and on the stock server.
+batteries:
+	cargo test --release --workspace --test volume --test stock -- --ignored features
 
 # Fresh worlds of the node's simulation, on all cores: see docs/simulation.md.
 simulate:

@@ -7,12 +7,11 @@
 #[path = "../src/block/follower.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
 mod follower;
-#[path = "loom/primitives.rs"]
-mod primitives;
 
 use follower::Follower;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use redoubt_test_support::model_checker as primitives;
 
 /// As the pipeline does: the follower is entered under the lock, taken out under the lock, and woken without it.
 fn wake(queue: &Mutex<Vec<Arc<Follower>>>, offer: Option<u64>) {

@@ -9,8 +9,6 @@
 #[path = "../src/group_sync.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
 mod group_sync;
-#[path = "loom/primitives.rs"]
-mod primitives;
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
 #[path = "../src/slot.rs"]
 mod slot;
@@ -21,6 +19,7 @@ mod waiters;
 use group_sync::GroupSync;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use redoubt_test_support::model_checker as primitives;
 
 /// A device: where the stream ends, and how far it is durable.
 #[derive(Default)]

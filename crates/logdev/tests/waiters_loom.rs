@@ -3,8 +3,6 @@
 //! The modules are compiled once more here, above loom's primitives instead of those of `src/primitives.rs`. A thread
 //! that is never woken is a deadlock, which loom reports.
 
-#[path = "loom/primitives.rs"]
-mod primitives;
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
 #[path = "../src/slot.rs"]
 mod slot;
@@ -14,6 +12,7 @@ mod waiters;
 
 use loom::sync::Arc;
 use loom::thread;
+use redoubt_test_support::model_checker as primitives;
 use waiters::{CommitWaiters, WaitEnd};
 
 /// See [`primitives::model`].

@@ -1,7 +1,9 @@
 //! What the tests of all crates share, and no product crate may depend on: saying what cannot run on this machine
-//! ([`skip`]), the lengths and seeds of long runs ([`setting`]), and small disks ([`Mount`], [`LoopDevice`]).
+//! ([`skip`]), the lengths and seeds of long runs ([`setting`]), small disks ([`Mount`], [`LoopDevice`]), and what code
+//! without locks stands on while all its interleavings are tried ([`model_checker`]).
 
 mod loop_device;
+pub mod model_checker;
 mod mount;
 mod setting;
 mod skip;

@@ -60,25 +60,21 @@ fn features_16k_restart_after_each() {
 }
 
 #[test]
-fn features_16k_crc32_buffered_log_doublewrite() {
+fn features_4k() {
+    run_battery(4096, &[], AT_END);
+}
+
+#[test]
+fn features_8k_crc32_buffered_log_doublewrite() {
     run_battery(
-        16384,
+        8192,
         &["--innodb-checksum-algorithm=crc32", "--innodb-log-file-buffering=ON", "--innodb-doublewrite=1"],
         AT_END,
     );
 }
 
 #[test]
-fn features_4k() {
-    run_battery(4096, &[], AT_END);
-}
-
-#[test]
-fn features_8k_crc32() {
-    run_battery(8192, &["--innodb-checksum-algorithm=crc32"], AT_END);
-}
-
-#[test]
+#[ignore = "make batteries"]
 fn features_32k() {
     run_battery(32768, &[], AT_END);
 }

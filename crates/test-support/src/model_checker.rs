@@ -1,20 +1,18 @@
-//! `src/primitives.rs` with the model checker's primitives, and a kernel that puts threads to sleep on a word.
+//! `primitives.rs` of `redoubt-logdev` with the primitives of the model checker loom, and a kernel that puts threads to
+//! sleep on a word.
 //!
 //! A sleep with a time limit ends at once if nobody has woken the thread: that is the race worth looking at.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "each model uses a part of it"
-)]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failed call fails the model")]
 
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 pub use loom::sync::{Arc, Mutex, MutexGuard};
 pub use loom::thread::{Thread, current, park};
 
+/// The clock, which is the real one.
 pub mod time {
+    /// The time now.
+    #[must_use]
     pub fn now() -> std::time::Instant {
         std::time::Instant::now()
     }
@@ -31,6 +29,7 @@ pub mod futex {
         static ref KERNEL: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
     }
 
+    /// Sleeps while `word` is `expected`; `false` if it did not sleep.
     pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool {
         let (lock, woken) = &*KERNEL;
         let mut guard = lock.lock().unwrap();
@@ -44,6 +43,7 @@ pub mod futex {
         true
     }
 
+    /// Wakes who sleeps on the word (and everybody else, who then goes back to sleep).
     pub fn wake_one(_word: &AtomicU32) {
         let (lock, woken) = &*KERNEL;
         let _guard = lock.lock().unwrap();
