@@ -257,7 +257,9 @@ pub struct ControlClient {
 impl ControlClient {
     pub fn connect(address: SocketAddr) -> Result<Self> {
         let (stream, welcome) = connect(address, &hello(Role::Control, "", 0, 0, 0))?;
-        assert_eq!(welcome.status, Status::Accepted, "{}", welcome.message);
+        if welcome.status != Status::Accepted {
+            return Err(std::io::Error::other(welcome.message));
+        }
         Ok(Self { stream, written: 0, read: 0 })
     }
 

@@ -37,6 +37,17 @@ fn wait_ended(stream: &mut TcpStream) {
     }
 }
 
+/// Connects until there is room: the node counts a connection until its thread has seen that the peer is gone.
+fn until_admitted<C>(connect: impl Fn() -> std::io::Result<C>) -> C {
+    let began = Instant::now();
+    loop {
+        match connect() {
+            Ok(client) => return client,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+    }
+}
+
 #[test]
 fn a_byte_now_and_then_does_not_hold_a_connection() {
     let directory = tempfile::tempdir().unwrap();
@@ -96,19 +107,17 @@ fn thousands_of_connections_lock_nobody_out() {
     log.send(&stream.begin(2)).unwrap();
     assert!(log.wait_durable(stream.seq), "the server was thrown out");
     // Those who said hello are limited too, each volume by itself.
-    let pages: Vec<_> = (0..3).map(|_| PageClient::connect(node.address, "v", generation).unwrap()).collect();
+    let pages: Vec<_> =
+        (0..3).map(|_| until_admitted(|| PageClient::connect(node.address, "v", generation))).collect();
     let refused = connect(node.address, &hello(Role::Page, "v", generation, 0, 0)).unwrap().1;
     assert_eq!(refused.status, Status::TryLater, "{}", refused.message);
     assert!(refused.message.contains("volume v has its 5 connections"), "{}", refused.message);
-    let more: Vec<_> = (0..3).map(|_| ControlClient::connect(node.address).unwrap()).collect();
+    let more: Vec<_> = (0..3).map(|_| until_admitted(|| ControlClient::connect(node.address))).collect();
     let refused = connect(node.address, &hello(Role::Control, "", 0, 0, 0)).unwrap().1;
     assert!(refused.message.contains("the node has its 9 connections"), "{}", refused.message);
     drop((pages, more));
     // And they make room when they go.
-    let began = Instant::now();
-    while PageClient::connect(node.address, "v", generation).is_err() {
-        assert!(began.elapsed() < PATIENCE);
-    }
+    until_admitted(|| PageClient::connect(node.address, "v", generation));
     drop((control, log));
     node.stop();
 }

@@ -82,7 +82,7 @@ fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
     let bulk = in_background_for(
         &setup.server,
         "INSERT INTO bulk.t SELECT seq, RANDOM_BYTES(1000) FROM mysql.seq_1_to_150000",
-        full_for + 2 * PATIENCE,
+        full_for + 6 * PATIENCE,
     );
     setup.wait_for_log(&[
         "[Warning]",
@@ -101,8 +101,10 @@ fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
     stay_full(&setup, &run, full_for);
 
     std::fs::remove_file(filler).unwrap();
-    run.wait_for_more(200, PATIENCE).unwrap_or_else(|error| {
-        panic!("{error}\nserver: {}\nnode: {}", setup.server.error_log_tail(10), setup.node.log_tail(10))
+    // They share the server's log with the rest of the bulk.
+    run.wait_for_more(200, 5 * PATIENCE).unwrap_or_else(|error| {
+        let (server, node) = (setup.server.error_log_tail(10), setup.node.log_tail(10));
+        panic!("{error}\nserver: {server}\nnode: {node}\nvolume: {}", setup.volume())
     });
     bulk.recv_timeout(PATIENCE).unwrap().unwrap();
     setup.wait_for_log(&["[Note]", "[redoubt]", "storage node goes on"]);
