@@ -135,8 +135,10 @@ impl PageHistory {
             if run.page.space != self.page_id.space {
                 continue;
             }
-            if run.trim_pages.is_some() {
-                self.start_anew();
+            if let Some(first) = run.trims_from() {
+                if self.page_id.page_no >= first {
+                    self.start_anew();
+                }
             } else if run.page == self.page_id {
                 if run.reset().is_some() {
                     self.start_anew();

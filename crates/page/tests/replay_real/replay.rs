@@ -135,8 +135,8 @@ impl Replayed {
         // All runs of a mini-transaction for one page belong into one call.
         let mut touched: Vec<PageId> = Vec::new();
         for run in mtr.runs {
-            if run.trim_pages.is_some() {
-                self.pages.retain(|id, _| id.space != run.page.space);
+            if let Some(first) = run.trims_from() {
+                self.pages.retain(|id, _| id.space != run.page.space || id.page_no < first);
                 self.trimmed.push(run.page.space);
                 touched.clear();
                 continue;

@@ -13,10 +13,12 @@ use super::page0::SpaceFlagsTracker;
 use super::record::{Body, Extended, FileRecord, Record};
 use super::record_reader::{ReaderState, decode_record, record_end};
 use crate::error::{RedoError, StreamError};
-use crate::types::{Lsn, PageId, SpaceId};
+use crate::types::{Lsn, PageId, PageNo, SpaceId};
 
 /// Most record bytes a mini-transaction may have.
 pub const MTR_SIZE_MAX_BYTES: usize = 1 << 20;
+/// The system tablespace.
+const SYSTEM_SPACE: u32 = 0;
 /// End byte and checksum.
 pub const MTR_TRAILER_BYTES: usize = 5;
 
@@ -124,6 +126,18 @@ pub enum PageReset {
 }
 
 impl RunRef {
+    /// For TRIM_PAGES, the first page that it makes void; all pages from there on start anew. An undo tablespace begins
+    /// anew as a whole and is then as long as the record says. Of the system tablespace (space 0; since MariaDB 11.2,
+    /// when a slow shutdown or a start shrinks it) only the pages past the new end go, and those before it keep what they
+    /// have, records of the same mini-transaction included.
+    pub const fn trims_from(&self) -> Option<PageNo> {
+        match self.trim_pages {
+            None => None,
+            Some(pages) if self.page.space.0 == SYSTEM_SPACE => Some(PageNo(pages)),
+            Some(_) => Some(PageNo(0)),
+        }
+    }
+
     /// How the run starts the page anew for the last time, if it does.
     pub const fn reset(&self) -> Option<PageReset> {
         if self.ends_with_free {

@@ -1,8 +1,8 @@
 //! What only the end of a redo stream tells: where each page starts anew for the last time, what that makes void, and
 //! which tablespace each file name was given to last.
 //!
-//! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE. What the
-//! stream holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a
+//! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE; of the
+//! system tablespace TRIM_PAGES cuts off some, see [`RunRef::trims_from`](super::mtr::RunRef::trims_from). What the stream holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a
 //! page that was freed while it was dirty, yet moves its checkpoint past the page's first change. After a kill the file
 //! lacks those changes and the log has only the later ones. The server's own recovery leaves them out in the same way,
 //! after it has scanned the whole log.
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use super::mtr::{Mtr, MtrVisitor, PageReset};
 use super::record::FileRecord;
-use crate::types::{Lsn, PageId, SpaceId};
+use crate::types::{Lsn, PageId, PageNo, SpaceId};
 
 /// What made the redo of a tablespace void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ enum SpaceReset {
 pub struct LastResets {
     pages: HashMap<PageId, (Lsn, PageReset)>,
     spaces: HashMap<SpaceId, (Lsn, SpaceReset)>,
+    /// Where tablespaces were cut: the first page that went.
+    cuts: HashMap<SpaceId, Vec<(Lsn, PageNo)>>,
     names: HashMap<Vec<u8>, SpaceId>,
 }
 
@@ -43,10 +45,17 @@ impl LastResets {
     /// comes before INIT_PAGE in it is left out when it is applied.
     pub fn void_page(&self, page: PageId, start_lsn: Lsn) -> bool {
         self.void_space(page.space, start_lsn)
+            || self.cuts_of(page).any(|cut| start_lsn <= cut)
             || self.pages.get(&page).is_some_and(|(at, reset)| match reset {
                 PageReset::Init => start_lsn < *at,
                 PageReset::Free => start_lsn <= *at,
             })
+    }
+
+    /// Where each mini-transaction starts that cut the page off.
+    fn cuts_of(&self, page: PageId) -> impl Iterator<Item = Lsn> {
+        let cuts = self.cuts.get(&page.space).into_iter().flatten();
+        cuts.filter(move |(_, first)| *first <= page.page_no).map(|(lsn, _)| *lsn)
     }
 
     /// The tablespace is the last one that the stream gives this name to. Names are used again (`#sql-alter-...`): the
@@ -63,7 +72,7 @@ impl LastResets {
         match self.spaces.get(&page.space) {
             Some((_, SpaceReset::Trim)) => true,
             Some((end, SpaceReset::Delete)) => reset.is_some_and(|(at, _)| at >= end),
-            None => reset.is_some(),
+            None => reset.is_some() || self.cuts_of(page).next().is_some(),
         }
     }
 }
@@ -84,10 +93,18 @@ impl MtrVisitor for LastResets {
             }
         }
         for run in mtr.runs {
-            if run.trim_pages.is_some() {
-                self.spaces.insert(run.page.space, (mtr.start_lsn, SpaceReset::Trim));
-            } else if let Some(reset) = run.reset() {
-                self.pages.insert(run.page, (mtr.start_lsn, reset));
+            match run.trims_from() {
+                Some(PageNo(0)) => {
+                    self.spaces.insert(run.page.space, (mtr.start_lsn, SpaceReset::Trim));
+                }
+                Some(first) => {
+                    self.cuts.entry(run.page.space).or_default().push((mtr.start_lsn, first));
+                }
+                None => {
+                    if let Some(reset) = run.reset() {
+                        self.pages.insert(run.page, (mtr.start_lsn, reset));
+                    }
+                }
             }
         }
     }

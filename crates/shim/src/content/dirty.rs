@@ -12,7 +12,7 @@
 
 use redoubt_redo::mariadb::Mtr;
 use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use rustc_hash::FxHashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -79,6 +79,19 @@ impl SpacePages {
             .map_or(Freed::Unknown, |word| Freed::At(word.newest))
     }
 
+    /// Takes as long as there are pages of the tablespace: it is done to the system tablespace alone, when it shrinks.
+    fn forget_from(&mut self, first: u32) {
+        self.changed.retain(|page_no, _| *page_no < first);
+        self.free.retain(|word_no, word| {
+            let start = word_no * WORD_PAGES;
+            if start + (WORD_PAGES - 1) >= first {
+                let kept = first.saturating_sub(start);
+                word.bits &= (1_u64 << kept) - 1;
+            }
+            word.bits != 0
+        });
+    }
+
     fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.free.is_empty()
     }
@@ -118,8 +131,8 @@ impl DirtyPages {
             }
         }
         for run in mtr.runs {
-            if run.trim_pages.is_some() {
-                self.forget(run.page.space);
+            if let Some(first) = run.trims_from() {
+                self.forget_from(run.page.space, first);
             } else if run.ends_with_free {
                 self.free(run.page, mtr.end_lsn);
             } else {
@@ -158,6 +171,21 @@ impl DirtyPages {
     /// Whether there is redo of the page that is newer than its last write, or the page is free.
     pub fn contains(&self, page: PageId) -> bool {
         self.freed(page) != Freed::Unknown
+    }
+
+    /// Forgets the pages of a tablespace from this one on.
+    fn forget_from(&self, space: SpaceId, first: PageNo) {
+        if first == PageNo(0) {
+            return self.forget(space);
+        }
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let Some(pages) = shard.get_mut(&space) else { continue };
+            pages.forget_from(first.0);
+            if pages.is_empty() {
+                shard.remove(&space);
+            }
+        }
     }
 
     /// Forgets the pages of a tablespace.

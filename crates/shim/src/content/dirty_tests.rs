@@ -24,7 +24,7 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
                     dirty.free(page, Lsn(lsn));
                     model.insert((space, page_no), FREED);
                 }
-                60..98 => {
+                60..97 => {
                     // Its newest version, or any other.
                     let newest = model.get(&(space, page_no)).copied().unwrap_or(lsn);
                     let written = if random.u8(..4) > 0 { newest } else { random.u64(..lsn) };
@@ -37,6 +37,10 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
                     if is_explained {
                         model.remove(&(space, page_no));
                     }
+                }
+                97 => {
+                    dirty.forget_from(SpaceId(space), page.page_no);
+                    model.retain(|(other, other_no), _| *other != space || *other_no < page_no);
                 }
                 _ => {
                     dirty.forget(SpaceId(space));

@@ -362,8 +362,8 @@ impl Model {
                 }
             }
             for run in mtr.runs {
-                if run.trim_pages.is_some() {
-                    runs.retain(|page, _| page.space != run.page.space);
+                if let Some(first) = run.trims_from() {
+                    runs.retain(|page, _| page.space != run.page.space || page.page_no < first);
                     continue;
                 }
                 if let SpaceFlagsChange::Set(value) = run.space_flags {

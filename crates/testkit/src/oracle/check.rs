@@ -354,7 +354,7 @@ impl Contents {
         self.bytes += redo.bytes.len() as u64;
         self.mtrs += redo.mtrs.len() as u64;
         for run in &redo.runs {
-            self.trims += u64::from(run.trim_pages.is_some());
+            self.trims += u64::from(run.trims_from.is_some());
             self.flag_changes += u64::from(run.flags != SpaceFlagsChange::Unchanged);
             for record in RecordReader::new(redo.run_bytes(run)) {
                 let record = record

@@ -21,7 +21,7 @@ use redoubt_page::{
     RecordKind, SpaceFlags, decompress, differing_ranges, finalize, layout, page_is_never_written,
 };
 use redoubt_redo::mariadb::RecordReader;
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
@@ -156,7 +156,8 @@ pub fn compare(
             Some(found) if *found == path || space.0 == 0 || known.path.is_none() => {}
             Some(found) => report.file_differs(found, format!("space {space} is at {path} for us")),
             // A file that was created and whose page 0 is not in the redo yet.
-            None if !ours.pages.keys().any(|id| id.space == *space) && known.base.is_none() => {}
+            None if !ours.pages.keys().any(|id| id.space == *space)
+                && known.base_path(PageNo(0)).is_none() => {}
             None => report.file_differs(&path, format!("space {space} is in no file of the server")),
         }
     }
@@ -184,8 +185,6 @@ impl File<'_> {
         let size = self.flags.physical_page_size_bytes();
         let area = self.doublewrite_area()?;
         let known = self.ours.spaces.get(&self.space);
-        let trimmed = known.is_some_and(|space| space.trimmed);
-        let base_path = known.and_then(|space| space.base.as_deref());
         let mut page_no = 0;
         while let Some(theirs) = page_of(self.files, self.system, self.path, page_no, size) {
             let id = PageId::new(self.space.0, page_no);
@@ -193,9 +192,9 @@ impl File<'_> {
                 _ if area.is_some_and(|area| area.contains(page_no)) => report.doublewrite += 1,
                 Some(page) if page.freed => report.freed += 1,
                 Some(page) => self.compare_page(id, page, theirs, report)?,
-                None if trimmed => report.stale_undo += 1,
+                None if known.is_some_and(|space| space.is_cut(id.page_no)) => report.stale_undo += 1,
                 None => {
-                    let stored = base_path.and_then(|path| self.base.page(path, page_no, size));
+                    let stored = known.and_then(|space| space.stored(self.base, id.page_no, size));
                     let same =
                         stored.map_or_else(|| page_is_never_written(theirs), |stored| stored == theirs);
                     if same {

@@ -16,7 +16,7 @@ use redoubt_node::volume::{Import, Received, Volume};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, PageOptions};
 use redoubt_page::{decompress, finalize, page_is_never_written};
 use redoubt_redo::mariadb::log_file::CHECKPOINT_LEN_BYTES;
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{Compression, Hello, Role};
@@ -308,8 +308,8 @@ impl Reader<'_> {
 
     fn pages_of(&self, space: SpaceId, size: usize) -> u32 {
         let last = self.ours.pages.keys().filter(|id| id.space == space).map(|id| id.page_no.0 + 1).max();
-        let base = self.ours.spaces.get(&space).and_then(|space| space.base.as_ref());
-        let system = self.base.system_files.first();
+        let base = self.ours.spaces.get(&space).and_then(|space| space.base_path(PageNo(0)));
+        let system = self.base.system_files.first().map(String::as_str);
         let base_bytes: usize = match base {
             Some(path) if Some(path) == system => {
                 let lens = self.base.system_files.iter();
@@ -333,7 +333,11 @@ impl Reader<'_> {
             finalize(&mut image, flags).map_err(|error| Error::Violation(format!("page {id}: {error}")))?;
             return Ok(Some(image));
         }
-        let stored = space.base.as_ref().and_then(|path| self.base.page(path, id.page_no.0, size));
+        // The node keeps what the system tablespace had past its new end.
+        if id.space == SpaceId(0) && space.is_cut(id.page_no) {
+            return Ok(None);
+        }
+        let stored = space.stored(self.base, id.page_no, size);
         Ok(match stored {
             Some(page) if page_is_never_written(page) => Some(page.to_vec()),
             Some(page) => Some(match decompress(page, flags) {

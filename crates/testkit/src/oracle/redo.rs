@@ -5,7 +5,7 @@ use std::path::Path;
 
 use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::mariadb::{LogScan, Mtr, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use redoubt_workload::error::{Error, Result};
 
 use super::base::{LogFile, parse};
@@ -30,8 +30,8 @@ pub struct RunIndex {
     pub page: PageId,
     /// Where in the bytes of the redo.
     pub bytes: Range<usize>,
-    /// The tablespace starts anew with this many pages.
-    pub trim_pages: Option<u32>,
+    /// TRIM_PAGES: all pages from this one on start anew.
+    pub trims_from: Option<PageNo>,
     /// What happens to the tablespace's flags.
     pub flags: SpaceFlagsChange,
 }
@@ -114,7 +114,7 @@ impl Redo {
         self.runs.extend(mtr.runs.iter().map(|run| RunIndex {
             page: run.page,
             bytes: run.offset_in_bytes..run.offset_in_bytes + run.len_bytes,
-            trim_pages: run.trim_pages,
+            trims_from: run.trims_from(),
             flags: run.space_flags,
         }));
         self.notes.extend(mtr.files.iter().filter_map(|file| Some((file.space, note(&file.record)?))));

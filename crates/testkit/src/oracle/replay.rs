@@ -13,7 +13,7 @@ use redoubt_page::{
     Change, Cursor, RecordKind, SpaceFlags, apply_changes, apply_record, decompress, flags_of_page0, layout,
 };
 use redoubt_redo::mariadb::{LastResets, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use redoubt_workload::error::{Error, Result};
 
 use super::base::{Base, parse};
@@ -26,10 +26,28 @@ pub struct Space {
     pub path: Option<String>,
     /// Its flags, once known.
     pub flags: Option<SpaceFlags>,
-    /// Path of its pages in the base; `None` when none of them count any more.
-    pub base: Option<String>,
-    /// It was trimmed: pages that redo does not begin anew hold what the server left there.
-    pub trimmed: bool,
+    /// Path of its pages in the base.
+    base: Option<String>,
+    /// It was trimmed: pages from this one on start anew, and those that redo does not begin hold what the server left
+    /// there.
+    pub trims_from: Option<PageNo>,
+}
+
+impl Space {
+    /// The page was cut off.
+    pub fn is_cut(&self, page_no: PageNo) -> bool {
+        self.trims_from.is_some_and(|first| first <= page_no)
+    }
+
+    /// The file of the base whose content of this page counts.
+    pub fn base_path(&self, page_no: PageNo) -> Option<&str> {
+        self.base.as_deref().filter(|_| !self.is_cut(page_no))
+    }
+
+    /// A page as the base has it, if that counts.
+    pub fn stored<'b>(&self, base: &'b Base, page_no: PageNo, len_bytes: usize) -> Option<&'b [u8]> {
+        base.page(self.base_path(page_no)?, page_no.0, len_bytes)
+    }
 }
 
 /// A page after the replay.
@@ -101,7 +119,7 @@ pub(super) fn noted(base: &Base, redo: &Redo, until: Lsn, defect: Option<Defect>
     for (space, found) in base.spaces()? {
         let (path, flags) = (found.path, Some(found.flags));
         this.spaces
-            .insert(space, Space { path: Some(path.clone()), flags, base: Some(path), trimmed: false });
+            .insert(space, Space { path: Some(path.clone()), flags, base: Some(path), trims_from: None });
     }
     let mut mtrs = redo.mtrs_until(until);
     if let (Some(Defect::LoseLast), Some((_, rest))) = (defect, mtrs.split_last()) {
@@ -151,10 +169,10 @@ impl Replayed {
         for number in mtr.runs.clone() {
             let Some(run) = redo.runs.get(number) else { continue };
             let space = self.spaces.entry(run.page.space).or_default();
-            if run.trim_pages.is_some() {
+            if let Some(first) = run.trims_from {
                 if defect != Some(Defect::IgnoreTrim) {
-                    (space.base, space.trimmed) = (None, true);
-                    self.pages.retain(|id, _| id.space != run.page.space);
+                    space.trims_from = Some(space.trims_from.map_or(first, |before| before.min(first)));
+                    self.pages.retain(|id, _| id.space != run.page.space || id.page_no < first);
                 }
                 continue;
             }
@@ -184,7 +202,7 @@ impl Replayed {
         let space = self.spaces.get(&id.space).cloned().unwrap_or_default();
         let flags = space.flags.map_or_else(|| base_flags(base, &space), Ok)?;
         let size = flags.physical_page_size_bytes();
-        let stored = space.base.as_ref().and_then(|path| base.page(path, id.page_no.0, size));
+        let stored = space.stored(base, id.page_no, size);
         Ok((stored.map_or_else(|| Ok(vec![0; size]), |page| uncompressed(page, flags, id))?, flags))
     }
 
@@ -196,7 +214,7 @@ impl Replayed {
             None => base_flags(base, space)?,
         };
         let size = size_flags.physical_page_size_bytes();
-        let stored = space.base.as_ref().and_then(|path| base.page(path, id.page_no.0, size));
+        let stored = space.stored(base, id.page_no, size);
         page.image = stored.map_or_else(|| Ok(vec![0; size]), |page| uncompressed(page, size_flags, id))?;
         let change = |(start_lsn, end_lsn, number): &(Lsn, Lsn, usize)| {
             let run = redo.run_bytes(redo.runs.get(*number)?);
@@ -251,7 +269,7 @@ fn uncompressed(stored: &[u8], flags: SpaceFlags, id: PageId) -> Result<Vec<u8>>
 }
 
 fn base_flags(base: &Base, space: &Space) -> Result<SpaceFlags> {
-    let page0 = space.base.as_ref().and_then(|path| base.page(path, 0, 1024));
+    let page0 = space.stored(base, PageNo(0), 1024);
     page0.and_then(|page0| flags_of_page0(page0).ok()).ok_or_else(|| {
         Error::Violation(format!("redo for tablespace {:?}, whose page size nothing says", space.path))
     })

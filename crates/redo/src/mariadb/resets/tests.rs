@@ -51,6 +51,29 @@ fn what_is_before_the_trim_or_the_end_of_a_tablespace_is_void() {
     }
 }
 
+/// The file that an import reads ends there, and its pages before that do not start anew.
+#[test]
+fn what_a_cut_of_the_system_tablespace_leaves_is_not_void() {
+    let write =
+        || mtr(|mtr| _ = mtr.write((0, 40), 100, &[1]).write((0, 900), 100, &[1]).write((0, 700), 100, &[1]));
+    let cut =
+        |pages| mtr(|mtr| _ = mtr.write((0, 40), 100, &[1]).write((0, 900), 100, &[1]).trim((0, pages)));
+    let (resets, starts) = resets(&[write(), cut(640), write(), cut(768), write()]);
+    let void =
+        |page_no| starts.iter().map(|start| resets.void_page(PageId::new(0, page_no), *start)).collect();
+    let expected: [(u32, Vec<bool>, bool); 4] = [
+        (40, vec![false; 5], false),
+        (639, vec![false; 5], false),
+        (700, vec![true, true, false, false, false], true),
+        (900, vec![true, true, true, true, false], true),
+    ];
+    for (page_no, of_page, anew) in expected {
+        let found: Vec<bool> = void(page_no);
+        assert_eq!((found, resets.starts_anew(PageId::new(0, page_no))), (of_page, anew), "page {page_no}");
+    }
+    assert!(starts.iter().all(|start| !resets.void_space(SpaceId(0), *start)));
+}
+
 /// What is torn in a file that was put there for IMPORT TABLESPACE is not to become zeros.
 #[test]
 fn a_file_that_is_there_after_the_end_of_its_tablespace_matters() {
