@@ -250,19 +250,19 @@ impl<'v> Parser<'v> {
         Some(path)
     }
 
-    /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and begin them anew. MariaDB 11.2 and
-    /// later also shrink the system tablespace, whose pages before the new end keep their content. Those past it keep it
-    /// here, too: no server reads them before redo has begun them anew, and the file's length says that they are gone.
+    /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and begin them anew. MariaDB 11.2
+    /// and later also shrink the system tablespace, whose pages before the new end keep their content: that is refused
+    /// until it was seen with such a server what becomes of the pages past it.
     fn trim(&mut self, space: SpaceId, pages: u32, lsn: Lsn) -> Result<(), NodeError> {
         let refused = |why: String| {
             let reason = format!(
-                "TRIM_PAGES of tablespace {space} to {pages} pages, {why}. No supported server writes that; run the \
+                "TRIM_PAGES of tablespace {space} to {pages} pages, {why}. MariaDB 10.11 does not write that; run the \
                  volume with a supported version, or import it again from one"
             );
             Err(NodeError::Redo { lsn, reason })
         };
         if space == SpaceId(0) {
-            return Ok(());
+            return refused("the system tablespace".to_owned());
         }
         if pages != UNDO_TRUNCATED_PAGES {
             return refused(format!("instead of {UNDO_TRUNCATED_PAGES}"));

@@ -1,7 +1,7 @@
 //! The harness against the stock server: a check that fails here is a fault of the check.
 //!
-//! The same steps run later with the server on a volume; only the launcher differs. The steps are the same for most page
-//! sizes: `make batteries` has those that are left out here.
+//! The same steps run later with the server on a volume; only the launcher differs. `make batteries` has the page sizes
+//! that are left out here.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

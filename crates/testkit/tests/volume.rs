@@ -60,6 +60,16 @@ fn features_16k_restart_after_each() {
 }
 
 #[test]
+#[ignore = "make batteries"]
+fn features_16k_crc32_buffered_log_doublewrite() {
+    run_battery(
+        16384,
+        &["--innodb-checksum-algorithm=crc32", "--innodb-log-file-buffering=ON", "--innodb-doublewrite=1"],
+        AT_END,
+    );
+}
+
+#[test]
 fn features_4k() {
     run_battery(4096, &[], AT_END);
 }

@@ -128,8 +128,8 @@ pub enum PageReset {
 impl RunRef {
     /// For TRIM_PAGES, the first page that it makes void; all pages from there on start anew. An undo tablespace begins
     /// anew as a whole and is then as long as the record says. Of the system tablespace (space 0; since MariaDB 11.2,
-    /// when a slow shutdown or a start shrinks it) only the pages past the new end go, and those before it keep what they
-    /// have, records of the same mini-transaction included.
+    /// when a slow shutdown or a start shrinks it) only the pages past the new end go, and those before it keep what
+    /// they have, records of the same mini-transaction included.
     pub const fn trims_from(&self) -> Option<PageNo> {
         match self.trim_pages {
             None => None,
