@@ -132,26 +132,32 @@ setup_tracefs() {
     mount -t tracefs tracefs /sys/kernel/tracing || setup_say "note: it could not be mounted"
 }
 
-# A stock MySQL for the tests, in target/mysql. Without one they are left out, and say why.
-setup_mysql() {
-    if [ -n "${REDOUBT_MYSQL:-}" ]; then return 0; fi
-    local status=0
+# Other stock servers for the tests, each in target/NAME. Without one its tests are left out, and say why.
+setup_servers() {
+    setup_fetched mysql-9.7 REDOUBT_MYSQL_9_7
+    setup_fetched mariadb-11.8 REDOUBT_MARIADB_11_8
+}
+
+# setup_fetched NAME VARIABLE: a folder that VARIABLE names is used instead; VARIABLE_MISSING says why there is none.
+setup_fetched() {
+    local name=$1 variable=$2 log=target/fetch-$1.log status=0 why
+    if [ -n "${!variable:-}" ]; then return 0; fi
     mkdir -p target
     # A network that hangs is one that is not there.
-    timeout 600 scripts/fetch-mysql.sh target/mysql 2>target/fetch-mysql.log || status=$?
+    timeout 600 scripts/fetch-server "$name" 2>"$log" || status=$?
     if [ "$status" -eq 124 ]; then
-        echo "error: it took longer than 10 minutes" >>target/fetch-mysql.log
+        echo "error: it took longer than 10 minutes" >>"$log"
         status=3
     fi
     if [ "$status" -eq 0 ]; then
-        tail -n 1 target/fetch-mysql.log >&2
+        tail -n 1 "$log" >&2
         return 0
     fi
-    REDOUBT_MYSQL_MISSING=$(sed -n 's/^error: //p' target/fetch-mysql.log | tail -n 1)
-    export REDOUBT_MYSQL_MISSING
+    why=$(sed -n 's/^error: //p' "$log" | tail -n 1)
     # 3: it cannot be had here. Anything else is a fault.
-    [ "$status" -eq 3 ] || setup_fail "MySQL could not be fetched: $REDOUBT_MYSQL_MISSING (see target/fetch-mysql.log)"
-    setup_say "SKIP the tests with MySQL: $REDOUBT_MYSQL_MISSING"
+    [ "$status" -eq 3 ] || setup_fail "$name could not be fetched: $why (see $log)"
+    export "${variable}_MISSING=$why"
+    setup_say "SKIP the tests with $name: $why"
 }
 
 # A headless browser for the tests of the status page. Without one they are left out, and say so.

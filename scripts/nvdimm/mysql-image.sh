@@ -4,9 +4,9 @@
 # What MySQL needs besides: a second archive, as the kernel takes several, one after the other. Its folder has a
 # loader and libraries of its own, as here.
 build_mysql_image() {
-    local root=$RUN_DIR/image mysql=target/mysql file
+    local root=$RUN_DIR/image mysql=target/mysql-9.7 file
     say "packing MySQL"
-    scripts/fetch-mysql.sh >>"$LOG" 2>&1 || fail "MySQL could not be fetched; see $LOG"
+    scripts/fetch-server mysql-9.7 >>"$LOG" 2>&1 || fail "MySQL could not be fetched; see $LOG"
     rm -rf "$root"
     mkdir -p "$root"/mysql/root/usr/{sbin,bin,lib64,lib/x86_64-linux-gnu,lib/mysql/plugin,share/mysql} "$root/seed"
     cp -R $mysql/bin "$root/mysql/"

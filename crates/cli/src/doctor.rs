@@ -71,7 +71,8 @@ fn server_side(arguments: &DoctorArguments) -> Vec<Check> {
     }
     checks
         .extend(credentials::check(&arguments.address, &credentials::Wanted::Volume { name: volume, user }));
-    checks.extend(node::check(&arguments.address, volume));
+    let version = server.as_ref().map(|server| server.version);
+    checks.extend(node::check(&arguments.address, volume, version));
     checks.push(host::network());
     checks
 }

@@ -117,6 +117,9 @@ pub fn print_volume(volume: &VolumeStatus) {
     say!("  state           {}{reason}", volume.state);
     let by = if volume.attached_by.is_empty() { "never attached" } else { &volume.attached_by };
     say!("  generation      {} ({by})", volume.generation);
+    if let Some(newest) = volume.newest_server {
+        say!("  newest server   {newest}");
+    }
     if let Some(expires_s) = volume.server_certificate_expires_s {
         say!("  certificate     the server's is valid until {}", time_text(expires_s));
     }

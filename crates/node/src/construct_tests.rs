@@ -202,7 +202,12 @@ fn damaged(reset: Option<PageReset>) -> (tempfile::TempDir, FilePageStore, LogIn
     let (number, len) = bytes(run(false, 1));
     add(10, 20, Body::Run { chunk: number, offset: 0, len, reset: None });
     let point = Point { seq: Seq(1), lsn: Lsn(20) };
-    index.close_table(crate::index::TableEnd { point, names: Arc::default(), dead: Vec::new() });
+    index.close_table(crate::index::TableEnd {
+        point,
+        names: Arc::default(),
+        dead: Vec::new(),
+        cut: Vec::new(),
+    });
     let (number, len) = bytes(match reset {
         Some(PageReset::Free) => vec![0x02, 5, 7],
         _ => run(reset.is_some(), 2),

@@ -25,6 +25,8 @@ use std::sync::Arc;
 /// Chains longer than this are built early.
 pub const CHAIN_CAP: usize = 512;
 
+const SYSTEM_SPACE: SpaceId = SpaceId(0);
+
 /// Length of an undo tablespace that the server has truncated, in pages of any size (seen with 4 KiB to 64 KiB).
 const UNDO_TRUNCATED_PAGES: u32 = 640;
 
@@ -57,6 +59,7 @@ pub struct Parser<'v> {
     /// Space to object, as in `names`. A space gets another object only when the one it has dies.
     objects: FxHashMap<SpaceId, ObjectId>,
     dead: Vec<ObjectId>,
+    cut: Vec<ObjectId>,
     died: Vec<(ObjectId, ObjectEntry)>,
     /// See [`Outcome::unknown_file`].
     unknown_files: BTreeSet<String>,
@@ -75,6 +78,7 @@ impl<'v> Parser<'v> {
             plain,
             objects: FxHashMap::default(),
             dead: Vec::new(),
+            cut: Vec::new(),
             died: Vec::new(),
             unknown_files: BTreeSet::new(),
         }
@@ -251,21 +255,19 @@ impl<'v> Parser<'v> {
     }
 
     /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and begin them anew. MariaDB 11.2
-    /// and later also shrink the system tablespace, whose pages before the new end keep their content: that is refused
-    /// until it was seen with such a server what becomes of the pages past it.
+    /// and later also shrink the system tablespace, whose pages before the new end keep their content. Those past it
+    /// are as if they were freed: the server begins each with INIT_PAGE if it uses it again. They go when it cuts the
+    /// file, which is the next thing that it does.
     fn trim(&mut self, space: SpaceId, pages: u32, lsn: Lsn) -> Result<(), NodeError> {
-        let refused = |why: String| {
-            let reason = format!(
-                "TRIM_PAGES of tablespace {space} to {pages} pages, {why}. MariaDB 10.11 does not write that; run the \
-                 volume with a supported version, or import it again from one"
-            );
-            Err(NodeError::Redo { lsn, reason })
-        };
-        if space == SpaceId(0) {
-            return refused("the system tablespace".to_owned());
+        if space == SYSTEM_SPACE {
+            return Ok(());
         }
         if pages != UNDO_TRUNCATED_PAGES {
-            return refused(format!("instead of {UNDO_TRUNCATED_PAGES}"));
+            let reason = format!(
+                "TRIM_PAGES of tablespace {space} to {pages} pages, instead of {UNDO_TRUNCATED_PAGES}. No server is \
+                 known to write that; run the volume with a supported version, or import it again from one"
+            );
+            return Err(NodeError::Redo { lsn, reason });
         }
         let (_, effects) = self.names.write().trim(space);
         self.note_deaths(effects);
@@ -389,12 +391,18 @@ impl<'v> Parser<'v> {
                 }
             }
             StreamFrame::SetLen { path, len_bytes } => {
-                let file = names.set_len(&text_path(path)?, len_bytes);
+                let path = text_path(path)?;
+                let (is_cut, object) = names.file_at(&path).map_or((false, None), |(_, entry)| {
+                    (entry.tablespace && entry.len_bytes > len_bytes, entry.object.map(ObjectId))
+                });
+                let file = names.set_len(&path, len_bytes);
                 if let Some(file) = file
                     && names.file(file).is_some_and(|entry| !entry.tablespace)
                 {
                     self.plain.queue(seq, Change::SetLen(file, len_bytes));
                 }
+                let system = names.known_object_of_space(SYSTEM_SPACE);
+                self.cut.extend(object.filter(|object| is_cut && Some(*object) == system));
             }
             StreamFrame::Rename { from, to } => effects = names.rename(&text_path(from)?, &text_path(to)?),
             StreamFrame::Unlink { path } => effects = names.unlink(&text_path(path)?),
@@ -449,7 +457,8 @@ impl<'v> Parser<'v> {
     /// Closes the open table at `point`, the end of the last frame handled.
     pub fn close_table(&mut self, point: Point) {
         let names = self.names.write().take_changes();
-        self.index.close_table(TableEnd { point, names, dead: std::mem::take(&mut self.dead) });
+        let (dead, cut) = (std::mem::take(&mut self.dead), std::mem::take(&mut self.cut));
+        self.index.close_table(TableEnd { point, names, dead, cut });
     }
 }
 

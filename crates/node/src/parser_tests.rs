@@ -5,6 +5,7 @@ use crate::index::TableState;
 use redoubt_redo::mariadb::mtr::PageReset;
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
+use redoubt_wire::stream::SystemFile;
 
 const LSN: Lsn = Lsn(12_288);
 
@@ -308,9 +309,8 @@ fn a_write_to_a_file_that_the_volume_does_not_have_is_reported_once_and_makes_no
 }
 
 #[test]
-fn trim_pages_that_10_11_does_not_write_is_refused() {
+fn trim_pages_that_no_server_writes_is_refused() {
     for (space, pages, flags, why) in [
-        (0, 640, 0x15, Some("the system tablespace")),
         (3, 64, 0x15, Some("instead of 640")),
         (3, 640, 0x15, None),
         // 4 KiB pages, and 64 KiB pages.
@@ -333,6 +333,44 @@ fn trim_pages_that_10_11_does_not_write_is_refused() {
             (error, why) => panic!("{space} {pages} {flags:#x}: {error:?}, expected {why:?}"),
         }
     }
+}
+
+#[test]
+fn a_system_tablespace_that_is_cut_keeps_its_pages_and_the_table_says_that_it_was_cut() {
+    let mut fixture = Fixture::new();
+    let path: &[u8] = b"ibdata1";
+    let system = [SystemFile { path: path.to_vec(), len_bytes: 12 << 20 }];
+    let mut create = MtrWriter::new();
+    create.init((0, 0)).write_absolute((0, 0), 54, &0x15u32.to_be_bytes()).init((0, 900));
+    let mut trim = MtrWriter::new();
+    trim.write((0, 0), 48, &768u32.to_be_bytes()).trim((0, 768));
+    let set_len = |pages: u64| StreamFrame::SetLen { path, len_bytes: pages << 14 };
+    let frames = [
+        StreamFrame::SystemFiles(system.to_vec()),
+        StreamFrame::Create { path, kind: FileKind::Tablespace, mode: 0o660 },
+        set_len(768),
+        set_len(1024),
+        StreamFrame::Redo(&create.finish(1)),
+        StreamFrame::Redo(&trim.finish(1)),
+    ]
+    .map(|frame| fixture.chunk(&frame));
+    let cut = fixture.chunk(&set_len(768));
+    let end = fixture.at;
+    let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+    frames.iter().for_each(|chunk| _ = parser.handle(chunk).unwrap());
+    let object = fixture.key(0, 0).object();
+    let close = |parser: &mut Parser<'_>| {
+        let table = fixture.index.open_table();
+        parser.close_table(end);
+        table.end().unwrap().cut
+    };
+    assert_eq!(close(&mut parser), [], "longer files are not cut");
+    parser.handle(&cut).unwrap();
+    assert_eq!(close(&mut parser), [object]);
+    let names = fixture.names.read();
+    assert_eq!(names.known_object_of_space(SpaceId(0)), Some(object));
+    assert_eq!(names.len_bytes_of_object(object), 768 << 14);
+    assert_eq!(parser.take_died().len(), 0);
 }
 
 #[test]

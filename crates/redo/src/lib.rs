@@ -8,4 +8,4 @@ pub mod mariadb;
 pub mod types;
 
 pub use error::{RedoError, StreamError};
-pub use types::{Lsn, PageId, PageNo, SpaceId};
+pub use types::{Family, Lsn, PageId, PageNo, SpaceId};

@@ -5,6 +5,36 @@
 
 use std::fmt;
 
+/// Whose server: which redo format, which page formats, and which rules of writing pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// MariaDB 10.8 and later.
+    MariaDb,
+    /// MySQL 8.0.30 and later.
+    MySql,
+}
+
+impl Family {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MariaDb => "MariaDB",
+            Self::MySql => "MySQL",
+        }
+    }
+
+    /// The one with this [`Family::name`].
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::MariaDb, Self::MySql].into_iter().find(|family| family.name() == name)
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
 /// Log sequence number: byte position in the server's redo stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);

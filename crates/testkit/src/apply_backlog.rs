@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
 use redoubt_node::memory::MemoryBudget;
-use redoubt_node::volume::{Received, Volume};
+use redoubt_node::volume::{Received, SERVER_NOT_SAID, Volume};
 use redoubt_node::{NodeError, NodeOptions};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{LogScan, Mtr};
@@ -310,7 +310,7 @@ fn feed(node_data: &Path, datadir: &Path) -> Result<()> {
 }
 
 fn feed_volume(volume: &Volume, datadir: &Path) -> Result<()> {
-    let attachment = volume.attach("the backlog").map_err(of_node)?;
+    let attachment = volume.attach("the backlog", SERVER_NOT_SAID).map_err(of_node)?;
     let hello = Hello {
         role: Role::Log,
         compression: Compression::Off,

@@ -256,7 +256,7 @@ fn write_until(socket: &Path, database: &str, stop: &AtomicBool) -> Result<u64> 
 /// Takes a table from a second, stock server (FLUSH TABLES ... FOR EXPORT) and imports its files here.
 fn import_tablespace(context: &mut Context<'_>) -> Result<Vec<String>> {
     let own = context.server.config();
-    let mut config = ServerConfig::new(Launcher::Stock);
+    let mut config = ServerConfig::new(Launcher::Stock).product(own.product.clone());
     config.page_size_bytes = own.page_size_bytes;
     config.innodb_args.clone_from(&own.innodb_args);
     let donor = Server::create(config)?;

@@ -3,7 +3,7 @@
 //! The servers are those of the crate `redoubt-workload`, started either directly or through `redoubt run`, so each
 //! check can be run against the plain server first: a check that fails there is a fault of the check.
 //!
-//! * [`node`]: the life of a storage node. [`mysql`]: where a MySQL is.
+//! * [`node`]: the life of a storage node. [`fetched`]: where other servers are.
 //! * [`sessions`]: sessions that stand still, shown without a clock.
 //! * [`flash_trace`]: what the disk under a server is asked to do.
 //! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
@@ -31,12 +31,13 @@ pub mod encryption;
 pub mod fault_rounds;
 pub mod faults;
 pub mod features;
+pub mod fetched;
 pub mod flash_trace;
 pub mod generator;
 pub mod isolation;
 pub mod killed_imports;
 pub mod ledger;
-pub mod mysql;
+
 pub mod node;
 pub mod oracle;
 pub mod plain_files;

@@ -15,11 +15,11 @@ use std::time::Duration;
 use redoubt_test_support::setting;
 use redoubt_testkit::check::check_all;
 use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_testkit::fetched::find_or_skip;
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
-use redoubt_testkit::mysql::mysql_or_skip;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::poll_until;
-use redoubt_workload::product::Product;
+use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 use serde_json::Value;
 
@@ -125,8 +125,20 @@ fn mariadb_loses_no_acknowledged_commit_by_kills() {
 }
 
 #[test]
+fn mariadb_11_8_loses_no_acknowledged_commit_by_kills() {
+    let test = "mariadb_11_8_loses_no_acknowledged_commit_by_kills";
+    let Some(server) = find_or_skip(FetchedServer::MariaDb118, test) else { return };
+    let mut config = config(server.clone());
+    config.log_file_size_bytes = 4 << 20;
+    crash_rounds(config, &server.by_loader().unwrap());
+}
+
+#[test]
 fn mysql_loses_no_acknowledged_commit_by_kills() {
-    let Some(mysql) = mysql_or_skip("mysql_loses_no_acknowledged_commit_by_kills") else { return };
+    let Some(mysql) = find_or_skip(FetchedServer::MySql97, "mysql_loses_no_acknowledged_commit_by_kills")
+    else {
+        return;
+    };
     let mut config = config(mysql.clone());
     // 32 files of 256 KiB: the server goes from one to the next all the time.
     config.log_file_size_bytes = 8 << 20;
@@ -172,7 +184,7 @@ fn mariadb_resizes_its_log() {
 
 #[test]
 fn mysql_resizes_its_log() {
-    let Some(mysql) = mysql_or_skip("mysql_resizes_its_log") else { return };
+    let Some(mysql) = find_or_skip(FetchedServer::MySql97, "mysql_resizes_its_log") else { return };
     resize(mysql, "innodb_redo_log_capacity", [16, 32, 8]);
 }
 
@@ -234,6 +246,6 @@ fn mariadb_ends_when_its_log_fails() {
 
 #[test]
 fn mysql_ends_when_its_log_fails() {
-    let Some(mysql) = mysql_or_skip("mysql_ends_when_its_log_fails") else { return };
+    let Some(mysql) = find_or_skip(FetchedServer::MySql97, "mysql_ends_when_its_log_fails") else { return };
     fail_under_the_server(mysql, "#innodb_redo");
 }

@@ -24,7 +24,8 @@ use redoubt_testkit::oracle::refused::refused_by_both;
 use redoubt_testkit::oracle::replay::{Defect, replay};
 use redoubt_testkit::oracle::{node_path, shrink};
 
-const PLAIN: Setup = Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64, encrypted: false };
+const PLAIN: Setup =
+    Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64, encrypted: false, server: None };
 
 fn short_history(workshop: &Workshop, seed: u64, statements: usize, large_undo: bool) -> Recorded {
     let config = Config { seed, page_size_bytes: PLAIN.page_size_bytes, large_undo };
@@ -153,7 +154,7 @@ fn planted_defects_are_found() {
     let recorded = short_history(&workshop, 11, 350, false);
     let (base, redo) = (&recorded.base, &recorded.redo);
     let directory = next_directory(workshop.path());
-    let options = PLAIN.recovery(false);
+    let options = PLAIN.recovery(false).unwrap();
     let sound = replay(base, redo, redo.end_lsn, None).unwrap();
     let crash = Crash::new(base, redo, &sound, redo.end_lsn, true);
     let Outcome::Recovered(theirs) = recover(&crash, &directory, &options).unwrap() else {

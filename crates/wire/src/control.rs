@@ -9,6 +9,7 @@
 use crate::error::WireError;
 use crate::figures::{ApplyWorker, ChainClass, Times};
 use crate::reader::Reader;
+use crate::server_version::ServerVersion;
 use crate::trace::Sample;
 use crate::view::{ViewReply, ViewRequest};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,9 @@ pub enum Request {
         volume: String,
         /// Who attaches, for people (host, process id, datadir).
         who: String,
+        /// Which server it is to be. `None`, from an earlier command: a MariaDB 10.11.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<ServerVersion>,
     },
     /// Names, and checksums of all plain files, of everything received so far. Nobody is fenced.
     List {
@@ -302,6 +306,9 @@ pub struct VolumeStatus {
     pub generation: u64,
     /// Who attached it last.
     pub attached_by: String,
+    /// The newest server that ran on it; an older series is refused. `None`: none has run, or not since that is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_server: Option<ServerVersion>,
     /// Until when the certificate of the server that is connected is valid, in seconds since 1970. `None`: none is
     /// connected, or without a certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -28,6 +28,7 @@ pub mod notice;
 pub mod page;
 pub mod parts;
 mod reader;
+pub mod server_version;
 pub mod stream;
 pub mod trace;
 pub mod view;
@@ -35,6 +36,7 @@ pub mod view;
 pub use error::WireError;
 pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
 pub use redoubt_logdev::Seq;
+pub use server_version::ServerVersion;
 
 /// Version of everything in this crate. Both sides must have the same one.
 pub const PROTOCOL_VERSION: u16 = 5;

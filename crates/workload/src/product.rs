@@ -1,8 +1,8 @@
-//! Which server: a MariaDB 10.11 of the system, or a MySQL 9.7 in a folder of its own.
+//! Which server: the MariaDB of the system, or one that was fetched into a folder of its own.
 //!
 //! Here is everything in which they differ for those who run them: program, installation, options.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::process::find_program;
@@ -13,15 +13,70 @@ const MARIADB_PACKAGE: &str = "mariadb-server";
 /// A server product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Product {
-    /// `mariadbd` in PATH.
+    /// `mariadbd` in PATH, which is a MariaDB 10.11.
     MariaDb,
-    /// `bin/mysqld` of a folder.
-    MySql {
-        /// What `scripts/fetch-mysql.sh` made.
+    /// One of a folder.
+    Fetched {
+        /// Which.
+        server: FetchedServer,
+        /// What `scripts/fetch-server` made.
         folder: PathBuf,
-        /// Command that starts it with its dynamic loader; empty: `bin/mysqld`, which does that.
+        /// Command that starts it with its dynamic loader; empty: the program in `bin`, which does that.
         loader: Vec<PathBuf>,
     },
+}
+
+/// A server that `scripts/fetch-server` fetches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FetchedServer {
+    /// MySQL 9.7.
+    MySql97,
+    /// MariaDB 11.8.
+    MariaDb118,
+}
+
+impl FetchedServer {
+    /// Its name for `scripts/fetch-server`, and of its folder below `target`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MySql97 => "mysql-9.7",
+            Self::MariaDb118 => "mariadb-11.8",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::MySql97, Self::MariaDb118].into_iter().find(|server| server.name() == name)
+    }
+
+    const fn program(self) -> &'static str {
+        match self {
+            Self::MySql97 => "mysqld",
+            Self::MariaDb118 => "mariadbd",
+        }
+    }
+
+    /// Where it has its messages, below the root of its installation.
+    const fn share(self) -> &'static str {
+        match self {
+            Self::MySql97 => "usr/share/mysql",
+            Self::MariaDb118 => "usr/share/mariadb",
+        }
+    }
+
+    /// The server in `folder`.
+    ///
+    /// # Errors
+    /// [`Error::ProgramMissing`].
+    pub fn find_in(self, folder: &Path) -> Result<Product> {
+        let program = folder.join("bin").join(self.program());
+        if !program.is_file() {
+            let how = format!("fetch it: scripts/fetch-server {}", self.name());
+            return Err(Error::missing(program.display().to_string(), &how));
+        }
+        let folder = folder.canonicalize().map_err(Error::io_at("open", folder))?;
+        Ok(Product::Fetched { server: self, folder, loader: Vec::new() })
+    }
 }
 
 impl Product {
@@ -29,7 +84,7 @@ impl Product {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::MariaDb => "mariadbd",
-            Self::MySql { .. } => "mysqld",
+            Self::Fetched { server, .. } => server.program(),
         }
     }
 
@@ -40,8 +95,8 @@ impl Product {
     pub fn program(&self) -> Result<PathBuf> {
         match self {
             Self::MariaDb => find_program("mariadbd", MARIADB_PACKAGE),
-            Self::MySql { folder, loader } => {
-                Ok(loader.first().cloned().unwrap_or_else(|| folder.join("bin/mysqld")))
+            Self::Fetched { server, folder, loader } => {
+                Ok(loader.first().cloned().unwrap_or_else(|| folder.join("bin").join(server.program())))
             }
         }
     }
@@ -51,50 +106,53 @@ impl Product {
     /// # Errors
     /// [`Error::ProgramMissing`].
     pub fn installer(&self) -> Result<(PathBuf, Vec<String>)> {
-        match self {
-            Self::MariaDb => Ok((
+        let (program, options): (_, &[&str]) = match self {
+            Self::MariaDb => (
                 find_program("mariadb-install-db", MARIADB_PACKAGE)?,
-                [
+                &[
                     "--no-defaults",
                     "--auth-root-authentication-method=normal",
                     "--skip-test-db",
                     "--skip-name-resolve",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-            )),
-            Self::MySql { folder, .. } => Ok((
-                folder.join("bin/mysqld"),
-                ["--no-defaults", "--initialize-insecure"].map(str::to_owned).to_vec(),
-            )),
-        }
+                ],
+            ),
+            Self::Fetched { server: FetchedServer::MariaDb118, folder, .. } => {
+                (folder.join("bin/mariadb-install-db"), &["--no-defaults", "--skip-name-resolve"])
+            }
+            Self::Fetched { server: FetchedServer::MySql97, folder, .. } => {
+                (folder.join("bin/mysqld"), &["--no-defaults", "--initialize-insecure"])
+            }
+        };
+        Ok((program, options.iter().map(|option| (*option).to_owned()).collect()))
     }
 
     /// The option for a redo log of this size.
     pub fn log_size(&self, bytes: u64) -> String {
         match self {
-            Self::MariaDb => format!("--innodb-log-file-size={bytes}"),
-            Self::MySql { .. } => format!("--innodb-redo-log-capacity={bytes}"),
+            Self::Fetched { server: FetchedServer::MySql97, .. } => {
+                format!("--innodb-redo-log-capacity={bytes}")
+            }
+            _ => format!("--innodb-log-file-size={bytes}"),
         }
     }
 
     /// Options for every start of a server that listens on its socket only.
     pub fn start_options(&self) -> Vec<String> {
         let mut options = vec!["--skip-networking".to_owned(), "--skip-name-resolve".to_owned()];
-        if matches!(self, Self::MySql { .. }) {
+        if matches!(self, Self::Fetched { server: FetchedServer::MySql97, .. }) {
             options.push("--mysqlx=OFF".to_owned());
         }
         options.extend(self.places());
         options
     }
 
-    /// The server started by its dynamic loader instead of by the script that does that; MySQL only.
+    /// The server started by its dynamic loader instead of by the script that does that; fetched ones only.
     ///
     /// # Errors
     /// [`Error::ProgramMissing`] for another server, or where there is no such loader.
     pub fn by_loader(self) -> Result<Self> {
-        let missing = || Error::missing("the loader of a fetched MySQL", "fetch it: scripts/fetch-mysql.sh");
-        let Self::MySql { folder, .. } = self else { return Err(missing()) };
+        let missing = || Error::missing("the loader of a fetched server", "fetch it: scripts/fetch-server");
+        let Self::Fetched { server, folder, .. } = self else { return Err(missing()) };
         let root = folder.join("root");
         let (loader, libraries) = [
             ("usr/lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu"),
@@ -104,14 +162,18 @@ impl Product {
         .into_iter()
         .find(|(loader, _)| loader.exists())
         .ok_or_else(missing)?;
-        let words = vec![loader, "--library-path".into(), libraries, root.join("usr/sbin/mysqld")];
-        Ok(Self::MySql { folder, loader: words })
+        let program = root.join("usr/sbin").join(server.program());
+        Ok(Self::Fetched {
+            server,
+            folder,
+            loader: vec![loader, "--library-path".into(), libraries, program],
+        })
     }
 
     /// Words between the program and its options.
     pub fn words(&self) -> &[PathBuf] {
         match self {
-            Self::MySql { loader, .. } => loader.get(1..).unwrap_or_default(),
+            Self::Fetched { loader, .. } => loader.get(1..).unwrap_or_default(),
             Self::MariaDb => &[],
         }
     }
@@ -119,16 +181,20 @@ impl Product {
     /// Where a server finds its own files, if it has to be told.
     fn places(&self) -> Vec<String> {
         match self {
-            Self::MySql { folder, loader } if !loader.is_empty() => {
+            Self::Fetched { server, folder, loader } if !loader.is_empty() => {
                 let root = folder.join("root");
+                let share = server.share();
                 let option = |name: &str, path: &str| format!("--{name}={}", root.join(path).display());
-                vec![
+                let mut options = vec![
                     option("basedir", "usr"),
-                    option("lc-messages-dir", "usr/share/mysql"),
+                    option("lc-messages-dir", share),
                     option("plugin-dir", "usr/lib/mysql/plugin"),
-                    option("character-sets-dir", "usr/share/mysql/charsets"),
-                    "--secure-file-priv=NULL".to_owned(),
-                ]
+                    option("character-sets-dir", &format!("{share}/charsets")),
+                ];
+                if *server == FetchedServer::MySql97 {
+                    options.push("--secure-file-priv=NULL".to_owned());
+                }
+                options
             }
             _ => Vec::new(),
         }

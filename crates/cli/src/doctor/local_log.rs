@@ -25,7 +25,7 @@ pub fn check(
             return vec![Check::refused(
                 SERVER,
                 &error,
-                "give the command that starts MariaDB 10.11 or MySQL 9.7 after `--`",
+                "give the command that starts MariaDB 10.11, 11.8 or MySQL 9.7 after `--`",
             )];
         }
     };

@@ -4,6 +4,7 @@ use super::report::Check;
 use crate::args::OptionalNode;
 use crate::client::Client;
 use crate::error::{CliError, Result};
+use redoubt_wire::ServerVersion;
 use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ const ROUNDS: u32 = 5;
 const SLOW: Duration = Duration::from_millis(5);
 
 /// Asks the node that options or environment name.
-pub fn check(address: &OptionalNode, volume: Option<&str>) -> Vec<Check> {
+pub fn check(address: &OptionalNode, volume: Option<&str>, server: Option<ServerVersion>) -> Vec<Check> {
     let Ok(connector) = address.connector() else {
         // The check of the certificates has said why.
         return vec![Check::note(NAME, "not asked", "put the certificates right first")];
@@ -26,7 +27,9 @@ pub fn check(address: &OptionalNode, volume: Option<&str>) -> Vec<Check> {
     };
     let mut checks = vec![judge(&status, &connector.address, answered_after, connector.tls.is_some())];
     if let Some(name) = volume {
-        checks.push(judge_volume(status.volumes.iter().find(|volume| volume.name == name), name));
+        let volume = status.volumes.iter().find(|volume| volume.name == name);
+        checks.push(judge_volume(volume, name));
+        checks.extend(volume.and_then(|volume| judge_server(volume, server?)));
     }
     checks
 }
@@ -77,6 +80,13 @@ fn judge(status: &NodeStatus, address: &str, answered_after: Duration, tls: bool
         );
     }
     Check::ok(NAME, found)
+}
+
+/// A server that is older than one that has run on the volume.
+fn judge_server(volume: &VolumeStatus, server: ServerVersion) -> Option<Check> {
+    let why = server.refused_after(volume.newest_server?)?;
+    let (found, change) = why.rsplit_once(". ").unwrap_or((&why, "take a newer server"));
+    Some(Check::problem(VOLUME, format!("{}: {found}", volume.name), change))
 }
 
 fn judge_volume(volume: Option<&VolumeStatus>, name: &str) -> Check {

@@ -3,21 +3,25 @@
 use super::report::Check;
 use crate::error::CliError;
 use crate::places;
+use crate::run::series;
 use crate::run::server::{
-    check_plugins, check_program, effective_settings, find_program, is_on, is_server_name,
-    option_file_arguments, refused_settings,
+    Answers, check_plugins, check_program, effective_settings, find_program, is_on, option_file_arguments,
+    refused_settings, server_of,
 };
+use redoubt_wire::ServerVersion;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "server";
 const INSTALL: &str =
-    "install MariaDB 10.11 (Debian 12: apt install mariadb-server-core), or give its path after `--`";
+    "install MariaDB 10.11 or 11.8 (Debian: apt install mariadb-server-core), or give its path after `--`";
 
 /// A server that can be asked, and its answers.
 pub struct Server {
     /// The program.
     pub binary: PathBuf,
+    /// Its version.
+    pub version: ServerVersion,
     settings: HashMap<String, String>,
 }
 
@@ -46,19 +50,23 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
         command.split_first().map_or(("mariadbd", &[][..]), |(name, rest)| (name.as_str(), rest));
     let found = find_program(name).and_then(|program| {
         check_program(&program)?;
-        // What a script starts is the server in PATH.
-        if is_server_name(&program) { Ok(program) } else { find_program("mariadbd") }
+        server_of(&program)
     });
     let binary = match found {
         Ok(binary) => binary,
         Err(error) => return (vec![Check::refused(NAME, &error, INSTALL)], None),
     };
-    let settings = match effective_settings(&binary, options, datadir) {
-        Ok(settings) => settings,
+    let Answers { version, settings } = match effective_settings(&binary, options, datadir) {
+        Ok(answers) => answers,
         Err(error) => return (vec![Check::refused(NAME, &error, INSTALL)], None),
     };
-    let version = settings.get("version").cloned().unwrap_or_default();
-    let mut checks = vec![Check::ok(NAME, format!("{} {version}", binary.display()).trim_end().to_owned())];
+    let found = format!("{} {version}", binary.display());
+    let mut checks = vec![match series::untested(version) {
+        None => Check::ok(NAME, found),
+        Some(untested) => {
+            Check::warning(NAME, format!("{found}: {untested}"), "none, or a newer Redoubt if there is one")
+        }
+    }];
     let place = datadir.map(Path::to_owned).or_else(|| settings.get("datadir").map(PathBuf::from));
     let place = place.unwrap_or_default();
     checks.extend(refusals(&settings));
@@ -71,7 +79,7 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
     }
     checks.extend(elsewhere(&settings, &place));
     checks.extend(durability(&settings));
-    (checks, Some(Server { binary, settings }))
+    (checks, Some(Server { binary, version, settings }))
 }
 
 const SETTINGS: &str = "settings";

@@ -202,5 +202,5 @@ fn asked(file: &Path, datadir: &Path) -> Result<HashMap<String, String>> {
         return Err(CliError::Usage(format!("{} (--defaults-file) is not a file", file.display())));
     }
     let option = format!("--defaults-file={}", file.display());
-    server::effective_settings(&server::find_program("mariadbd")?, &[option], Some(datadir))
+    Ok(server::effective_settings(&server::find_program("mariadbd")?, &[option], Some(datadir))?.settings)
 }

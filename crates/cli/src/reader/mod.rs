@@ -73,7 +73,8 @@ impl<'a> Wanted<'a> {
 
     /// Of a server.
     fn settings(&self) -> Result<HashMap<String, String>> {
-        server::effective_settings(&server::find_program(self.program)?, self.arguments, Some(self.directory))
+        let program = server::find_program(self.program)?;
+        Ok(server::effective_settings(&program, self.arguments, Some(self.directory))?.settings)
     }
 
     /// A server sees one moment; anything else what is there now, unless asked for otherwise.

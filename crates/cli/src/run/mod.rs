@@ -11,6 +11,7 @@ pub mod datadir;
 pub mod fill;
 pub mod local_log;
 pub mod preload;
+pub mod series;
 pub mod server;
 pub mod unsent;
 
@@ -19,6 +20,7 @@ use crate::error::{CliError, Result};
 use args::RunArguments;
 use datadir::DataDirectory;
 use redoubt_transport::Connector;
+use redoubt_wire::ServerVersion;
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
 use server::{ForcedRecovery, Server};
 use std::os::unix::process::CommandExt;
@@ -61,7 +63,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut directory = DataDirectory::open(&path, volume_name)?;
     let mut unsent = Unsent::open(&path)?;
     let mut client = Client::connect(&connector)?;
-    let volume = usable_volume(&connector, volume_name)?;
+    let volume = usable_volume(&connector, volume_name, server.version)?;
     directory.check_volume(&volume.volume_id)?;
     if arguments.no_takeover {
         directory.check_not_taken(&volume)?;
@@ -73,7 +75,8 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     // Anew: the node closes a connection on which nothing was asked for long.
     let mut client = Client::connect(&connector)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
-    let attachment = match client.call(&Request::Attach { volume: volume_name.clone(), who })? {
+    let attach = Request::Attach { volume: volume_name.clone(), who, server: Some(server.version) };
+    let attachment = match client.call(&attach)? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
     };
@@ -105,17 +108,23 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     Err(CliError::io("start", &server.program, error))
 }
 
-fn usable_volume(connector: &Connector, name: &str) -> Result<VolumeStatus> {
+fn usable_volume(connector: &Connector, name: &str, server: ServerVersion) -> Result<VolumeStatus> {
     let volume = crate::status::fetch_volume(connector, name)?;
     if volume.state == "unusable" {
         let what = format!("volume {} could not be opened: {}", volume.name, volume.reason);
         return Err(CliError::Usage(what));
+    }
+    if let Some(why) = volume.newest_server.and_then(|newest| server.refused_after(newest)) {
+        return Err(CliError::Usage(format!("volume {name}: {why}")));
     }
     Ok(volume)
 }
 
 /// What a person should know before the server says anything.
 fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
+    if let Some(untested) = series::untested(server.version) {
+        complain!("redoubt: {untested}");
+    }
     if arguments.clear_pages {
         complain!(
             "redoubt: --clear-pages: the node holds the pages of encrypted tables in clear; what protects them there is what \

@@ -6,6 +6,8 @@
 use crate::error::{CliError, Result};
 use crate::import::parse_data_file_path;
 use crate::places::{self, Moved};
+use crate::run::series::{self, Use};
+use redoubt_wire::ServerVersion;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +17,6 @@ pub(crate) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mariadbd-safe", "mysqld_safe"];
 const ENCRYPTION_PLUGINS: [&str; 4] =
     ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"];
-const SUPPORTED: &str = "10.11.";
 
 /// What is judged below. A server that does not say them all cannot be judged.
 const JUDGED: [&str; 12] = [
@@ -39,6 +40,8 @@ pub struct Server {
     pub program: PathBuf,
     /// The server itself: the program, or what that starts if it is a script.
     pub binary: PathBuf,
+    /// Of the binary.
+    pub version: ServerVersion,
     user_arguments: Vec<String>,
     datadir: PathBuf,
     settings: HashMap<String, String>,
@@ -62,9 +65,8 @@ impl Server {
         };
         let program = find_program(name)?;
         check_program(&program)?;
-        let is_server = is_server_name(&program);
-        let binary = if is_server { program.clone() } else { find_program("mariadbd")? };
-        let settings = effective_settings(&binary, user_arguments, Some(datadir))?;
+        let binary = server_of(&program)?;
+        let Answers { version, settings } = effective_settings(&binary, user_arguments, Some(datadir))?;
         check_settings(&settings, clear_pages)?;
         if !clear_pages {
             check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
@@ -80,6 +82,7 @@ impl Server {
         Ok(Self {
             program,
             binary,
+            version,
             user_arguments: user_arguments.to_vec(),
             datadir: datadir.to_owned(),
             settings,
@@ -170,6 +173,18 @@ pub(crate) fn check_program(program: &Path) -> Result<()> {
     )))
 }
 
+/// The server that a program is or starts: of a script that of the same installation, or else the one in PATH.
+pub(crate) fn server_of(program: &Path) -> Result<PathBuf> {
+    if is_server_name(program) {
+        return Ok(program.to_owned());
+    }
+    let resolved = program.canonicalize().map_err(|error| CliError::io("open", program, error))?;
+    let beside = resolved.parent().into_iter().flat_map(|folder| {
+        ["mariadbd", "../sbin/mariadbd", "../libexec/mariadbd"].map(|name| folder.join(name))
+    });
+    beside.into_iter().find(|server| server.is_file()).map_or_else(|| find_program("mariadbd"), Ok)
+}
+
 pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     let direct = PathBuf::from(name);
     if name.contains('/') {
@@ -197,12 +212,20 @@ pub(super) fn asking(program: &Path) -> Command {
     command
 }
 
+/// What a server says of itself.
+pub(crate) struct Answers {
+    /// Its version, which is one that is supported on a volume.
+    pub(crate) version: ServerVersion,
+    /// All its settings, by name.
+    pub(crate) settings: HashMap<String, String>,
+}
+
 /// Asks the server for its settings.
 pub(crate) fn effective_settings(
     binary: &Path,
     arguments: &[String],
     datadir: Option<&Path>,
-) -> Result<HashMap<String, String>> {
+) -> Result<Answers> {
     let relevant =
         |argument: &&String| argument.starts_with("--") && !argument.starts_with("--print-defaults");
     // Only the server knows all of its options; a script's own options are left out by --help's leniency.
@@ -216,32 +239,19 @@ pub(crate) fn effective_settings(
     command.args(["--verbose", "--help"]);
     let output = command.output().map_err(|error| CliError::io("run", binary, error))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let version = text.lines().next().unwrap_or_default();
-    if !version.contains(SUPPORTED) {
-        return Err(CliError::Usage(format!(
-            "{} is not a supported server: {:?}; give a MariaDB {SUPPORTED}x server",
-            binary.display(),
-            if version.is_empty() {
-                String::from_utf8_lossy(&output.stderr).trim().to_owned()
-            } else {
-                version.to_owned()
-            }
-        )));
-    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().next().unwrap_or_else(|| errors.trim());
+    let version = series::version_of(line, binary, Use::Volume)?;
     let settings = parse_settings(&text);
     if !settings.contains_key("innodb-page-size") {
         return Err(CliError::Usage(format!(
             "{} does not accept its options: {}",
             binary.display(),
-            String::from_utf8_lossy(&output.stderr)
-                .lines()
-                .filter(|line| line.contains("ERROR"))
-                .collect::<Vec<_>>()
-                .join("; ")
+            errors.lines().filter(|line| line.contains("ERROR")).collect::<Vec<_>>().join("; ")
         )));
     }
     check_complete(&settings, binary)?;
-    Ok(settings)
+    Ok(Answers { version, settings })
 }
 
 /// A setting that is not said is not taken for one that is fine.
@@ -249,10 +259,10 @@ fn check_complete(settings: &HashMap<String, String>, binary: &Path) -> Result<(
     match JUDGED.iter().find(|name| !settings.contains_key(**name)) {
         None => Ok(()),
         Some(name) => Err(CliError::Usage(format!(
-            "{} does not say its setting {}, on which it depends whether a node can follow it; give a MariaDB \
-             {SUPPORTED}x server",
+            "{} does not say its setting {}, on which it depends whether a node can follow it; give {}",
             binary.display(),
-            name.replace('-', "_")
+            name.replace('-', "_"),
+            Use::Volume.names()
         ))),
     }
 }
@@ -317,6 +327,20 @@ pub(crate) fn refused_settings(settings: &HashMap<String, String>, clear_pages: 
                 .to_owned(),
         );
     }
+    if get("binlog-storage-engine").eq_ignore_ascii_case("innodb") {
+        refused.push("binlog_storage_engine=innodb is not supported: a node does not know its files. Remove the option".to_owned());
+    }
+    if is_on(get("innodb-log-archive")) {
+        refused.push(
+            "innodb_log_archive=ON is not supported: a node follows ib_logfile0 only. Set innodb_log_archive=OFF".to_owned(),
+        );
+    }
+    if !matches!(get("innodb-log-recovery-target"), "" | "0") {
+        refused.push(
+            "innodb_log_recovery_target is not supported: the node has applied later redo. Remove the option"
+                .to_owned(),
+        );
+    }
     refused.extend(refused_recovery(get("innodb-force-recovery")));
     refused
 }
@@ -325,7 +349,7 @@ pub(crate) fn refused_settings(settings: &HashMap<String, String>, clear_pages: 
 fn refused_recovery(level: &str) -> Option<String> {
     match level {
         "" | "0" | "1" | "2" | "3" | "4" | "5" | "6" => None,
-        _ => Some(format!("innodb_force_recovery={level} is not a level of 10.11. Use 0 to 6")),
+        _ => Some(format!("innodb_force_recovery={level} is not a level. Use 0 to 6")),
     }
 }
 
@@ -416,6 +440,9 @@ mod tests {
             ("log-bin", "/elsewhere/"),
             ("innodb-force-recovery", "7"),
             ("innodb-read-only", "TRUE"),
+            ("binlog-storage-engine", "InnoDB"),
+            ("innodb-log-archive", "TRUE"),
+            ("innodb-log-recovery-target", "12345"),
         ] {
             let set = settings(&[(name, value)]);
             let error = check_settings(&set, false).unwrap_err().to_string();

@@ -77,6 +77,8 @@ pub struct TableEnd {
     pub names: NameChanges,
     /// Objects that died in this table.
     pub dead: Vec<ObjectId>,
+    /// Objects that a shorter file was made of: what is stored of them past its end can go.
+    pub cut: Vec<ObjectId>,
 }
 
 /// State of a table.

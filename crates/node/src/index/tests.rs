@@ -11,7 +11,12 @@ fn entry(lsn: u64) -> Entry {
 }
 
 fn end(seq: u64) -> TableEnd {
-    TableEnd { point: Point { seq: Seq(seq), lsn: Lsn(seq) }, names: Arc::default(), dead: Vec::new() }
+    TableEnd {
+        point: Point { seq: Seq(seq), lsn: Lsn(seq) },
+        names: Arc::default(),
+        dead: Vec::new(),
+        cut: Vec::new(),
+    }
 }
 
 #[test]

@@ -159,6 +159,12 @@ impl Namespace {
         Some(&self.tables.files().get(&file)?.path)
     }
 
+    /// Length in bytes of the files of an object, one after the other.
+    pub fn len_bytes_of_object(&self, object: ObjectId) -> u64 {
+        let files = self.tables.holders_of(object.0).filter_map(|file| self.tables.files().get(&file));
+        files.map(|entry| entry.first_byte.saturating_add(entry.len_bytes)).max().unwrap_or(0)
+    }
+
     /// Remembers from now on what changes, for [`Namespace::take_changes`].
     pub fn track(&mut self) {
         self.tables.track();

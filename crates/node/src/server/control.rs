@@ -12,7 +12,7 @@ use crate::at_rest::KeyFile;
 use crate::error::{Kind, NodeError};
 use crate::home::DirectoryHome;
 use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, prepare_removal};
-use crate::volume::{Export, Import, Volume};
+use crate::volume::{Export, Import, SERVER_NOT_SAID, Volume};
 use redoubt_redo::Lsn;
 use redoubt_sync::time;
 use redoubt_transport::{Connection, Identity, check_volume_name};
@@ -140,8 +140,9 @@ impl<'s> Session<'s> {
                 restrict(&self.identity, &mut status);
                 Ok(Reply::Status(status))
             }
-            Request::Attach { volume, who } => {
-                Ok(Reply::Attached(self.volume(&volume)?.attach(&usable_who(&who))?))
+            Request::Attach { volume, who, server } => {
+                let server = server.unwrap_or(SERVER_NOT_SAID);
+                Ok(Reply::Attached(self.volume(&volume)?.attach(&usable_who(&who), server)?))
             }
             Request::List { volume } => Ok(Reply::Attached(self.volume(&volume)?.list()?)),
             Request::Fetch { volume, path } => self.fetch(&volume, &path, 0),

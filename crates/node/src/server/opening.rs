@@ -130,8 +130,8 @@ impl Opening {
                 ..VolumeStatus::default()
             };
             match identity.clone() {
-                Some(Identity { volume_id, generation, attached_by, .. }) => {
-                    VolumeStatus { volume_id, generation, attached_by, ..of }
+                Some(Identity { volume_id, generation, attached_by, newest_server, .. }) => {
+                    VolumeStatus { volume_id, generation, attached_by, newest_server, ..of }
                 }
                 None => of,
             }

@@ -26,7 +26,7 @@ use crate::mark::{Mark, Point, WaitEnd};
 use crate::namespace::{LogFileEntry, Namespace};
 use crate::page_store::Description;
 use crate::plain::PlainStore;
-use redoubt_pagestore::{ObjectId, PageStore, PageWrite};
+use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
 use redoubt_redo::Lsn;
 use redoubt_sync::{Mutex, is_planted, time};
 use redoubt_wire::Seq;
@@ -38,6 +38,8 @@ enum Work {
     Repairs,
     /// Objects that were kept for an export are not needed any more.
     Removals(Vec<ObjectId>),
+    /// Files were cut.
+    Cuts(Vec<ObjectId>),
     /// A table to apply, and perhaps others after it.
     Tables,
 }
@@ -60,6 +62,7 @@ impl Batch {
             Arc::make_mut(&mut self.end.names).extend(end.names.iter().cloned());
         }
         self.end.dead.extend(end.dead);
+        self.end.cut.extend(end.cut);
     }
 }
 
@@ -121,6 +124,8 @@ pub struct Applying {
     pub workers: Vec<Worker>,
     /// Pages whose stored image was found damaged.
     repairs: Mutex<Vec<PageKey>>,
+    /// Objects whose files were cut at or before A, to be cut in the page store.
+    cuts: Mutex<Vec<ObjectId>>,
 }
 
 impl Applying {
@@ -140,6 +145,7 @@ impl Applying {
             checkpoint: Mutex::new(checkpoint),
             workers: Worker::several(context.options.apply_workers),
             repairs: Mutex::default(),
+            cuts: Mutex::default(),
         }
     }
 
@@ -185,6 +191,7 @@ impl Applying {
             let done = match work {
                 Work::Repairs => self.repair_pages(sources),
                 Work::Removals(objects) => Ok(self.store.remove_all(&objects)?),
+                Work::Cuts(objects) => self.cut_objects(&objects),
                 Work::Tables => self.apply(sources),
             };
             match done {
@@ -204,6 +211,9 @@ impl Applying {
         let removable = sources.exports.take_removable();
         if !removable.is_empty() {
             return Some(Work::Removals(removable));
+        }
+        if let Some(cuts) = self.next_cuts(sources) {
+            return Some(Work::Cuts(cuts));
         }
         let head = sources.indexing.index.head();
         head.filter(|table| table.state() == TableState::Closed).map(|_| Work::Tables)
@@ -326,7 +336,39 @@ impl Applying {
         sources.indexing.forget_dead(&end.dead);
         let gone: Vec<_> = end.dead.iter().copied().filter(|object| !sources.exports.keep(*object)).collect();
         self.store.remove_all(&gone)?;
+        self.cuts.lock().extend(&end.cut);
         sources.receiving.give_up_before(log_start)
+    }
+
+    /// An export reads a state from before a cut; one that begins later does not.
+    fn next_cuts(&self, sources: &Sources<'_>) -> Option<Vec<ObjectId>> {
+        let mut cuts = self.cuts.lock();
+        (!cuts.is_empty() && !sources.exports.is_active()).then(|| std::mem::take(&mut *cuts))
+    }
+
+    /// Gives back what is stored past the ends of these objects, as of A: the stream up to there is not applied again,
+    /// and a file is made longer before pages of the new part are written. If the node dies first, those pages stay
+    /// until the next cut, and matter to nobody: the server begins each anew that it uses again.
+    fn cut_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {
+        let names = self.checkpoint().names;
+        for object in objects {
+            let len_bytes = names.len_bytes_of_object(*object);
+            let stored_bytes = match self.store.len_bytes(*object) {
+                Err(PageStoreError::NoSuchObject { .. }) => 0,
+                stored => stored?,
+            };
+            if names.object(*object).is_some() && stored_bytes > len_bytes {
+                self.context.with_retry(Waiter::Pages, || Ok(self.store.set_len(*object, len_bytes)?))?;
+                tracing::info!(
+                    volume = self.context.name,
+                    file = names.path_of_object(*object),
+                    from_bytes = stored_bytes,
+                    len_bytes,
+                    "tablespace cut"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Writes pages again that were found damaged.

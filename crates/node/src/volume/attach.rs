@@ -13,6 +13,7 @@ use crate::mark::{Point, WaitEnd};
 use crate::namespace::Namespace;
 use redoubt_sync::{Mutex, time};
 use redoubt_transport::Connection;
+use redoubt_wire::ServerVersion;
 use redoubt_wire::control::Attachment;
 use redoubt_wire::hello::{Hello, Status, Welcome};
 use redoubt_wire::notice::Notice;
@@ -140,22 +141,23 @@ impl Volume {
     ///
     /// # Errors
     /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if what was received does not
-    /// become durable, of which the message says whether the old server was fenced; [`NodeError::Stopped`].
-    pub fn attach(&self, who: &str) -> Result<Attachment, NodeError> {
+    /// become durable, of which the message says whether the old server was fenced; [`NodeError::Refused`] for a server
+    /// that is older than one that ran on the volume; [`NodeError::Stopped`].
+    pub fn attach(&self, who: &str, server: ServerVersion) -> Result<Attachment, NodeError> {
         let name = &self.context.name;
         // One at a time: what an earlier one still has to end must not be the server of a later one.
         let Some(_attaching) = self.session.begin_attach(DRAIN_TIMEOUT) else {
             let message = format!("another server has been attaching volume {name} for long; try again");
             return Err(NodeError::NotNow(message));
         };
-        self.check_may_attach()?;
-        let generation = self.session.next_generation(who)?;
+        self.check_may_attach(server)?;
+        let generation = self.session.next_generation(who, server)?;
         self.context.notices.send(&Notice::Fenced { generation });
         self.await_old_server();
         self.receiving.set_current(0);
         self.session.end();
         *self.server_log.lock() = None;
-        tracing::info!(volume = name, generation, who, "volume attached");
+        tracing::info!(volume = name, generation, who, %server, "volume attached");
         self.drain().and_then(|end| self.end_log(end)).map_err(|error| match error {
             NodeError::NotNow(message) => NodeError::NotNow(format!(
                 "{message}. The server before is fenced (generation {generation}); attaching again goes on from here"
@@ -166,9 +168,12 @@ impl Volume {
     }
 
     /// Whatever can refuse an attach, before anybody is fenced.
-    fn check_may_attach(&self) -> Result<(), NodeError> {
+    fn check_may_attach(&self, server: ServerVersion) -> Result<(), NodeError> {
         let name = &self.context.name;
         self.context.check_running()?;
+        if let Some(why) = self.session.identity().refused_server(server) {
+            return Err(NodeError::Refused(format!("volume {name}: {why}. Nobody was fenced")));
+        }
         if let Some(reason) = self.context.blocked() {
             return Err(NodeError::NotNow(format!(
                 "volume {name} waits: {reason}. It is not taken over before that has ended; nobody was fenced"

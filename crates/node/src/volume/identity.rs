@@ -5,6 +5,8 @@
 use crate::checkpoint::{check_format, parse, read_checked, write_checked};
 use crate::error::NodeError;
 use crate::home::{Folder, Home};
+use redoubt_redo::Family;
+use redoubt_wire::ServerVersion;
 use serde::{Deserialize, Serialize};
 
 /// Version of the volume's directory: raised when an older node must not open it.
@@ -22,6 +24,12 @@ pub struct Identity {
     pub generation: u64,
     /// Who took it, for people.
     pub attached_by: String,
+    /// The server that it was attached for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached_server: Option<ServerVersion>,
+    /// The newest server that has connected to it; an older series can no longer start from what is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_server: Option<ServerVersion>,
     /// Where the redo of the import ends that made the volume, if the server had not been shut down; else 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub imported_to_lsn: u64,
@@ -29,6 +37,10 @@ pub struct Identity {
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_encrypted: bool,
 }
+
+/// What an earlier `redoubt run` starts, which does not say so.
+pub const SERVER_NOT_SAID: ServerVersion =
+    ServerVersion { family: Family::MariaDb, major: 10, minor: 11, patch: 0 };
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -48,6 +60,8 @@ impl Identity {
             volume_id,
             generation: 0,
             attached_by,
+            attached_server: None,
+            newest_server: None,
             imported_to_lsn: 0,
             is_encrypted: false,
         }
@@ -56,6 +70,18 @@ impl Identity {
     /// A new identity of a volume that lies at `home`.
     pub fn at(home: &dyn Home) -> Self {
         Self { is_encrypted: home.unlocked().is_some(), ..Self::new() }
+    }
+
+    /// Why this server must not have the volume.
+    pub fn refused_server(&self, server: ServerVersion) -> Option<String> {
+        self.newest_server.and_then(|newest| server.refused_after(newest))
+    }
+
+    /// What it is once the server that it is attached for has connected; `None`: it stays as it is.
+    pub fn with_server_connected(&self) -> Option<Self> {
+        let attached = self.attached_server?;
+        let newest = self.newest_server.map_or(attached, |newest| newest.newer_of(attached));
+        (self.newest_server != Some(newest)).then(|| Self { newest_server: Some(newest), ..self.clone() })
     }
 
     /// Reads it from a volume's directory.

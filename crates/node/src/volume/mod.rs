@@ -62,7 +62,7 @@ mod written;
 
 pub use attach::Accepted;
 pub use export::Export;
-pub use identity::Identity;
+pub use identity::{Identity, SERVER_NOT_SAID};
 pub use import::Import;
 pub use receiving::{Received, decode_chunk};
 pub use view::{Follower, NextRedo};

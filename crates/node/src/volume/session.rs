@@ -15,8 +15,8 @@ use crate::error::NodeError;
 use redoubt_redo::Lsn;
 use redoubt_sync::{Condvar, Mutex, MutexGuard, is_planted, time};
 use redoubt_transport::Connection;
-use redoubt_wire::Seq;
 use redoubt_wire::hello::{Compression, Hello, Status, Welcome};
+use redoubt_wire::{Seq, ServerVersion};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -130,11 +130,12 @@ impl Session {
     ///
     /// # Errors
     /// [`NodeError::Io`]; the old generation then stays the newest.
-    pub fn next_generation(&self, who: &str) -> Result<u64, NodeError> {
+    pub fn next_generation(&self, who: &str, server: ServerVersion) -> Result<u64, NodeError> {
         let mut identity = self.identity.lock();
         let mut next = identity.clone();
         next.generation += 1;
         who.clone_into(&mut next.attached_by);
+        next.attached_server = Some(server);
         if !is_planted("generation not written") {
             next.write(&self.context.own)?;
         }
@@ -165,6 +166,7 @@ impl Session {
             let message = format!("another server process writes volume {name} with the same generation");
             return Err(refusal(Status::TryLater, message));
         }
+        self.note_server()?;
         let received = take_place();
         let resumes = session.as_ref().is_some_and(|current| current.session == hello.session);
         // Whether this node remembers the session or was restarted since: a first connection says 0.
@@ -184,6 +186,17 @@ impl Session {
             certificate_expires_s: None,
         });
         Ok((received, resumes))
+    }
+
+    /// Keeps, durably, that the server of this generation has run on the volume, before it can change anything.
+    fn note_server(&self) -> Result<(), Welcome> {
+        let mut identity = self.identity.lock();
+        let Some(noted) = identity.with_server_connected() else { return Ok(()) };
+        if let Err(error) = noted.write(&self.context.own) {
+            return Err(refusal(Status::TryLater, format!("volume {}: {error}", self.context.name)));
+        }
+        *identity = noted;
+        Ok(())
     }
 
     /// From now on notices of the session go through `writer` to `stream`.

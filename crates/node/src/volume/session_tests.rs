@@ -4,6 +4,7 @@ use super::*;
 use crate::home::Folder;
 use crate::mark::Point;
 use crate::options::NodeOptions;
+use crate::volume::SERVER_NOT_SAID;
 use redoubt_wire::hello::{Compression, Role};
 
 struct Fixture {
@@ -51,9 +52,9 @@ fn status(refused: Result<bool, Welcome>) -> Status {
 #[test]
 fn only_the_newest_generation_is_let_in_and_it_is_on_disk_before_it_is_given_out() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.session.next_generation("first").unwrap(), 1);
+    assert_eq!(fixture.session.next_generation("first", SERVER_NOT_SAID).unwrap(), 1);
     assert!(!fixture.connect(1, 7, 0).unwrap());
-    assert_eq!(fixture.session.next_generation("second").unwrap(), 2);
+    assert_eq!(fixture.session.next_generation("second", SERVER_NOT_SAID).unwrap(), 2);
     let own = Folder::open(fixture.directory.path()).unwrap();
     let written = Identity::read(&own).unwrap();
     assert_eq!((written.generation, written.attached_by.as_str()), (2, "second"));
@@ -65,7 +66,7 @@ fn only_the_newest_generation_is_let_in_and_it_is_on_disk_before_it_is_given_out
 #[test]
 fn a_session_comes_back_and_another_one_waits_until_it_has_ended() {
     let fixture = Fixture::new();
-    fixture.session.next_generation("first").unwrap();
+    fixture.session.next_generation("first", SERVER_NOT_SAID).unwrap();
     assert!(!fixture.connect(1, 7, 0).unwrap());
     assert!(fixture.connect(1, 7, 100).unwrap(), "the same session resumes");
     assert_eq!(status(fixture.connect(1, 8, 0)), Status::TryLater, "another process while it is connected");
@@ -81,7 +82,7 @@ fn a_session_comes_back_and_another_one_waits_until_it_has_ended() {
 #[test]
 fn who_was_acknowledged_more_than_there_is_is_refused() {
     let fixture = Fixture::new();
-    fixture.session.next_generation("first").unwrap();
+    fixture.session.next_generation("first", SERVER_NOT_SAID).unwrap();
     assert_eq!(status(fixture.connect(1, 7, 101)), Status::Refused);
     assert!(!fixture.session.is_connected());
 }
@@ -89,7 +90,7 @@ fn who_was_acknowledged_more_than_there_is_is_refused() {
 #[test]
 fn a_stopped_volume_lets_nobody_in_and_one_that_shuts_down_says_later() {
     let stopped = Fixture::new();
-    stopped.session.next_generation("first").unwrap();
+    stopped.session.next_generation("first", SERVER_NOT_SAID).unwrap();
     assert!(stopped.session.context.stop("a difference"));
     assert!(!stopped.session.context.stop("another reason"), "only the first counts");
     assert_eq!(status(stopped.connect(1, 7, 0)), Status::Refused);
@@ -98,7 +99,7 @@ fn a_stopped_volume_lets_nobody_in_and_one_that_shuts_down_says_later() {
         "the image of the difference may still come"
     );
     let ending = Fixture::new();
-    ending.session.next_generation("first").unwrap();
+    ending.session.next_generation("first", SERVER_NOT_SAID).unwrap();
     ending.session.context.begin_shutdown();
     assert_eq!(status(ending.connect(1, 7, 0)), Status::TryLater);
 }

@@ -39,6 +39,7 @@ impl Volume {
             reason,
             generation: identity.generation,
             attached_by: identity.attached_by,
+            newest_server: identity.newest_server,
             server_certificate_expires_s: self.session.certificate_expires_s(),
             w_lsn: received.lsn.0,
             d_lsn: self.durable().lsn.0,

@@ -299,7 +299,7 @@ impl ControlClient {
     }
 
     pub fn attach(&mut self, volume: &str) -> Attachment {
-        let request = Request::Attach { volume: volume.to_owned(), who: "the test".to_owned() };
+        let request = Request::Attach { volume: volume.to_owned(), who: "the test".to_owned(), server: None };
         match self.ask(&request).unwrap() {
             Reply::Attached(attachment) => attachment,
             other => panic!("{other:?}"),

@@ -153,8 +153,9 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     let full = client.wait(|notice, _| matches!(notice, Notice::Waiting { reason } if is_full(reason)));
     assert!(full.is_some(), "a server that finds no room is told so");
     let since = Instant::now();
-    let refused =
-        control.ask(&Request::Attach { volume: "v".to_owned(), who: "another".to_owned() }).unwrap();
+    let refused = control
+        .ask(&Request::Attach { volume: "v".to_owned(), who: "another".to_owned(), server: None })
+        .unwrap();
     let Reply::Failed { message, retry: true } = refused else { panic!("{refused:?}") };
     assert!(message.contains("nobody was fenced") && message.contains("space"), "{message}");
     assert_eq!(control.status().generation, generation);

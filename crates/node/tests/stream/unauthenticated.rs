@@ -361,7 +361,7 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
         assert_eq!(welcome.message, expected);
         let volume = (*volume).to_owned();
         for request in [
-            Request::Attach { volume: volume.clone(), who: "me".to_owned() },
+            Request::Attach { volume: volume.clone(), who: "me".to_owned(), server: None },
             Request::Fetch { volume: volume.clone(), path: "ibdata1".to_owned() },
             Request::List { volume: volume.clone() },
             Request::ExportBegin { volume: volume.clone() },
@@ -380,9 +380,11 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
     let seen: Vec<_> = control.status().volumes.into_iter().map(|volume| volume.name).collect();
     assert_eq!(seen, ["mine"]);
     assert_eq!(administrator.status().volumes.len(), 2);
-    let Reply::Attached(attached) =
-        control.ask(&Request::Attach { volume: "mine".to_owned(), who: "m\x1b[2Je\n".repeat(200) })
-    else {
+    let Reply::Attached(attached) = control.ask(&Request::Attach {
+        volume: "mine".to_owned(),
+        who: "m\x1b[2Je\n".repeat(200),
+        server: None,
+    }) else {
         panic!("not attached")
     };
     for role in [Role::Log, Role::Page] {

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::load::Until;
 use redoubt_workload::oltp::Mix;
+use redoubt_workload::product::FetchedServer;
 use redoubt_workload::sql::execute;
 use redoubt_workload::tpcc::{self, Scale, Tpcc};
 use serde::Serialize;
@@ -51,6 +52,8 @@ pub struct Plan {
     pub encrypted: bool,
     /// Every page size is the same, if given.
     pub page_size_bytes: Option<u32>,
+    /// One that was fetched; `None`: the system's.
+    pub server: Option<FetchedServer>,
     /// One history in this many also goes through a node; 0: none.
     pub node_every: u64,
     /// Histories at the same time.
@@ -78,6 +81,7 @@ impl Plan {
             cuts_each: 10,
             encrypted: false,
             page_size_bytes: None,
+            server: None,
             node_every: 4,
             threads: 1,
             budget: None,
@@ -242,7 +246,7 @@ fn progress(plan: &Plan, statements: u64) -> ProgressBar {
 /// One history and all its checks.
 fn one(plan: &Plan, workshop: &Workshop, number: u64) -> Result<Summary> {
     let seed = plan.seed + number;
-    let mut setup = Setup { encrypted: plan.encrypted, ..Setup::of_seed(seed) };
+    let mut setup = Setup { encrypted: plan.encrypted, server: plan.server, ..Setup::of_seed(seed) };
     if let Some(page_size_bytes) = plan.page_size_bytes {
         setup.page_size_bytes = page_size_bytes;
         if page_size_bytes > 16384 {

@@ -105,11 +105,11 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
     let ours = with_defect.as_ref().unwrap_or(&sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = &recorded.redo.bytes;
-    let options = recorded.recovery(false);
+    let options = recorded.recovery(false)?;
     let crash = Crash::new(recorded.stored(), &recorded.redo, &sound, recorded.redo.end_lsn, true);
     let from_base = recovery::recover(&crash, &directory, &options)?;
     let log_bytes = recorded.base.geometry.file_size_bytes();
-    let small = recorded.recovery(true);
+    let small = recorded.recovery(true)?;
     let mut as_killed = recovery::recover_in_place(&recorded.killed, log_bytes, &small)?;
     if matches!(as_killed, Outcome::Refused(_)) {
         // The recovery before was cut short, too: one more crash, which recovery must stand.
@@ -158,12 +158,12 @@ pub fn check_cut(
     let crash = crash_at(recorded, cut, &sound);
     let directory = recovery::next_directory(workshop.path());
     let bytes = redo.bytes_until(cut.lsn);
-    let options = recorded.recovery(cut.small_pool);
+    let options = recorded.recovery(cut.small_pool)?;
     let mut outcome = recovery::recover(&crash, &directory, &options)?;
     if cut.small_pool && matches!(outcome, Outcome::Refused(_)) {
         // The server aborts now and then when its pages do not fit.
         checked.again += 1;
-        outcome = recovery::recover(&crash, &directory, &recorded.recovery(false))?;
+        outcome = recovery::recover(&crash, &directory, &recorded.recovery(false)?)?;
     }
     match outcome {
         Outcome::Refused(log) => {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use redoubt_redo::Lsn;
 use redoubt_workload::error::{Error, Result};
+use redoubt_workload::product::FetchedServer;
 use serde_json::{Value, json};
 
 use super::base::Base;
@@ -63,6 +64,9 @@ pub enum Command {
         /// Page size in bytes, else that of the seed
         #[arg(long)]
         page_size: Option<u32>,
+        /// A server that scripts/fetch-server has fetched (mariadb-11.8), else the system's
+        #[arg(long, value_parser = fetched_server)]
+        server: Option<FetchedServer>,
         /// How
         #[command(flatten)]
         options: CutOptions,
@@ -132,6 +136,9 @@ pub struct RunOptions {
     /// Page size in bytes, else by seed
     #[arg(long)]
     page_size: Option<u32>,
+    /// A server that scripts/fetch-server has fetched (mariadb-11.8), else the system's
+    #[arg(long, value_parser = fetched_server)]
+    server: Option<FetchedServer>,
     /// Every this many histories one goes through a node, too; 0: none
     #[arg(long, default_value_t = 4)]
     node_every: u64,
@@ -149,6 +156,10 @@ pub struct RunOptions {
     failures: PathBuf,
 }
 
+fn fetched_server(name: &str) -> std::result::Result<FetchedServer, String> {
+    FetchedServer::named(name).ok_or_else(|| format!("no server {name} can be fetched"))
+}
+
 impl RunOptions {
     fn plan(&self) -> Plan {
         Plan {
@@ -159,6 +170,7 @@ impl RunOptions {
             cuts_each: self.cuts,
             encrypted: self.encrypted,
             page_size_bytes: self.page_size,
+            server: self.server,
             node_every: self.node_every,
             threads: self.threads,
             budget: self.seconds.map(Duration::from_secs),
@@ -184,15 +196,16 @@ pub fn run(command: &Command) -> Result<(Value, bool)> {
             if let Some(path) = innodb_data_file_path {
                 innodb_args.push(format!("--innodb-data-file-path={path}"));
             }
-            let options = recovery::Options { buffer_pool_mib: 128, innodb_args, keys: None };
+            let server = redoubt_workload::product::Product::MariaDb.program()?;
+            let options = recovery::Options { server, buffer_pool_mib: 128, innodb_args, keys: None };
             compare_directory(data, redo, *cut, &options)
         }
         Command::Run { options } => {
             let summary = campaign::run(&options.plan())?;
             Ok((summary.json(), summary.is_sound()))
         }
-        Command::Cuts { seed, statements, page_size, options } => {
-            let mut setup = Setup::of_seed(*seed);
+        Command::Cuts { seed, statements, page_size, server, options } => {
+            let mut setup = Setup { server: *server, ..Setup::of_seed(*seed) };
             setup.page_size_bytes = page_size.unwrap_or(setup.page_size_bytes);
             let workshop = Workshop::new(options.scratch.as_deref())?;
             cuts(&workshop, setup, *seed, *statements, options)

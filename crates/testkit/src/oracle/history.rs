@@ -15,13 +15,16 @@ use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{CheckpointBlock, LogHeader, LogScan};
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
+use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
+use serde::Serialize as _;
 
 use super::base::{Base, LogFile, parse, write_sparse};
 use super::clear;
 use super::redo::Redo;
 use crate::encryption::KeyPlugin;
+use crate::fetched;
 use crate::generator::{CONNECTIONS, Class, Config, Generator, Statement, load_files};
 
 /// Length of the log file: more redo than any history makes. The file is sparse.
@@ -45,6 +48,17 @@ pub struct Setup {
     pub pool_mib: u32,
     /// The server encrypts all tablespaces; its log is plain.
     pub encrypted: bool,
+    /// One that was fetched; `None`: the system's.
+    #[serde(serialize_with = "name_of_server")]
+    pub server: Option<FetchedServer>,
+}
+
+#[expect(clippy::ref_option, reason = "as serde wants it")]
+fn name_of_server<S: serde::Serializer>(
+    server: &Option<FetchedServer>,
+    out: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    server.map(FetchedServer::name).serialize(out)
 }
 
 /// All page sizes there are.
@@ -63,7 +77,7 @@ impl Setup {
         };
         let smallest = if page_size_bytes > 16384 { 32 } else { 8 };
         let pool_mib = if random.bool() { smallest } else { 64 };
-        Self { page_size_bytes, full_crc32: random.u8(..4) > 0, pool_mib, encrypted: false }
+        Self { page_size_bytes, full_crc32: random.u8(..4) > 0, pool_mib, encrypted: false, server: None }
     }
 
     /// Arguments that bootstrap, server and recovery share.
@@ -80,17 +94,29 @@ impl Setup {
         args
     }
 
-    /// Arguments of a recovery without encryption.
-    pub fn recovery(self, small_pool: bool) -> super::recovery::Options {
+    /// Its server.
+    ///
+    /// # Errors
+    /// [`Error::ProgramMissing`] if that was not fetched.
+    pub fn product(self) -> Result<Product> {
+        self.server.map_or(Ok(Product::MariaDb), fetched::find)
+    }
+
+    /// How its server recovers, without encryption.
+    ///
+    /// # Errors
+    /// As [`Setup::product`].
+    pub fn recovery(self, small_pool: bool) -> Result<super::recovery::Options> {
         let mut innodb_args = self.innodb_args();
         innodb_args.push(format!("--innodb-page-size={}", self.page_size_bytes));
         let smallest = if self.page_size_bytes > 16384 { 24 } else { 8 };
         let buffer_pool_mib = if small_pool { smallest } else { 96 };
-        super::recovery::Options { buffer_pool_mib, innodb_args, keys: None }
+        let server = self.product()?.program()?;
+        Ok(super::recovery::Options { server, buffer_pool_mib, innodb_args, keys: None })
     }
 
-    fn server_config(self, launcher: Launcher, files: &Path) -> ServerConfig {
-        let mut config = ServerConfig::new(launcher);
+    fn server_config(self, launcher: Launcher, files: &Path) -> Result<ServerConfig> {
+        let mut config = ServerConfig::new(launcher).product(self.product()?);
         config.page_size_bytes = self.page_size_bytes;
         config.buffer_pool_bytes = u64::from(self.pool_mib) << 20;
         config.log_file_size_bytes = u64::from(LOG_FILE_MIB) << 20;
@@ -122,9 +148,12 @@ impl Setup {
                 .server_args
                 .extend(["--innodb-max-dirty-pages-pct=0", "--innodb-io-capacity=4000"].map(str::to_owned));
         }
-        config
+        Ok(config)
     }
 }
+
+/// What an installed database depends on: page size in bytes, full_crc32, server.
+type Installation = (u32, bool, Option<FetchedServer>);
 
 /// Statements tried and done, by class, with the last refusal.
 #[derive(Debug, Clone, Default)]
@@ -212,8 +241,8 @@ impl Recorded {
     }
 
     /// Arguments of a recovery.
-    pub fn recovery(&self, small_pool: bool) -> super::recovery::Options {
-        super::recovery::Options { keys: self.keys.clone(), ..self.setup.recovery(small_pool) }
+    pub fn recovery(&self, small_pool: bool) -> Result<super::recovery::Options> {
+        Ok(super::recovery::Options { keys: self.keys.clone(), ..self.setup.recovery(small_pool)? })
     }
 
     /// The page files as the kill left them, and the redo that its checkpoint needs. To be called before the directory
@@ -235,7 +264,7 @@ impl Recorded {
 #[derive(Debug)]
 pub struct Workshop {
     root: tempfile::TempDir,
-    templates: std::sync::Mutex<BTreeMap<(u32, bool), PathBuf>>,
+    templates: std::sync::Mutex<BTreeMap<Installation, PathBuf>>,
     keys: std::sync::Mutex<Option<Arc<KeyPlugin>>>,
 }
 
@@ -265,13 +294,13 @@ impl Workshop {
 
     /// The installed database of a setup, made on first use.
     fn template(&self, setup: Setup) -> Result<PathBuf> {
-        let key = (setup.page_size_bytes, setup.full_crc32);
+        let key = (setup.page_size_bytes, setup.full_crc32, setup.server);
         let mut templates = self.templates.lock().map_err(|_| Error::State("a thread panicked".into()))?;
         if let Some(path) = templates.get(&key) {
             return Ok(path.clone());
         }
-        let directory = self.root.path().join(format!("template-{}-{}", key.0, key.1));
-        let mut config = setup.server_config(Launcher::Stock, &directory);
+        let directory = self.root.path().join(format!("template-{}", templates.len()));
+        let mut config = setup.server_config(Launcher::Stock, &directory)?;
         config.log_file_size_bytes = 8 << 20;
         let mut server = Server::in_directory(config, &directory)?;
         server.install_db()?;
@@ -307,7 +336,7 @@ impl Workshop {
         for (name, text) in load_files() {
             fs::write(files.join(name), text).map_err(Error::io_at("write to", &files))?;
         }
-        let mut config = setup.server_config(Launcher::Stock, &files);
+        let mut config = setup.server_config(Launcher::Stock, &files)?;
         if let Some(keys) = self.keys(setup)? {
             config = keys.on(config);
             config.server_args.extend(ENCRYPT.map(str::to_owned));

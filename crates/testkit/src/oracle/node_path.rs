@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redoubt_node::home::DirectoryHome;
-use redoubt_node::volume::{Import, Received, Volume};
+use redoubt_node::volume::{Import, Received, SERVER_NOT_SAID, Volume};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, PageOptions};
 use redoubt_page::{decompress, finalize, page_is_never_written};
 use redoubt_redo::mariadb::log_file::CHECKPOINT_LEN_BYTES;
@@ -177,7 +177,8 @@ struct Feeder<'v> {
 
 impl<'v> Feeder<'v> {
     fn new(volume: &'v Volume, next_lsn: Lsn) -> Result<Self> {
-        let attachment = volume.attach("the oracle").map_err(node("attach the node's volume"))?;
+        let attachment =
+            volume.attach("the oracle", SERVER_NOT_SAID).map_err(node("attach the node's volume"))?;
         let hello = Hello {
             role: Role::Log,
             compression: Compression::Off,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use redoubt_page::{finalize, layout};
 use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use redoubt_workload::error::{Error, Result};
-use redoubt_workload::process::{Process, find_program, poll_until, tail_of};
+use redoubt_workload::process::{Process, poll_until, tail_of};
 
 use super::base::{Base, tablespace_files, write_sparse};
 use super::clear;
@@ -37,6 +37,8 @@ pub(super) const REFUSED_RECORD: &str = "due to corruption on";
 /// How a server recovers.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// The server program.
+    pub server: PathBuf,
     /// Buffer pool in MiB. A small one makes recovery apply its redo in several batches.
     pub buffer_pool_mib: u32,
     /// Arguments that the server of the history had and recovery needs (`--innodb-page-size=...`).
@@ -248,7 +250,7 @@ fn log_head(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn run_server(directory: &Path, scratch: &Path, log_bytes: u64, options: &Options) -> Result<String> {
-    let mut command = Command::new(find_program("mariadbd", "mariadb-server")?);
+    let mut command = Command::new(&options.server);
     command
         .args(["--no-defaults", "--bootstrap", "--user=root", "--skip-grant-tables", "--skip-networking"])
         .args([

@@ -38,7 +38,7 @@ pub fn refused_by_both(workshop: &Workshop, recorded: &Recorded) -> Result<Optio
     let Ok(before) = replay(base, redo, refusal.start_lsn, None) else { return Ok(None) };
     let crash = Crash::new(recorded.stored(), redo, &before, refusal.end_lsn, true);
     let directory = recovery::next_directory(workshop.path());
-    let outcome = recovery::recover(&crash, &directory, &recorded.recovery(false))?;
+    let outcome = recovery::recover(&crash, &directory, &recorded.recovery(false)?)?;
     let Outcome::Refused(log) = outcome else { return Ok(None) };
     let page = format!("[page id: space={}, page number={}]", refusal.page.space, refusal.page.page_no);
     let is_same = log.lines().any(|line| line.contains(recovery::REFUSED_RECORD) && line.contains(&page));

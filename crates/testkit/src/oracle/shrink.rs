@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use redoubt_workload::error::{Error, Result};
+use redoubt_workload::product::FetchedServer;
 
 use super::check::check_whole;
 use super::history::{Script, Setup, Workshop};
@@ -14,8 +15,9 @@ use crate::generator::{Class, Statement};
 /// # Errors
 /// [`Error::Io`].
 pub fn write(script: &Script, path: &Path) -> Result<()> {
-    let Setup { page_size_bytes, full_crc32, pool_mib, encrypted } = script.setup;
-    let mut text = format!("setup\t{page_size_bytes}\t{full_crc32}\t{pool_mib}\t{encrypted}\n");
+    let Setup { page_size_bytes, full_crc32, pool_mib, encrypted, server } = script.setup;
+    let server = server.map_or("", FetchedServer::name);
+    let mut text = format!("setup\t{page_size_bytes}\t{full_crc32}\t{pool_mib}\t{encrypted}\t{server}\n");
     for (part, statements) in [("before", &script.preparation), ("then", &script.statements)] {
         for statement in statements {
             text.push_str(&format!(
@@ -37,7 +39,13 @@ pub fn read(path: &Path) -> Result<Script> {
     let text = std::fs::read_to_string(path).map_err(Error::io_at("read", path))?;
     let bad = |line: &str| Error::Parse { what: format!("{}", path.display()), detail: line.to_owned() };
     let mut script = Script {
-        setup: Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64, encrypted: false },
+        setup: Setup {
+            page_size_bytes: 16384,
+            full_crc32: true,
+            pool_mib: 64,
+            encrypted: false,
+            server: None,
+        },
         preparation: Vec::new(),
         statements: Vec::new(),
     };
@@ -45,13 +53,18 @@ pub fn read(path: &Path) -> Result<Script> {
         let fields: Vec<_> = line.splitn(4, '\t').collect();
         match fields.as_slice() {
             ["setup", page_size, full_crc32, rest] => {
-                // Older scripts end before it.
-                let (pool, encrypted) = rest.split_once('\t').unwrap_or((rest, "false"));
+                // Older scripts end before the last two.
+                let mut rest = rest.split('\t');
+                let pool = rest.next().unwrap_or_default();
+                let encrypted = rest.next().unwrap_or("false");
+                let server = rest.next().filter(|server| !server.is_empty());
+                let named = |name| FetchedServer::named(name).ok_or_else(|| bad(line));
                 script.setup = Setup {
                     page_size_bytes: page_size.parse().map_err(|_| bad(line))?,
                     full_crc32: full_crc32.parse().map_err(|_| bad(line))?,
                     pool_mib: pool.parse().map_err(|_| bad(line))?,
                     encrypted: encrypted.parse().map_err(|_| bad(line))?,
+                    server: server.map(named).transpose()?,
                 };
             }
             [part @ ("before" | "then"), connection, class, sql] => {

@@ -64,8 +64,13 @@ fn the_server_program_must_be_a_supported_server() {
     setup.refused(&datadir, &[], &["no-such-server"], &["no-such-server in PATH", "install"]);
     setup.refused(&datadir, &[], &["/bin/true"], &["/bin/true", "not a server command", "mariadbd"]);
 
-    let other = setup.script("mariadbd", "#!/bin/sh\necho \"$0  Ver 11.8.3-MariaDB for Linux\"\n");
-    setup.refused(&datadir, &[], &[text(&other)], &["11.8.3", "not a supported server", "10.11."]);
+    let other = setup.script("mariadbd", "#!/bin/sh\necho \"$0  Ver 11.4.3-MariaDB for Linux\"\n");
+    setup.refused(
+        &datadir,
+        &[],
+        &[text(&other)],
+        &["11.4.3", "not a supported server", "MariaDB 10.11 or MariaDB 11.8", "volume export"],
+    );
     let renamed = setup.path("database-server");
     symlink("/usr/sbin/mariadbd", &renamed).unwrap();
     setup.refused(&datadir, &[], &[text(&renamed)], &[text(&renamed), "not a server command"]);

@@ -116,7 +116,11 @@ fn commands_whose_log_cannot_be_found_are_refused() {
     let script = "#!/bin/sh\nprintf 'mysqld  Ver 8.0.36 for Linux\\n\\n----- ---\\ndatadir /d/\\n'\n";
     std::fs::write(&other, script).unwrap();
     std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
-    refused(&["run", "--local-log", "--", text(&other)], 1, &["8.0.36", "not a supported server", "9.7."]);
+    refused(
+        &["run", "--local-log", "--", text(&other)],
+        1,
+        &["8.0.36", "not a supported server", "MySQL 9.7"],
+    );
     refused(
         &["status", "--local-log", "--datadir", text(directory.path())],
         1,

@@ -6,13 +6,13 @@
 //! `redoubt run`.
 
 use crate::error::{CliError, Result};
+use crate::run::series::{self, Use};
 use crate::run::server::{self, SERVER_NAMES, find_program, is_leading, parse_settings};
+use redoubt_redo::Family;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Versions whose way of writing the redo log is known.
-const SUPPORTED: [&str; 2] = ["10.11.", "9.7."];
 /// Where MySQL has its redo files, below the log directory.
 const MYSQL_DIRECTORY: &str = "#innodb_redo";
 const LOG_DIRECTORY: &str = "innodb-log-group-home-dir";
@@ -92,20 +92,14 @@ impl ServerCommand {
                 if errors.is_empty() { output.status.to_string() } else { errors.join("; ") }
             )));
         };
-        if !is_supported(&version) {
-            return Err(CliError::Usage(format!(
-                "{version:?} is not a supported server; --local-log is made for MariaDB {}x and MySQL {}x",
-                SUPPORTED[0], SUPPORTED[1]
-            )));
-        }
+        let version = series::version_of(&version, &program, Use::LocalLog)?;
         let datadir = absolute(Path::new(datadir))?;
         let log_directory = setting(&settings, LOG_DIRECTORY).map_or_else(
             || datadir.clone(),
             // Relative to the data directory, which is the server's current directory.
             |directory| datadir.join(directory),
         );
-        let is_mysql = !version.contains("MariaDB");
-        if is_mysql && !sets_write_ahead(&program, before, leading, options)? {
+        if version.family == Family::MySql && !sets_write_ahead(&program, before, leading, options)? {
             // Larger units only fill up the rest of a page of a disk.
             arguments.push(format!("--{WRITE_AHEAD}=512"));
         }
@@ -138,12 +132,6 @@ fn is_server_name(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
     // A data directory may be called like a server.
     SERVER_NAMES.contains(&name) && find_program(word).is_ok()
-}
-
-fn is_supported(version: &str) -> bool {
-    version
-        .split_once("  Ver ")
-        .is_some_and(|(_, number)| SUPPORTED.iter().any(|prefix| number.starts_with(prefix)))
 }
 
 /// The command up to the server, to be asked something.
@@ -231,15 +219,6 @@ mod tests {
         assert_eq!(option(&words("--innodb_log-group_home_dir=l"), "innodb-log-group-home-dir"), Some("l"));
         assert_eq!(option(&words("--datadirectory=/d -x"), "datadir"), None);
         assert!(is_one_of("--initialize_insecure", &NOT_ASKED) && !is_one_of("--initialized", &NOT_ASKED));
-    }
-
-    #[test]
-    fn versions() {
-        assert!(is_supported("mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))"));
-        assert!(is_supported("mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu"));
-        assert!(
-            !is_supported("mysqld  Ver 9.8.0 for Linux") && !is_supported("mariadbd  Ver 10.1.1-MariaDB")
-        );
     }
 
     #[test]

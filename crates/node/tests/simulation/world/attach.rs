@@ -3,7 +3,7 @@
 use super::World;
 use crate::facts::Facts;
 use redoubt_node::NodeError;
-use redoubt_node::volume::Volume;
+use redoubt_node::volume::{SERVER_NOT_SAID, Volume};
 use redoubt_sync::{Mutex, simulation, thread};
 use redoubt_wire::control::{Attachment, EntryKind};
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ impl World {
         let answer = Answer::default();
         let (theirs, facts, volume) = (Arc::clone(&answer), Arc::clone(&self.facts), Arc::clone(volume));
         simulation::spawn_in_group(group, "control", move || {
-            let attached = volume.attach("the simulation");
+            let attached = volume.attach("the simulation", SERVER_NOT_SAID);
             let answered = attached.map(|attachment| answered(&volume, &attachment, &facts));
             *theirs.lock() = Some(answered);
         });

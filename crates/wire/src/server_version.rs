@@ -1,0 +1,164 @@
+//! Which server, and of which version: what a volume remembers of the servers that ran on it, and what keeps an older
+//! one from it.
+//!
+//! As text `MariaDB 11.8.9`: in requests, in the file `volume`, and for people.
+//!
+//! A newer series changes what is stored when it is started (MariaDB 11.0 does away with the change buffer, MySQL
+//! upgrades its data dictionary), and there is no way back from that. Within a series there is.
+
+use redoubt_redo::Family;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ServerVersion {
+    /// Whose server.
+    pub family: Family,
+    /// 11 of 11.8.9.
+    pub major: u32,
+    /// 8 of 11.8.9.
+    pub minor: u32,
+    /// 9 of 11.8.9.
+    pub patch: u32,
+}
+
+impl ServerVersion {
+    /// From the line that a server prints of itself (`--version`, and the first line of `--help`).
+    pub fn of_program(line: &str) -> Option<Self> {
+        let (_, number) = line.split_once("  Ver ")?;
+        let number = number.split([' ', '-']).next()?;
+        let family = if line.contains("MariaDB") { Family::MariaDb } else { Family::MySql };
+        Self::from_number(family, number)
+    }
+
+    fn from_number(family: Family, number: &str) -> Option<Self> {
+        let mut parts = number.split('.').map(|part| part.parse().ok());
+        let version = Self { family, major: parts.next()??, minor: parts.next()??, patch: parts.next()?? };
+        parts.next().is_none().then_some(version)
+    }
+
+    /// 11.8 of 11.8.9.
+    pub const fn series(&self) -> (u32, u32) {
+        (self.major, self.minor)
+    }
+
+    /// Why a server of this version must not run where one of version `newest` has run.
+    pub fn refused_after(&self, newest: Self) -> Option<String> {
+        if self.family != newest.family {
+            return Some(format!("{newest} has run on it, and {self} cannot read what that writes"));
+        }
+        (self.series() < newest.series()).then(|| {
+            format!(
+                "{newest} has run on it and has changed what is stored, so that {self} cannot start from it. Start \
+                 {} {}.{} or later; the way back is an export taken before {newest} was started",
+                newest.family, newest.major, newest.minor
+            )
+        })
+    }
+
+    /// The newer of both; of two families, which cannot have run on the same volume, this one.
+    pub fn newer_of(self, other: Self) -> Self {
+        let newer = self.family == other.family
+            && (other.major, other.minor, other.patch) > (self.major, self.minor, self.patch);
+        if newer { other } else { self }
+    }
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}.{}.{}", self.family, self.major, self.minor, self.patch)
+    }
+}
+
+impl From<ServerVersion> for String {
+    fn from(version: ServerVersion) -> Self {
+        version.to_string()
+    }
+}
+
+impl FromStr for ServerVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (family, number) = text.split_once(' ')?;
+            Self::from_number(Family::named(family)?, number)
+        };
+        parse().ok_or_else(|| format!("{text:?} is not a server and its version, such as \"MariaDB 11.8.9\""))
+    }
+}
+
+impl TryFrom<String> for ServerVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> ServerVersion {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_server_says_its_version() {
+        for (line, expected) in [
+            (
+                "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)",
+                "MariaDB 10.11.19",
+            ),
+            (
+                "/x/mariadbd  Ver 11.8.9-MariaDB-0+deb13u1 from Debian for debian-linux-gnu on x86_64 ()",
+                "MariaDB 11.8.9",
+            ),
+            ("/x/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))", "MySQL 9.7.4"),
+        ] {
+            assert_eq!(ServerVersion::of_program(line).unwrap().to_string(), expected);
+        }
+        for line in
+            ["", "mariadbd  Ver ", "mariadbd  Ver 10.11-MariaDB", "mariadbd Ver 10.11.1", "x  Ver 1.2.3.4"]
+        {
+            assert_eq!(ServerVersion::of_program(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_older_series_and_another_family_are_refused() {
+        let newest = version("MariaDB 11.8.9");
+        for fine in ["MariaDB 11.8.6", "MariaDB 11.8.10", "MariaDB 12.3.1"] {
+            assert_eq!(version(fine).refused_after(newest), None);
+        }
+        for (older, named) in
+            [("MariaDB 10.11.19", "11.8 or later"), ("MariaDB 11.4.30", "11.8"), ("MySQL 9.7.4", "MySQL")]
+        {
+            let why = version(older).refused_after(newest).unwrap();
+            assert!(why.contains(named) && why.contains("MariaDB 11.8.9"), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_newest_is_kept_and_text_that_says_no_version_is_refused() {
+        let newest = version("MariaDB 11.8.9").newer_of(version("MariaDB 10.11.19"));
+        assert_eq!(newest.newer_of(version("MariaDB 11.8.10")).to_string(), "MariaDB 11.8.10");
+        assert_eq!(newest.to_string(), "MariaDB 11.8.9");
+        for text in [
+            "",
+            "MariaDB",
+            "MariaDB 11",
+            "MariaDB 11.8",
+            "Oracle 1.2.3",
+            "MariaDB 11.8.9.1",
+            "MariaDB -1.2.3",
+        ] {
+            assert!(text.parse::<ServerVersion>().is_err(), "{text:?}");
+        }
+        assert_eq!(serde_json::to_string(&newest).unwrap(), "\"MariaDB 11.8.9\"");
+    }
+}
