@@ -225,6 +225,50 @@ fn a_volume_is_upgraded_from_10_11_to_11_8() {
 }
 
 #[test]
+fn a_table_that_is_imported_without_being_there_before_is_on_the_node() {
+    let Some(product) =
+        find_or_skip(FetchedServer::MariaDb118, "an import of MariaDB 11.8 without CREATE TABLE")
+    else {
+        return;
+    };
+    let node = node();
+    node.create_volume(VOLUME).unwrap();
+    let config = ServerConfig::new(node.launcher(VOLUME, Verify::All)).product(product);
+    let mut server = log_of(Server::create(config), &node);
+    let mut conn = server.connect().unwrap();
+    let run = |conn: &mut _, statements: &[&str]| {
+        statements.iter().for_each(|statement| execute(conn, statement).unwrap());
+    };
+    run(
+        &mut conn,
+        &[
+            "CREATE DATABASE d",
+            "CREATE DATABASE e",
+            "USE d",
+            "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(200), KEY by_a (a)) ENGINE=InnoDB",
+            "INSERT INTO t SELECT seq, SHA1(seq) FROM seq_1_to_20000",
+            "FLUSH TABLES t FOR EXPORT",
+        ],
+    );
+    for extension in ["frm", "cfg", "ibd"] {
+        let file = |database: &str| server.datadir().join(database).join(format!("t.{extension}"));
+        std::fs::copy(file("d"), file("e")).unwrap();
+    }
+    run(&mut conn, &["UNLOCK TABLES", "ALTER TABLE e.t IMPORT TABLESPACE"]);
+    let sums = query_text(&mut conn, "CHECKSUM TABLE d.t, e.t EXTENDED").unwrap();
+    assert_eq!(sums[0][1], sums[1][1], "{sums:?}");
+    server.kill9().unwrap();
+    server.empty_data_directory().unwrap();
+    log_of(server.start(), &node);
+    assert_eq!(server.query("CHECKSUM TABLE d.t, e.t EXTENDED").unwrap(), sums);
+    run(
+        &mut server.connect().unwrap(),
+        &["UPDATE e.t SET a = REVERSE(a)", "DROP TABLE d.t", "DROP TABLE e.t"],
+    );
+    server.shutdown().unwrap();
+}
+
+#[test]
 fn a_system_tablespace_that_is_cut_is_cut_on_the_node_too() {
     let Some(mut upgrade) = Upgrade::begin("a system tablespace that MariaDB 11.8 cuts") else { return };
     upgrade.fill();

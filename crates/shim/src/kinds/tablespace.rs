@@ -23,6 +23,7 @@
 pub mod adopt;
 mod cached;
 mod classify_page;
+mod definition;
 mod doublewrite;
 mod encrypted;
 pub mod export;

@@ -23,6 +23,8 @@
 //! file beside it ([`MARKER`]) is there from before the first page until after the last one, here and on the node. A
 //! file with a marker is adopted again if it was copied in again, and cannot be opened for writing otherwise.
 //!
+//! The table's definition beside it goes to the node as well ([`super::definition`]).
+//!
 //! A page that the server has not looked at, and that is damaged, is not sent: the node gives each page that it keeps a
 //! checksum, and the damage would not be seen any more. The file then stays a local one, with its marker, until it is
 //! copied again; the server reads it as it is, and itself says what is wrong.
@@ -222,6 +224,9 @@ pub fn begin(
     let page_count =
         usize::try_from(status.len_bytes.div_ceil(page_size as u64)).map_err(|_| Errno(libc::EFBIG))?;
     make_marker(content, path)?;
+    if let Some(end) = super::definition::send(content, lock, path)? {
+        tablespace.sent(end);
+    }
     let mut adoption = Adoption {
         file: real::reopen(fd)?,
         path: path.to_vec(),
