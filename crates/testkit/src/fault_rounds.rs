@@ -24,6 +24,7 @@ pub mod lie;
 mod setup;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use redoubt_workload::error::{Error, Result};
@@ -60,6 +61,9 @@ pub struct Options {
     /// Commits to see under the faults of a round
     #[arg(long, default_value_t = 400)]
     pub commits: u64,
+    /// The server, if not mariadbd in PATH; the volume is made with that one all the same
+    #[arg(long, value_name = "PROGRAM")]
+    pub server: Option<PathBuf>,
 }
 
 /// What came of it.
@@ -97,7 +101,7 @@ pub struct Summary {
 /// The first broken promise, with seed, round and kind, and the ends of the logs.
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
     let start = Instant::now();
-    let mut setup = Setup::new(options.seed)?;
+    let mut setup = Setup::new(options.seed, options.server.as_deref())?;
     let mut summary = Summary { seed: options.seed, ..Summary::default() };
     let kinds = order(options);
     for round in 0..options.rounds {

@@ -15,6 +15,7 @@ fn nothing_acknowledged_is_lost_under_faults() {
         seconds: None,
         kinds: Vec::new(),
         commits: 200,
+        server: None,
     };
     let summary = run(&options, |line| println!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     println!("{summary:#?}");

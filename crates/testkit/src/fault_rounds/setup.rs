@@ -1,6 +1,6 @@
 //! Server, node, proxy and injectors of the rounds.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoubt_workload::error::{Error, Result};
@@ -47,7 +47,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    pub(super) fn new(seed: u64) -> Result<Self> {
+    pub(super) fn new(seed: u64, program: Option<&Path>) -> Result<Self> {
         let control = tempfile::Builder::new()
             .prefix("rdtf-")
             .tempdir()
@@ -77,6 +77,7 @@ impl Setup {
         let mut server = Server::new(config)?;
         server.install_db()?;
         server.config_mut().environment = server_faults.environment();
+        server.config_mut().program = program.map(Path::to_owned);
         server.start()?;
         let ledger = server.directory().join("ledger");
         let kills = Counts::new();
