@@ -14,8 +14,9 @@ use redoubt_redo::mariadb::mtr::{
     FileNote, Mtr, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs,
 };
 use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::{Lsn, SpaceId};
+use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use redoubt_sync::RwLock;
+use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, Verify, decode};
 use redoubt_wire::trace::ServerSample;
 use rustc_hash::FxHashMap;
@@ -60,6 +61,8 @@ pub struct Parser<'v> {
     objects: FxHashMap<SpaceId, ObjectId>,
     dead: Vec<ObjectId>,
     cut: Vec<ObjectId>,
+    /// Length in pages to which TRIM_PAGES has cut the system tablespace, as long as nothing was changed past it since.
+    system_trim: Option<u32>,
     died: Vec<(ObjectId, ObjectEntry)>,
     /// See [`Outcome::unknown_file`].
     unknown_files: BTreeSet<String>,
@@ -79,6 +82,7 @@ impl<'v> Parser<'v> {
             objects: FxHashMap::default(),
             dead: Vec::new(),
             cut: Vec::new(),
+            system_trim: None,
             died: Vec::new(),
             unknown_files: BTreeSet::new(),
         }
@@ -206,6 +210,7 @@ impl<'v> Parser<'v> {
         if let Some(pages) = run.trim_pages {
             return self.trim(run.page.space, pages, start_lsn);
         }
+        self.note_changed(run.page);
         if self.index.is_void_for_space(run.page.space, start_lsn) {
             return Ok(());
         }
@@ -257,9 +262,11 @@ impl<'v> Parser<'v> {
     /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and begin them anew. MariaDB 11.2
     /// and later also shrink the system tablespace, whose pages before the new end keep their content. Those past it
     /// are as if they were freed: the server begins each with INIT_PAGE if it uses it again. They go when it cuts the
-    /// file, which is the next thing that it does.
+    /// file, which is the next thing that it does; if it is killed first, its recovery does.
     fn trim(&mut self, space: SpaceId, pages: u32, lsn: Lsn) -> Result<(), NodeError> {
         if space == SYSTEM_SPACE {
+            self.names.write().note_cut(lsn);
+            self.system_trim = Some(pages);
             return Ok(());
         }
         if pages != UNDO_TRUNCATED_PAGES {
@@ -272,6 +279,30 @@ impl<'v> Parser<'v> {
         let (_, effects) = self.names.write().trim(space);
         self.note_deaths(effects);
         Ok(())
+    }
+
+    /// A page past the new end of the system tablespace is used again.
+    fn note_changed(&mut self, page: PageId) {
+        if page.space == SYSTEM_SPACE && self.system_trim.is_some_and(|pages| page.page_no.0 >= pages) {
+            self.system_trim = None;
+        }
+    }
+
+    /// A file of the system tablespace was made shorter, as TRIM_PAGES has said: by the server that wrote it, or by the
+    /// recovery of the next one. A recovery does that also after pages past that end were used again, and writes them
+    /// anew from the redo since its checkpoint, which is applied here already; then nothing may go.
+    fn note_shortened(&mut self, names: &Namespace, file: FileId) {
+        let (Some(pages), Some(entry)) = (self.system_trim, names.file(file)) else { return };
+        let system = names.known_object_of_space(SYSTEM_SPACE);
+        let Some(object) = entry.object.map(ObjectId).filter(|object| Some(*object) == system) else {
+            return;
+        };
+        let Some(flags) = names.object(object).and_then(|object| object.flags) else { return };
+        let page_len = redoubt_page::SpaceFlags(flags).physical_page_size_bytes() as u64;
+        if names.len_bytes_of_object(object) == u64::from(pages) * page_len {
+            self.cut.push(object);
+            self.system_trim = None;
+        }
     }
 
     fn object_of(&mut self, space: SpaceId) -> ObjectId {
@@ -331,6 +362,9 @@ impl<'v> Parser<'v> {
             NodeError::Redo { lsn: chunk.start.lsn, reason }
         })?;
         let lsn = chunk.start.lsn;
+        if self.names.read().known_object_of_space(SYSTEM_SPACE) == Some(object) {
+            self.note_changed(PageId { space: SYSTEM_SPACE, page_no: PageNo(page_no) });
+        }
         let body = Body::Image { chunk: number, offset: offset as u32, len: page.len() as u32 };
         self.index.insert(table, PageKey::new(object, page_no), Entry { start_lsn: lsn, end_lsn: lsn, body });
         Ok(())
@@ -391,18 +425,13 @@ impl<'v> Parser<'v> {
                 }
             }
             StreamFrame::SetLen { path, len_bytes } => {
-                let path = text_path(path)?;
-                let (is_cut, object) = names.file_at(&path).map_or((false, None), |(_, entry)| {
-                    (entry.tablespace && entry.len_bytes > len_bytes, entry.object.map(ObjectId))
-                });
-                let file = names.set_len(&path, len_bytes);
-                if let Some(file) = file
-                    && names.file(file).is_some_and(|entry| !entry.tablespace)
-                {
-                    self.plain.queue(seq, Change::SetLen(file, len_bytes));
+                if let Some(file) = names.set_len(&text_path(path)?, len_bytes) {
+                    if names.file(file).is_some_and(|entry| !entry.tablespace) {
+                        self.plain.queue(seq, Change::SetLen(file, len_bytes));
+                    } else {
+                        self.note_shortened(&names, file);
+                    }
                 }
-                let system = names.known_object_of_space(SYSTEM_SPACE);
-                self.cut.extend(object.filter(|object| is_cut && Some(*object) == system));
             }
             StreamFrame::Rename { from, to } => effects = names.rename(&text_path(from)?, &text_path(to)?),
             StreamFrame::Unlink { path } => effects = names.unlink(&text_path(path)?),

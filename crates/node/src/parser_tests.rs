@@ -335,42 +335,64 @@ fn trim_pages_that_no_server_writes_is_refused() {
     }
 }
 
-#[test]
-fn a_system_tablespace_that_is_cut_keeps_its_pages_and_the_table_says_that_it_was_cut() {
+/// What is cut by a file of 768 pages, after these frames about a system tablespace of 1024.
+fn cut_after(frames: &[StreamFrame<'_>]) -> Vec<ObjectId> {
     let mut fixture = Fixture::new();
     let path: &[u8] = b"ibdata1";
-    let system = [SystemFile { path: path.to_vec(), len_bytes: 12 << 20 }];
     let mut create = MtrWriter::new();
     create.init((0, 0)).write_absolute((0, 0), 54, &0x15u32.to_be_bytes()).init((0, 900));
-    let mut trim = MtrWriter::new();
-    trim.write((0, 0), 48, &768u32.to_be_bytes()).trim((0, 768));
-    let set_len = |pages: u64| StreamFrame::SetLen { path, len_bytes: pages << 14 };
-    let frames = [
-        StreamFrame::SystemFiles(system.to_vec()),
+    let create = create.finish(1);
+    let begin = [
+        StreamFrame::SystemFiles(vec![SystemFile { path: path.to_vec(), len_bytes: 12 << 20 }]),
         StreamFrame::Create { path, kind: FileKind::Tablespace, mode: 0o660 },
-        set_len(768),
-        set_len(1024),
-        StreamFrame::Redo(&create.finish(1)),
-        StreamFrame::Redo(&trim.finish(1)),
-    ]
-    .map(|frame| fixture.chunk(&frame));
-    let cut = fixture.chunk(&set_len(768));
+        StreamFrame::SetLen { path, len_bytes: 768 << 14 },
+        StreamFrame::SetLen { path, len_bytes: 1024 << 14 },
+        StreamFrame::Redo(&create),
+    ];
+    let begin: Vec<_> = begin.iter().map(|frame| fixture.chunk(frame)).collect();
+    let frames: Vec<_> = frames.iter().map(|frame| fixture.chunk(frame)).collect();
     let end = fixture.at;
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
-    frames.iter().for_each(|chunk| _ = parser.handle(chunk).unwrap());
-    let object = fixture.key(0, 0).object();
-    let close = |parser: &mut Parser<'_>| {
+    let mut ends = [&begin, &frames].into_iter().map(|chunks| {
+        chunks.iter().for_each(|chunk| _ = parser.handle(chunk).unwrap());
         let table = fixture.index.open_table();
         parser.close_table(end);
-        table.end().unwrap().cut
-    };
-    assert_eq!(close(&mut parser), [], "longer files are not cut");
-    parser.handle(&cut).unwrap();
-    assert_eq!(close(&mut parser), [object]);
+        table.end().unwrap()
+    });
+    assert_eq!(ends.next().unwrap().cut, [], "longer files are not cut");
+    let last = ends.next().unwrap();
+    assert_eq!(last.dead, []);
     let names = fixture.names.read();
-    assert_eq!(names.known_object_of_space(SpaceId(0)), Some(object));
-    assert_eq!(names.len_bytes_of_object(object), 768 << 14);
-    assert_eq!(parser.take_died().len(), 0);
+    let object = names.known_object_of_space(SpaceId(0)).unwrap();
+    assert!(last.cut.iter().all(|cut| *cut == object));
+    last.cut
+}
+
+#[test]
+fn a_system_tablespace_is_cut_where_trim_pages_said_unless_it_was_used_again() {
+    let redo = |write: &dyn Fn(&mut MtrWriter)| {
+        let mut mtr = MtrWriter::new();
+        write(&mut mtr);
+        mtr.finish(1)
+    };
+    let trim = redo(&|mtr| _ = mtr.write((0, 0), 48, &768u32.to_be_bytes()).trim((0, 768)));
+    let past = redo(&|mtr| _ = mtr.init((0, 768)));
+    let before = redo(&|mtr| _ = mtr.init((0, 767)).init((3, 900)));
+    let set_len = |pages: u64| StreamFrame::SetLen { path: b"ibdata1", len_bytes: pages << 14 };
+    let redo = |bytes| StreamFrame::Redo(bytes);
+    let page = [7; 16384];
+    let image = |page_no| StreamFrame::Image { path: b"ibdata1", page_no, page: &page };
+    for (frames, is_cut, what) in [
+        (vec![redo(&trim), set_len(768)], true, "by the server"),
+        (vec![redo(&trim), redo(&before), image(767), set_len(768)], true, "pages before the end"),
+        (vec![redo(&trim), set_len(768), set_len(2048), redo(&past), set_len(768)], true, "once"),
+        (vec![set_len(768)], false, "nothing said so"),
+        (vec![redo(&trim), set_len(1000)], false, "another length"),
+        (vec![redo(&trim), redo(&past), set_len(768)], false, "a recovery, after it was used again"),
+        (vec![redo(&trim), image(768), set_len(768)], false, "used again as an image"),
+    ] {
+        assert_eq!(cut_after(&frames).len(), usize::from(is_cut), "{what}");
+    }
 }
 
 #[test]

@@ -29,8 +29,12 @@ impl ServerVersion {
     /// From the line that a server prints of itself (`--version`, and the first line of `--help`).
     pub fn of_program(line: &str) -> Option<Self> {
         let (_, number) = line.split_once("  Ver ")?;
+        // Not in front of it: that is the program's path.
+        let family = if number.contains("MariaDB") { Family::MariaDb } else { Family::MySql };
+        if number.contains("Percona") {
+            return None;
+        }
         let number = number.split([' ', '-']).next()?;
-        let family = if line.contains("MariaDB") { Family::MariaDb } else { Family::MySql };
         Self::from_number(family, number)
     }
 
@@ -118,13 +122,18 @@ mod tests {
                 "/x/mariadbd  Ver 11.8.9-MariaDB-0+deb13u1 from Debian for debian-linux-gnu on x86_64 ()",
                 "MariaDB 11.8.9",
             ),
-            ("/x/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))", "MySQL 9.7.4"),
+            ("/MariaDB/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))", "MySQL 9.7.4"),
         ] {
             assert_eq!(ServerVersion::of_program(line).unwrap().to_string(), expected);
         }
-        for line in
-            ["", "mariadbd  Ver ", "mariadbd  Ver 10.11-MariaDB", "mariadbd Ver 10.11.1", "x  Ver 1.2.3.4"]
-        {
+        for line in [
+            "",
+            "mariadbd  Ver ",
+            "mariadbd  Ver 10.11-MariaDB",
+            "mariadbd Ver 10.11.1",
+            "x  Ver 1.2.3.4",
+            "mysqld  Ver 9.7.1-1 for Linux on x86_64 (Percona Server (GPL))",
+        ] {
             assert_eq!(ServerVersion::of_program(line), None, "{line:?}");
         }
     }

@@ -17,6 +17,11 @@ pub const LOG_HEADER_LEN_BYTES: usize = 512;
 /// Used bytes of a checkpoint block.
 pub const CHECKPOINT_LEN_BYTES: usize = 64;
 
+/// Frames of this kind change pages.
+pub const fn changes_pages(kind: u8) -> bool {
+    matches!(kind, KIND_REDO | KIND_IMAGE)
+}
+
 const KIND_REDO: u8 = 1;
 const KIND_LOG_FILE: u8 = 2;
 const KIND_CHECKPOINT: u8 = 3;

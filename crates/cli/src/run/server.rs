@@ -180,7 +180,8 @@ pub(crate) fn server_of(program: &Path) -> Result<PathBuf> {
     }
     let resolved = program.canonicalize().map_err(|error| CliError::io("open", program, error))?;
     let beside = resolved.parent().into_iter().flat_map(|folder| {
-        ["mariadbd", "../sbin/mariadbd", "../libexec/mariadbd"].map(|name| folder.join(name))
+        ["mariadbd", "../bin/mariadbd", "../sbin/mariadbd", "../libexec/mariadbd"]
+            .map(|name| folder.join(name))
     });
     beside.into_iter().find(|server| server.is_file()).map_or_else(|| find_program("mariadbd"), Ok)
 }

@@ -151,6 +151,11 @@ impl Namespace {
         }
     }
 
+    /// TRIM_PAGES of the system tablespace, at `lsn`: its file is about to be cut.
+    pub fn note_cut(&mut self, lsn: Lsn) {
+        self.tables.note_file_operation(lsn);
+    }
+
     /// TRIM_PAGES: the space starts anew. Returns its new object.
     pub fn trim(&mut self, space: SpaceId) -> (ObjectId, Vec<Effect>) {
         let mut effects = Vec::new();

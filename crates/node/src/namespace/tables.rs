@@ -244,7 +244,7 @@ impl Tables {
         self.replace_log_file(entry);
     }
 
-    /// A tablespace was created, renamed or deleted.
+    /// A tablespace file was created, renamed, deleted or cut.
     pub fn note_file_operation(&mut self, lsn: Lsn) {
         if let Some(log_file) = &mut self.log_file {
             log_file.last_file_operation_lsn = lsn.0;

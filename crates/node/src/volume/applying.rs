@@ -9,7 +9,7 @@
 //!
 //! Names as of A are kept in memory: each table says what it changes in them.
 //!
-//! Lock order: files, then checkpoint; checkpoint and repairs are leaves.
+//! Lock order: files, then checkpoint; cuts, then the export; checkpoint and repairs are leaves.
 
 use super::context::{Context, Waiter};
 use super::export::Exports;
@@ -19,7 +19,7 @@ use crate::apply::{Applied, apply_tables};
 use crate::checkpoint::{CheckpointFiles, NodeCheckpoint};
 use crate::construct::{Builder, StoredPages, VerifyCase};
 use crate::counters::add;
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::figures::Worker;
 use crate::index::{PageKey, Table, TableEnd, TableState};
 use crate::mark::{Mark, Point, WaitEnd};
@@ -31,6 +31,10 @@ use redoubt_redo::Lsn;
 use redoubt_sync::{Mutex, is_planted, time};
 use redoubt_wire::Seq;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// After a cut that found no room.
+const CUT_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Work of the apply thread.
 enum Work {
@@ -212,11 +216,11 @@ impl Applying {
         if !removable.is_empty() {
             return Some(Work::Removals(removable));
         }
-        if let Some(cuts) = self.next_cuts(sources) {
-            return Some(Work::Cuts(cuts));
-        }
         let head = sources.indexing.index.head();
-        head.filter(|table| table.state() == TableState::Closed).map(|_| Work::Tables)
+        if head.is_some_and(|table| table.state() == TableState::Closed) {
+            return Some(Work::Tables);
+        }
+        self.next_cuts(sources).map(Work::Cuts)
     }
 
     /// The tables to apply now, the head table among them; waits until that is durable and executed.
@@ -358,7 +362,15 @@ impl Applying {
                 stored => stored?,
             };
             if names.object(*object).is_some() && stored_bytes > len_bytes {
-                self.context.with_retry(Waiter::Pages, || Ok(self.store.set_len(*object, len_bytes)?))?;
+                match self.store.set_len(*object, len_bytes).map_err(NodeError::from) {
+                    // Pages that wait in the journal find no room. What is to be applied may, so nothing waits here.
+                    Err(error) if error.kind() == Kind::Retry => {
+                        self.cuts.lock().push(*object);
+                        self.context.pause(CUT_AGAIN_INTERVAL);
+                        continue;
+                    }
+                    done => done?,
+                }
                 tracing::info!(
                     volume = self.context.name,
                     file = names.path_of_object(*object),

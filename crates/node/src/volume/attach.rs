@@ -13,10 +13,11 @@ use crate::mark::{Point, WaitEnd};
 use crate::namespace::Namespace;
 use redoubt_sync::{Mutex, time};
 use redoubt_transport::Connection;
-use redoubt_wire::ServerVersion;
 use redoubt_wire::control::Attachment;
 use redoubt_wire::hello::{Hello, Status, Welcome};
 use redoubt_wire::notice::Notice;
+use redoubt_wire::stream::changes_pages;
+use redoubt_wire::{FrameHeader, ServerVersion};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,8 +114,11 @@ impl Volume {
     /// Appends a frame received on `connection`. Waits while the log buffer is full.
     ///
     /// # Errors
-    /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Stopped`].
+    /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Io`]; [`NodeError::Stopped`].
     pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
+        if wire.first_chunk().is_some_and(|header| changes_pages(FrameHeader::decode(header).kind)) {
+            self.session.note_server(connection)?;
+        }
         self.receiving.receive(connection, wire)
     }
 

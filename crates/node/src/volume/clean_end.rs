@@ -13,6 +13,8 @@
 //!   the server knows from the redo alone that `t.ibd` is not the `t` of its dictionary, where `t` is still the table
 //!   that was renamed away. Without that redo it refuses to load the file, and `t` is gone. How long such a transaction
 //!   takes nobody says, so an operation counts as settled when the server has made two checkpoints since;
+//! * a system tablespace that was cut in the redo (MariaDB 11.2 and later), and perhaps not yet as a file. Nothing else
+//!   than that recovery would do it later;
 //! * the redo of an import, whose files somebody else may have cut.
 //!
 //! In the stream it is redo like any other, and comes in the server's order: the record first, then the block. A node
@@ -41,7 +43,8 @@ pub enum LeftAsIs {
     Import,
     /// This file is not where, or not what, the redo says.
     FileOperation(String),
-    /// A tablespace was created, renamed or deleted at this LSN, and its transaction may not have been committed.
+    /// A tablespace was created, renamed, deleted or cut at this LSN; its transaction may not have been committed, or the
+    /// file not be cut.
     RecentFileOperation(Lsn),
     /// The log buffer has no room at the moment.
     NoRoom,

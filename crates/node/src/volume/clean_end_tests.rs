@@ -88,6 +88,13 @@ fn a_file_operation_that_was_not_done_is_left_to_the_servers_recovery() {
 }
 
 #[test]
+fn a_system_tablespace_that_may_not_be_cut_yet_is_left_to_the_servers_recovery() {
+    let mut names = killed([block(CHECKPOINT, CHECKPOINT), block(OLDER, OLDER)]);
+    names.note_cut(END);
+    assert_eq!(frames(&names, END, Lsn(0)), Err(LeftAsIs::RecentFileOperation(END)));
+}
+
+#[test]
 fn a_file_operation_that_may_be_rolled_back_is_left_to_the_servers_recovery() {
     let checkpoints = || [block(CHECKPOINT, CHECKPOINT), block(OLDER, OLDER)];
     for (lsn, is_settled) in

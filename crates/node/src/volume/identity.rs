@@ -27,7 +27,7 @@ pub struct Identity {
     /// The server that it was attached for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached_server: Option<ServerVersion>,
-    /// The newest server that has connected to it; an older series can no longer start from what is stored.
+    /// The newest server that has changed pages of it; an older series can no longer start from what is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_server: Option<ServerVersion>,
     /// Where the redo of the import ends that made the volume, if the server had not been shut down; else 0.
@@ -77,8 +77,8 @@ impl Identity {
         self.newest_server.and_then(|newest| server.refused_after(newest))
     }
 
-    /// What it is once the server that it is attached for has connected; `None`: it stays as it is.
-    pub fn with_server_connected(&self) -> Option<Self> {
+    /// What it is once the server that it is attached for changes pages; `None`: it stays as it is.
+    pub fn with_server_run(&self) -> Option<Self> {
         let attached = self.attached_server?;
         let newest = self.newest_server.map_or(attached, |newest| newest.newer_of(attached));
         (self.newest_server != Some(newest)).then(|| Self { newest_server: Some(newest), ..self.clone() })

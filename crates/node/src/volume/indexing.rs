@@ -235,8 +235,10 @@ impl Indexing {
                 if table.state() == TableState::Applying {
                     continue;
                 }
-                // The object may die meanwhile, and older records of it with it: then the page is no page.
-                let alive = || describe(key).is_some();
+                // The object may die meanwhile, and older records of it with it: then the page is no page. Or the table
+                // is applied, and the page cut off.
+                let is_indexed = || self.index.tables_of(key).iter().any(|other| other.id() == table.id());
+                let alive = || describe(key).is_some() && is_indexed();
                 let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| {
                     if alive() {
                         on_verify(builder, key, case);

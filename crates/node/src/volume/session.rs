@@ -41,6 +41,8 @@ pub struct Session {
     /// Signalled when the session's connection ends.
     ended: Condvar,
     connections: AtomicU64,
+    /// The connection whose server was noted last.
+    noted: AtomicU64,
 }
 
 /// The refusal of a Hello.
@@ -58,6 +60,7 @@ impl Session {
             current: Mutex::new(None),
             ended: Condvar::new(),
             connections: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
         }
     }
 
@@ -166,7 +169,6 @@ impl Session {
             let message = format!("another server process writes volume {name} with the same generation");
             return Err(refusal(Status::TryLater, message));
         }
-        self.note_server()?;
         let received = take_place();
         let resumes = session.as_ref().is_some_and(|current| current.session == hello.session);
         // Whether this node remembers the session or was restarted since: a first connection says 0.
@@ -188,14 +190,30 @@ impl Session {
         Ok((received, resumes))
     }
 
-    /// Keeps, durably, that the server of this generation has run on the volume, before it can change anything.
-    fn note_server(&self) -> Result<(), Welcome> {
-        let mut identity = self.identity.lock();
-        let Some(noted) = identity.with_server_connected() else { return Ok(()) };
-        if let Err(error) = noted.write(&self.context.own) {
-            return Err(refusal(Status::TryLater, format!("volume {}: {error}", self.context.name)));
+    /// The server on `connection` is about to change pages: keeps, durably, that it has run on the volume.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]; then nothing of what it sent may be used.
+    pub fn note_server(&self, connection: u64) -> Result<(), NodeError> {
+        if self.noted.load(Ordering::Acquire) == connection {
+            return Ok(());
         }
-        *identity = noted;
+        let generation = {
+            let session = self.current.lock();
+            session
+                .as_ref()
+                .filter(|current| current.connection == connection)
+                .map(|current| current.generation)
+        };
+        let mut identity = self.identity.lock();
+        // An attach that comes in between is for another server; this one is fenced by it.
+        if generation == Some(identity.generation)
+            && let Some(noted) = identity.with_server_run()
+        {
+            noted.write(&self.context.own)?;
+            *identity = noted;
+        }
+        self.noted.store(connection, Ordering::Release);
         Ok(())
     }
 

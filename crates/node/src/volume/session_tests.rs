@@ -103,3 +103,28 @@ fn a_stopped_volume_lets_nobody_in_and_one_that_shuts_down_says_later() {
     ending.session.context.begin_shutdown();
     assert_eq!(status(ending.connect(1, 7, 0)), Status::TryLater);
 }
+
+#[test]
+fn a_server_is_noted_when_it_changes_pages_and_not_when_another_was_attached_meanwhile() {
+    let version = |text: &str| text.parse::<ServerVersion>().unwrap();
+    let (old, new) = (version("MariaDB 10.11.19"), version("MariaDB 11.8.9"));
+    let fixture = Fixture::new();
+    let noted = || Identity::read(&Folder::open(fixture.directory.path()).unwrap()).unwrap().newest_server;
+    fixture.session.next_generation("first", new).unwrap();
+    fixture.connect(1, 7, 0).unwrap();
+    assert_eq!(noted(), None, "it has only connected");
+    fixture.session.next_generation("second", old).unwrap();
+    fixture.session.note_server(1).unwrap();
+    assert_eq!(noted(), None, "it is fenced");
+    fixture.session.end();
+    fixture.connect(2, 8, 0).unwrap();
+    fixture.session.note_server(2).unwrap();
+    assert_eq!(noted(), Some(old));
+    assert_eq!(fixture.session.identity().refused_server(old), None);
+    fixture.session.next_generation("third", new).unwrap();
+    fixture.session.end();
+    fixture.connect(3, 9, 0).unwrap();
+    fixture.session.note_server(3).unwrap();
+    assert_eq!(noted(), Some(new));
+    assert!(fixture.session.identity().refused_server(old).unwrap().contains("MariaDB 11.8.9"));
+}
