@@ -15,7 +15,8 @@ use redoubt_fuzz::{page_bytes, page_files, record_applier};
 use redoubt_logdev::{FileLogDevice, LogDevice, SegmentOptions};
 use redoubt_page::layout::page_type;
 use redoubt_page::{SpaceFlags, flags_of_page0};
-use redoubt_redo::mariadb::{LogScan, Mtr};
+use redoubt_redo::Mtr;
+use redoubt_redo::mariadb::LogScan;
 use redoubt_storage::{RealDir, RealDirOptions};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
 

@@ -4,10 +4,10 @@
 //! Checked besides the absence of panics: only whole mini-transactions are reported, each of them can be read
 //! record by record, and its runs cover its page records without a gap.
 
-use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{
-    LogGeometry, LogObserver, LogScan, Mtr, MtrStep, PageRun, RecordReader, SequenceRule, next_mtr, walk_mtrs,
+    LogGeometry, LogObserver, LogScan, MtrStep, PageRun, RecordReader, SequenceRule, next_mtr, walk_mtrs,
 };
+use redoubt_redo::{Lsn, Mtr};
 
 /// First LSN of the simulated log file.
 const FIRST_LSN: Lsn = Lsn(12_288);

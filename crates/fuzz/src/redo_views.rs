@@ -8,11 +8,11 @@
 
 use std::convert::Infallible;
 
-use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{
-    CheckpointBlock, LogGeometry, LogHeader, LogImage, LogObserver, LogScan, Mtr, MtrStep, Observed,
-    RecordReader, ScanStop, SequenceRule, next_mtr, rewrite_sequence_bits, walk_mtrs,
+    CheckpointBlock, LogGeometry, LogHeader, LogImage, LogObserver, LogScan, MtrStep, Observed, RecordReader,
+    ScanStop, SequenceRule, next_mtr, rewrite_sequence_bits, walk_mtrs,
 };
+use redoubt_redo::{Lsn, Mtr};
 
 const DATA_OFFSET: u64 = 12_288;
 const FIRST_LSN: Lsn = Lsn(12_288);

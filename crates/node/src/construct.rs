@@ -25,8 +25,7 @@ use redoubt_page::{
     Change, SpaceFlags, apply_changes, apply_known_changes, decompress, finalize, page_is_never_written,
 };
 use redoubt_pagestore::{PageStore, PageStoreError};
-use redoubt_redo::mariadb::mtr::PageReset;
-use redoubt_redo::{Lsn, PageId};
+use redoubt_redo::{Lsn, PageId, PageReset};
 use std::sync::Arc;
 
 /// Pages as they are stored. One that fails its checksum is rebuilt, if there is someone to do it.

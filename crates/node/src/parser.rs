@@ -10,11 +10,10 @@ use crate::mark::Point;
 use crate::namespace::{Effect, LogFileEntry, Namespace, ObjectEntry, text_path};
 use crate::plain::{Change, PlainStore};
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::mariadb::mtr::{
-    FileNote, Mtr, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs,
+use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
+use redoubt_redo::{
+    FileNote, FileRecord, Lsn, Mtr, PageId, PageNo, RunRef, SpaceFlagsChange, SpaceId, WalkStop,
 };
-use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use redoubt_sync::RwLock;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, Verify, decode};

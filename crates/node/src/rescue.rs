@@ -17,9 +17,8 @@ use crate::log_buffer::Chunk;
 use redoubt_page::layout::page_lsn;
 use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
 use redoubt_pagestore::RetainedImage;
-use redoubt_redo::mariadb::mtr::{Mtr, SequenceRule, walk_mtrs};
-use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::{Lsn, PageId};
+use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
+use redoubt_redo::{FileRecord, Lsn, Mtr, PageId};
 use redoubt_wire::stream::{StreamFrame, decode};
 use std::collections::BTreeSet;
 

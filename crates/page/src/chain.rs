@@ -9,7 +9,7 @@
 //! - With INIT_PAGE, the last one is where the page begins: all before it is ignored, and so is the image.
 //! - FREE_PAGE is no change: the page keeps the content that it had, which somebody who reads it late may still get.
 //!   Only INIT_PAGE can follow; anything else is an error. Redo from before it need not fit page files as a kill left
-//!   them: who begins with those first leaves out what is void (`redoubt_redo::mariadb::LastResets`).
+//!   them: who begins with those first leaves out what is void (`redoubt_redo::LastResets`).
 //! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page.
 
 use redoubt_redo::mariadb::record::Body;

@@ -7,10 +7,10 @@ mod encoder;
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::{
-    LogGeometry, LogObserver, Mtr, MtrStep, RecordReader, SequenceRule, next_mtr, walk_mtrs,
+    LogGeometry, LogObserver, MtrStep, RecordReader, SequenceRule, next_mtr, walk_mtrs,
 };
+use redoubt_redo::{Lsn, Mtr};
 
 const STREAM_BYTES: usize = 32 << 20;
 

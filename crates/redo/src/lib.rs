@@ -1,11 +1,16 @@
-//! Redo log formats: bytes to mini-transactions to records. One module per server family.
+//! Redo log formats: bytes to mini-transactions to records. One module per server family; [`mtr`] and [`resets`] are
+//! what they have in common.
 //!
 //! Pure code: takes bytes, returns values, does no I/O. Invariant: no input makes it panic, and nothing of
 //! a mini-transaction is reported before the whole of it was found valid.
 
 pub mod error;
 pub mod mariadb;
+pub mod mtr;
+pub mod resets;
 pub mod types;
 
 pub use error::{RedoError, StreamError};
+pub use mtr::{FileNote, FileRecord, Mtr, MtrVisitor, PageReset, RunRef, SpaceFlagsChange, WalkStop, Walked};
+pub use resets::LastResets;
 pub use types::{Family, Lsn, PageId, PageNo, SpaceId};

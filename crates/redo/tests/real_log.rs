@@ -8,9 +8,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::record::{Body, Extended, FileRecord};
-use redoubt_redo::mariadb::{LogScan, Mtr, PageRun, RecordReader, ScanEnd, ScanStop};
+use redoubt_redo::mariadb::{LogScan, PageRun, RecordReader, ScanEnd, ScanStop};
+use redoubt_redo::mariadb::{record::Body, record::Extended};
+use redoubt_redo::{FileRecord, Lsn, Mtr};
 
 const MISSING: &str = "is needed for this test; install the package mariadb-server-core (MariaDB 10.11)";
 

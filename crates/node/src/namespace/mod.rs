@@ -24,8 +24,7 @@ pub use changes::{NameChange, NameChanges};
 
 use crate::error::NodeError;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::{Lsn, SpaceId};
+use redoubt_redo::{FileRecord, Lsn, SpaceId};
 use redoubt_wire::control::{EntryKind, VolumeEntry};
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, SystemFile};

@@ -1,7 +1,6 @@
 use super::*;
 use crate::namespace::LogFileEntry;
-use redoubt_redo::SpaceId;
-use redoubt_redo::mariadb::record::FileRecord;
+use redoubt_redo::{FileRecord, SpaceId};
 use redoubt_wire::stream::FileKind;
 
 const FIRST: Lsn = Lsn(12_288);

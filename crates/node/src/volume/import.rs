@@ -14,8 +14,8 @@ use crate::namespace::Namespace;
 use crate::options::NodeOptions;
 use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::mariadb::log_file::CLEAN_END_LEN_BYTES;
-use redoubt_redo::mariadb::{LastResets, SequenceRule, walk_mtrs};
-use redoubt_redo::{Lsn, SpaceId};
+use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
+use redoubt_redo::{LastResets, Lsn, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
@@ -262,7 +262,7 @@ impl Volume {
 
 /// Length of the whole mini-transactions in the first `limit` bytes, or of the first one if it is longer.
 fn whole_mtrs(bytes: &[u8], limit: usize) -> usize {
-    use redoubt_redo::mariadb::mtr::{MtrStep, next_mtr};
+    use redoubt_redo::mariadb::{MtrStep, next_mtr};
     let mut at = 0;
     while at < bytes.len() {
         match next_mtr(bytes.get(at..).unwrap_or(&[])) {

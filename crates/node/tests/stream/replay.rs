@@ -317,7 +317,7 @@ fn check_log(recording: &Recording, client: PageClient) {
     let scan = LogScan::open(&log).unwrap();
     assert_eq!(scan.checkpoint().checkpoint_lsn, recording.checkpoint_lsn);
     let mut mtrs = 0u64;
-    let mut count = |_: &redoubt_redo::mariadb::Mtr<'_, '_>| mtrs += 1;
+    let mut count = |_: &redoubt_redo::Mtr<'_, '_>| mtrs += 1;
     let end = scan.walk(recording.checkpoint_lsn, &mut count).unwrap();
     assert_eq!(end.end_lsn, recording.end_lsn, "{end:?} after {mtrs} mini-transactions");
 }

@@ -3,10 +3,9 @@
 
 use super::client::frame;
 use redoubt_page::{Change, SpaceFlags, apply_changes, digest, flags_of_page0, layout};
-use redoubt_redo::mariadb::mtr::{Mtr, SequenceRule, SpaceFlagsChange, walk_mtrs};
-use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::mariadb::{CheckpointBlock, LogScan};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
+use redoubt_redo::{FileRecord, Lsn, Mtr, PageId, SpaceFlagsChange, SpaceId};
 use redoubt_wire::frame::{COMPRESSED, append_frame, compress};
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile, Verify};
 use std::collections::{BTreeMap, HashMap, HashSet};

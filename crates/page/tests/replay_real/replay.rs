@@ -9,12 +9,9 @@ use redoubt_page::{
     Change, RecordKind, SpaceFlags, apply_changes, decompress, differing_ranges, digest, doublewrite,
     finalize, flags_of_page0, is_page_compressed_image, layout, page_is_never_written, verify,
 };
-use redoubt_redo::mariadb::record::{Body, FileRecord};
-use redoubt_redo::mariadb::{
-    CheckpointBlock, LogGeometry, LogHeader, Mtr, RecordReader, mtr::SequenceRule, mtr::SpaceFlagsChange,
-    walk_mtrs,
-};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::mariadb::record::Body;
+use redoubt_redo::mariadb::{CheckpointBlock, LogGeometry, LogHeader, RecordReader, SequenceRule, walk_mtrs};
+use redoubt_redo::{FileRecord, Lsn, Mtr, PageId, SpaceFlagsChange, SpaceId};
 
 const FIRST_RECORD_OFFSET: usize = 12288;
 

@@ -4,7 +4,7 @@
 //! blocks are zero. The byte after the end of the log is always zero, so the log ends there.
 
 use super::log_file::{CHECKPOINT_LEN_BYTES, CHECKPOINT_OFFSETS, DATA_OFFSET, HEADER_LEN_BYTES, LogGeometry};
-use super::mtr::{MtrStep, next_mtr};
+use super::walk::{MtrStep, next_mtr};
 use crate::error::StreamError;
 use crate::types::Lsn;
 

@@ -10,8 +10,9 @@ use super::log_file::{
     CHECKPOINT_LEN_BYTES, CHECKPOINT_OFFSETS, CheckpointBlock, DATA_OFFSET, HEADER_LEN_BYTES, LogFileError,
     LogGeometry, LogHeader,
 };
-use super::mtr::{MTR_SIZE_MAX_BYTES, MTR_TRAILER_BYTES, MtrVisitor, SequenceRule, WalkStop, walk_mtrs};
+use super::walk::{MTR_SIZE_MAX_BYTES, MTR_TRAILER_BYTES, SequenceRule, walk_mtrs};
 use crate::error::{RedoError, StreamError};
+use crate::mtr::{MtrVisitor, WalkStop};
 use crate::types::Lsn;
 
 /// How much is read at once; at least two of the largest mini-transactions.

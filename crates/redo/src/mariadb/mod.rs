@@ -1,34 +1,29 @@
 //! Redo of MariaDB 10.8 and later (one file, one byte stream, a CRC-32C per mini-transaction).
 //!
-//! From bytes upwards: numbers in [`varint`], [`record_reader`] records, [`mtr`] mini-transactions and the page
-//! runs in them, [`log_file`] the header of `ib_logfile0` and where an LSN lies in it, [`observer`] what a
+//! From bytes upwards: numbers in [`varint`], [`record_reader`] records, [`walk`] mini-transactions and the
+//! page runs in them, [`log_file`] the header of `ib_logfile0` and where an LSN lies in it, [`observer`] what a
 //! server's writes to that file say, [`log_scan`] a whole log file read, [`log_image`] one composed.
 
 pub mod log_file;
 pub mod log_image;
 pub mod log_scan;
-pub mod mtr;
 pub mod observer;
 mod page0;
 pub mod record;
 pub mod record_reader;
-pub mod resets;
 pub mod varint;
+pub mod walk;
 
 #[cfg(test)]
 #[path = "../../tests/support/encoder.rs"]
-mod test_encoder;
+pub(crate) mod test_encoder;
 
 pub use log_file::{CheckpointBlock, LogFileError, LogGeometry, LogHeader};
 pub use log_image::{LogImage, rewrite_sequence_bits};
 pub use log_scan::{LogRead, LogScan, ScanEnd, ScanError, ScanStop};
-pub use mtr::{
-    FileNote, Mtr, MtrStep, MtrVisitor, PageReset, RunRef, SequenceRule, SpaceFlagsChange, WalkStop, Walked,
-    next_mtr, walk_mtrs,
-};
 pub use observer::{CheckpointSlot, LogObserver, NewRedo, ObserveError, Observed};
 pub use record_reader::{PageRun, RecordReader};
-pub use resets::LastResets;
+pub use walk::{MtrStep, SequenceRule, next_mtr, walk_mtrs};
 #[cfg(test)]
 #[path = "../../tests/support/server_log.rs"]
 mod test_server_log;

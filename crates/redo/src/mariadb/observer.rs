@@ -12,8 +12,9 @@
 //! acknowledged to the server without being stored.
 
 use super::log_file::{CHECKPOINT_OFFSETS, CheckpointBlock, DATA_OFFSET, LogGeometry};
-use super::mtr::{Mtr, MtrVisitor, SequenceRule, WalkStop, Walked, walk_mtrs};
+use super::walk::{SequenceRule, walk_mtrs};
 use crate::error::StreamError;
+use crate::mtr::{Mtr, MtrVisitor, WalkStop, Walked};
 use crate::types::Lsn;
 
 /// How far before `next_lsn` a write may start. The server starts at the beginning of the block that holds

@@ -4,24 +4,13 @@
 //! checksum the file has, so a node that applies pages lazily wants them at parse time.
 
 use super::record::{Body, Record};
+use crate::mtr::SpaceFlagsChange;
 
 /// Where the flags are on page 0, in bytes.
 const FLAGS_START: u32 = 54;
 const FLAGS_END: u32 = 58;
 /// Current offset after INIT_PAGE and EXTENDED (the page type field).
 const OFFSET_AFTER_INIT: u32 = 24;
-
-/// What a run does to the tablespace flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum SpaceFlagsChange {
-    /// Nothing, or the run is not for page 0.
-    #[default]
-    Unchanged,
-    /// They have this value after the run.
-    Set(u32),
-    /// Some of their bytes changed: only applying the run to the page tells.
-    Unknown,
-}
 
 /// The flags as one run leaves them.
 #[derive(Clone, Copy)]

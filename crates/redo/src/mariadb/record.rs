@@ -6,6 +6,7 @@
 //! Invariant: offsets here are *relative* (`distance` from where the previous record of the same page
 //! ended), because only the applier knows the current position on the page.
 
+use crate::mtr::FileRecord;
 use crate::types::PageId;
 
 /// A record of one page, or a note about a file.
@@ -118,36 +119,4 @@ pub struct Insert<'a> {
     pub data_c: u32,
     /// Literal header bytes followed by literal data bytes.
     pub rest: &'a [u8],
-}
-
-/// A record about a tablespace file. Paths end in `.ibd` and carry no NUL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileRecord<'a> {
-    /// The file is about to be created.
-    Create {
-        /// Its path, e.g. `./test/t1.ibd`.
-        path: &'a [u8],
-    },
-    /// The file is about to be deleted.
-    Delete {
-        /// Its path.
-        path: &'a [u8],
-    },
-    /// The file is about to be renamed.
-    Rename {
-        /// Path before.
-        old_path: &'a [u8],
-        /// Path after.
-        new_path: &'a [u8],
-    },
-    /// First change of this tablespace since the checkpoint.
-    Modify {
-        /// Its path.
-        path: &'a [u8],
-    },
-    /// Checkpoint at this LSN; `None` is padding.
-    Checkpoint {
-        /// The checkpoint LSN.
-        lsn: Option<u64>,
-    },
 }

@@ -9,9 +9,10 @@
 //! Invariants: a record never reaches beyond the length in its header; what is decoded is checked as far as
 //! it can be without the page. Offsets on the page are the applier's to check.
 
-use super::record::{Body, Extended, FileRecord, Insert, Record};
+use super::record::{Body, Extended, Insert, Record};
 use super::varint::{self, VarintError};
 use crate::error::RedoError;
+use crate::mtr::FileRecord;
 use crate::types::PageId;
 
 /// Largest page size of the server, in bytes: no offset, length or record of a page reaches it.

@@ -6,8 +6,7 @@
 //! Invariant: a path is here before the node can see its FILE_DELETE, and until something else happens to the name.
 //! There are as many as files that are being dropped.
 
-use redoubt_redo::mariadb::Mtr;
-use redoubt_redo::mariadb::record::FileRecord;
+use redoubt_redo::{FileRecord, Mtr};
 use rustc_hash::FxHashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -52,7 +51,7 @@ impl DeletedFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redoubt_redo::mariadb::mtr::FileNote;
+    use redoubt_redo::FileNote;
     use redoubt_redo::{Lsn, SpaceId};
 
     fn observe(files: &DeletedFiles, record: FileRecord<'_>) {

@@ -10,9 +10,7 @@
 //! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
 //! knows the newest LSN at which one of them was freed: all pages whose bit is set were free then.
 
-use redoubt_redo::mariadb::Mtr;
-use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
+use redoubt_redo::{FileRecord, Lsn, Mtr, PageId, PageNo, SpaceId};
 use rustc_hash::FxHashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -25,7 +25,7 @@
 use std::borrow::Cow;
 
 use redoubt_redo::mariadb::log_file::DATA_OFFSET;
-use redoubt_redo::mariadb::mtr::{MtrStep, next_mtr};
+use redoubt_redo::mariadb::{MtrStep, next_mtr};
 
 /// Size of the server's log blocks: `redoubt run` sets innodb_log_write_ahead_size to it.
 pub const BLOCK_BYTES: usize = 4096;

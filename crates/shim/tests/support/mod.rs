@@ -4,12 +4,10 @@
 
 use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, digest, finalize};
 use redoubt_redo::mariadb::log_file::FIRST_LSN;
-use redoubt_redo::mariadb::mtr::Mtr;
-use redoubt_redo::mariadb::record::FileRecord;
 use redoubt_redo::mariadb::{
-    LogGeometry, LogHeader, LogImage, SequenceRule, SpaceFlagsChange, rewrite_sequence_bits, walk_mtrs,
+    LogGeometry, LogHeader, LogImage, SequenceRule, rewrite_sequence_bits, walk_mtrs,
 };
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{FileRecord, Lsn, Mtr, PageId, SpaceFlagsChange, SpaceId};
 use redoubt_wire::frame::{append_frame, decompress as unpack};
 use redoubt_wire::hello::{Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;

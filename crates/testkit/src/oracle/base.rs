@@ -16,8 +16,8 @@ use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, find_copy, locate};
 use redoubt_page::{SpaceFlags, flags_of_page0, layout, page_is_never_written, verify};
 use redoubt_redo::mariadb::log_file::HEADER_LEN_BYTES;
 use redoubt_redo::mariadb::log_scan::LogRead;
-use redoubt_redo::mariadb::{CheckpointBlock, LogGeometry, LogScan, Mtr, ScanEnd};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::mariadb::{CheckpointBlock, LogGeometry, LogScan, ScanEnd};
+use redoubt_redo::{Lsn, Mtr, PageId, SpaceId};
 use redoubt_workload::error::{Error, Result};
 
 /// Bytes of the FILE_CHECKPOINT mini-transaction, all that follows the checkpoint after a clean shutdown.

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::record::Body;
-use redoubt_redo::mariadb::{Mtr, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
+use redoubt_redo::mariadb::{RecordReader, SequenceRule, walk_mtrs};
+use redoubt_redo::{Lsn, Mtr, SpaceFlagsChange};
 use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 

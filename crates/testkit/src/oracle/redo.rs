@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use redoubt_redo::mariadb::record::FileRecord;
-use redoubt_redo::mariadb::{LogScan, Mtr, SequenceRule, SpaceFlagsChange, WalkStop, walk_mtrs};
-use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
+use redoubt_redo::mariadb::{LogScan, SequenceRule, walk_mtrs};
+use redoubt_redo::{FileRecord, Lsn, Mtr, PageId, PageNo, SpaceFlagsChange, SpaceId, WalkStop};
 use redoubt_workload::error::{Error, Result};
 
 use super::base::{LogFile, parse};

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, HashMap};
 use redoubt_page::{
     Change, Cursor, RecordKind, SpaceFlags, apply_changes, apply_record, decompress, flags_of_page0, layout,
 };
-use redoubt_redo::mariadb::{LastResets, RecordReader, SequenceRule, SpaceFlagsChange, walk_mtrs};
-use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
+use redoubt_redo::mariadb::{RecordReader, SequenceRule, walk_mtrs};
+use redoubt_redo::{LastResets, Lsn, PageId, PageNo, SpaceFlagsChange, SpaceId};
 use redoubt_workload::error::{Error, Result};
 
 use super::base::{Base, parse};

@@ -88,7 +88,7 @@ fn lsns_map_to_offsets_and_back() {
 
 #[test]
 fn the_clean_end_is_the_one_mini_transaction_of_a_new_database() {
-    // As in crate::mariadb::mtr's tests.
+    // As in crate::mariadb::walk's tests.
     let first = [0xfa, 0, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0x01, 0x1f, 0xec, 0x1a, 0x80];
     let geometry = LogGeometry::new(FIRST_LSN, 1 << 20).unwrap();
     assert_eq!(clean_end(FIRST_LSN, &geometry), first);

@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use super::*;
 use crate::mariadb::log_file::{CheckpointBlock, LogHeader};
 use crate::mariadb::log_scan::{LogScan, ScanStop};
-use crate::mariadb::mtr::{Mtr, SequenceRule, walk_mtrs};
 use crate::mariadb::test_encoder::random_mtr;
 use crate::mariadb::test_server_log::ServerLog;
+use crate::mariadb::{SequenceRule, walk_mtrs};
+use crate::mtr::Mtr;
 
 const FIRST: u64 = 12_288;
 

@@ -1,9 +1,9 @@
 //! Whole log files written by the simulated server.
 
 use super::*;
-use crate::mariadb::mtr::Mtr;
 use crate::mariadb::test_encoder::random_mtr;
 use crate::mariadb::test_server_log::ServerLog;
+use crate::mtr::Mtr;
 
 /// A file with wraps, the LSNs where mini-transactions start, and the stream.
 fn written(laps: u64, seed: u64) -> (ServerLog, Vec<u64>, Vec<u8>) {

@@ -1,10 +1,9 @@
 //! A simulated server with two log buffers, and appenders that run while a live block is written.
 
 use super::*;
-use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::LogGeometry;
-use redoubt_redo::mariadb::mtr::Mtr;
-use redoubt_redo::mariadb::observer::{LogObserver, Observed};
+use redoubt_redo::mariadb::{observer::LogObserver, observer::Observed};
+use redoubt_redo::{Lsn, Mtr};
 
 const FIRST_LSN: u64 = 12_288;
 const FILE_SIZE_BYTES: u64 = DATA_OFFSET + 256 * 1024;

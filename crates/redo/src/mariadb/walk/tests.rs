@@ -3,6 +3,7 @@
 use super::*;
 use crate::mariadb::test_encoder::{MtrWriter, random_mtr};
 use crate::mariadb::{PageRun, RecordReader};
+use crate::mtr::PageReset;
 
 /// FILE_CHECKPOINT(12288), the first mini-transaction of any new database.
 const FIRST_MTR: [u8; 16] = [0xfa, 0, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0x01, 0x1f, 0xec, 0x1a, 0x80];

@@ -2,7 +2,7 @@
 //! which tablespace each file name was given to last.
 //!
 //! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE; of the
-//! system tablespace TRIM_PAGES cuts off some, see [`RunRef::trims_from`](super::mtr::RunRef::trims_from). What the
+//! system tablespace TRIM_PAGES cuts off some, see [`RunRef::trims_from`](crate::mtr::RunRef::trims_from). What the
 //! stream holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a
 //! page that was freed while it was dirty, yet moves its checkpoint past the page's first change. After a kill the file
 //! lacks those changes and the log has only the later ones. The server's own recovery leaves them out in the same way,
@@ -12,8 +12,7 @@
 
 use std::collections::HashMap;
 
-use super::mtr::{Mtr, MtrVisitor, PageReset};
-use super::record::FileRecord;
+use crate::mtr::{FileRecord, Mtr, MtrVisitor, PageReset};
 use crate::types::{Lsn, PageId, PageNo, SpaceId};
 
 /// What made the redo of a tablespace void.
