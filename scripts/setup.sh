@@ -56,7 +56,7 @@ setup_server_version() {
     version=$(mariadbd --no-defaults --version) || setup_fail "mariadbd --version failed"
     case "$version" in
     *" 10.11."*) ;;
-    *) setup_fail "Redoubt is made for MariaDB 10.11, found: $version" ;;
+    *) setup_fail "demonstration and tests want MariaDB 10.11 as this system's server (Debian 12), found: $version" ;;
     esac
 }
 

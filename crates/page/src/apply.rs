@@ -14,8 +14,8 @@
 
 use std::fmt;
 
+use redoubt_redo::mariadb::record::{Body, Extended, Record};
 use redoubt_redo::mariadb::record_reader::RecordReader;
-use redoubt_redo::mariadb::{record::Body, record::Extended, record::Record};
 use redoubt_redo::{PageId, RedoError};
 use thiserror::Error;
 

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use redoubt_redo::mariadb::record::{Body, Extended};
 use redoubt_redo::mariadb::{LogScan, PageRun, RecordReader, ScanEnd, ScanStop};
-use redoubt_redo::mariadb::{record::Body, record::Extended};
 use redoubt_redo::{FileRecord, Lsn, Mtr};
 
 const MISSING: &str = "is needed for this test; install the package mariadb-server-core (MariaDB 10.11)";

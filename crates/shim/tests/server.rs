@@ -497,7 +497,7 @@ fn write_late_to_a_deleted_file() {
 /// Makes a redo log, and writes a mini-transaction into it: FILE_DELETE of tablespace 7, `./d/t.ibd`.
 fn log_deletion() {
     use redoubt_redo::mariadb::LogHeader;
-    use redoubt_redo::mariadb::{log_file::DATA_OFFSET, log_file::FIRST_LSN};
+    use redoubt_redo::mariadb::log_file::{DATA_OFFSET, FIRST_LSN};
     use std::os::unix::fs::FileExt;
     let log =
         std::fs::File::options().read(true).write(true).create_new(true).open("./ib_logfile101").unwrap();

@@ -37,7 +37,6 @@ pub mod generator;
 pub mod isolation;
 pub mod killed_imports;
 pub mod ledger;
-
 pub mod node;
 pub mod oracle;
 pub mod plain_files;

@@ -12,8 +12,8 @@
 use crate::source::{LogFollower, ViewError, ViewSource};
 use crate::tree::{Called, Complaints, Errno, Meta, OpenFile};
 use redoubt_redo::Lsn;
+use redoubt_redo::mariadb::log_file::{DATA_OFFSET, LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::LogImage;
-use redoubt_redo::mariadb::{log_file::DATA_OFFSET, log_file::LogGeometry, log_file::LogHeader};
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::ViewLog;
 use std::fs::File;

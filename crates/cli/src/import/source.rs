@@ -3,7 +3,7 @@
 use super::layout::Layout;
 use crate::error::{CliError, Result};
 use crate::places::{DATA_HOME, LOG_HOME, UNDO};
-use redoubt_redo::mariadb::{log_scan::LogRead, log_scan::LogScan};
+use redoubt_redo::mariadb::log_scan::{LogRead, LogScan};
 use redoubt_redo::{LastResets, Lsn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};

@@ -26,9 +26,8 @@ use crate::mark::Point;
 use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::{
-    log_file::CLEAN_END_LEN_BYTES, log_file::CheckpointBlock, log_file::LogGeometry, log_file::LogHeader,
-    log_file::clean_end,
+use redoubt_redo::mariadb::log_file::{
+    CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
 };
 use redoubt_sync::is_planted;
 use redoubt_wire::stream::StreamFrame;

@@ -21,7 +21,7 @@ use crate::error::NodeError;
 use crate::mark::{Point, WaitEnd};
 use crate::namespace::{LogFileEntry, Namespace};
 use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::{log_file::LogGeometry, log_file::LogHeader};
+use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::control::{Attachment, EntryKind, VolumeEntry};
 use redoubt_wire::page::FileId;

@@ -6,11 +6,10 @@
 use crate::encoder::MtrWriter;
 use redoubt_node::mark::Point;
 use redoubt_page::{Change, SpaceFlags, apply_changes, finalize, layout};
-use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
-use redoubt_redo::mariadb::{
-    log_file::CHECKPOINT_LEN_BYTES, log_file::CLEAN_END_LEN_BYTES, log_file::CheckpointBlock,
-    log_file::LogGeometry, log_file::LogHeader, log_file::clean_end,
+use redoubt_redo::mariadb::log_file::{
+    CHECKPOINT_LEN_BYTES, CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
 };
+use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, Mtr, PageId};
 use redoubt_wire::HEADER_LEN_BYTES;
 use redoubt_wire::frame::{COMPRESSED, append_frame, compress};

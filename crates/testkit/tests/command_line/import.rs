@@ -8,7 +8,7 @@ use std::process::Command;
 use redoubt_page::doublewrite::{copies, locate};
 use redoubt_page::layout::{page_id, page_lsn};
 use redoubt_page::{SpaceFlags, flags_of_page0, verify};
-use redoubt_redo::mariadb::{log_file::CHECKPOINT_OFFSETS, log_file::CheckpointBlock};
+use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, CheckpointBlock};
 use redoubt_redo::{Lsn, PageId};
 use redoubt_testkit::check::{Snapshot, check_all};
 use redoubt_testkit::node::Node;

@@ -2,7 +2,7 @@
 
 use super::*;
 use redoubt_redo::mariadb::LogGeometry;
-use redoubt_redo::mariadb::{observer::LogObserver, observer::Observed};
+use redoubt_redo::mariadb::observer::{LogObserver, Observed};
 use redoubt_redo::{Lsn, Mtr};
 
 const FIRST_LSN: u64 = 12_288;
