@@ -51,6 +51,15 @@ pub enum PageRequest<'a> {
         /// The page as the server wanted to write it.
         page: &'a [u8],
     },
+    /// Bytes of one of the files of MySQL's redo log, as the server expects them at start.
+    ReadLogFile {
+        /// Relative path.
+        path: &'a [u8],
+        /// Offset in that file.
+        offset_bytes: u64,
+        /// How much; at most [`MAX_READ_LEN_BYTES`].
+        len_bytes: u32,
+    },
     /// State of the redo log file and of the tablespaces' ids, asked once at start.
     LogState,
 }
@@ -73,7 +82,7 @@ pub enum PageReply<'a> {
     },
     /// To Open: no such file.
     NotFound,
-    /// To Read: exactly the bytes asked for. To ReadLog: the same without the zeros at their end.
+    /// To Read: exactly the bytes asked for. To ReadLog and ReadLogFile: the same without the zeros at their end.
     Bytes(&'a [u8]),
     /// To MismatchImage.
     Done,
@@ -126,6 +135,12 @@ impl PageRequest<'_> {
                 4
             }
             Self::LogState => 5,
+            Self::ReadLogFile { path, offset_bytes, len_bytes } => {
+                put_path(out, path);
+                out.extend_from_slice(&offset_bytes.to_le_bytes());
+                out.extend_from_slice(&len_bytes.to_le_bytes());
+                6
+            }
         }
     }
 
@@ -149,6 +164,11 @@ impl PageRequest<'_> {
                 return Ok(PageRequest::MismatchImage { path, page_no, lsn, page: reader.rest() });
             }
             5 => PageRequest::LogState,
+            6 => PageRequest::ReadLogFile {
+                path: reader.path("path")?,
+                offset_bytes: reader.u64("offset")?,
+                len_bytes: read_len(reader.u32("length")?.into())?,
+            },
             _ => return Err(WireError::UnknownKind { kind, role: "page" }),
         };
         reader.finish()?;

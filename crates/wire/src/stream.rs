@@ -12,7 +12,7 @@ use crate::reader::{Reader, put_path};
 use crate::trace::{self, ServerSample};
 use redoubt_redo::{Lsn, SpaceId};
 
-/// Used bytes of the log file header.
+/// Used bytes of the log file header (MariaDB), and length of each of the first blocks of a log file (MySQL).
 pub const LOG_HEADER_LEN_BYTES: usize = 512;
 /// Used bytes of a checkpoint block.
 pub const CHECKPOINT_LEN_BYTES: usize = 64;
@@ -37,6 +37,7 @@ const KIND_RMDIR: u8 = 11;
 const KIND_BIND_SPACE: u8 = 12;
 const KIND_SYSTEM_FILES: u8 = 13;
 const KIND_SCRUB: u8 = 14;
+const KIND_LOG_FRONT: u8 = 15;
 const KIND_VERIFY: u8 = 0x40;
 const KIND_COUNTERS: u8 = 0x41;
 const KIND_TRACE: u8 = 0x42;
@@ -54,6 +55,9 @@ pub enum FileKind {
     Tablespace,
     /// Anything else; a real local file whose changes are replicated.
     Plain,
+    /// One of the files that are the redo log of MySQL; the node has its first blocks, and composes the rest from the
+    /// stream. The server's side has a stub, as of a tablespace.
+    Redo,
 }
 
 /// A frame of the stream.
@@ -78,6 +82,17 @@ pub enum StreamFrame<'a> {
         slot: u8,
         /// Its used bytes.
         block: &'a [u8; CHECKPOINT_LEN_BYTES],
+    },
+    /// One of the first blocks of a file of MySQL's redo log was written: its header or a checkpoint.
+    LogFront {
+        /// The file.
+        path: &'a [u8],
+        /// Where the block is in it.
+        offset_bytes: u32,
+        /// LSN of the next redo byte, only before the first redo of a volume; else equal to the stream's.
+        next_lsn: Lsn,
+        /// The block as written.
+        block: &'a [u8; LOG_HEADER_LEN_BYTES],
     },
     /// A page write that redo does not explain.
     Image {
@@ -263,6 +278,7 @@ impl StreamFrame<'_> {
             Self::Redo(_) => KIND_REDO,
             Self::LogFile { .. } => KIND_LOG_FILE,
             Self::Checkpoint { .. } => KIND_CHECKPOINT,
+            Self::LogFront { .. } => KIND_LOG_FRONT,
             Self::Image { .. } => KIND_IMAGE,
             Self::Create { .. } => KIND_CREATE,
             Self::Write { .. } => KIND_WRITE,
@@ -300,6 +316,12 @@ impl StreamFrame<'_> {
                 out.push(*slot);
                 out.extend_from_slice(*block);
             }
+            Self::LogFront { path, offset_bytes, next_lsn, block } => {
+                put_path(out, path);
+                out.extend_from_slice(&offset_bytes.to_le_bytes());
+                out.extend_from_slice(&next_lsn.0.to_le_bytes());
+                out.extend_from_slice(*block);
+            }
             Self::Image { path, page_no, page } => {
                 put_path(out, path);
                 out.extend_from_slice(&page_no.to_le_bytes());
@@ -310,6 +332,7 @@ impl StreamFrame<'_> {
                 out.push(match kind {
                     FileKind::Tablespace => 1,
                     FileKind::Plain => 2,
+                    FileKind::Redo => 3,
                 });
                 out.extend_from_slice(&mode.to_le_bytes());
             }
@@ -381,6 +404,12 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
             }
             StreamFrame::Checkpoint { slot, block: fixed(&mut reader, "block")? }
         }
+        KIND_LOG_FRONT => StreamFrame::LogFront {
+            path: reader.path("path")?,
+            offset_bytes: reader.u32("offset")?,
+            next_lsn: Lsn(reader.u64("next lsn")?),
+            block: fixed(&mut reader, "block")?,
+        },
         KIND_IMAGE => {
             let path = reader.path("path")?;
             let page_no = reader.u32("page number")?;
@@ -391,6 +420,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
             kind: match reader.u8("file kind")? {
                 1 => FileKind::Tablespace,
                 2 => FileKind::Plain,
+                3 => FileKind::Redo,
                 other => return Err(invalid(kind, "file kind", format!("{other} is not known"))),
             },
             mode: reader.u32("mode")?,
@@ -483,6 +513,7 @@ fn kind_name(kind: u8) -> &'static str {
         KIND_BIND_SPACE => "bind space",
         KIND_SYSTEM_FILES => "system files",
         KIND_SCRUB => "scrub",
+        KIND_LOG_FRONT => "log front",
         KIND_VERIFY => "verify",
         KIND_COUNTERS => "counters",
         KIND_TRACE => "trace",

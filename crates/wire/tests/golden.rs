@@ -177,9 +177,9 @@ fn a_peer_of_another_version_is_refused_with_both_versions_and_the_way_out() {
 
 #[test]
 fn a_frame_of_an_unknown_kind_says_where_it_may_come_from() {
-    let said = decode(15, b"").unwrap_err().to_string();
+    let said = decode(63, b"").unwrap_err().to_string();
     assert!(
-        said.contains("15") && said.contains("newer Redoubt") && said.contains("use the version"),
+        said.contains("63") && said.contains("newer Redoubt") && said.contains("use the version"),
         "{said}"
     );
 }

@@ -14,6 +14,13 @@ fn samples() -> Vec<StreamFrame<'static>> {
             next_lsn: Lsn(12288),
         },
         StreamFrame::Checkpoint { slot: 1, block: BLOCK },
+        StreamFrame::LogFront {
+            path: b"#innodb_redo/#ib_redo9",
+            offset_bytes: 1536,
+            next_lsn: Lsn(7936),
+            block: HEADER,
+        },
+        StreamFrame::Create { path: b"#innodb_redo/#ib_redo9", kind: FileKind::Redo, mode: 0o640 },
         StreamFrame::Image { path: b"test/t1.ibd", page_no: 7, page: &[9; 64] },
         StreamFrame::Scrub { path: b"test/t1.ibd", page_no: 7, pages: MAX_SCRUB_PAGES, lsn: Lsn(77) },
         StreamFrame::Create { path: b"test/t1.ibd", kind: FileKind::Tablespace, mode: 0o660 },
