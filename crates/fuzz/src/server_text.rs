@@ -58,6 +58,7 @@ fn paths(bytes: &[u8]) {
     assert_eq!(normalise(b"/elsewhere", &absolute), absolute);
     assert!(!absolute.split(|byte| *byte == b'/').any(|part| part == b".." || part == b"."));
     let rules = Rules {
+        family: if bytes.len().is_multiple_of(2) { Family::MariaDb } else { Family::MySql },
         system_files: vec![b"ibdata1".to_vec(), pattern.to_vec()],
         local_files: vec![pattern.to_vec()],
     };

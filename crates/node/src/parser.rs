@@ -416,6 +416,12 @@ impl<'v> Parser<'v> {
         let seq = chunk.start.seq;
         let mut effects = Vec::new();
         match frame {
+            StreamFrame::Create { path, kind: FileKind::Redo, mode } => {
+                names.create_log_file(&text_path(path)?, mode);
+            }
+            StreamFrame::LogFront { path, offset_bytes, block, .. } => {
+                names.write_log_front(&text_path(path)?, offset_bytes, block, chunk.start.lsn)?;
+            }
             StreamFrame::Create { path, kind, mode } => {
                 let (file, created) = names.create(&text_path(path)?, kind, mode);
                 effects = created;

@@ -10,5 +10,6 @@ pub mod local_log;
 pub mod log_memory;
 pub mod mapping;
 pub mod plain;
+pub mod redo_files;
 pub mod redo_log;
 pub mod tablespace;

@@ -5,11 +5,11 @@ use crate::error::CliError;
 use crate::places;
 use crate::run::series;
 use crate::run::server::{
-    Answers, check_plugins, check_program, effective_settings, find_program, is_on, option_file_arguments,
-    refused_settings, server_of,
+    Answers, check_plugins, check_program, effective_settings, find_program, option_file_arguments, server_of,
 };
+use crate::run::settings::{Settings, is_on, refused_settings};
+use redoubt_redo::Family;
 use redoubt_wire::ServerVersion;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "server";
@@ -22,7 +22,7 @@ pub struct Server {
     pub binary: PathBuf,
     /// Its version.
     pub version: ServerVersion,
-    settings: HashMap<String, String>,
+    settings: Settings,
 }
 
 impl Server {
@@ -69,7 +69,7 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
     }];
     let place = datadir.map(Path::to_owned).or_else(|| settings.get("datadir").map(PathBuf::from));
     let place = place.unwrap_or_default();
-    checks.extend(refusals(&settings));
+    checks.extend(refusals(version.family, &settings));
     let plugins = option_file_arguments(&binary, options).and_then(|words| check_plugins(&words));
     if let Err(error) = plugins.and_then(|()| check_plugins(options)) {
         checks.push(settings_problem(&error));
@@ -91,13 +91,13 @@ fn settings_problem(error: &CliError) -> Check {
     Check::problem(SETTINGS, found, change)
 }
 
-fn refusals(settings: &HashMap<String, String>) -> Vec<Check> {
-    let refused = refused_settings(settings, false);
+fn refusals(family: Family, settings: &Settings) -> Vec<Check> {
+    let refused = refused_settings(family, settings, false);
     refused.into_iter().map(|refused| settings_problem(&CliError::Usage(refused))).collect()
 }
 
 /// Settings that put files outside the data directory.
-fn elsewhere(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> {
+fn elsewhere(settings: &Settings, datadir: &Path) -> Vec<Check> {
     let moved = places::moved(settings, datadir).into_iter();
     let checks = moved.map(|moved| {
         Check::note(
@@ -110,7 +110,7 @@ fn elsewhere(settings: &HashMap<String, String>, datadir: &Path) -> Vec<Check> {
 }
 
 /// What `redoubt run` overrides is no fault.
-fn aio(settings: &HashMap<String, String>) -> String {
+fn aio(settings: &Settings) -> String {
     let on = settings.get("innodb-use-native-aio").is_some_and(|value| is_on(value));
     let aio = if on {
         "innodb_use_native_aio is on, and `redoubt run` turns it off"
@@ -120,7 +120,7 @@ fn aio(settings: &HashMap<String, String>) -> String {
     format!("none that a node cannot follow; {aio}")
 }
 
-fn durability(settings: &HashMap<String, String>) -> Vec<Check> {
+fn durability(settings: &Settings) -> Vec<Check> {
     const NAME: &str = "durability";
     let mut checks = Vec::new();
     let flush = settings.get("innodb-flush-log-at-trx-commit").map_or("1", String::as_str);
@@ -146,7 +146,7 @@ fn durability(settings: &HashMap<String, String>) -> Vec<Check> {
     checks
 }
 
-fn is_binary_log_on(settings: &HashMap<String, String>) -> bool {
+fn is_binary_log_on(settings: &Settings) -> bool {
     settings.get("log-bin").is_some_and(|value| !value.is_empty() && !value.starts_with('('))
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::doctor::report::Level;
 
-    fn settings(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 

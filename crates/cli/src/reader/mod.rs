@@ -31,6 +31,7 @@ use crate::error::{CliError, Result};
 use crate::places::{self, Moved};
 use crate::run::args::RunArguments;
 use crate::run::server;
+use crate::run::settings::is_on;
 use fixed::Fixed;
 use mount::Mount;
 use process::Side;
@@ -86,7 +87,7 @@ impl<'a> Wanted<'a> {
     /// options. It refuses to do that itself when it is read-only, and shows changes of open transactions.
     fn recover_first(&self, program: &Path) -> Result<()> {
         let is_read_only = |settings: HashMap<String, String>| {
-            settings.get("innodb-read-only").is_some_and(|value| server::is_on(value))
+            settings.get("innodb-read-only").is_some_and(|value| is_on(value))
         };
         if !self.is(&server::SERVER_NAMES) || !is_read_only(self.settings()?) {
             return Ok(());

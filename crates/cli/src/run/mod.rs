@@ -13,6 +13,7 @@ pub mod local_log;
 pub mod preload;
 pub mod series;
 pub mod server;
+pub mod settings;
 pub mod unsent;
 
 use crate::client::Client;
@@ -22,7 +23,8 @@ use datadir::DataDirectory;
 use redoubt_transport::Connector;
 use redoubt_wire::ServerVersion;
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
-use server::{ForcedRecovery, Server};
+use server::Server;
+use settings::ForcedRecovery;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -89,6 +91,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .args(server.arguments())
         .env("LD_PRELOAD", preload::value(&library))
         .env("REDOUBT_NODE", &connector.address)
+        .env("REDOUBT_FAMILY", server.version.family.name())
         .env("REDOUBT_VOLUME", volume_name)
         .env_remove(local_log::VARIABLE)
         .env("REDOUBT_GENERATION", attachment.generation.to_string())

@@ -22,7 +22,7 @@ struct Series {
 const KNOWN: [Series; 3] = [
     Series { family: Family::MariaDb, series: (10, 11), tested_patch: 19, on_volume: true },
     Series { family: Family::MariaDb, series: (11, 8), tested_patch: 9, on_volume: true },
-    Series { family: Family::MySql, series: (9, 7), tested_patch: 4, on_volume: false },
+    Series { family: Family::MySql, series: (9, 7), tested_patch: 4, on_volume: true },
 ];
 
 /// What a server is to be used for.

@@ -1,14 +1,14 @@
 //! The server to start: which binary, its effective settings, and what of them is refused.
 //!
 //! The settings are asked from the server itself (`--verbose --help` with the user's own options), so option files
-//! count too. A setting that would take data past the library, or that a node cannot follow, is refused by name.
+//! count too.
 
 use crate::error::{CliError, Result};
 use crate::import::parse_data_file_path;
 use crate::places::{self, Moved};
 use crate::run::series::{self, Use};
+use crate::run::settings::{ForcedRecovery, Settings, check_complete, check_settings, parse_settings, set_for};
 use redoubt_wire::ServerVersion;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,22 +17,6 @@ pub(crate) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mariadbd-safe", "mysqld_safe"];
 const ENCRYPTION_PLUGINS: [&str; 4] =
     ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"];
-
-/// What is judged below. A server that does not say them all cannot be judged.
-const JUDGED: [&str; 12] = [
-    "innodb-page-size",
-    "innodb-data-file-path",
-    "innodb-encrypt-log",
-    "innodb-encrypt-tables",
-    "innodb-log-group-home-dir",
-    "innodb-data-home-dir",
-    "innodb-undo-directory",
-    "aria-log-dir-path",
-    "innodb-read-only",
-    "innodb-force-recovery",
-    "log-bin",
-    "log-bin-index",
-];
 
 /// See the module.
 pub struct Server {
@@ -44,7 +28,7 @@ pub struct Server {
     pub version: ServerVersion,
     user_arguments: Vec<String>,
     datadir: PathBuf,
-    settings: HashMap<String, String>,
+    settings: Settings,
     /// Files of the system tablespace.
     pub system_files: Vec<(String, u64)>,
     /// innodb_page_size.
@@ -67,7 +51,7 @@ impl Server {
         check_program(&program)?;
         let binary = server_of(&program)?;
         let Answers { version, settings } = effective_settings(&binary, user_arguments, Some(datadir))?;
-        check_settings(&settings, clear_pages)?;
+        check_settings(version.family, &settings, clear_pages)?;
         if !clear_pages {
             check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
             check_plugins(user_arguments)?;
@@ -115,15 +99,7 @@ impl Server {
         arguments.extend_from_slice(rest);
         arguments.push(format!("--datadir={}", self.datadir.display()));
         arguments.extend(self.moved().iter().map(Moved::argument));
-        arguments.push("--innodb-use-native-aio=0".to_owned());
-        // Otherwise DATA DIRECTORY would put a tablespace where the node cannot follow: the server logs the path before
-        // it makes the file, so the library would refuse too late. Now it is ignored, with a warning.
-        arguments.push("--skip-symbolic-links".to_owned());
-        // The library follows the log in blocks of this size (see `log_memory` there).
-        arguments.push("--innodb-log-write-ahead-size=4096".to_owned());
-        if self.settings.contains_key("innodb-log-file-mmap") {
-            arguments.push("--innodb-log-file-mmap=0".to_owned());
-        }
+        arguments.extend(set_for(self.version.family, &self.settings));
         arguments
     }
 
@@ -218,7 +194,7 @@ pub(crate) struct Answers {
     /// Its version, which is one that is supported on a volume.
     pub(crate) version: ServerVersion,
     /// All its settings, by name.
-    pub(crate) settings: HashMap<String, String>,
+    pub(crate) settings: Settings,
 }
 
 /// Asks the server for its settings.
@@ -251,21 +227,8 @@ pub(crate) fn effective_settings(
             errors.lines().filter(|line| line.contains("ERROR")).collect::<Vec<_>>().join("; ")
         )));
     }
-    check_complete(&settings, binary)?;
+    check_complete(version.family, &settings, binary)?;
     Ok(Answers { version, settings })
-}
-
-/// A setting that is not said is not taken for one that is fine.
-fn check_complete(settings: &HashMap<String, String>, binary: &Path) -> Result<()> {
-    match JUDGED.iter().find(|name| !settings.contains_key(**name)) {
-        None => Ok(()),
-        Some(name) => Err(CliError::Usage(format!(
-            "{} does not say its setting {}, on which it depends whether a node can follow it; give {}",
-            binary.display(),
-            name.replace('-', "_"),
-            Use::Volume.names()
-        ))),
-    }
 }
 
 /// Options of mariadb-install-db that the server does not know.
@@ -285,96 +248,6 @@ fn is_server_option(argument: &str) -> bool {
         "--bootstrap",
     ];
     !OF_SCRIPTS.iter().any(|start| argument.starts_with(start))
-}
-
-pub(super) fn parse_settings(text: &str) -> HashMap<String, String> {
-    let table = text.lines().skip_while(|line| !line.starts_with("-----")).skip(1);
-    table
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| {
-            let (name, value) = line.split_once(' ')?;
-            Some((name.to_owned(), value.trim().to_owned()))
-        })
-        .collect()
-}
-
-fn check_settings(settings: &HashMap<String, String>, clear_pages: bool) -> Result<()> {
-    if let Some(refused) = refused_settings(settings, clear_pages).into_iter().next() {
-        return Err(CliError::Usage(refused));
-    }
-    Ok(())
-}
-
-/// Settings that a node cannot follow, each with what to do.
-pub(crate) fn refused_settings(settings: &HashMap<String, String>, clear_pages: bool) -> Vec<String> {
-    let get = |name: &str| settings.get(name).map_or("", String::as_str);
-    let mut refused = Vec::new();
-    if is_on(get("innodb-encrypt-log")) {
-        refused.push("innodb_encrypt_log=ON is not supported: a node cannot replay encrypted redo. Set innodb_encrypt_log=OFF".to_owned());
-    }
-    let tables = get("innodb-encrypt-tables");
-    if (is_on(tables) || tables == "FORCE") && !clear_pages {
-        refused.push(format!(
-            "innodb_encrypt_tables={tables}: the node would hold the pages in clear. Set innodb_encrypt_tables=OFF, or allow \
-             that with --clear-pages"
-        ));
-    }
-    if get("log-bin").ends_with('/') {
-        refused.push(format!("log_bin={} is a directory. Give the name of a file", get("log-bin")));
-    }
-    if is_on(get("innodb-read-only")) {
-        refused.push(
-            "innodb_read_only=ON is not supported: the server would not write redo. Remove the option"
-                .to_owned(),
-        );
-    }
-    if get("binlog-storage-engine").eq_ignore_ascii_case("innodb") {
-        refused.push("binlog_storage_engine=innodb is not supported: a node does not know its files. Remove the option".to_owned());
-    }
-    if is_on(get("innodb-log-archive")) {
-        refused.push(
-            "innodb_log_archive=ON is not supported: a node follows ib_logfile0 only. Set innodb_log_archive=OFF".to_owned(),
-        );
-    }
-    if !matches!(get("innodb-log-recovery-target"), "" | "0") {
-        refused.push(
-            "innodb_log_recovery_target is not supported: the node has applied later redo. Remove the option"
-                .to_owned(),
-        );
-    }
-    refused.extend(refused_recovery(get("innodb-force-recovery")));
-    refused
-}
-
-/// Levels of forced recovery that are not known are refused; what the others need is [`ForcedRecovery`]'s.
-fn refused_recovery(level: &str) -> Option<String> {
-    match level {
-        "" | "0" | "1" | "2" | "3" | "4" | "5" | "6" => None,
-        _ => Some(format!("innodb_force_recovery={level} is not a level. Use 0 to 6")),
-    }
-}
-
-/// What a level of innodb_force_recovery means for a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForcedRecovery {
-    /// 0.
-    None,
-    /// 1 (go on after a damaged page), 2 (no background threads), 3 (no rollback at the start): the server reads and
-    /// writes redo and pages as ever.
-    OnVolume,
-    /// 4 can leave secondary indexes wrong for good. 5 takes transactions that were not committed for committed. 6
-    /// leaves out redo, which the node has in its pages already. None of that may get into the volume.
-    OnView(u8),
-}
-
-impl ForcedRecovery {
-    fn of(settings: &HashMap<String, String>) -> Self {
-        match settings.get("innodb-force-recovery").and_then(|level| level.parse().ok()) {
-            Some(1..=3) => Self::OnVolume,
-            Some(level @ 4..) => Self::OnView(level),
-            _ => Self::None,
-        }
-    }
 }
 
 /// The server does not show which plugins it loads among its settings, so the options themselves are looked at.
@@ -404,12 +277,8 @@ pub(crate) fn option_file_arguments(binary: &Path, user_arguments: &[String]) ->
     Ok(text.split_whitespace().filter(|word| word.starts_with("--")).map(str::to_owned).collect())
 }
 
-pub(crate) fn is_on(value: &str) -> bool {
-    matches!(value, "TRUE" | "ON" | "1")
-}
-
 /// Names in the data directory that are this host's own business.
-fn local_files(settings: &HashMap<String, String>, datadir: &Path) -> Vec<String> {
+fn local_files(settings: &Settings, datadir: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for option in ["pid-file", "log-error", "general-log-file", "slow-query-log-file", "socket"] {
         let Some(value) = settings.get(option).filter(|value| !value.is_empty() && !value.starts_with('('))
@@ -429,73 +298,13 @@ fn local_files(settings: &HashMap<String, String>, datadir: &Path) -> Vec<String
 mod tests {
     use super::*;
 
-    fn settings(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-
     #[test]
-    fn what_a_node_can_not_follow_is_refused_by_name() {
-        for (name, value) in [
-            ("innodb-encrypt-log", "TRUE"),
-            ("innodb-encrypt-tables", "FORCE"),
-            ("log-bin", "/elsewhere/"),
-            ("innodb-force-recovery", "7"),
-            ("innodb-read-only", "TRUE"),
-            ("binlog-storage-engine", "InnoDB"),
-            ("innodb-log-archive", "TRUE"),
-            ("innodb-log-recovery-target", "12345"),
-        ] {
-            let set = settings(&[(name, value)]);
-            let error = check_settings(&set, false).unwrap_err().to_string();
-            let named = name.replace('-', "_");
-            assert!(error.contains(&named) || error.contains(value), "{error}");
-            assert_eq!(check_settings(&set, true).is_ok(), name == "innodb-encrypt-tables", "{name}");
-        }
+    fn plugins_that_encrypt_are_refused() {
         for option in ["--plugin-load-add=file_key_management", "--loose-plugin_load=x;aws-key-management.so"]
         {
             let error = check_plugins(&[option.to_owned()]).unwrap_err().to_string();
             assert!(error.contains("plugin_load_add"), "{error}");
         }
         check_plugins(&["--plugin-load-add=auth_socket".to_owned(), "--file-key=x".to_owned()]).unwrap();
-        let fine = [
-            ("innodb-encrypt-log", "FALSE"),
-            ("innodb-undo-directory", "/elsewhere"),
-            ("innodb-data-home-dir", ""),
-            ("log-bin", "/elsewhere/bin"),
-            ("log-bin-index", "bin.index"),
-            ("innodb-force-recovery", "0"),
-            ("innodb-read-only", "FALSE"),
-        ];
-        check_settings(&settings(&fine), false).unwrap();
-    }
-
-    #[test]
-    fn levels_that_may_do_harm_get_no_volume() {
-        let of = |level: &str| {
-            let set = settings(&[("log-bin", "(No default value)"), ("innodb-force-recovery", level)]);
-            check_settings(&set, false).unwrap();
-            ForcedRecovery::of(&set)
-        };
-        assert_eq!(of("0"), ForcedRecovery::None);
-        assert_eq!(["1", "2", "3"].map(of), [ForcedRecovery::OnVolume; 3]);
-        assert_eq!(["4", "5", "6"].map(of), [4, 5, 6].map(ForcedRecovery::OnView));
-    }
-
-    #[test]
-    fn a_setting_that_the_server_does_not_say_is_not_taken_for_fine() {
-        let mut said = settings(&JUDGED.map(|name| (name, "0")));
-        check_complete(&said, Path::new("mariadbd")).unwrap();
-        said.remove("innodb-encrypt-log");
-        let error = check_complete(&said, Path::new("mariadbd")).unwrap_err().to_string();
-        assert!(error.contains("innodb_encrypt_log"), "{error}");
-    }
-
-    #[test]
-    fn the_servers_table_of_settings_is_read() {
-        let text = "mariadbd  Ver 10.11.19\n\nVariables (--variable-name=value)\nand boolean options {FALSE|TRUE}  Value (after reading options)\n--------- ----\ninnodb-page-size    16384\nsocket   /run/x.sock\n\nTo see";
-        let settings = parse_settings(text);
-        assert_eq!(settings["innodb-page-size"], "16384");
-        assert_eq!(settings["socket"], "/run/x.sock");
-        assert_eq!(settings.len(), 2);
     }
 }

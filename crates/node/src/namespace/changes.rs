@@ -8,7 +8,8 @@
 //! They are stored, as JSON, in the names of a volume ([`crate::checkpoint::names_file`]).
 
 use super::tables::Tables;
-use super::{FileEntry, LogFileEntry, ObjectEntry};
+use super::{FileEntry, LogFileEntry, LogSetEntry, ObjectEntry};
+use redoubt_redo::Lsn;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +45,10 @@ pub enum NameChange {
     LogFile(LogFileEntry),
     /// A checkpoint block of it, which is otherwise as it was.
     Checkpoint(u8, Vec<u8>),
+    /// The files of MySQL's redo log.
+    LogSet(LogSetEntry),
+    /// The server's checkpoint in them, which are otherwise as they were.
+    LogSetCheckpoint(u64),
 }
 
 /// Changes that belong together, shared because they are only read.
@@ -60,6 +65,8 @@ pub(super) struct Changed {
     objects: BTreeSet<u32>,
     directories: BTreeSet<String>,
     checkpoints: BTreeSet<u8>,
+    pub log_set: bool,
+    pub log_set_checkpoint: bool,
 }
 
 impl Changed {
@@ -114,6 +121,13 @@ impl Changed {
                 changes.extend(blocks.map(|(slot, block)| NameChange::Checkpoint(slot, block)));
             }
         }
+        if let Some(log_set) = tables.log_set() {
+            if self.log_set {
+                changes.push(NameChange::LogSet(log_set.clone()));
+            } else if self.log_set_checkpoint {
+                changes.push(NameChange::LogSetCheckpoint(log_set.checkpoint_server_lsn));
+            }
+        }
         changes
     }
 }
@@ -131,6 +145,18 @@ pub(super) fn all(tables: &Tables) -> impl Iterator<Item = NameChange> {
         .chain(files.map(|(id, entry)| NameChange::File(*id, entry.clone())))
         .chain(system_files)
         .chain(tables.log_file().cloned().map(NameChange::LogFile))
+        .chain(tables.log_set().cloned().map(NameChange::LogSet))
+}
+
+/// The server's checkpoint in MySQL's redo log after these changes; `before` is what the log was.
+pub(super) fn log_set_checkpoint_after(before: Option<&LogSetEntry>, changes: &[NameChange]) -> Option<Lsn> {
+    let after = |change: &NameChange| match change {
+        NameChange::LogSet(log_set) => Some(log_set.checkpoint_server_lsn),
+        NameChange::LogSetCheckpoint(lsn) => Some(*lsn),
+        _ => None,
+    };
+    let lsn = changes.iter().rev().find_map(after).or_else(|| Some(before?.checkpoint_server_lsn))?;
+    LogSetEntry { checkpoint_server_lsn: lsn, ..LogSetEntry::default() }.checkpoint()
 }
 
 /// The redo log file after these changes; `before` is what it was.

@@ -17,14 +17,17 @@
 //!   own directory would look like at the same point of the stream.
 
 mod changes;
+mod log_set;
 mod operations;
 mod tables;
 
 pub use changes::{NameChange, NameChanges};
+pub use log_set::{LogSetEntry, LogSetFile};
 
 use crate::error::NodeError;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::{FileRecord, Lsn, SpaceId};
+use redoubt_redo::mariadb::log_file::CheckpointBlock;
+use redoubt_redo::{Family, FileRecord, Lsn, SpaceId};
 use redoubt_wire::control::{EntryKind, VolumeEntry};
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, SystemFile};
@@ -87,6 +90,12 @@ fn unknown_lsn() -> u64 {
 }
 
 impl LogFileEntry {
+    /// The server's newest checkpoint.
+    pub fn checkpoint(&self) -> Option<Lsn> {
+        let [first, second] = self.checkpoints.each_ref().map(|block| CheckpointBlock::parse(block));
+        CheckpointBlock::newest(first, second).map(|block| block.checkpoint_lsn)
+    }
+
     /// A checkpoint block was written. False: nothing is different.
     fn set_checkpoint(&mut self, slot: u8, block: &[u8]) -> bool {
         match self.checkpoints.get_mut(usize::from(slot)) {
@@ -184,9 +193,26 @@ impl Namespace {
         changes.into_iter().for_each(|change| self.tables.apply(change));
     }
 
-    /// The redo log file, as it would be after [`Namespace::apply`].
-    pub fn log_file_after(&self, changes: &[NameChange]) -> Option<LogFileEntry> {
-        changes::log_file_after(self.tables.log_file(), changes)
+    /// The server's newest checkpoint, which its redo log names, as it would be after [`Namespace::apply`].
+    pub fn server_checkpoint_after(&self, changes: &[NameChange]) -> Option<Lsn> {
+        let log_file = changes::log_file_after(self.tables.log_file(), changes);
+        let log_set_checkpoint = changes::log_set_checkpoint_after(self.tables.log_set(), changes);
+        log_file.and_then(|log_file| log_file.checkpoint()).or(log_set_checkpoint)
+    }
+
+    /// The server's newest checkpoint, which its redo log names.
+    pub fn server_checkpoint(&self) -> Option<Lsn> {
+        self.server_checkpoint_after(&[])
+    }
+
+    /// Whose server writes the volume, as its redo log shows.
+    pub fn family(&self) -> Family {
+        if self.tables.log_set().is_some() { Family::MySql } else { Family::MariaDb }
+    }
+
+    /// There is a redo log that a server can start from.
+    pub fn has_log(&self) -> bool {
+        self.log_file().is_some() || self.log_set().is_some_and(LogSetEntry::is_usable)
     }
 
     /// Directories and files, parents first, then the redo log. `plain_len` gives the length of a plain file in bytes.
@@ -214,6 +240,15 @@ impl Namespace {
                 checksum: None,
             });
         }
+        for (path, file) in self.log_set().into_iter().flat_map(|log_set| &log_set.files) {
+            entries.push(VolumeEntry {
+                path: path.clone(),
+                kind: EntryKind::RedoLog,
+                mode: file.mode,
+                len_bytes: file.len_bytes,
+                checksum: None,
+            });
+        }
         if let Some(log_file) = self.log_file() {
             entries.push(VolumeEntry {
                 path: "ib_logfile0".to_owned(),
@@ -226,7 +261,12 @@ impl Namespace {
         Ok(entries)
     }
 
-    /// The redo log file, if there is one yet.
+    /// The files of MySQL's redo log; `None`: the volume is not MySQL's, or new.
+    pub fn log_set(&self) -> Option<&LogSetEntry> {
+        self.tables.log_set()
+    }
+
+    /// MariaDB's redo log file, if there is one yet.
     pub fn log_file(&self) -> Option<&LogFileEntry> {
         self.tables.log_file()
     }

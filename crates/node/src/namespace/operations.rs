@@ -1,5 +1,6 @@
 //! What frames of the stream and FILE_ records do to the names.
 
+use super::log_set::{LogSetFile, wrong_front};
 use super::{
     Effect, FileEntry, FileId, FileKind, FileRecord, LogFileEntry, Lsn, Namespace, NodeError, ObjectEntry,
     ObjectId, SpaceId, SystemFile, is_no_file, redo_path, text_path,
@@ -170,7 +171,32 @@ impl Namespace {
         (new, effects)
     }
 
-    /// A file was created, or emptied if it existed.
+    /// A file of MySQL's redo log was created, or emptied if it existed.
+    pub fn create_log_file(&mut self, path: &str, mode: u32) {
+        let file = LogSetFile { mode, ..LogSetFile::default() };
+        self.tables.change_log_set(|log_set| log_set.files.insert(path.to_owned(), file));
+    }
+
+    fn is_log_file(&self, path: &str) -> bool {
+        self.log_set().is_some_and(|log_set| log_set.files.contains_key(path))
+    }
+
+    /// One of the first blocks of a file of MySQL's redo log was written, at `lsn`.
+    ///
+    /// # Errors
+    /// [`NodeError::Redo`] for one that cannot be followed.
+    pub fn write_log_front(
+        &mut self,
+        path: &str,
+        offset_bytes: u32,
+        block: &[u8; 512],
+        lsn: Lsn,
+    ) -> Result<(), NodeError> {
+        let written = self.tables.write_log_front(path, offset_bytes, block);
+        written.map_err(|why| wrong_front(path, lsn, &why))
+    }
+
+    /// A tablespace or plain file was created, or emptied if it existed.
     pub fn create(&mut self, path: &str, kind: FileKind, mode: u32) -> (FileId, Vec<Effect>) {
         let mut effects = Vec::new();
         let tablespace = kind == FileKind::Tablespace;
@@ -236,6 +262,12 @@ impl Namespace {
 
     /// The file at `path` has this length now, in bytes.
     pub fn set_len(&mut self, path: &str, len_bytes: u64) -> Option<FileId> {
+        if self.is_log_file(path) {
+            self.tables.change_log_set(|log_set| {
+                log_set.files.entry(path.to_owned()).or_default().len_bytes = len_bytes;
+            });
+            return None;
+        }
         let id = self.tables.file_at(path)?;
         self.tables.set_file_len(id, len_bytes).then_some(FileId(id))
     }
@@ -243,7 +275,12 @@ impl Namespace {
     /// A file or directory was renamed.
     pub fn rename(&mut self, from: &str, to: &str) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if self.tables.file_at(from).is_some() {
+        if self.is_log_file(from) {
+            self.tables.change_log_set(|log_set| {
+                let file = log_set.files.remove(from).unwrap_or_default();
+                log_set.files.insert(to.to_owned(), file);
+            });
+        } else if self.tables.file_at(from).is_some() {
             self.move_file(from, to, &mut effects);
         } else if let Some(mode) = self.tables.directories().get(from).copied() {
             self.move_directory(from, to, mode, &mut effects);
@@ -281,7 +318,9 @@ impl Namespace {
     /// A file was unlinked.
     pub fn unlink(&mut self, path: &str) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if let Some(id) = self.tables.file_at(path) {
+        if self.is_log_file(path) {
+            self.tables.change_log_set(|log_set| log_set.files.remove(path));
+        } else if let Some(id) = self.tables.file_at(path) {
             self.remove_file(id, &mut effects);
         }
         effects

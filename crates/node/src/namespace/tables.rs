@@ -8,7 +8,8 @@
 //! A value that is set to what it was is no change.
 
 use super::changes::{Changed, NameChange, NameChanges};
-use super::{FileEntry, LogFileEntry, ObjectEntry};
+use super::log_set::Front;
+use super::{FileEntry, LogFileEntry, LogSetEntry, ObjectEntry};
 use redoubt_redo::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -30,6 +31,7 @@ pub(super) struct Tables {
     named: BTreeMap<String, BTreeSet<u32>>,
     system_files: Vec<(String, u64)>,
     log_file: Option<LogFileEntry>,
+    log_set: Option<LogSetEntry>,
     /// What has changed since it was asked for; `None`: nobody asks.
     changed: Option<Changed>,
 }
@@ -48,6 +50,7 @@ impl PartialEq for Tables {
             && self.named == other.named
             && self.system_files == other.system_files
             && self.log_file == other.log_file
+            && self.log_set == other.log_set
     }
 }
 
@@ -70,6 +73,10 @@ impl Tables {
 
     pub fn log_file(&self) -> Option<&LogFileEntry> {
         self.log_file.as_ref()
+    }
+
+    pub fn log_set(&self) -> Option<&LogSetEntry> {
+        self.log_set.as_ref()
     }
 
     pub fn file_at(&self, path: &str) -> Option<u32> {
@@ -266,6 +273,37 @@ impl Tables {
         }
     }
 
+    /// Changes the files of MySQL's redo log, which are there from now on.
+    pub fn change_log_set<T>(&mut self, change: impl FnOnce(&mut LogSetEntry) -> T) -> T {
+        let changed = change(self.log_set.get_or_insert_default());
+        self.note(|changed| changed.log_set = true);
+        changed
+    }
+
+    /// One of the first blocks of a file of MySQL's redo log was written.
+    pub fn write_log_front(&mut self, path: &str, offset_bytes: u32, block: &[u8; 512]) -> Result<(), String> {
+        let log_set = self.log_set.get_or_insert_default();
+        match log_set.write_front(path, offset_bytes, block)? {
+            Front::Unchanged => {}
+            Front::File => self.note(|changed| changed.log_set = true),
+            Front::Checkpoint => self.note(|changed| changed.log_set_checkpoint = true),
+        }
+        Ok(())
+    }
+
+    fn set_log_set(&mut self, log_set: LogSetEntry) {
+        if self.log_set.as_ref() != Some(&log_set) {
+            self.change_log_set(|before| *before = log_set);
+        }
+    }
+
+    fn set_log_set_checkpoint(&mut self, server_lsn: u64) {
+        if let Some(log_set) = &mut self.log_set {
+            log_set.checkpoint_server_lsn = server_lsn;
+            self.note(|changed| changed.log_set_checkpoint = true);
+        }
+    }
+
     /// Remembers from now on what changes.
     pub fn track(&mut self) {
         self.changed.get_or_insert_default();
@@ -300,6 +338,8 @@ impl Tables {
             NameChange::SystemFiles(files) => self.set_system_files(files.clone()),
             NameChange::LogFile(entry) => self.replace_log_file(entry.clone()),
             NameChange::Checkpoint(slot, block) => self.set_checkpoint(*slot, block),
+            NameChange::LogSet(log_set) => self.set_log_set(log_set.clone()),
+            NameChange::LogSetCheckpoint(server_lsn) => self.set_log_set_checkpoint(*server_lsn),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::error::{Kind, NodeError};
 use crate::figures::Worker;
 use crate::index::{PageKey, Table, TableEnd, TableState};
 use crate::mark::{Mark, Point, WaitEnd};
-use crate::namespace::{LogFileEntry, Namespace};
+use crate::namespace::Namespace;
 use crate::page_store::Description;
 use crate::plain::PlainStore;
 use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
@@ -299,11 +299,11 @@ impl Applying {
     }
 
     fn next_log_start(&self, end: &TableEnd, receiving: &Receiving) -> Point {
-        let (log_file, last) = {
+        let (server_checkpoint, last) = {
             let checkpoint = self.checkpoint.lock();
-            (checkpoint.names.log_file_after(&end.names), checkpoint.log_start)
+            (checkpoint.names.server_checkpoint_after(&end.names), checkpoint.log_start)
         };
-        let wanted = server_checkpoint(log_file.as_ref()).unwrap_or(end.point.lsn).min(end.point.lsn);
+        let wanted = server_checkpoint.unwrap_or(end.point.lsn).min(end.point.lsn);
         let log_start = receiving.retention.position(wanted).filter(|start| start.seq <= end.point.seq);
         log_start.unwrap_or(last)
     }
@@ -406,13 +406,6 @@ impl Applying {
     pub fn close(&self) {
         self.applied.close();
     }
-}
-
-/// The server's own checkpoint, which its redo log file names.
-pub fn server_checkpoint(log_file: Option<&LogFileEntry>) -> Option<Lsn> {
-    use redoubt_redo::mariadb::log_file::CheckpointBlock as Block;
-    let [first, second] = &log_file?.checkpoints;
-    Block::newest(Block::parse(first), Block::parse(second)).map(|block| block.checkpoint_lsn)
 }
 
 #[cfg(test)]

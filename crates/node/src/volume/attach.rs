@@ -241,7 +241,7 @@ impl Volume {
         Ok(Attachment {
             volume_id: self.session.identity().volume_id,
             generation,
-            empty: names.log_file().is_none(),
+            empty: !names.has_log(),
             end_lsn: self.receiving.buffer.received().lsn.0,
             entries: names.entries(|file| self.plain.len_bytes(file))?,
         })

@@ -205,12 +205,12 @@ impl Volume {
             let reason = format!("{} was passed without a checkpoint there", point.seq);
             return Err(NodeError::Damaged { path: self.context.own.path().join("checkpoint"), reason });
         };
-        let server_log = self.compose_server_log(names.log_file(), point)?;
+        let server_log = self.compose_server_log(&names, point)?;
         let identity = self.session.identity();
         let attachment = Attachment {
             volume_id: identity.volume_id,
             generation: identity.generation,
-            empty: names.log_file().is_none(),
+            empty: !names.has_log(),
             end_lsn: point.lsn.0,
             entries: names.entries(|file| snapshot.plain.len_bytes(file, &self.plain))?,
         };

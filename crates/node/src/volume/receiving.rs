@@ -429,7 +429,11 @@ pub fn decode_chunk(wire: Vec<u8>, start: Point) -> Result<Chunk, NodeError> {
             }));
         }
         StreamFrame::Redo(bytes) => end.lsn = start.lsn.advance(bytes.len() as u64),
-        StreamFrame::LogFile { next_lsn, .. } if start.lsn == Lsn(0) => end.lsn = next_lsn,
+        StreamFrame::LogFile { next_lsn, .. } | StreamFrame::LogFront { next_lsn, .. }
+            if start.lsn == Lsn(0) =>
+        {
+            end.lsn = next_lsn;
+        }
         _ => {}
     }
     Ok(Chunk { kind: header.kind, logged, start, end, wire, raw })

@@ -1,7 +1,6 @@
 //! What `redoubt status` shows of a volume.
 
 use super::Volume;
-use super::applying::server_checkpoint;
 use super::context::Condition;
 use crate::figures::Worker;
 use crate::index::CHAIN_CLASSES;
@@ -29,7 +28,7 @@ impl Volume {
         let received = buffer.received();
         let (files, checkpoint_lsn) = {
             let names = self.indexing.names.read();
-            (names.files().len() as u64, server_checkpoint(names.log_file()))
+            (names.files().len() as u64, names.server_checkpoint())
         };
         VolumeStatus {
             name: self.context.name.clone(),

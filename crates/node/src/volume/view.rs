@@ -12,7 +12,6 @@
 //! Owns the moment that there may be. Lock: a leaf.
 
 use super::Volume;
-use super::applying::server_checkpoint;
 use super::attach::DRAIN_TIMEOUT;
 use super::export::Export;
 use super::retention::Pin;
@@ -118,7 +117,7 @@ impl Volume {
 
     /// No server has written to it yet.
     pub fn is_empty(&self) -> bool {
-        self.indexing.names.read().log_file().is_none()
+        !self.indexing.names.read().has_log()
     }
 
     /// How far the stream has come; `None`: not all of it is durable and executed, so what is read may change without
@@ -245,7 +244,7 @@ impl Volume {
         let start_lsn = match follower.filter(is_same_file).filter(|follower| follower.pin.is_kept()) {
             Some(follower) => follower.end_lsn,
             None => {
-                server_checkpoint(Some(&log_file)).unwrap_or(geometry.first_lsn()).max(geometry.first_lsn())
+                log_file.checkpoint().unwrap_or(geometry.first_lsn()).max(geometry.first_lsn())
             }
         };
         let position = self.receiving.retention.position(end.lsn);

@@ -3,11 +3,15 @@
 //! Pure: no file system access. Paths are made absolute and free of `.`, `..` and doubled slashes first
 //! ([`normalise`]), then compared with the data directory ([`relative`]), then classified by name.
 
+use redoubt_redo::Family;
+
 /// Class of a path inside the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// `ib_logfile0`.
     RedoLog,
+    /// A file of MySQL's redo log: `#innodb_redo/#ib_redo7`, or a spare one, `#innodb_redo/#ib_redo7_tmp`.
+    RedoFile,
     /// `ib_logfile101`: the redo log while it is created or resized.
     RedoLogResize,
     /// InnoDB pages that redo describes.
@@ -19,8 +23,10 @@ pub enum Class {
 }
 
 /// The names that differ from server to server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Rules {
+    /// Whose server.
+    pub family: Family,
     /// Relative paths of the system tablespace's files.
     pub system_files: Vec<Vec<u8>>,
     /// Relative paths that stay local, each with at most one leading and one trailing `*`.
@@ -84,22 +90,22 @@ pub fn classify(rules: &Rules, path: &[u8]) -> Class {
     if rules.local_files.iter().any(|pattern| matches(pattern, path)) {
         return Class::Local;
     }
+    let own = match rules.family {
+        Family::MariaDb if at_top => mariadb_class(name),
+        Family::MariaDb => None,
+        Family::MySql => mysql_class(path, name, at_top),
+    };
+    if let Some(class) = own {
+        return class;
+    }
     if at_top {
-        match name {
-            b"ib_logfile0" => return Class::RedoLog,
-            b"ib_logfile101" => return Class::RedoLogResize,
-            _ => {}
-        }
-        let local = [&b"ib_logfile"[..], b"ibtmp", b"ib_buffer_pool", b".redoubt", b"core."];
+        let local = [&b"ibtmp"[..], b"ib_buffer_pool", b".redoubt", b"core."];
         let probe = name.ends_with(b".lower-test") || name.ends_with(b".LOWER-TEST");
         if probe || name == b"core" || local.iter().any(|prefix| name.starts_with(prefix)) {
             return Class::Local;
         }
-        if is_undo(name) {
-            return Class::Tablespace;
-        }
     }
-    if rules.system_files.iter().any(|file| file == path) {
+    if is_undo(rules.family, path) || rules.system_files.iter().any(|file| file == path) {
         return Class::Tablespace;
     }
     if name.starts_with(b"#sql-temptable") {
@@ -114,9 +120,37 @@ pub fn classify(rules: &Rules, path: &[u8]) -> Class {
     Class::Plain
 }
 
+/// Of a name in the data directory itself.
+fn mariadb_class(name: &[u8]) -> Option<Class> {
+    match name {
+        b"ib_logfile0" => Some(Class::RedoLog),
+        b"ib_logfile101" => Some(Class::RedoLogResize),
+        _ => name.starts_with(b"ib_logfile").then_some(Class::Local),
+    }
+}
+
+fn mysql_class(path: &[u8], name: &[u8], at_top: bool) -> Option<Class> {
+    if path.strip_prefix(MYSQL_REDO_DIRECTORY).and_then(|rest| rest.strip_prefix(b"/")) == Some(name) {
+        return is_mysql_redo_file(name).then_some(Class::RedoFile);
+    }
+    // Temporary tablespaces of sessions, and the doublewrite files: nobody reads them after the server has ended.
+    let is_doublewrite = at_top && name.starts_with(b"#ib_") && name.ends_with(b"dblwr");
+    (is_doublewrite || path.starts_with(b"#innodb_temp/")).then_some(Class::Local)
+}
+
+/// Where MySQL keeps its redo log, below its data directory.
+const MYSQL_REDO_DIRECTORY: &[u8] = b"#innodb_redo";
+
+/// `#ib_redo` and a number, or that of a spare file.
+pub fn is_mysql_redo_file(name: &[u8]) -> bool {
+    let number = name.strip_prefix(b"#ib_redo").map(|rest| rest.strip_suffix(b"_tmp").unwrap_or(rest));
+    number.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+}
+
 /// A directory of this host. The names of local files do not count: a database may be called `core`.
 pub fn is_local_directory(rules: &Rules, path: &[u8]) -> bool {
-    path.starts_with(b".redoubt") || rules.local_files.iter().any(|pattern| matches(pattern, path))
+    let is_temporary = rules.family == Family::MySql && path == b"#innodb_temp";
+    is_temporary || path.starts_with(b".redoubt") || rules.local_files.iter().any(|pattern| matches(pattern, path))
 }
 
 /// Why a file outside the data directory may not be opened, if it is an InnoDB file.
@@ -128,12 +162,16 @@ pub fn refusal_outside(rules: &Rules, absolute: &[u8]) -> Option<&'static str> {
              drop DATA DIRECTORY from the table (ALTER TABLE without it, on a stock server)",
         );
     }
-    if is_undo(name) {
+    if is_undo(rules.family, name) {
         return Some(
             "undo tablespaces outside the data directory are not supported: unset innodb_undo_directory",
         );
     }
-    if name == b"ib_logfile0" || name == b"ib_logfile101" {
+    let is_log = match rules.family {
+        Family::MariaDb => name == b"ib_logfile0" || name == b"ib_logfile101",
+        Family::MySql => is_mysql_redo_file(name),
+    };
+    if is_log {
         return Some(
             "a redo log outside the data directory is not supported: unset innodb_log_group_home_dir",
         );
@@ -146,9 +184,14 @@ pub fn refusal_outside(rules: &Rules, absolute: &[u8]) -> Option<&'static str> {
     None
 }
 
-/// `undo` and three digits.
-pub fn is_undo(name: &[u8]) -> bool {
-    name.strip_prefix(b"undo").is_some_and(|rest| rest.len() == 3 && rest.iter().all(u8::is_ascii_digit))
+/// A file of undo logs: MariaDB's have three digits after `undo`; MySQL's first two are `undo_001` and `undo_002`, and
+/// those that somebody creates end in `.ibu`.
+pub fn is_undo(family: Family, path: &[u8]) -> bool {
+    let three_digits = |rest: &[u8]| rest.len() == 3 && rest.iter().all(u8::is_ascii_digit);
+    match family {
+        Family::MariaDb => path.strip_prefix(b"undo").is_some_and(three_digits),
+        Family::MySql => path.ends_with(b".ibu") || path.strip_prefix(b"undo_").is_some_and(three_digits),
+    }
 }
 
 fn matches(pattern: &[u8], path: &[u8]) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! Pure: a lookup function comes in, so that tests need no environment. Every refusal names the variable.
 
+use redoubt_redo::Family;
 use redoubt_transport::CredentialFiles;
 use redoubt_wire::hello::Compression;
 use redoubt_wire::stream::SystemFile;
@@ -32,6 +33,8 @@ pub enum Verify {
 /// Everything the library needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Whose server.
+    pub family: Family,
     /// Address of the storage node, `host:port`.
     pub node: String,
     /// Name of the volume.
@@ -89,6 +92,7 @@ impl Config {
             return Err(wrong(DATADIR_VARIABLE, "is not an absolute path below /".to_owned()));
         }
         Ok(Self {
+            family: family(lookup)?,
             node,
             volume: text(lookup, "REDOUBT_VOLUME")?,
             generation: number(lookup, "REDOUBT_GENERATION", None)?,
@@ -112,6 +116,12 @@ impl Config {
             page_cache_directory: lookup("REDOUBT_PAGE_CACHE_DIRECTORY").filter(|path| !path.is_empty()),
         })
     }
+}
+
+fn family(lookup: &Lookup<'_>) -> Result<Family, ConfigError> {
+    const NAME: &str = "REDOUBT_FAMILY";
+    let value = text(lookup, NAME)?;
+    Family::named(&value).ok_or_else(|| wrong(NAME, format!("is {value:?}, expected MariaDB or MySQL")))
 }
 
 /// All of the files, or none.

@@ -69,6 +69,11 @@ pub fn open(
                 }
             }
         }
+        Class::RedoFile => {
+            library.start()?;
+            let (fd, file) = library.redo_files.open(&library.content, &path, flags, mode)?;
+            (fd, Target::RedoFile(file))
+        }
         Class::RedoLog | Class::RedoLogResize => {
             library.start()?;
             open_log(library, &path, class, flags, mode)?
@@ -193,7 +198,7 @@ pub fn closed(library: &Library, open: Arc<OpenFile>) {
             library.plain.closed(file);
         }
         Target::Tablespace(file) => file.closed(&library.content),
-        Target::Log(_) | Target::Directory => {}
+        Target::Log(_) | Target::RedoFile(_) | Target::Directory => {}
     }
 }
 
@@ -237,7 +242,9 @@ pub fn rename(
         return local().map(Done);
     }
     match (from_class, to_class) {
-        (Class::Tablespace, Class::Tablespace) | (Class::Plain, Class::Plain) => {
+        (Class::Tablespace, Class::Tablespace)
+        | (Class::Plain, Class::Plain)
+        | (Class::RedoFile, Class::RedoFile) => {
             if from_class == Class::Tablespace && tablespace::adopt::is_marked(&library.content, &from)? {
                 message::error(&format!("{} is not imported yet; renaming it is refused", show(&from)));
                 return Err(Errno(libc::EPERM));
@@ -298,7 +305,7 @@ pub fn unlink(
             local()?;
             library.log.prepared_unlinked();
         }
-        Class::Tablespace | Class::Plain => {
+        Class::Tablespace | Class::Plain | Class::RedoFile => {
             // Many servers try to delete files that are not there; that needs no node.
             if let Err(errno) = real::status_of(&absolute(&library.content.datadir, &path)?) {
                 forget_missing(library, &path, errno)?;

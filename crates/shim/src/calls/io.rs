@@ -40,6 +40,7 @@ pub fn read(
     let from = position(fd, at)?;
     let len = match &open.target {
         Target::Log(_) => library.log.read(&library.content, fd, buffer, from)?,
+        Target::RedoFile(file) => library.redo_files.read(&library.content, file, fd, buffer, from)?,
         Target::Tablespace(file) => file.read(&library.content, fd, buffer, from)?,
         Target::Plain(_) | Target::Directory => real::read_at(fd, buffer, from)?,
     };
@@ -68,6 +69,7 @@ pub fn write(
     let from = position(fd, at)?;
     match &open.target {
         Target::Log(file) => library.log.write(&library.content, file, fd, bytes, from)?,
+        Target::RedoFile(file) => library.redo_files.write(&library.content, file, fd, bytes, from)?,
         Target::Tablespace(file) => file.write(&library.content, fd, bytes, from)?,
         Target::Plain(_) | Target::Directory => return Err(Errno(libc::EBADF)),
     }
@@ -85,7 +87,8 @@ pub fn write(
 pub fn sync(library: &Library, open: &OpenFile) -> Result<(), Errno> {
     match &open.target {
         Target::Log(_) => library.log.sync(&library.content),
-        Target::Directory => library.content.sync_all(),
+        // Everything that was written before, as on a disk: the redo, and the names of the files.
+        Target::Directory | Target::RedoFile(_) => library.content.sync_all(),
         Target::Tablespace(file) => file.sync(&library.content),
         Target::Plain(file) => file.sync(&library.content),
     }
@@ -111,6 +114,7 @@ pub fn set_len(library: &Library, open: &OpenFile, fd: RawFd, len_bytes: u64) ->
     match &open.target {
         // The node learns the size of the log with its header.
         Target::Log(_) => real::set_len(fd, len_bytes),
+        Target::RedoFile(file) => library.redo_files.set_len(&library.content, file, fd, len_bytes),
         Target::Tablespace(file) => file.set_len(&library.content, fd, len_bytes),
         Target::Plain(file) => file.set_len(&library.content, fd, len_bytes),
         Target::Directory => Err(Errno(libc::EINVAL)),
@@ -133,12 +137,15 @@ pub fn allocate(
     let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
     let is_known = mode & !(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) == 0;
     match &open.target {
-        Target::Log(_) | Target::Tablespace(_) if !is_known => {}
+        Target::Log(_) | Target::RedoFile(_) | Target::Tablespace(_) if !is_known => {}
         // Freed pages, or the rest of a page-compressed page: the node stores whole pages.
         Target::Tablespace(file) if is_punch => {
             return file.punch(&library.content, range_bytes.start, range_bytes.end - range_bytes.start);
         }
-        Target::Log(_) | Target::Tablespace(_) if is_punch || keeps_size => return Ok(()),
+        Target::Log(_) | Target::RedoFile(_) | Target::Tablespace(_) if is_punch || keeps_size => return Ok(()),
+        Target::RedoFile(file) => {
+            return library.redo_files.allocate(&library.content, file, fd, range_bytes.end);
+        }
         Target::Log(_) => {
             if real::status(fd)?.len_bytes < range_bytes.end {
                 real::set_len(fd, range_bytes.end)?;

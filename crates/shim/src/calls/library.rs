@@ -14,6 +14,7 @@ use crate::connections::stream::{ImageWanted, SessionStart, Stream};
 use crate::content::Content;
 use crate::kinds::mapping::Mappings;
 use crate::kinds::plain::PlainFiles;
+use crate::kinds::redo_files::RedoFiles;
 use crate::kinds::redo_log::RedoLog;
 use crate::kinds::tablespace::Tablespaces;
 use redoubt_transport::ClientTls;
@@ -31,8 +32,10 @@ pub struct Library {
     pub rules: Rules,
     /// What is sent and what is read.
     pub content: Content,
-    /// The redo log file.
+    /// The redo log file of MariaDB.
     pub log: RedoLog,
+    /// The files of MySQL's redo log.
+    pub redo_files: RedoFiles,
     /// Files of InnoDB pages.
     pub tablespaces: Tablespaces,
     /// Plain files.
@@ -63,14 +66,15 @@ impl Library {
         Ok(Self {
             content: Content::new(&config, stream, counters)?,
             log: RedoLog::default(),
-            tablespaces: Tablespaces::new(system_files.clone()),
+            redo_files: RedoFiles::default(),
+            tablespaces: Tablespaces::new(config.family, system_files.clone()),
             plain: PlainFiles::default(),
             mappings: Mappings::default(),
             fds: FdTable::default(),
             stdio: Mutex::default(),
             started: OnceLock::new(),
             images_wanted: Mutex::new(Some(images_wanted)),
-            rules: Rules { system_files, local_files: config.local_files },
+            rules: Rules { family: config.family, system_files, local_files: config.local_files },
         })
     }
 
@@ -122,6 +126,7 @@ impl Library {
     pub fn forget(&self, path: &[u8]) {
         self.content.deleted.forget(path);
         self.tablespaces.files.forget(path);
+        self.redo_files.by_path.forget(path);
         self.plain.forget(path);
     }
 
@@ -130,6 +135,7 @@ impl Library {
         self.forget(to);
         self.content.deleted.forget(from);
         self.tablespaces.files.renamed(from, to);
+        self.redo_files.by_path.renamed(from, to);
         self.plain.renamed(from, to);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::base::open_flags::OpenFlags;
 use crate::kinds::plain::PlainFile;
+use crate::kinds::redo_files::RedoFile;
 use crate::kinds::redo_log::LogFile;
 use crate::kinds::tablespace::Tablespace;
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 pub enum Target {
     /// `ib_logfile0`, or `ib_logfile101`.
     Log(Arc<LogFile>),
+    /// A file of MySQL's redo log.
+    RedoFile(Arc<RedoFile>),
     /// InnoDB pages.
     Tablespace(Arc<Tablespace>),
     /// A replicated plain file.

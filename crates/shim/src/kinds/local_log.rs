@@ -18,6 +18,7 @@
 pub mod counters;
 pub mod redo_file;
 
+use crate::base::classify::{file_name, is_mysql_redo_file};
 use crate::base::config::{ConfigError, DATADIR_VARIABLE, LOCAL_LOG_VARIABLE};
 use crate::base::fds::FdTable;
 use crate::base::message;
@@ -98,12 +99,10 @@ pub fn forked() {
 /// A file whose writes are taken over: MariaDB's `ib_logfile0` and `ib_logfile101`, MySQL's `#ib_redoN` and its
 /// spares.
 pub fn is_redo_file(path: &[u8]) -> bool {
-    let name = crate::base::classify::file_name(path);
-    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    if let Some(number) = name.strip_prefix(b"ib_logfile") {
-        return is_number(number);
-    }
-    name.strip_prefix(b"#ib_redo").is_some_and(|rest| is_number(rest.strip_suffix(b"_tmp").unwrap_or(rest)))
+    let name = file_name(path);
+    let number = name.strip_prefix(b"ib_logfile");
+    let is_mariadbs = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    number.is_some_and(is_mariadbs) || is_mysql_redo_file(name)
 }
 
 /// Follows a descriptor that was just opened; to be closed on an error.

@@ -421,7 +421,7 @@ fn end_in_write(observer: &LogObserver, offset_bytes: u64, len_bytes: usize) -> 
 }
 
 /// Splits `bytes` where a mini-transaction ends, into pieces of at most `limit` bytes where possible.
-fn pieces<'a>(bytes: &'a [u8], ends: &[usize], limit: usize) -> Vec<&'a [u8]> {
+pub fn pieces<'a>(bytes: &'a [u8], ends: &[usize], limit: usize) -> Vec<&'a [u8]> {
     let mut out = Vec::new();
     let mut start = 0;
     let mut last_end = 0;

@@ -44,7 +44,7 @@ use export::LocalContent;
 use recovery::KeptHeader;
 use redoubt_page::doublewrite::DoublewriteArea;
 use redoubt_page::{SpaceFlags, flags_of_page0, layout};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{Family, Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
@@ -71,17 +71,18 @@ pub struct Info {
 pub struct Tablespaces {
     /// By path.
     pub files: FilesByPath<Tablespace>,
+    family: Family,
     system_files: Vec<Vec<u8>>,
 }
 
 impl Tablespaces {
     /// None yet. `system_files`: relative paths of the system tablespace's files.
-    pub fn new(system_files: Vec<Vec<u8>>) -> Self {
-        Self { files: FilesByPath::default(), system_files }
+    pub fn new(family: Family, system_files: Vec<Vec<u8>>) -> Self {
+        Self { files: FilesByPath::default(), family, system_files }
     }
 
     fn at(&self, path: &[u8]) -> Arc<Tablespace> {
-        self.files.at(path, || Tablespace::new(&self.system_files, path))
+        self.files.at(path, || Tablespace::new(self.family, &self.system_files, path))
     }
 }
 
@@ -120,10 +121,10 @@ pub struct Tablespace {
 
 impl Tablespace {
     /// The file at `path`.
-    fn new(system_files: &[Vec<u8>], path: &[u8]) -> Self {
+    fn new(family: Family, system_files: &[Vec<u8>], path: &[u8]) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let is_system = system_files.iter().any(|file| file == path);
-        let is_undo = crate::base::classify::is_undo(path);
+        let is_undo = crate::base::classify::is_undo(family, path);
         Self {
             name: Name::new(path),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),

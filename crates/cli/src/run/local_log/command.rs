@@ -7,7 +7,8 @@
 
 use crate::error::{CliError, Result};
 use crate::run::series::{self, Use};
-use crate::run::server::{self, SERVER_NAMES, find_program, is_leading, parse_settings};
+use crate::run::server::{self, SERVER_NAMES, find_program, is_leading};
+use crate::run::settings::parse_settings;
 use redoubt_redo::Family;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

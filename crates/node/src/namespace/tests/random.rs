@@ -185,13 +185,13 @@ fn names_that_follow_by_changes_are_the_same_in_whatever_order_they_come() {
             let mut changes = (*pair.names.take_changes()).clone();
             let json = serde_json::to_vec(&changes).unwrap();
             assert_eq!(serde_json::from_slice::<Vec<NameChange>>(&json).unwrap(), changes);
-            let log_file = follower.log_file_after(&changes);
+            let checkpoint = follower.server_checkpoint_after(&changes);
             pair.random.shuffle(&mut changes);
             // Only a block of the redo log file needs the file.
             changes.sort_by_key(|change| matches!(change, NameChange::Checkpoint(..)));
             follower.apply(&changes);
             assert!(follower == pair.names, "seed {seed}: {changes:?}");
-            assert_eq!(follower.log_file().cloned(), log_file);
+            assert_eq!(follower.server_checkpoint(), checkpoint);
             assert!(pair.names.take_changes().is_empty());
         }
         let mut read = Namespace::default();

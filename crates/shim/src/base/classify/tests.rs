@@ -2,6 +2,7 @@ use super::*;
 
 fn rules() -> Rules {
     Rules {
+        family: Family::MariaDb,
         system_files: vec![b"ibdata1".to_vec(), b"sys/ibdata2".to_vec()],
         local_files: vec![b"host.log".to_vec(), b"slow*".to_vec(), b"*.trace".to_vec(), b"tmp/*".to_vec()],
     }
@@ -44,6 +45,41 @@ fn names_have_their_class() {
     for (path, class) in cases {
         assert_eq!(classify(&rules(), path.as_bytes()), *class, "{path}");
     }
+}
+
+#[test]
+fn names_of_mysql_have_their_class() {
+    let rules = Rules { family: Family::MySql, ..rules() };
+    let cases: &[(&str, Class)] = &[
+        ("#innodb_redo/#ib_redo0", Class::RedoFile),
+        ("#innodb_redo/#ib_redo123_tmp", Class::RedoFile),
+        ("#innodb_redo/#ib_redo", Class::Plain),
+        ("#innodb_redo/#ib_redo_tmp", Class::Plain),
+        ("db/#innodb_redo/#ib_redo7", Class::Plain),
+        ("#innodb_redo/x/#ib_redo7", Class::Plain),
+        ("#ib_redo7", Class::Plain),
+        ("#innodb_redo", Class::Plain),
+        ("#innodb_temp/temp_1.ibt", Class::Local),
+        ("#ib_16384_0.dblwr", Class::Local),
+        ("#ib_16384_0.bdblwr", Class::Local),
+        ("ib_logfile0", Class::Plain),
+        ("ibdata1", Class::Tablespace),
+        ("mysql.ibd", Class::Tablespace),
+        ("undo_001", Class::Tablespace),
+        ("undo001", Class::Plain),
+        ("db/undo_001", Class::Plain),
+        ("more.ibu", Class::Tablespace),
+        ("undo_1_trunc.log", Class::Plain),
+        ("ibtmp1", Class::Local),
+        ("ib_buffer_pool", Class::Local),
+        ("auto.cnf", Class::Plain),
+        ("binlog.000001", Class::Plain),
+        ("mysqlx.sock.lock", Class::Local),
+    ];
+    for (path, class) in cases {
+        assert_eq!(classify(&rules, path.as_bytes()), *class, "{path}");
+    }
+    assert!(is_local_directory(&rules, b"#innodb_temp") && !is_local_directory(&rules, b"#innodb_redo"));
 }
 
 #[test]

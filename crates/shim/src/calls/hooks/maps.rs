@@ -45,7 +45,7 @@ unsafe fn map(
     let found = if flags & libc::MAP_ANONYMOUS == 0 { tracked(fd) } else { None };
     match found.as_ref().map(|(_, open)| &open.target) {
         // The server then writes its log with pwrite, which is what it does on ordinary file systems.
-        Some(Target::Log(_)) => {
+        Some(Target::Log(_) | Target::RedoFile(_)) => {
             Errno(libc::EOPNOTSUPP).set();
             return libc::MAP_FAILED;
         }

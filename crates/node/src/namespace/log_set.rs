@@ -1,0 +1,109 @@
+//! The files of MySQL's redo log: their names, lengths and headers, and the server's newest checkpoint.
+//!
+//! What is in them besides is composed from the stream ([`crate::volume::server_log`]). They are no files of the
+//! [`Namespace`](super::Namespace) otherwise: the server makes and removes them all the time.
+
+use crate::error::NodeError;
+use redoubt_redo::Lsn;
+use redoubt_redo::mysql::block::BLOCK_BYTES;
+use redoubt_redo::mysql::log_file::{CheckpointSlot, ENCRYPTION_OFFSET, LogFileHeader, parse_checkpoint};
+use redoubt_redo::mysql::position::from_server_lsn;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSetEntry {
+    /// By relative path.
+    pub files: BTreeMap<String, LogSetFile>,
+    /// The checkpoint that the server has written last, as it counts; 0: there is none.
+    pub checkpoint_server_lsn: u64,
+}
+
+/// One of the files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSetFile {
+    /// Permission bits.
+    pub mode: u32,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Its first block as last written; empty: zeros.
+    pub header: Vec<u8>,
+}
+
+impl LogSetFile {
+    /// Its header; `None`: it has none, or not one that is in use.
+    pub fn parsed_header(&self) -> Option<LogFileHeader> {
+        LogFileHeader::parse(self.header.first_chunk()?).ok()
+    }
+}
+
+impl LogSetEntry {
+    /// The server's newest checkpoint.
+    pub fn checkpoint(&self) -> Option<Lsn> {
+        (self.checkpoint_server_lsn != 0).then(|| from_server_lsn(self.checkpoint_server_lsn))
+    }
+
+    /// Some file has a header: the server can start.
+    pub fn is_usable(&self) -> bool {
+        self.files.values().any(|file| file.parsed_header().is_some())
+    }
+
+    /// One of the first blocks of a file was written. Returns the new checkpoint, if it was one.
+    ///
+    /// # Errors
+    /// For people: the block is none that can be followed.
+    pub fn write_front(
+        &mut self,
+        path: &str,
+        offset_bytes: u32,
+        block: &[u8; BLOCK_BYTES],
+    ) -> Result<Front, String> {
+        let file = self.files.get_mut(path).ok_or_else(|| "the file was not created before".to_owned())?;
+        let is_zero = block.iter().all(|byte| *byte == 0);
+        match u64::from(offset_bytes) {
+            0 => {
+                let header = if is_zero { Vec::new() } else { block.to_vec() };
+                if !is_zero {
+                    LogFileHeader::parse(block).map_err(|error| error.to_string())?;
+                }
+                let is_new = file.header != header;
+                file.header = header;
+                Ok(if is_new { Front::File } else { Front::Unchanged })
+            }
+            ENCRYPTION_OFFSET if is_zero => Ok(Front::Unchanged),
+            ENCRYPTION_OFFSET => Err("the redo log is encrypted".to_owned()),
+            at if CheckpointSlot::ALL.iter().any(|slot| slot.offset() == at) => {
+                if is_zero {
+                    return Ok(Front::Unchanged);
+                }
+                let checkpoint = parse_checkpoint(block).ok_or("a checkpoint with a wrong checksum")?;
+                self.checkpoint_server_lsn = checkpoint;
+                Ok(Front::Checkpoint)
+            }
+            at => Err(format!("no first block of a file is at byte {at}")),
+        }
+    }
+}
+
+/// What the write of a first block has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// Nothing.
+    Unchanged,
+    /// A file.
+    File,
+    /// The checkpoint.
+    Checkpoint,
+}
+
+/// As the error of a stream that cannot be followed.
+pub(super) fn wrong_front(path: &str, lsn: Lsn, why: &str) -> NodeError {
+    NodeError::Redo {
+        lsn,
+        reason: format!(
+            "a block of {path} that the server wrote cannot be followed: {why}. Run the volume with a supported server and \
+             without innodb_redo_log_encrypt and ALTER INSTANCE DISABLE INNODB REDO_LOG"
+        ),
+    }
+}

@@ -1,0 +1,241 @@
+//! MySQL's redo log: a set of files, of which only stubs are here.
+//!
+//! The server makes, renames, recycles and removes them all the time; the node follows that as it follows the names of
+//! any file. Writes to their first blocks (header, checkpoints) go into the stream as they are. What is written after
+//! those goes through an observer that yields each redo byte once, in whole mini-transactions. At its start the server
+//! reads what the node composes from all that.
+//!
+//! Invariant: every redo byte the server wrote is in the stream, or the stream is dead. The lock is held from
+//! observing a write until its frames are in the stream, so redo frames are in LSN order.
+
+use crate::base::classify::file_name;
+use crate::base::message;
+use crate::base::paths::absolute;
+use crate::base::real::{self, Errno};
+use crate::connections::stream::FRAME_LIMIT_BYTES;
+use crate::content::Content;
+use crate::content::names::{FilesByPath, Name, Named, NamesLock};
+use crate::kinds::redo_log::pieces;
+use redoubt_redo::mysql::log_file::FileName;
+use redoubt_redo::mysql::observer::LogObserver;
+use redoubt_redo::{Lsn, Mtr};
+use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
+use redoubt_wire::stream::{Counter, FileKind, LOG_HEADER_LEN_BYTES, StreamFrame};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Length of the blocks before the redo.
+const FRONT_LEN_BYTES: usize = 2048;
+
+/// A file of the log.
+#[derive(Debug)]
+pub struct RedoFile {
+    name: Name,
+}
+
+impl Named for RedoFile {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct RedoFiles {
+    /// By path.
+    pub by_path: FilesByPath<RedoFile>,
+    observer: Mutex<Option<LogObserver>>,
+}
+
+fn broken(content: &Content, why: &str) -> Errno {
+    content.stream.die(&format!("the redo log cannot be followed: {why}"));
+    Errno::EIO
+}
+
+impl RedoFiles {
+    fn lock(&self) -> MutexGuard<'_, Option<LogObserver>> {
+        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a file of the log, or creates it.
+    ///
+    /// # Errors
+    /// That of the local call; `EIO` when the node cannot say where the log stands.
+    pub fn open(
+        &self,
+        content: &Content,
+        path: &[u8],
+        flags: i32,
+        mode: libc::mode_t,
+    ) -> Result<(RawFd, Arc<RedoFile>), Errno> {
+        let _names = content.names.lock_exclusive();
+        let local = absolute(&content.datadir, path)?;
+        let existed = real::status_of(&local).is_ok();
+        let fd = real::open_file(&local, flags & !libc::O_DIRECT, mode)?;
+        let opened = || {
+            if !existed || flags & libc::O_TRUNC != 0 {
+                self.by_path.forget(path);
+                let mode = real::status(fd)?.mode;
+                content.stream.append(&StreamFrame::Create { path, kind: FileKind::Redo, mode })?;
+            } else if self.by_path.known(path).is_none() {
+                self.resume(content, path)?;
+            }
+            Ok(self.by_path.at(path, || RedoFile { name: Name::new(path) }))
+        };
+        opened().map(|file| (fd, file)).inspect_err(|_: &Errno| {
+            let _ = real::close_file(fd);
+        })
+    }
+
+    /// A file that was there before this process: the observer learns where it is in the log.
+    fn resume(&self, content: &Content, path: &[u8]) -> Result<(), Errno> {
+        let mut observer = self.lock();
+        if observer.is_none() {
+            let next_lsn = content.pool.request(&PageRequest::LogState, |reply| match reply {
+                PageReply::LogState { next_lsn, .. } => Some(next_lsn),
+                _ => None,
+            })?;
+            let next_lsn = next_lsn.filter(|lsn| *lsn != Lsn(0)).ok_or_else(|| {
+                broken(content, "files of it are here, but the volume has no redo log")
+            })?;
+            *observer = Some(LogObserver::new(next_lsn));
+        }
+        let (Some(observer), Some(name)) = (&mut *observer, FileName::parse(file_name(path))) else {
+            return Ok(());
+        };
+        let mut front = [0; FRONT_LEN_BYTES];
+        read_of_node(content, path, &mut front, 0)?;
+        observer.file_is_there(name, &front).map_err(|error| broken(content, &error.to_string()))
+    }
+
+    /// The server wrote to a file of the log.
+    ///
+    /// # Errors
+    /// `EIO`; the stream is dead then.
+    pub fn write(
+        &self,
+        content: &Content,
+        file: &RedoFile,
+        fd: RawFd,
+        bytes: &[u8],
+        offset_bytes: u64,
+    ) -> Result<(), Errno> {
+        content.counters.add(Counter::LogWrittenBytes, bytes.len() as u64);
+        let names = content.names.lock_shared();
+        self.grow(content, &names, file, fd, offset_bytes + bytes.len() as u64)?;
+        let Some(path) = file.name.path(&names) else { return Ok(()) };
+        let Some(name) = FileName::parse(file_name(&path)) else {
+            return Err(broken(content, "a file of it has a name that is not known"));
+        };
+        let mut guard = self.lock();
+        let observer = guard.get_or_insert_with(|| LogObserver::new(Lsn(0)));
+        let mut ends = Vec::new();
+        let redo = observer
+            .on_write(name, offset_bytes, bytes, &mut |mtr: &Mtr<'_, '_>| {
+                content.deleted.observe(mtr);
+                content.dirty.observe(mtr);
+                ends.push(mtr.offset_in_bytes + mtr.bytes.len());
+            })
+            .map_err(|error| broken(content, &error.to_string()))?;
+        let next_lsn = redo.start_lsn;
+        for (block, at) in bytes.chunks(LOG_HEADER_LEN_BYTES).zip((offset_bytes..).step_by(LOG_HEADER_LEN_BYTES)) {
+            if at >= FRONT_LEN_BYTES as u64 {
+                break;
+            }
+            let Some(block) = block.first_chunk() else { continue };
+            let offset_bytes = at as u32;
+            content.stream.append(&StreamFrame::LogFront { path: &path, offset_bytes, next_lsn, block })?;
+        }
+        content.counters.add(Counter::RedoBytes, redo.bytes.len() as u64);
+        for piece in pieces(redo.bytes, &ends, FRAME_LIMIT_BYTES) {
+            content.stream.append(&StreamFrame::Redo(piece))?;
+        }
+        Ok(())
+    }
+
+    fn grow(
+        &self,
+        content: &Content,
+        names: &NamesLock<'_>,
+        file: &RedoFile,
+        fd: RawFd,
+        len_bytes: u64,
+    ) -> Result<(), Errno> {
+        if real::status(fd)?.len_bytes >= len_bytes {
+            return Ok(());
+        }
+        set_len_locked(content, names, file, fd, len_bytes)
+    }
+
+    /// ftruncate. The stub never gets blocks.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn set_len(&self, content: &Content, file: &RedoFile, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        set_len_locked(content, &content.names.lock_shared(), file, fd, len_bytes)
+    }
+
+    /// fallocate without a mode: the file has at least this length.
+    ///
+    /// # Errors
+    /// That of the local call, or `EIO`.
+    pub fn allocate(&self, content: &Content, file: &RedoFile, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+        self.grow(content, &content.names.lock_shared(), file, fd, len_bytes)
+    }
+
+    /// Bytes of a file as the server expects them at start.
+    ///
+    /// # Errors
+    /// `EIO` when the node cannot answer.
+    pub fn read(
+        &self,
+        content: &Content,
+        file: &RedoFile,
+        fd: RawFd,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+    ) -> Result<usize, Errno> {
+        let file_len = real::status(fd)?.len_bytes;
+        let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
+        let path = file.name.path(&content.names.lock_shared()).ok_or(Errno::EIO)?;
+        let mut at = offset_bytes;
+        for piece in buffer.get_mut(..wanted).ok_or(Errno::EIO)?.chunks_mut(MAX_READ_LEN_BYTES as usize) {
+            read_of_node(content, &path, piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(wanted)
+    }
+}
+
+fn set_len_locked(
+    content: &Content,
+    names: &NamesLock<'_>,
+    file: &RedoFile,
+    fd: RawFd,
+    len_bytes: u64,
+) -> Result<(), Errno> {
+    real::set_len(fd, len_bytes)?;
+    match file.name.path(names) {
+        Some(path) => content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes }).map(drop),
+        None => Ok(()),
+    }
+}
+
+fn read_of_node(content: &Content, path: &[u8], out: &mut [u8], offset_bytes: u64) -> Result<(), Errno> {
+    let request = PageRequest::ReadLogFile { path, offset_bytes, len_bytes: out.len() as u32 };
+    let is_complete = content.pool.request(&request, |reply| match reply {
+        // Zeros at the end are left out.
+        PageReply::Bytes(bytes) if bytes.len() <= out.len() => {
+            let (used, rest) = out.split_at_mut(bytes.len());
+            used.copy_from_slice(bytes);
+            rest.fill(0);
+            true
+        }
+        _ => false,
+    })?;
+    if is_complete {
+        return Ok(());
+    }
+    message::error(&format!("the storage node's answer to a read of the redo log at {offset_bytes} is wrong"));
+    Err(Errno::EIO)
+}
