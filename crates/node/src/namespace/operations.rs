@@ -107,7 +107,7 @@ impl Namespace {
                     self.kill_object(object, &mut effects);
                 }
             }
-            FileRecord::Checkpoint { .. } => {}
+            FileRecord::Extend { .. } | FileRecord::Checkpoint { .. } => {}
         }
         Ok(effects)
     }
