@@ -13,7 +13,7 @@ use crate::construct::{Builder, StoredPages, VerifyCase, fills_page};
 use crate::error::NodeError;
 use crate::figures::Worker;
 use crate::index::{Body, Entry, PageKey, Table};
-use redoubt_page::SpaceFlags;
+use redoubt_page::Format;
 use redoubt_pagestore::PageWrite;
 use redoubt_redo::{PageId, PageReset};
 use redoubt_sync::{Condvar, Mutex, time};
@@ -30,7 +30,7 @@ const MIN_PAGES_OF_THREADS: usize = 64;
 const WRITE_BATCH_BYTES: usize = 32 << 20;
 
 /// What the workers need to know about a page's tablespace; `None`: the object is dead, its entries are void.
-pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<SpaceFlags>)> + Sync);
+pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<Format>)> + Sync);
 /// Receives the verify entries.
 pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
 
@@ -181,7 +181,7 @@ struct Chain<'t> {
 struct Page<'t> {
     key: PageKey,
     page_id: PageId,
-    flags: SpaceFlags,
+    format: Format,
     /// Oldest first.
     chains: Vec<Chain<'t>>,
 }
@@ -245,8 +245,8 @@ impl<'w> Work<'w> {
         let mut pages = Vec::with_capacity(places.len());
         for of_page in places.chunk_by(|a, b| a.key == b.key) {
             let Some(key) = of_page.first().map(|place| place.key) else { continue };
-            let Some((page_id, flags)) = (self.describe)(key) else { continue };
-            let flags = flags.ok_or_else(|| NodeError::Page {
+            let Some((page_id, format)) = (self.describe)(key) else { continue };
+            let format = format.ok_or_else(|| NodeError::Page {
                 page: page_id,
                 file: "?".to_owned(),
                 reason:
@@ -255,7 +255,7 @@ impl<'w> Work<'w> {
             })?;
             let tables = of_page.iter().filter_map(|place| self.tables.get(place.table as usize));
             let chains = tables.map(|table| Chain { table, entries: table.chain(key) }).collect();
-            pages.push(Page { key, page_id, flags, chains });
+            pages.push(Page { key, page_id, format, chains });
         }
         self.announce(&pages);
         Ok(pages)
@@ -266,7 +266,7 @@ impl<'w> Work<'w> {
         for together in read.chunk_by(|a, b| a.key.object() == b.key.object()) {
             let Some(first) = together.first() else { continue };
             let numbers: Vec<_> = together.iter().map(|page| page.key.page_no()).collect();
-            let page_len_bytes = first.flags.physical_page_size_bytes();
+            let page_len_bytes = first.format.physical_page_size_bytes();
             self.output.pages.store.will_read(first.key.object(), &numbers, page_len_bytes);
         }
     }
@@ -385,16 +385,16 @@ fn redo_bytes(page: &Page<'_>) -> u64 {
 /// on it or compares with it. If it is damaged for good, the comparisons are given up where the entries start the page
 /// anew; `None`: they only free it.
 fn begin(pages: StoredPages<'_>, page: &Page<'_>) -> Result<Option<(Builder, usize)>, NodeError> {
-    let Page { key, page_id, flags, .. } = *page;
+    let Page { key, page_id, format, .. } = *page;
     if let Some(first) = page.begins_without_base() {
-        return Ok(Some((Builder::empty(page_id, flags), first)));
+        return Ok(Some((Builder::empty(page_id, format), first)));
     }
     let first = page.first_filling();
-    match Builder::from_store(pages, key, page_id, flags) {
+    match Builder::from_store(pages, key, page_id, format) {
         Ok(builder) => Ok(Some((builder, 0))),
         Err(error @ NodeError::Page { .. }) if first.is_some() || page.ends_free() => {
             tracing::warn!(page = %page_id, %error, "page started anew by redo; writes before that are not compared");
-            Ok(first.map(|first| (Builder::empty(page_id, flags), first)))
+            Ok(first.map(|first| (Builder::empty(page_id, format), first)))
         }
         Err(error) => Err(error),
     }

@@ -20,10 +20,9 @@ use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
 use crate::rescue::Rescue;
 use crate::trace::{Laps, Part};
-use redoubt_page::layout::{page_lsn, scrub};
-use redoubt_page::{
-    Change, SpaceFlags, apply_changes, apply_known_changes, decompress, finalize, page_is_never_written,
-};
+use redoubt_page::format::page_lsn;
+use redoubt_page::layout::scrub;
+use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId, PageReset};
 use std::sync::Arc;
@@ -47,11 +46,11 @@ impl<'s> StoredPages<'s> {
     ///
     /// # Errors
     /// [`NodeError::PageStore`], or [`NodeError::Page`] if the image fails its checksum and cannot be rebuilt.
-    pub fn read(&self, key: PageKey, page_id: PageId, flags: SpaceFlags) -> Result<Vec<u8>, NodeError> {
-        let mut page = vec![0; flags.physical_page_size_bytes()];
+    pub fn read(&self, key: PageKey, page_id: PageId, format: Format) -> Result<Vec<u8>, NodeError> {
+        let mut page = vec![0; format.physical_page_size_bytes()];
         let fault = match self.store.read_page(key.object(), key.page_no(), &mut page) {
             // Nothing of this object was applied yet.
-            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => match redoubt_page::verify(&page, flags) {
+            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => match format.verify(&page) {
                 Ok(()) => return Ok(page),
                 Err(fault) => fault.to_string(),
             },
@@ -60,7 +59,7 @@ impl<'s> StoredPages<'s> {
         };
         let fault = format!("stored image is damaged: {fault}");
         match self.rescue {
-            Some(rescue) => rescue.rescue(key, page_id, flags, &fault),
+            Some(rescue) => rescue.rescue(key, page_id, format, &fault),
             None => Err(NodeError::Page { page: page_id, file: "?".to_owned(), reason: fault }),
         }
     }
@@ -71,7 +70,7 @@ pub struct Builder {
     /// Its identity as the server knows it.
     pub page_id: PageId,
     /// Format of its tablespace.
-    pub flags: SpaceFlags,
+    pub format: Format,
     /// The bytes so far.
     pub page: Vec<u8>,
 }
@@ -98,15 +97,15 @@ impl Builder {
         pages: StoredPages<'_>,
         key: PageKey,
         page_id: PageId,
-        flags: SpaceFlags,
+        format: Format,
     ) -> Result<Self, NodeError> {
-        let page = pages.read(key, page_id, flags)?;
-        Ok(Self { page_id, flags, page })
+        let page = pages.read(key, page_id, format)?;
+        Ok(Self { page_id, format, page })
     }
 
     /// Starts from nothing.
-    pub fn empty(page_id: PageId, flags: SpaceFlags) -> Self {
-        Self { page_id, flags, page: vec![0; flags.physical_page_size_bytes()] }
+    pub fn empty(page_id: PageId, format: Format) -> Self {
+        Self { page_id, format, page: vec![0; format.physical_page_size_bytes()] }
     }
 
     fn error(&self, reason: String) -> NodeError {
@@ -142,7 +141,7 @@ impl Builder {
                 Body::Built(page) => self.replace(page)?,
                 Body::Scrub => {
                     // Used again since: the server's zeros were for what it held before.
-                    if page_lsn(&self.page).is_some_and(|lsn| lsn <= entry.end_lsn) {
+                    if page_lsn(self.format.family, &self.page).is_some_and(|lsn| lsn <= entry.end_lsn) {
                         scrub(&mut self.page, entry.end_lsn);
                     }
                 }
@@ -175,11 +174,11 @@ impl Builder {
         }
         let (page, changes) = (&mut self.page, changes.iter().copied());
         let applied = if entries.iter().any(|entry| resets(entry, PageReset::Free)) {
-            apply_changes(page, self.page_id, self.flags, true, changes)
+            self.format.apply_changes(page, self.page_id, true, changes)
         } else {
-            apply_known_changes(page, self.page_id, self.flags, last_init.is_some(), changes)
+            self.format.apply_known_changes(page, self.page_id, last_init.is_some(), changes)
         };
-        applied.map(drop).map_err(|error| self.error(error.to_string()))
+        applied.map_err(|error| self.error(error.to_string()))
     }
 
     #[cold]
@@ -191,8 +190,8 @@ impl Builder {
     }
 
     fn replace(&mut self, image: &[u8]) -> Result<(), NodeError> {
-        let unpacked = if redoubt_page::is_page_compressed_image(image, self.flags) {
-            decompress(image, self.flags).map_err(|error| self.error(error.to_string()))?
+        let unpacked = if self.format.is_page_compressed_image(image) {
+            self.format.decompress(image).map_err(|error| self.error(error.to_string()))?
         } else {
             None
         };
@@ -211,7 +210,7 @@ impl Builder {
     /// [`NodeError::Page`] for a page size that does not fit the format.
     pub fn finish(mut self) -> Result<Vec<u8>, NodeError> {
         if !page_is_never_written(&self.page) {
-            finalize(&mut self.page, self.flags).map_err(|error| self.error(error.to_string()))?;
+            self.format.finalize(&mut self.page).map_err(|error| self.error(error.to_string()))?;
         }
         Ok(self.page)
     }
@@ -257,10 +256,10 @@ pub fn construct(
     index: &LogIndex,
     key: PageKey,
     page_id: PageId,
-    flags: SpaceFlags,
+    format: Format,
     limit: Option<Lsn>,
 ) -> Result<Vec<u8>, NodeError> {
-    construct_in_laps(pages, index, PageTarget { key, page_id, flags }, limit, &mut ())
+    construct_in_laps(pages, index, PageTarget { key, page_id, format }, limit, &mut ())
 }
 
 /// [`construct`]; says when a part of it ends.
@@ -270,16 +269,16 @@ pub fn construct(
 pub fn construct_in_laps(
     pages: StoredPages<'_>,
     index: &LogIndex,
-    PageTarget { key, page_id, flags }: PageTarget,
+    PageTarget { key, page_id, format }: PageTarget,
     limit: Option<Lsn>,
     laps: &mut impl Laps,
 ) -> Result<Vec<u8>, NodeError> {
     let chains = chains_of(index.tables_of(key), key, limit);
     laps.lap(Part::Index);
     let mut builder = if chains.first().is_some_and(|chain| chain.entries.iter().any(fills_page)) {
-        Builder::empty(page_id, flags)
+        Builder::empty(page_id, format)
     } else {
-        Builder::from_store(pages, key, page_id, flags)?
+        Builder::from_store(pages, key, page_id, format)?
     };
     laps.lap(Part::BaseRead);
     for TableChain { table, entries, .. } in &chains {
@@ -325,7 +324,7 @@ pub struct PageTarget {
     /// Its identity as the server knows it.
     pub page_id: PageId,
     /// Format of its tablespace.
-    pub flags: SpaceFlags,
+    pub format: Format,
 }
 
 /// Builds the front of a long chain and puts the result in its place, so that reads stay short.
@@ -340,7 +339,7 @@ pub fn compact_chain(
     limit: Lsn,
     on_verify: OnVerify<'_>,
 ) -> Result<(), NodeError> {
-    let PageTarget { key, page_id, flags } = target;
+    let PageTarget { key, page_id, format } = target;
     let tables = index.tables_of(key);
     if !tables.iter().any(|other| other.id() == table.id()) {
         return Ok(());
@@ -356,9 +355,9 @@ pub fn compact_chain(
         return Ok(());
     }
     let mut builder = if begins_without_base(within_limit(&entries, Some(limit))).is_some() {
-        Builder::empty(page_id, flags)
+        Builder::empty(page_id, format)
     } else {
-        let mut builder = Builder::from_store(pages, key, page_id, flags)?;
+        let mut builder = Builder::from_store(pages, key, page_id, format)?;
         for chain in &older {
             builder.apply_entries(&chain.table.chunks(), &chain.entries, None, None)?;
         }

@@ -9,16 +9,16 @@ use crate::log_buffer::Chunk;
 use crate::mark::Point;
 use crate::namespace::{Effect, LogFileEntry, Namespace, ObjectEntry, text_path};
 use crate::plain::{Change, PlainStore};
+use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
 use redoubt_redo::{
-    FileNote, FileRecord, Lsn, Mtr, PageId, PageNo, RunRef, SpaceFlagsChange, SpaceId, WalkStop,
+    FileNote, FileRecord, Lsn, Mtr, PageId, PageNo, RunRef, SpaceFlagsChange, SpaceId, WalkStop, walk_mtrs,
 };
 use redoubt_sync::RwLock;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, Verify, decode};
 use redoubt_wire::trace::ServerSample;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub struct Parser<'v> {
     plain: &'v PlainStore,
     /// Space to object, as in `names`. A space gets another object only when the one it has dies.
     objects: FxHashMap<SpaceId, ObjectId>,
+    /// Objects whose pages are only had as images.
+    image_only: FxHashSet<ObjectId>,
     dead: Vec<ObjectId>,
     cut: Vec<ObjectId>,
     /// Length in pages to which TRIM_PAGES has cut the system tablespace, as long as nothing was changed past it since.
@@ -74,7 +76,17 @@ impl<'v> Parser<'v> {
     /// A parser that continues where index and names stand.
     pub fn new(index: &'v LogIndex, names: &'v RwLock<Namespace>, plain: &'v PlainStore) -> Self {
         names.write().track();
+        let image_only = {
+            let names = names.read();
+            let family = names.family();
+            let needs_images = |object: &ObjectId| {
+                let flags = names.object(*object).and_then(|entry| entry.flags);
+                flags.is_some_and(|flags| Format { family, flags }.needs_images())
+            };
+            names.objects().filter(needs_images).collect()
+        };
         Self {
+            image_only,
             index,
             names,
             plain,
@@ -136,6 +148,7 @@ impl<'v> Parser<'v> {
         number: u32,
         outcome: &mut Outcome,
     ) -> Result<(), NodeError> {
+        let family = self.names.read().family();
         let mut failure = None;
         let mut visitor = |mtr: &Mtr<'_, '_>| {
             outcome.mtrs += 1;
@@ -143,7 +156,7 @@ impl<'v> Parser<'v> {
                 failure = self.mtr(mtr, table, number, outcome).err();
             }
         };
-        let walked = walk_mtrs(bytes, chunk.start.lsn, SequenceRule::Any, &mut visitor)
+        let walked = walk_mtrs(family, bytes, chunk.start.lsn, &mut visitor)
             .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
         if let Some(failure) = failure {
             return Err(failure);
@@ -223,7 +236,7 @@ impl<'v> Parser<'v> {
             SpaceFlagsChange::Unknown if is_void => {}
             SpaceFlagsChange::Unknown => outcome.unknown_flags.push(key),
         }
-        if is_void {
+        if is_void || self.image_only.contains(&object) {
             return Ok(());
         }
         // What is in front of an INIT_PAGE has no effect and is not looked at again.
@@ -297,7 +310,7 @@ impl<'v> Parser<'v> {
             return;
         };
         let Some(flags) = names.object(object).and_then(|object| object.flags) else { return };
-        let page_len = redoubt_page::SpaceFlags(flags).physical_page_size_bytes() as u64;
+        let page_len = Format { family: names.family(), flags }.physical_page_size_bytes() as u64;
         if names.len_bytes_of_object(object) == u64::from(pages) * page_len {
             self.cut.push(object);
             self.system_trim = None;
@@ -317,9 +330,12 @@ impl<'v> Parser<'v> {
     fn set_flags(&mut self, object: ObjectId, flags: u32, lsn: Lsn) -> Result<(), NodeError> {
         let known = self.names.read().object(object).and_then(|entry| entry.flags);
         if known != Some(flags) {
-            redoubt_page::SpaceFlags(flags)
-                .check()
-                .map_err(|error| NodeError::Redo { lsn, reason: error.to_string() })?;
+            let family = self.names.read().family();
+            let format = Format { family, flags };
+            format.check().map_err(|error| NodeError::Redo { lsn, reason: error.to_string() })?;
+            if format.needs_images() {
+                self.image_only.insert(object);
+            }
             self.names.write().set_flags(object, flags);
         }
         Ok(())
@@ -350,11 +366,11 @@ impl<'v> Parser<'v> {
         let Some(object) = names.object_of_file(file) else { return Ok(()) };
         drop(names);
         if page_no == 0 && first_byte == 0 {
-            let flags = redoubt_page::flags_of_page0(page).map_err(|error| NodeError::Redo {
+            let format = Format::of_page0(self.names.read().family(), page).map_err(|error| NodeError::Redo {
                 lsn: chunk.start.lsn,
                 reason: format!("page 0 of {path}, sent as an image: {error}"),
             })?;
-            self.set_flags(object, flags.0, chunk.start.lsn)?;
+            self.set_flags(object, format.flags, chunk.start.lsn)?;
         }
         let page_no = page_in_tablespace(page_no, first_byte, page.len() as u64).ok_or_else(|| {
             let reason = format!("page {page_no} of {path}, sent as an image: no tablespace has it");
@@ -406,7 +422,7 @@ impl<'v> Parser<'v> {
         else {
             return Ok(None);
         };
-        let page_len = redoubt_page::SpaceFlags(flags).physical_page_size_bytes() as u64;
+        let page_len = Format { family: names.family(), flags }.physical_page_size_bytes() as u64;
         let page_no = page_in_tablespace(page_no, entry.first_byte, page_len);
         Ok(page_no.map(|page_no| PageKey::new(object, page_no)))
     }
@@ -474,6 +490,7 @@ impl<'v> Parser<'v> {
     fn note_deaths(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             if let Effect::ObjectDead(object, entry) = effect {
+                self.image_only.remove(&object);
                 if let Some(space) = entry.space {
                     self.objects.remove(&SpaceId(space));
                 }

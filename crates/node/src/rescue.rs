@@ -14,11 +14,10 @@
 use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::log_buffer::Chunk;
-use redoubt_page::layout::page_lsn;
-use redoubt_page::{Change, SpaceFlags, apply_changes, decompress, finalize, page_is_never_written};
+use redoubt_page::format::page_lsn;
+use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::RetainedImage;
-use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
-use redoubt_redo::{FileRecord, Lsn, Mtr, PageId};
+use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, walk_mtrs};
 use redoubt_wire::stream::{StreamFrame, decode};
 use std::collections::BTreeSet;
 
@@ -32,7 +31,7 @@ pub trait Rescue: Sync {
         &self,
         key: PageKey,
         page_id: PageId,
-        flags: SpaceFlags,
+        format: Format,
         fault: &str,
     ) -> Result<Vec<u8>, NodeError>;
 }
@@ -60,7 +59,7 @@ struct Run {
 /// What the log says about one page. See the module.
 pub struct PageHistory {
     page_id: PageId,
-    flags: SpaceFlags,
+    format: Format,
     /// The page before `runs`, if the log has it.
     base: Option<Vec<u8>>,
     runs: Vec<Run>,
@@ -72,10 +71,10 @@ pub struct PageHistory {
 
 impl PageHistory {
     /// Nothing known yet.
-    pub fn new(page_id: PageId, flags: SpaceFlags) -> Self {
+    pub fn new(page_id: PageId, format: Format) -> Self {
         Self {
             page_id,
-            flags,
+            format,
             base: None,
             runs: Vec::new(),
             image_paths: BTreeSet::new(),
@@ -91,8 +90,9 @@ impl PageHistory {
     pub fn frame(&mut self, chunk: &Chunk, owner: FindOwner<'_>) -> Result<(), NodeError> {
         match decode(chunk.kind, chunk.payload())? {
             StreamFrame::Redo(bytes) => {
+                let family = self.format.family;
                 let mut visitor = |mtr: &Mtr<'_, '_>| self.mtr(mtr);
-                walk_mtrs(bytes, chunk.start.lsn, SequenceRule::Any, &mut visitor).map_err(|error| {
+                walk_mtrs(family, bytes, chunk.start.lsn, &mut visitor).map_err(|error| {
                     NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() }
                 })?;
             }
@@ -121,7 +121,12 @@ impl PageHistory {
     fn mtr(&mut self, mtr: &Mtr<'_, '_>) {
         for note in mtr.files {
             match note.record {
-                FileRecord::Create { .. } if note.space == self.page_id.space => self.start_anew(),
+                // MySQL writes page 0 of a new file before it logs that the file is there.
+                FileRecord::Create { .. } if note.space == self.page_id.space => {
+                    if self.format.family == Family::MariaDb {
+                        self.start_anew();
+                    }
+                }
                 FileRecord::Rename { old_path, new_path } => {
                     // Redo says `./db/t.ibd` where the stream says `db/t.ibd`.
                     let plain = |path: &[u8]| path.strip_prefix(b"./").unwrap_or(path).to_vec();
@@ -150,18 +155,18 @@ impl PageHistory {
 
     /// All before this has no effect on the page.
     fn start_anew(&mut self) {
-        self.base = Some(vec![0; self.flags.physical_page_size_bytes()]);
+        self.base = Some(vec![0; self.format.physical_page_size_bytes()]);
         self.runs.clear();
     }
 
     fn image(&mut self, image: &[u8]) {
-        let unpacked = if redoubt_page::is_page_compressed_image(image, self.flags) {
-            decompress(image, self.flags).ok().flatten()
+        let unpacked = if self.format.is_page_compressed_image(image) {
+            self.format.decompress(image).ok().flatten()
         } else {
             Some(image.to_vec())
         };
         self.runs.clear();
-        self.base = unpacked.filter(|page| page.len() == self.flags.physical_page_size_bytes());
+        self.base = unpacked.filter(|page| page.len() == self.format.physical_page_size_bytes());
         if self.base.is_none() {
             self.doubt.get_or_insert_with(|| "it has an image of the page that is damaged".to_owned());
         }
@@ -190,7 +195,7 @@ impl PageHistory {
         if let Some(base) = self.base.take() {
             return self.replay(base).map(|page| (page, "redo that starts the page anew"));
         }
-        let complete = |image: &&RetainedImage| page_lsn(&image.page).is_some_and(|lsn| lsn >= log_start);
+        let complete = |image: &&RetainedImage| page_lsn(self.format.family, &image.page).is_some_and(|lsn| lsn >= log_start);
         match retained.iter().filter(complete).find(|image| self.is_whole(&image.page)) {
             Some(image) => {
                 let page = self.replay(image.page.clone())?;
@@ -204,7 +209,7 @@ impl PageHistory {
     }
 
     fn is_whole(&self, page: &[u8]) -> bool {
-        redoubt_page::verify(page, self.flags).is_ok()
+        self.format.verify(page).is_ok()
     }
 
     fn replay(&self, mut page: Vec<u8>) -> Result<Vec<u8>, String> {
@@ -213,10 +218,11 @@ impl PageHistory {
             end_lsn: run.end_lsn,
             run: &run.bytes,
         });
-        apply_changes(&mut page, self.page_id, self.flags, true, changes)
+        self.format
+            .apply_changes(&mut page, self.page_id, true, changes)
             .map_err(|error| error.to_string())?;
         if !page_is_never_written(&page) {
-            finalize(&mut page, self.flags).map_err(|error| error.to_string())?;
+            self.format.finalize(&mut page).map_err(|error| error.to_string())?;
         }
         Ok(page)
     }

@@ -10,10 +10,12 @@ pub mod mtr;
 pub mod mysql;
 pub mod resets;
 pub mod types;
+mod walk;
 
 pub use error::{RedoError, StreamError};
 pub use mtr::{
     FileNote, FileRecord, IndexLoad, Mtr, MtrVisitor, PageReset, RunRef, SpaceFlagsChange, WalkStop, Walked,
 };
 pub use resets::LastResets;
+pub use walk::walk_mtrs;
 pub use types::{Family, Lsn, PageId, PageNo, SpaceId};

@@ -34,6 +34,9 @@ use redoubt_wire::stream::{FileKind, SystemFile};
 use serde::{Deserialize, Serialize};
 use tables::Tables;
 
+/// Path of MariaDB's redo log file.
+pub const LOG_FILE_PATH: &str = "ib_logfile0";
+
 /// A file of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
@@ -251,7 +254,7 @@ impl Namespace {
         }
         if let Some(log_file) = self.log_file() {
             entries.push(VolumeEntry {
-                path: "ib_logfile0".to_owned(),
+                path: LOG_FILE_PATH.to_owned(),
                 kind: EntryKind::RedoLog,
                 mode: 0o660,
                 len_bytes: log_file.file_size_bytes,

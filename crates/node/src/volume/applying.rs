@@ -27,7 +27,6 @@ use crate::namespace::Namespace;
 use crate::page_store::Description;
 use crate::plain::PlainStore;
 use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
-use redoubt_redo::Lsn;
 use redoubt_sync::{Mutex, is_planted, time};
 use redoubt_wire::Seq;
 use std::sync::Arc;

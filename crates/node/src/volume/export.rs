@@ -17,10 +17,11 @@ use crate::construct::StoredPages;
 use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::mark::Point;
+use crate::namespace::LOG_FILE_PATH;
 use crate::namespace::Namespace;
 use crate::plain::{Change, PlainStore};
 use crate::snapshot::Snapshot;
-use redoubt_page::SpaceFlags;
+use redoubt_page::Format;
 use redoubt_pagestore::{ObjectId, PageStoreError};
 use redoubt_redo::PageId;
 use redoubt_sync::{Mutex, is_planted};
@@ -126,13 +127,13 @@ fn put_aside(
     pages: StoredPages<'_>,
     key: PageKey,
 ) -> Result<(), NodeError> {
-    let Some((space, flags)) = format_of(names, key.object()) else {
+    let Some((space, format)) = format_of(names, key.object()) else {
         // Read as it is stored, because nobody knows where its pages begin; nothing was applied to it so far.
         let reason =
             "a tablespace whose format was unknown when the export began is being changed; export again";
         return Err(NodeError::NotNow(reason.to_owned()));
     };
-    let page = pages.read(key, PageId::new(space, key.page_no()), flags)?;
+    let page = pages.read(key, PageId::new(space, key.page_no()), format)?;
     snapshot.pages.put(key, &page)
 }
 
@@ -263,9 +264,12 @@ impl Volume {
         afterwards: Afterwards,
     ) -> Result<(), NodeError> {
         out.fill(0);
-        if path == "ib_logfile0" {
+        let is_of_set = || export.names.log_set().is_some_and(|log_set| log_set.files.contains_key(path));
+        if path == LOG_FILE_PATH || is_of_set() {
             return match &export.server_log {
-                Some(server_log) => server_log.read(offset_bytes, out, self.context.own.path()),
+                Some(server_log) => {
+                    server_log.read(&export.names, path, offset_bytes, out, self.context.own.path())
+                }
                 None => Ok(()),
             };
         }
@@ -294,19 +298,19 @@ impl Volume {
         out: &mut [u8],
         afterwards: Afterwards,
     ) -> Result<(), NodeError> {
-        let Some((space, flags)) = format_of(&export.names, object) else {
+        let Some((space, format)) = format_of(&export.names, object) else {
             return match self.applying.store.read_raw(object, offset_bytes, out) {
                 Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => Ok(()),
                 Err(error) => Err(error.into()),
             };
         };
-        let page_len = flags.physical_page_size_bytes();
+        let page_len = format.physical_page_size_bytes();
         let mut at = 0usize;
         while at < out.len() {
             let position = offset_bytes.saturating_add(at as u64);
             let page_no = u32::try_from(position / page_len as u64)
                 .map_err(|_| NodeError::Refused(format!("no tablespace has a byte {position}")))?;
-            let page = self.export_page(&export.snapshot, PageKey::new(object, page_no), space, flags)?;
+            let page = self.export_page(&export.snapshot, PageKey::new(object, page_no), space, format)?;
             let within = (position % page_len as u64) as usize;
             let len = (page_len - within).min(out.len() - at);
             out[at..at + len].copy_from_slice(&page[within..within + len]);
@@ -323,21 +327,21 @@ impl Volume {
         snapshot: &Snapshot,
         key: PageKey,
         space: u32,
-        flags: SpaceFlags,
+        format: Format,
     ) -> Result<Vec<u8>, NodeError> {
         if let Some(page) = snapshot.pages.get(key)? {
             return Ok(page);
         }
         // Nobody is handed a damaged page unnoticed.
-        let page = self.stored_pages().read(key, PageId::new(space, key.page_no()), flags)?;
+        let page = self.stored_pages().read(key, PageId::new(space, key.page_no()), format)?;
         // It may have been changed before it was read; then the former one is aside by now.
         Ok(snapshot.pages.get(key)?.unwrap_or(page))
     }
 }
 
 /// Space and format of an object, if its format is known.
-fn format_of(names: &Namespace, object: ObjectId) -> Option<(u32, SpaceFlags)> {
+fn format_of(names: &Namespace, object: ObjectId) -> Option<(u32, Format)> {
     let entry = names.object(object)?;
     // Pages may come before redo names their space; the number is for messages only.
-    Some((entry.space.unwrap_or(u32::MAX), SpaceFlags(entry.flags?)))
+    Some((entry.space.unwrap_or(u32::MAX), Format { family: names.family(), flags: entry.flags? }))
 }

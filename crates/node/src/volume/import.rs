@@ -14,8 +14,7 @@ use crate::namespace::Namespace;
 use crate::options::NodeOptions;
 use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::mariadb::log_file::CLEAN_END_LEN_BYTES;
-use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
-use redoubt_redo::{LastResets, Lsn, SpaceId};
+use redoubt_redo::{Family, LastResets, Lsn, SpaceId, walk_mtrs};
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
@@ -226,7 +225,7 @@ impl Volume {
         let checkpoints =
             [first.first_chunk().ok_or_else(invalid)?, second.first_chunk().ok_or_else(invalid)?];
         let mut resets = LastResets::default();
-        walk_mtrs(&log.redo, log.start_lsn, SequenceRule::Any, &mut resets)
+        walk_mtrs(Family::MariaDb, &log.redo, log.start_lsn, &mut resets)
             .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
         self.indexing.index.leave_out(resets);
         let connection = self.session.next_connection();

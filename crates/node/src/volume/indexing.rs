@@ -18,9 +18,9 @@ use crate::mark::{Mark, Point};
 use crate::namespace::{Namespace, ObjectEntry};
 use crate::parser::{Outcome, Parser};
 use crate::plain::PlainStore;
-use redoubt_page::SpaceFlags;
+use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::{Lsn, PageId};
+use redoubt_redo::{Family, Lsn, PageId};
 use redoubt_sync::{Mutex, RwLock, is_planted, thread, time};
 use redoubt_wire::Seq;
 use rustc_hash::FxHashMap;
@@ -44,7 +44,7 @@ struct LongChain {
 }
 
 /// What a page's tablespace is: identity of the page, and the format if it is known.
-pub type Described = (PageId, Option<SpaceFlags>);
+pub type Described = (PageId, Option<Format>);
 
 /// See the module.
 pub struct Indexing {
@@ -179,8 +179,12 @@ impl Indexing {
         pages: StoredPages<'_>,
     ) -> Result<(), NodeError> {
         let object = key.object();
-        let known = self.names.read().object(object).and_then(|entry| entry.flags);
-        match (self.flags_from_page0(pages, object, SpaceFlags(known.unwrap_or(0))), known) {
+        let (family, known) = {
+            let names = self.names.read();
+            (names.family(), names.object(object).and_then(|entry| entry.flags))
+        };
+        let assumed = Format { family, flags: known.unwrap_or(0) };
+        match (self.flags_from_page0(pages, object, assumed), known) {
             (Ok(flags), _) => parser.learn_flags(object, flags, lsn),
             // Right after a restart the stored page of a tablespace that is dropped further on may be void. Of
             // any other, applying page 0 says the same.
@@ -196,11 +200,11 @@ impl Indexing {
         &self,
         pages: StoredPages<'_>,
         object: ObjectId,
-        assumed: SpaceFlags,
+        assumed: Format,
     ) -> Result<u32, NodeError> {
         let page_id = PageId::new(u32::MAX, 0);
         let page = construct(pages, &self.index, PageKey::new(object, 0), page_id, assumed, None)?;
-        redoubt_page::flags_of_page0(&page).map(|flags| flags.0).map_err(|error| NodeError::Page {
+        Format::of_page0(assumed.family, &page).map(|format| format.flags).map_err(|error| NodeError::Page {
             page: page_id,
             file: "?".to_owned(),
             reason: error.to_string(),
@@ -231,7 +235,7 @@ impl Indexing {
         loop {
             let work = std::mem::take(&mut *self.long_chains.lock());
             for LongChain { table, key } in work {
-                let Some((page_id, Some(flags))) = describe(key) else { continue };
+                let Some((page_id, Some(format))) = describe(key) else { continue };
                 if table.state() == TableState::Applying {
                     continue;
                 }
@@ -244,7 +248,7 @@ impl Indexing {
                         on_verify(builder, key, case);
                     }
                 };
-                let target = PageTarget { key, page_id, flags };
+                let target = PageTarget { key, page_id, format };
                 match compact_chain(pages, &self.index, &table, target, limit(), &mut on_verify) {
                     Ok(()) => add(&self.context.counters.chains_built_early, 1),
                     Err(error) if alive() => return Err(error),
@@ -260,16 +264,20 @@ impl Indexing {
     /// Identity and format of a page; `None` if its object is dead for good, which `is_over` says of the point where it
     /// died.
     pub fn describe(&self, key: PageKey, is_over: impl FnOnce(Seq) -> bool) -> Option<Described> {
-        let of = |entry: &ObjectEntry| {
+        let of = |family: Family, entry: &ObjectEntry| {
             let page_id = PageId::new(entry.space.unwrap_or(u32::MAX), key.page_no());
-            (page_id, entry.flags.map(SpaceFlags))
+            (page_id, entry.flags.map(|flags| Format { family, flags }))
         };
-        if let Some(entry) = self.names.read().object(key.object()) {
-            return Some(of(entry));
-        }
+        let family = {
+            let names = self.names.read();
+            if let Some(entry) = names.object(key.object()) {
+                return Some(of(names.family(), entry));
+            }
+            names.family()
+        };
         let dying = self.dying.lock();
         let (died_at, entry) = dying.get(&key.object())?;
-        (!is_over(*died_at)).then(|| of(entry))
+        (!is_over(*died_at)).then(|| of(family, entry))
     }
 
     /// The end of these objects is applied.

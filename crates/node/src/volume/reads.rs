@@ -10,9 +10,10 @@ use crate::counters::add;
 use crate::error::{Kind, NodeError};
 use crate::index::PageKey;
 use crate::mark::WaitEnd;
+use crate::namespace::LOG_FILE_PATH;
 use crate::namespace::text_path;
 use crate::trace::{BuildTimes, Laps, Read};
-use redoubt_page::SpaceFlags;
+use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_sync::time;
@@ -28,7 +29,7 @@ const NEED_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct FileLocation {
     pub object: ObjectId,
     pub space: SpaceId,
-    pub flags: SpaceFlags,
+    pub format: Format,
     pub first_byte: u64,
 }
 
@@ -53,9 +54,12 @@ impl Volume {
             }
             PageRequest::ReadLog { offset_bytes, len_bytes } => {
                 out.resize(len_bytes as usize, 0);
-                return match self.read_server_log(offset_bytes, out) {
-                    // Servers read their log in pieces of many MiB, most of which was never written.
-                    Ok(()) => PageReply::Bytes(without_zero_tail(out)),
+                return self.answer_log_read(LOG_FILE_PATH, offset_bytes, out);
+            }
+            PageRequest::ReadLogFile { path, offset_bytes, len_bytes } => {
+                out.resize(len_bytes as usize, 0);
+                return match text_path(path) {
+                    Ok(path) => self.answer_log_read(&path, offset_bytes, out),
                     Err(error) => failed(&error),
                 };
             }
@@ -81,6 +85,14 @@ impl Volume {
             }
         };
         reply.unwrap_or_else(|error| failed(&error))
+    }
+
+    fn answer_log_read<'o>(&self, path: &str, offset_bytes: u64, out: &'o mut [u8]) -> PageReply<'o> {
+        match self.read_server_log(path, offset_bytes, out) {
+            // Servers read their log in pieces of many MiB, most of which was never written.
+            Ok(()) => PageReply::Bytes(without_zero_tail(out)),
+            Err(error) => failed(&error),
+        }
     }
 
     /// Stops the volume when its disk cannot be read, before the server learns of it. A server goes on without a page
@@ -126,7 +138,7 @@ impl Volume {
         };
         let object = entry.object.and_then(|object| names.object(ObjectId(object)));
         let flags = object.and_then(|object| object.flags);
-        let page_len = SpaceFlags(flags.unwrap_or(0)).physical_page_size_bytes() as u64;
+        let page_len = Format { family: names.family(), flags: flags.unwrap_or(0) }.physical_page_size_bytes() as u64;
         Ok(PageReply::Opened {
             file,
             len_bytes: entry.len_bytes,
@@ -148,7 +160,7 @@ impl Volume {
         Ok(Some(FileLocation {
             object: ObjectId(object_id),
             space: SpaceId(object.space.unwrap_or(u32::MAX)),
-            flags: SpaceFlags(flags),
+            format: Format { family: names.family(), flags },
             first_byte: entry.first_byte,
         }))
     }
@@ -184,7 +196,7 @@ impl Volume {
         limit: Lsn,
         laps: &mut impl Laps,
     ) -> Result<(), NodeError> {
-        let page_len = location.flags.physical_page_size_bytes() as u64;
+        let page_len = location.format.physical_page_size_bytes() as u64;
         let mut at = 0usize;
         while at < out.len() {
             let position = location.first_byte.saturating_add(offset_bytes).saturating_add(at as u64);
@@ -210,7 +222,7 @@ impl Volume {
         add(&self.context.counters.pages_constructed, 1);
         let key = PageKey::new(location.object, page_no);
         let page_id = PageId::new(location.space.0, page_no);
-        let target = PageTarget { key, page_id, flags: location.flags };
+        let target = PageTarget { key, page_id, format: location.format };
         construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps)
     }
 }

@@ -8,7 +8,7 @@ use crate::counters::add;
 use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::rescue::{ImageOwner, PageHistory, Rescue};
-use redoubt_page::SpaceFlags;
+use redoubt_page::Format;
 use redoubt_pagestore::RetainedImage;
 use redoubt_redo::PageId;
 
@@ -21,13 +21,13 @@ impl Volume {
         &self,
         key: PageKey,
         page_id: PageId,
-        flags: SpaceFlags,
+        format: Format,
     ) -> Result<(PageHistory, redoubt_redo::Lsn), NodeError> {
-        let owner = |path: &[u8], page_no: u32| self.image_owner(key, flags, path, page_no);
+        let owner = |path: &[u8], page_no: u32| self.image_owner(key, format, path, page_no);
         let mut attempt = 0;
         loop {
             let (applied, log_start) = self.applying.points();
-            let mut history = PageHistory::new(page_id, flags);
+            let mut history = PageHistory::new(page_id, format);
             let read =
                 self.receiving.read_frames(log_start, applied.seq, |chunk| history.frame(&chunk, &owner));
             match read {
@@ -44,13 +44,13 @@ impl Volume {
         }
     }
 
-    fn image_owner(&self, key: PageKey, flags: SpaceFlags, path: &[u8], page_no: u32) -> ImageOwner {
+    fn image_owner(&self, key: PageKey, format: Format, path: &[u8], page_no: u32) -> ImageOwner {
         let names = self.indexing.names.read();
         let entry = std::str::from_utf8(path).ok().and_then(|path| names.file_at(path));
         let Some((_, entry)) = entry.filter(|(_, entry)| entry.tablespace) else {
             return ImageOwner::Unknown;
         };
-        let first_page = entry.first_byte / flags.physical_page_size_bytes() as u64;
+        let first_page = entry.first_byte / format.physical_page_size_bytes() as u64;
         let is_ours = entry.object == Some(key.object().0)
             && first_page + u64::from(page_no) == u64::from(key.page_no());
         if is_ours { ImageOwner::Ours } else { ImageOwner::Other }
@@ -60,20 +60,20 @@ impl Volume {
         &self,
         key: PageKey,
         page_id: PageId,
-        flags: SpaceFlags,
+        format: Format,
     ) -> Result<(Vec<u8>, &'static str), String> {
-        let len_bytes = flags.physical_page_size_bytes() as u32;
+        let len_bytes = format.physical_page_size_bytes() as u32;
         // A journal that cannot be read has no images; the log may do.
         let retained: Vec<RetainedImage> =
             self.applying.store.retained_images(key.object(), key.page_no(), len_bytes).unwrap_or_else(|error| {
                 tracing::warn!(volume = self.context.name, page = %page_id, %error, "page journal not readable");
                 Vec::new()
             });
-        let (history, log_start) = match self.page_history(key, page_id, flags) {
+        let (history, log_start) = match self.page_history(key, page_id, format) {
             Ok(found) => found,
             Err(error) if retained.iter().any(|image| image.is_newest) => {
                 tracing::warn!(volume = self.context.name, page = %page_id, %error, "log not readable");
-                (PageHistory::new(page_id, flags), redoubt_redo::Lsn(u64::MAX))
+                (PageHistory::new(page_id, format), redoubt_redo::Lsn(u64::MAX))
             }
             Err(error) => return Err(error.to_string()),
         };
@@ -86,11 +86,11 @@ impl Rescue for Volume {
         &self,
         key: PageKey,
         page_id: PageId,
-        flags: SpaceFlags,
+        format: Format,
         fault: &str,
     ) -> Result<Vec<u8>, NodeError> {
         let file = self.indexing.path_of_object(key.object());
-        match self.rebuild(key, page_id, flags) {
+        match self.rebuild(key, page_id, format) {
             Ok((page, from)) => {
                 tracing::warn!(volume = self.context.name, page = %page_id, file, fault, from, "page rebuilt");
                 add(&self.context.counters.pages_rebuilt, 1);

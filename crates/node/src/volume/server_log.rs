@@ -4,41 +4,215 @@
 //! device, as frames. At the first read after an attach the redo is laid out in a spool file, and reads are composed
 //! from it.
 //!
-//! * MariaDB's is one file. In the spool the redo has the sequence bits that the file's geometry asks for (they differ
-//!   after a resize).
-//! * MySQL's is a set of files, of which the names and headers are known. In the spool are its blocks of 512 bytes. They
-//!   begin with the mini-transaction at or before the server's checkpoint, which may lie inside of one.
+//! * MariaDB's log is one file. In the spool the redo has the sequence bits that the file's geometry asks for (they
+//!   differ after a resize).
+//! * MySQL's is a set of files with names, lengths and headers of their own. The spool begins with the frame that holds
+//!   the server's checkpoint, because that may lie inside of a mini-transaction.
 
 use super::Volume;
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
 use crate::namespace::{LogFileEntry, LogSetEntry, Namespace};
+use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::{LogImage, rewrite_sequence_bits};
-use redoubt_redo::mysql::log_set::{BlockComposer, compose_front};
-use redoubt_redo::{Lsn, Mtr};
+use redoubt_redo::mysql::log_file::FileRange;
+use redoubt_redo::mysql::log_image::{ComposedFile, FirstGroups};
+use redoubt_redo::mysql::walk::walk_mtrs;
 use redoubt_storage::StorageFile;
 use redoubt_wire::stream::{StreamFrame, decode};
 use std::path::Path;
 use std::sync::Arc;
 
 /// See the module.
-pub enum ServerLog {
-    /// MariaDB's file.
-    File {
-        /// Everything but the redo.
-        image: LogImage,
-        /// The redo.
-        spool: Arc<dyn StorageFile>,
-    },
-    /// The blocks of MySQL's files.
-    Blocks {
-        /// The blocks.
-        spool: Arc<dyn StorageFile>,
-        /// Server LSN of the first one.
-        start_server_lsn: u64,
-        /// Length in bytes.
-        len_bytes: u64,
-    },
+pub struct ServerLog {
+    redo: Spool,
+    composer: Composer,
+}
+
+enum Composer {
+    File(LogImage),
+    Set(FirstGroups),
+}
+
+/// The redo from `oldest` to `end`, in a file without a name.
+struct Spool {
+    file: Arc<dyn StorageFile>,
+    oldest: Lsn,
+    end: Lsn,
+}
+
+impl Spool {
+    fn fetch(&self, lsn: Lsn, part: &mut [u8]) -> std::io::Result<()> {
+        match self.file.read_at(lsn.0 - self.oldest.0, part)? {
+            len if len == part.len() => Ok(()),
+            _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl ServerLog {
+    /// Bytes of the file of the log at `path`; `names` are those of the moment that it was composed for, or later ones.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`] if the spool file cannot be read; [`NodeError::Refused`] if there is no such file.
+    pub fn read(
+        &self,
+        names: &Namespace,
+        path: &str,
+        offset_bytes: u64,
+        out: &mut [u8],
+        directory: &Path,
+    ) -> Result<(), NodeError> {
+        let fetch = |lsn, part: &mut [u8]| self.redo.fetch(lsn, part);
+        let read = match &self.composer {
+            Composer::File(image) => image.compose(offset_bytes, out, fetch),
+            Composer::Set(first_groups) => {
+                let missing = || NodeError::Refused(format!("the volume has no redo log file {path}"));
+                let log_set = names.log_set().ok_or_else(missing)?;
+                let file = log_set.files.get(path).ok_or_else(missing)?;
+                let (Some(header), Some(parsed)) = (file.header.first_chunk(), file.parsed_header()) else {
+                    // A spare one.
+                    out.fill(0);
+                    return Ok(());
+                };
+                let range = FileRange { start_lsn: parsed.start_lsn, size_bytes: file.len_bytes };
+                let checkpoint = log_set.checkpoint().unwrap_or(Lsn(0));
+                let (oldest, end) = (self.redo.oldest, self.redo.end);
+                let file = ComposedFile { header, range, checkpoint, oldest, end };
+                file.compose(offset_bytes, out, first_groups, fetch)
+            }
+        };
+        read.map_err(|error| NodeError::io("read", directory.join("server-log"), error))
+    }
+}
+
+impl Volume {
+    /// Bytes of the file of the log at `path`, as the server expects them at its start.
+    pub(super) fn read_server_log(
+        &self,
+        path: &str,
+        offset_bytes: u64,
+        out: &mut [u8],
+    ) -> Result<(), NodeError> {
+        let mut server_log = self.server_log.lock();
+        if server_log.is_none() {
+            let end = self.drain()?;
+            let names = self.indexing.names.read().clone();
+            *server_log = self.compose_server_log(&names, end)?;
+        }
+        match &*server_log {
+            Some(server_log) => {
+                server_log.read(&self.indexing.names.read(), path, offset_bytes, out, self.directory())
+            }
+            None => Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name))),
+        }
+    }
+
+    /// The redo log as of `end`, where `names` are the names; `None` if there is none yet.
+    pub(super) fn compose_server_log(
+        &self,
+        names: &Namespace,
+        end: Point,
+    ) -> Result<Option<ServerLog>, NodeError> {
+        match (names.log_file(), names.log_set()) {
+            (Some(log_file), _) => self.compose_log_file(log_file, end).map(Some),
+            (None, Some(log_set)) if log_set.is_usable() => self.compose_log_set(log_set, end).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn compose_log_file(&self, log_file: &LogFileEntry, end: Point) -> Result<ServerLog, NodeError> {
+        let fixed = |reason: String| NodeError::Redo { lsn: end.lsn, reason };
+        let header = LogHeader::parse(&log_file.header).map_err(|error| fixed(error.to_string()))?;
+        let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes)
+            .map_err(|error| fixed(error.to_string()))?;
+        let checkpoint = log_file.checkpoint().unwrap_or(header.first_lsn).max(header.first_lsn);
+        let redo = self.spool_redo(checkpoint, checkpoint, end, |chunk| {
+            redo_from(chunk, checkpoint, &geometry)
+        })?;
+        let image = LogImage {
+            geometry,
+            header: sized(&log_file.header).ok_or_else(|| fixed("stored log header is cut".to_owned()))?,
+            checkpoints: log_file.checkpoints.each_ref().map(|block| sized(block).unwrap_or([0; 64])),
+            oldest_lsn: redo.oldest,
+            end_lsn: redo.end,
+        };
+        Ok(ServerLog { redo, composer: Composer::File(image) })
+    }
+
+    fn compose_log_set(&self, log_set: &LogSetEntry, end: Point) -> Result<ServerLog, NodeError> {
+        let checkpoint = log_set.checkpoint().unwrap_or(end.lsn).min(end.lsn);
+        // The frame that holds it begins with a mini-transaction.
+        let oldest = self.receiving.retention.position(checkpoint).map_or(end.lsn, |start| start.lsn);
+        let mut first_groups = FirstGroups::default();
+        first_groups.insert(end.lsn);
+        let redo = self.spool_redo(checkpoint, oldest, end, |chunk| {
+            let StreamFrame::Redo(bytes) = decode(chunk.kind, chunk.payload())? else { return Ok(Vec::new()) };
+            walk_mtrs(bytes, chunk.start.lsn, &mut first_groups)
+                .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
+            Ok(bytes.to_vec())
+        })?;
+        Ok(ServerLog { redo, composer: Composer::Set(first_groups) })
+    }
+
+    /// Writes redo to an unlinked file: that of each frame from the one on that holds `checkpoint`, as `redo_of` gives it.
+    /// It begins at `oldest` then.
+    fn spool_redo(
+        &self,
+        checkpoint: Lsn,
+        oldest: Lsn,
+        end: Point,
+        mut redo_of: impl FnMut(&Chunk) -> Result<Vec<u8>, NodeError>,
+    ) -> Result<Spool, NodeError> {
+        // A name of its own: an export and a starting server may do this at the same time.
+        let name = format!("server-log-{}", self.session.next_connection());
+        let io = |error| NodeError::io("write", self.context.own.path().join(&name), error);
+        let file = self.context.own.open_or_create(&name).and_then(|file| {
+            file.set_len(0)?;
+            self.context.own.dir().remove(&name)?;
+            Ok(file)
+        });
+        let file = file.map_err(io)?;
+        let Some(start) = self.receiving.retention.position(checkpoint) else {
+            if checkpoint < end.lsn {
+                let reason = format!("redo from the server's checkpoint {checkpoint} on is no longer in the log");
+                return Err(NodeError::Redo { lsn: checkpoint, reason });
+            }
+            return Ok(Spool { file, oldest, end: oldest });
+        };
+        let mut len_bytes = 0;
+        self.receiving.read_frames(start, end.seq, |chunk| {
+            let bytes = redo_of(&chunk)?;
+            file.write_at(len_bytes, &bytes).map_err(io)?;
+            len_bytes += bytes.len() as u64;
+            Ok(())
+        })?;
+        if oldest.advance(len_bytes) != end.lsn {
+            let reason = format!(
+                "redo from {oldest} has {len_bytes} bytes in the log, but the stream ends at {}",
+                end.lsn
+            );
+            return Err(NodeError::Redo { lsn: oldest, reason });
+        }
+        Ok(Spool { file, oldest, end: end.lsn })
+    }
+}
+
+/// The redo of a frame from `from` on, with the sequence bits of `geometry`.
+pub(super) fn redo_from(chunk: &Chunk, from: Lsn, geometry: &LogGeometry) -> Result<Vec<u8>, NodeError> {
+    let StreamFrame::Redo(bytes) = decode(chunk.kind, chunk.payload())? else { return Ok(Vec::new()) };
+    if chunk.end.lsn <= from {
+        return Ok(Vec::new());
+    }
+    let mut bytes = bytes.to_vec();
+    rewrite_sequence_bits(&mut bytes, chunk.start.lsn, geometry)
+        .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
+    let skip = from.0.saturating_sub(chunk.start.lsn.0) as usize;
+    Ok(bytes.split_off(skip.min(bytes.len())))
+}
+
+fn sized<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+    bytes.first_chunk().copied()
 }

@@ -13,8 +13,8 @@ use crate::counters::add;
 use crate::error::NodeError;
 use crate::home::Folder;
 use crate::index::PageKey;
-use redoubt_page::layout::page_lsn;
-use redoubt_page::{SpaceFlags, differing_ranges, digest};
+use redoubt_page::format::page_lsn;
+use redoubt_page::Format;
 use redoubt_redo::{Lsn, PageId};
 use redoubt_sync::Mutex;
 use redoubt_wire::notice::Notice;
@@ -28,7 +28,7 @@ const STOPPED: &str = "stopped";
 pub struct Mismatch {
     page: PageId,
     lsn: Lsn,
-    flags: SpaceFlags,
+    format: Format,
     ours: Vec<u8>,
     /// Of its report, without the extension.
     name: String,
@@ -60,13 +60,13 @@ impl Verification {
     /// Compares and counts. Returns why the volume must stop, if it must.
     fn compare(&self, builder: &Builder, case: &VerifyCase<'_>, path: &dyn Fn() -> String) -> Option<String> {
         let counters = &self.context.counters;
-        let ours_lsn = page_lsn(case.page).unwrap_or_default();
+        let ours_lsn = page_lsn(builder.format.family, case.page).unwrap_or_default();
         if ours_lsn > case.lsn {
             // Our image is from a later point (applied before a crash of the node): nothing to compare.
             add(&counters.pages_not_comparable, 1);
             return None;
         }
-        let ours = digest(case.page, builder.flags);
+        let ours = builder.format.digest(case.page);
         if ours_lsn == case.lsn && ours == case.digest {
             add(&counters.pages_verified, 1);
             return None;
@@ -96,8 +96,8 @@ impl Verification {
         let (lsn, page_no) = (case.lsn, page.page_no.0);
         let reason =
             format!("page {page} of {path} differs from the server's at LSN {lsn}; see {}", report.display());
-        let (flags, ours) = (builder.flags, case.page.to_vec());
-        self.mismatches.lock().push(Mismatch { page, lsn, flags, ours, name, text });
+        let (format, ours) = (builder.format, case.page.to_vec());
+        self.mismatches.lock().push(Mismatch { page, lsn, format, ours, name, text });
         self.context.notices.send(&Notice::NeedImage { path: path.into_bytes(), page_no, lsn });
         // Makes the stop outlast a restart of the node: somebody has to look first.
         if let Err(error) = self.context.own.write(STOPPED, reason.as_bytes()) {
@@ -124,7 +124,7 @@ impl Verification {
         let own = &self.context.own;
         if page.len() == mismatch.ours.len() {
             mismatch.text.push_str("differing byte ranges (server / node):\n");
-            for range in differing_ranges(page, &mismatch.ours, mismatch.flags) {
+            for range in mismatch.format.differing_ranges(page, &mismatch.ours) {
                 let _ = writeln!(
                     mismatch.text,
                     "  {}..{}: {} / {}",

@@ -18,7 +18,7 @@ use super::retention::Pin;
 use super::server_log::redo_from;
 use crate::error::NodeError;
 use crate::mark::{Point, WaitEnd};
-use crate::namespace::{LogFileEntry, Namespace};
+use crate::namespace::{LOG_FILE_PATH, LogFileEntry, Namespace};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_sync::{Mutex, time};
@@ -29,7 +29,6 @@ use std::sync::Arc;
 
 /// The redo log's number; files are counted from 0.
 const LOG_FILE: FileId = FileId(u32::MAX);
-const LOG_PATH: &str = "ib_logfile0";
 
 /// The moment that is being read.
 #[derive(Default)]
@@ -214,7 +213,7 @@ impl Volume {
         out: &mut [u8],
     ) -> Result<(), NodeError> {
         if file == LOG_FILE {
-            return self.read_export(export, LOG_PATH, offset_bytes, out);
+            return self.read_export(export, LOG_FILE_PATH, offset_bytes, out);
         }
         match export.names().file(file) {
             Some(entry) => self.read_kept(export, &entry.path, offset_bytes, out),
@@ -326,7 +325,7 @@ fn stat(names: &Namespace, path: &str) -> Option<ViewFile> {
         let entry = VolumeEntry { path: path.to_owned(), kind, mode, len_bytes, checksum: None };
         Some(ViewFile { file: file.0, entry })
     };
-    if path == LOG_PATH {
+    if path == LOG_FILE_PATH {
         return found(LOG_FILE, EntryKind::RedoLog, 0o660, names.log_file()?.file_size_bytes);
     }
     match names.file_at(path) {

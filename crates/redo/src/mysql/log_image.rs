@@ -139,20 +139,14 @@ impl LogImage {
         offset: u64,
         buf: &mut [u8],
         first_groups: &FirstGroups,
-        mut fetch: impl FnMut(Lsn, &mut [u8]) -> Result<(), E>,
+        fetch: impl FnMut(Lsn, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         buf.fill(0);
         let range = self.range(number).filter(|_| self.numbers().contains(&number));
         let Some(range) = range else { return Ok(()) };
-        copy_overlap(offset, buf, 0, &self.header(number, range).build());
-        if range.contains(server_lsn(self.checkpoint)) {
-            let block = build_checkpoint(server_lsn(self.checkpoint));
-            CheckpointSlot::ALL.into_iter().for_each(|slot| copy_overlap(offset, buf, slot.offset(), &block));
-        } else {
-            let block = build_checkpoint(0);
-            CheckpointSlot::ALL.into_iter().for_each(|slot| copy_overlap(offset, buf, slot.offset(), &block));
-        }
-        self.compose_blocks(range, offset, buf, first_groups, &mut fetch)
+        let header = self.header(number, range).build();
+        let Self { checkpoint, oldest, end, .. } = *self;
+        ComposedFile { header: &header, range, checkpoint, oldest, end }.compose(offset, buf, first_groups, fetch)
     }
 
     fn header(&self, number: u64, range: FileRange) -> LogFileHeader {
@@ -163,20 +157,56 @@ impl LogImage {
             flags: if number < self.newest_number() { LogFlags::FULL } else { LogFlags::default() },
         }
     }
+}
+
+/// One log file of any size, to be composed from the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct ComposedFile<'h> {
+    /// Its first block.
+    pub header: &'h [u8; BLOCK_BYTES],
+    /// Which part of the log it is.
+    pub range: FileRange,
+    /// Where the server is to begin.
+    pub checkpoint: Lsn,
+    /// Oldest position that `fetch` can give. Blocks before the one that holds it are zero, and bytes before it in its
+    /// block.
+    pub oldest: Lsn,
+    /// End of the log.
+    pub end: Lsn,
+}
+
+impl ComposedFile<'_> {
+    /// Fill `buf` with bytes of the file from `offset` on. `fetch` as for [`LogImage::compose`].
+    ///
+    /// # Errors
+    /// Those of `fetch`.
+    pub fn compose<E>(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        first_groups: &FirstGroups,
+        mut fetch: impl FnMut(Lsn, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        buf.fill(0);
+        copy_overlap(offset, buf, 0, self.header);
+        let checkpoint = server_lsn(self.checkpoint);
+        let block = build_checkpoint(if self.range.contains(checkpoint) { checkpoint } else { 0 });
+        CheckpointSlot::ALL.into_iter().for_each(|slot| copy_overlap(offset, buf, slot.offset(), &block));
+        self.compose_blocks(offset, buf, first_groups, &mut fetch)
+    }
 
     fn compose_blocks<E>(
         &self,
-        range: FileRange,
         offset: u64,
         buf: &mut [u8],
         first_groups: &FirstGroups,
         fetch: &mut impl FnMut(Lsn, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let end_offset = offset.saturating_add(buf.len() as u64);
-        let Some(first_lsn) = range.lsn_at(offset.max(FILE_HEADER_BYTES)) else { return Ok(()) };
+        let Some(first_lsn) = self.range.lsn_at(offset.max(FILE_HEADER_BYTES)) else { return Ok(()) };
         let mut lsn = (first_lsn / BLOCK_BYTES as u64 * BLOCK_BYTES as u64).max(block_start(self.oldest));
         let mut payload = [0; PAYLOAD_BYTES];
-        while let Some(block_offset) = range.offset_of(lsn)
+        while let Some(block_offset) = self.range.offset_of(lsn)
             && block_offset < end_offset
         {
             let start = from_server_lsn(lsn);

@@ -16,16 +16,12 @@ use crate::connections::stream::FRAME_LIMIT_BYTES;
 use crate::content::Content;
 use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use crate::kinds::redo_log::pieces;
-use redoubt_redo::mysql::log_file::FileName;
-use redoubt_redo::mysql::observer::LogObserver;
+use redoubt_redo::mysql::{LogFileHeader, LogFileName, LogObserver, NewRedo, Observed, from_server_lsn};
 use redoubt_redo::{Lsn, Mtr};
 use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, FileKind, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Length of the blocks before the redo.
-const FRONT_LEN_BYTES: usize = 2048;
 
 /// A file of the log.
 #[derive(Debug)]
@@ -98,14 +94,18 @@ impl RedoFiles {
             let next_lsn = next_lsn.filter(|lsn| *lsn != Lsn(0)).ok_or_else(|| {
                 broken(content, "files of it are here, but the volume has no redo log")
             })?;
-            *observer = Some(LogObserver::new(next_lsn));
+            *observer = Some(LogObserver::new(next_lsn, []));
         }
-        let (Some(observer), Some(name)) = (&mut *observer, FileName::parse(file_name(path))) else {
+        let (Some(observer), Some(name)) = (&mut *observer, LogFileName::parse(file_name(path))) else {
             return Ok(());
         };
-        let mut front = [0; FRONT_LEN_BYTES];
-        read_of_node(content, path, &mut front, 0)?;
-        observer.file_is_there(name, &front).map_err(|error| broken(content, &error.to_string()))
+        let mut header = [0; LOG_HEADER_LEN_BYTES];
+        read_of_node(content, path, &mut header, 0)?;
+        if matches!(name, LogFileName::Spare(_)) || header.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        let observed = observer.on_write(name, 0, &header, &mut |_: &Mtr<'_, '_>| ());
+        observed.map(drop).map_err(|error| broken(content, &error.to_string()))
     }
 
     /// The server wrote to a file of the log.
@@ -124,33 +124,42 @@ impl RedoFiles {
         let names = content.names.lock_shared();
         self.grow(content, &names, file, fd, offset_bytes + bytes.len() as u64)?;
         let Some(path) = file.name.path(&names) else { return Ok(()) };
-        let Some(name) = FileName::parse(file_name(&path)) else {
+        let Some(name) = LogFileName::parse(file_name(&path)) else {
             return Err(broken(content, "a file of it has a name that is not known"));
         };
         let mut guard = self.lock();
-        let observer = guard.get_or_insert_with(|| LogObserver::new(Lsn(0)));
+        let observer = match &mut *guard {
+            Some(observer) => observer,
+            // Files may be made before the first one of the log has its header.
+            None if is_zero(bytes) => return Ok(()),
+            empty => empty.insert(begin(bytes, offset_bytes).ok_or_else(|| {
+                broken(content, "it was written to before the first of its files had a header")
+            })?),
+        };
+        let next_lsn = observer.next_lsn();
         let mut ends = Vec::new();
-        let redo = observer
+        let observed = observer
             .on_write(name, offset_bytes, bytes, &mut |mtr: &Mtr<'_, '_>| {
                 content.deleted.observe(mtr);
                 content.dirty.observe(mtr);
                 ends.push(mtr.offset_in_bytes + mtr.bytes.len());
             })
             .map_err(|error| broken(content, &error.to_string()))?;
-        let next_lsn = redo.start_lsn;
-        for (block, at) in bytes.chunks(LOG_HEADER_LEN_BYTES).zip((offset_bytes..).step_by(LOG_HEADER_LEN_BYTES)) {
-            if at >= FRONT_LEN_BYTES as u64 {
-                break;
+        match observed {
+            Observed::Filler => Ok(()),
+            Observed::Redo(NewRedo { bytes, .. }) => {
+                content.counters.add(Counter::RedoBytes, bytes.len() as u64);
+                pieces(bytes, &ends, FRAME_LIMIT_BYTES)
+                    .into_iter()
+                    .try_for_each(|piece| content.stream.append(&StreamFrame::Redo(piece)).map(drop))
             }
-            let Some(block) = block.first_chunk() else { continue };
-            let offset_bytes = at as u32;
-            content.stream.append(&StreamFrame::LogFront { path: &path, offset_bytes, next_lsn, block })?;
+            Observed::Header(_) | Observed::Checkpoint { .. } | Observed::Encryption => {
+                let Some(block) = bytes.first_chunk() else { return Ok(()) };
+                let offset_bytes = offset_bytes as u32;
+                let frame = StreamFrame::LogFront { path: &path, offset_bytes, next_lsn, block };
+                content.stream.append(&frame).map(drop)
+            }
         }
-        content.counters.add(Counter::RedoBytes, redo.bytes.len() as u64);
-        for piece in pieces(redo.bytes, &ends, FRAME_LIMIT_BYTES) {
-            content.stream.append(&StreamFrame::Redo(piece))?;
-        }
-        Ok(())
     }
 
     fn grow(
@@ -205,6 +214,17 @@ impl RedoFiles {
         }
         Ok(wanted)
     }
+}
+
+/// The log of a new volume begins with the header of its first file.
+fn begin(bytes: &[u8], offset_bytes: u64) -> Option<LogObserver> {
+    let header = bytes.first_chunk().filter(|_| offset_bytes == 0)?;
+    let header = LogFileHeader::parse(header).ok()?;
+    Some(LogObserver::new(from_server_lsn(header.start_lsn), []))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 fn set_len_locked(
