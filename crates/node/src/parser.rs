@@ -193,7 +193,7 @@ impl<'v> Parser<'v> {
             FileRecord::Delete { path } if self.names.read().has_file(note.space) => {
                 FileRecord::Rename { old_path: path, new_path: path }
             }
-            FileRecord::Delete { .. } | FileRecord::Checkpoint { .. } => note.record,
+            FileRecord::Delete { .. } | FileRecord::Extend { .. } | FileRecord::Checkpoint { .. } => note.record,
         }
     }
 

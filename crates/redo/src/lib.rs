@@ -7,6 +7,7 @@
 pub mod error;
 pub mod mariadb;
 pub mod mtr;
+pub mod mysql;
 pub mod resets;
 pub mod types;
 

@@ -118,7 +118,7 @@ pub enum SpaceFlagsChange {
     Unknown,
 }
 
-/// A record about a tablespace file. Paths end in `.ibd` and carry no NUL.
+/// A record about a tablespace file. Paths carry no NUL, and end in `.ibd` unless MySQL has an undo tablespace there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileRecord<'a> {
     /// The file is about to be created.
@@ -142,6 +142,13 @@ pub enum FileRecord<'a> {
     Modify {
         /// Its path.
         path: &'a [u8],
+    },
+    /// The file was grown by zeros (MySQL).
+    Extend {
+        /// Where the zeros begin; the size of the file before.
+        offset_bytes: u64,
+        /// How many they are.
+        len_bytes: u64,
     },
     /// Checkpoint at this LSN; `None` is padding.
     Checkpoint {

@@ -89,7 +89,7 @@ impl MtrVisitor for LastResets {
                 FileRecord::Delete { .. } => {
                     self.spaces.insert(note.space, (mtr.start_lsn, SpaceReset::Delete));
                 }
-                FileRecord::Checkpoint { .. } => {}
+                FileRecord::Extend { .. } | FileRecord::Checkpoint { .. } => {}
             }
         }
         for run in mtr.runs {

@@ -106,7 +106,7 @@ impl Namespace {
                     self.kill_object(object, &mut effects);
                 }
             }
-            FileRecord::Checkpoint { .. } => {}
+            FileRecord::Extend { .. } | FileRecord::Checkpoint { .. } => {}
         }
         Ok(effects)
     }

@@ -154,7 +154,7 @@ fn note(record: &FileRecord<'_>) -> Option<Note> {
         FileRecord::Delete { path } => Note::Delete(relative(path)),
         FileRecord::Rename { old_path, new_path } => Note::Rename(relative(old_path), relative(new_path)),
         FileRecord::Modify { path } => Note::Modify(relative(path)),
-        FileRecord::Checkpoint { .. } => return None,
+        FileRecord::Extend { .. } | FileRecord::Checkpoint { .. } => return None,
     })
 }
 
