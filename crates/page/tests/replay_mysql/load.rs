@@ -66,7 +66,7 @@ fn insert(sql: &mut String, name: &str, rows: usize) {
            LEFT(CONCAT(hash32(seq), REPEAT(CHAR(97 + seq % 26), seq % 170)), 200),
            IF(seq % 5, LEFT(hash40(seq * 3), seq % 40), NULL), IF(seq % 3, LEFT(hash32(seq + 7), seq % 11), NULL),
            IF(seq % 4, REPEAT(CHAR(65 + seq % 26), seq % 290), NULL),
-           IF(seq % 37 = 0, REPEAT(SHA2(seq, 512), 20 + seq % 300), NULL) FROM numbers WHERE seq <= {rows};\n"
+           IF(seq % 37 = 0, REPEAT(SHA2(seq, 512), 20 + seq % 120), NULL) FROM numbers WHERE seq <= {rows};\n"
     )
     .unwrap();
 }
@@ -77,7 +77,7 @@ fn change(sql: &mut String, name: &str) {
         sql,
         "DELETE FROM {name} WHERE id % 4 = 1;
          UPDATE {name} SET c = LEFT(CONCAT(c, hash40(id)), 200), k = k + 1 WHERE id % 3 = 0;
-         INSERT INTO {name} (id, k, c, d, e, b) SELECT 20000 + seq * 3, seq % 100, LEFT(SHA2(seq, 512), seq % 120),
+         INSERT IGNORE INTO {name} (id, k, c, d, e, b) SELECT 20000 + seq * 3, seq % 100, LEFT(SHA2(seq, 512), seq % 120),
            LEFT(hash32(seq), seq % 30), 'x', IF(seq % 50 = 0, REPEAT('lob', 9000), NULL)
            FROM numbers WHERE seq <= 900 ORDER BY hash32(seq);
          UPDATE {name} SET d = NULL, c = LEFT(c, 10), e = LEFT(hash32(id), 10) WHERE id BETWEEN 500 AND 1500;
@@ -86,7 +86,7 @@ fn change(sql: &mut String, name: &str) {
          UPDATE {name} SET k = k + 3 WHERE id % 5 = 2;
          UPDATE {name} SET b = REPEAT('y', 20000) WHERE id % 211 = 0;
          UPDATE {name} SET b = CONCAT(b, 'z') WHERE id % 422 = 0;
-         UPDATE {name} SET id = id + 1000000 WHERE id < 1000000 AND id % 53 = 0 ORDER BY id;
+         UPDATE IGNORE {name} SET id = id + 1000000 WHERE id < 1000000 AND id % 53 = 0 ORDER BY id;
          DELETE FROM {name} WHERE id BETWEEN 900 AND 1900;
          BEGIN;
          UPDATE {name} SET k = k + 17, c = REVERSE(c);

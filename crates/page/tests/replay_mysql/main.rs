@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 mod load;
+mod log;
+mod replay;
 mod server;
 
 use load::Options;
@@ -27,4 +29,14 @@ fn make_fixture() {
     server.copy_data("final2");
     println!("{}", server.data_dir().display());
     std::mem::forget(server);
+}
+
+#[test]
+fn compare_fixture() {
+    let dir = std::path::PathBuf::from(std::env::var("FIXTURE").unwrap());
+    for (base, end) in [("base1", "base2"), ("base2", "final2")] {
+        let replay = replay::Replay::new(&dir.join(base), &dir.join(end));
+        let report = replay.compare(&dir.join(end), false);
+        println!("{base}: {report:#?}");
+    }
 }

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use crate::load::Options;
 
-/// Big enough that the first log file holds all that a test writes.
-const LOG_CAPACITY: &str = "8G";
+/// More than a test writes between two starts. The server makes that many bytes of files in advance.
+const LOG_CAPACITY: &str = "2G";
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(600);
 
@@ -30,13 +30,15 @@ pub struct Server {
     dir: TempDir,
     page_size_bytes: usize,
     child: Option<Child>,
+    /// The client that keeps the server from removing log files.
+    consumer: Option<Child>,
 }
 
 impl Server {
     /// Create a data directory; no server runs afterwards.
     pub fn initialize(options: &Options) -> Self {
         let dir = TempDir::new().unwrap();
-        let server = Self { dir, page_size_bytes: options.page_size_bytes, child: None };
+        let server = Self { dir, page_size_bytes: options.page_size_bytes, child: None, consumer: None };
         let output = server.mysqld().arg("--initialize-insecure").output().unwrap();
         assert!(output.status.success(), "{}", server.error_log());
         server
@@ -86,6 +88,49 @@ impl Server {
             assert!(started.elapsed() < START_LIMIT, "no answer:\n{}", self.error_log());
             std::thread::sleep(Duration::from_millis(200));
         }
+        self.keep_log();
+    }
+
+    /// Register as a consumer of the log, for as long as this connection is there.
+    fn keep_log(&mut self) {
+        let mut consumer =
+            self.client().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let sql = b"SELECT innodb_redo_log_consumer_register();\nSELECT SLEEP(100000);\n";
+        consumer.stdin.as_mut().unwrap().write_all(sql).unwrap();
+        self.consumer = Some(consumer);
+        let started = Instant::now();
+        while self.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'").trim()
+            != "1"
+        {
+            assert!(started.elapsed() < START_LIMIT, "no consumer of the log");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The directory of log files that were kept.
+    fn kept(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    /// Take the log files that are full, and let the server go on without us.
+    fn take_log(&mut self) {
+        let _ = fs::remove_dir_all(self.kept());
+        fs::create_dir_all(self.kept()).unwrap();
+        self.copy_log(&self.kept());
+        if let Some(mut consumer) = self.consumer.take() {
+            consumer.kill().unwrap();
+            consumer.wait().unwrap();
+        }
+    }
+
+    /// Copy the log files of the data directory, but for those that are made in advance.
+    fn copy_log(&self, target: &Path) {
+        for entry in fs::read_dir(self.data_dir().join("#innodb_redo")).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.to_str().unwrap().ends_with("_tmp") {
+                fs::copy(&path, target.join(path.file_name().unwrap())).unwrap();
+            }
+        }
     }
 
     fn client(&self) -> Command {
@@ -134,6 +179,7 @@ impl Server {
 
     /// Shut down cleanly, with purge and everything: afterwards every page is in the files.
     pub fn shut_down(&mut self) {
+        self.take_log();
         self.sql("SET GLOBAL innodb_fast_shutdown = 0; SHUTDOWN;");
         let started = Instant::now();
         let child = self.child.as_mut().unwrap();
@@ -150,17 +196,33 @@ impl Server {
 
     /// Kill the server.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        for mut child in [self.child.take(), self.consumer.take()].into_iter().flatten() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
-    /// Copy the data directory of a stopped server beside it.
+    /// Copy the data directory of a stopped server beside it, and all the log since its start into `log` there.
     pub fn copy_data(&self, name: &str) -> PathBuf {
         assert!(self.child.is_none());
         let copy = self.dir.path().join(name);
         let status = Command::new("cp").arg("-a").arg(self.data_dir()).arg(&copy).status().unwrap();
         assert!(status.success());
+        for entry in fs::read_dir(copy.join("#innodb_redo")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.to_str().unwrap().ends_with("_tmp") {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        let log = copy.join("log");
+        fs::create_dir(&log).unwrap();
+        if self.kept().exists() {
+            for entry in fs::read_dir(self.kept()).unwrap() {
+                let path = entry.unwrap().path();
+                fs::copy(&path, log.join(path.file_name().unwrap())).unwrap();
+            }
+        }
+        self.copy_log(&log);
         copy
     }
 
@@ -177,7 +239,7 @@ fn text(bytes: &[u8]) -> String {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
+        for child in [&mut self.child, &mut self.consumer].into_iter().flatten() {
             let _ = child.kill();
             let _ = child.wait();
         }
