@@ -12,6 +12,8 @@ pub mod resets;
 pub mod types;
 
 pub use error::{RedoError, StreamError};
-pub use mtr::{FileNote, FileRecord, Mtr, MtrVisitor, PageReset, RunRef, SpaceFlagsChange, WalkStop, Walked};
+pub use mtr::{
+    FileNote, FileRecord, IndexLoad, Mtr, MtrVisitor, PageReset, RunRef, SpaceFlagsChange, WalkStop, Walked,
+};
 pub use resets::LastResets;
 pub use types::{Family, Lsn, PageId, PageNo, SpaceId};

@@ -9,7 +9,7 @@ use crate::types::{Lsn, PageId, PageNo, SpaceId};
 const SYSTEM_SPACE: u32 = 0;
 
 /// A run: maximal contiguous records of one page inside a mini-transaction, the first of which carries the
-/// page's ids. TRIM_PAGES is always a run of its own.
+/// page's ids. TRIM_PAGES is always a run of its own. MySQL has neither TRIM_PAGES nor FREE_PAGE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunRef {
     /// The page. For TRIM_PAGES its page number is the new size of the file.
@@ -18,7 +18,7 @@ pub struct RunRef {
     pub offset_in_bytes: usize,
     /// Length of the run in bytes.
     pub len_bytes: usize,
-    /// Where in the run its last INIT_PAGE starts, in bytes from the start of the run. Everything before
+    /// Where in the run its last INIT_PAGE (MySQL: INIT_FILE_PAGE2) starts, in bytes from the start of the run. Everything before
     /// it, here and in earlier mini-transactions, has no effect on the page.
     pub last_init_offset: Option<usize>,
     /// There is a FREE_PAGE in the run.
@@ -79,6 +79,15 @@ pub struct FileNote<'a> {
     pub record: FileRecord<'a>,
 }
 
+/// An index was built without redo, and all its pages were written to their file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexLoad {
+    /// Its root page.
+    pub root: PageId,
+    /// Its id, as its pages have it.
+    pub index_id: u64,
+}
+
 /// One whole, valid mini-transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Mtr<'m, 'a> {
@@ -86,7 +95,7 @@ pub struct Mtr<'m, 'a> {
     pub start_lsn: Lsn,
     /// LSN after its last byte; the page LSN of the pages it changed.
     pub end_lsn: Lsn,
-    /// All its bytes: records, end byte, checksum.
+    /// All its bytes: records, and what of end byte and checksum the family has.
     pub bytes: &'a [u8],
     /// Its record bytes.
     pub records: &'a [u8],
@@ -94,8 +103,11 @@ pub struct Mtr<'m, 'a> {
     pub offset_in_bytes: usize,
     /// Its page runs, in order.
     pub runs: &'m [RunRef],
-    /// Its records about files, in order. They come before every page record.
+    /// Its records about files, in order. Of MariaDB they come before every page record, of MySQL each is a
+    /// mini-transaction of its own.
     pub files: &'m [FileNote<'a>],
+    /// Indexes that were built without redo and are in their files by now (MySQL); a mini-transaction of its own each.
+    pub index_loads: &'m [IndexLoad],
 }
 
 impl<'a> Mtr<'_, 'a> {

@@ -147,6 +147,7 @@ pub fn walk_mtrs(
             offset_in_bytes: start,
             runs: &parts.runs,
             files: &parts.files,
+            index_loads: &[],
         });
     };
     Ok(Walked { end_lsn: start_lsn.advance(at as u64), len_bytes: at, stop })

@@ -64,6 +64,7 @@ mod tests {
             offset_in_bytes: 0,
             runs: &[],
             files: &notes,
+            index_loads: &[],
         });
     }
 
