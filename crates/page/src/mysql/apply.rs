@@ -32,7 +32,9 @@ use super::flags::Flags;
 use crate::apply::frame::{Fault, Frame, ensure};
 use crate::apply::index_page::IndexPage;
 use crate::apply::init::init_index_page;
-use crate::layout::{FIL_PAGE_OFFSET, FIL_PAGE_SPACE_ID, FIL_PAGE_TYPE, PAGE_DATA, PAGE_N_HEAP, TYPE_INDEX, TYPE_RTREE};
+use crate::layout::{
+    FIL_PAGE_OFFSET, FIL_PAGE_SPACE_ID, FIL_PAGE_TYPE, PAGE_DATA, PAGE_N_HEAP, TYPE_INDEX, TYPE_RTREE,
+};
 use fields::{InstantIndex, RecordLayout};
 
 mod delete;

@@ -75,7 +75,11 @@ where
     let changes = changes.into_iter();
     let base_lsn = if base_is_valid { page_lsn(page).unwrap_or_default() } else { Lsn(0) };
     let last_init = last_init(page_id, base_lsn, changes.clone())?;
-    if last_init.is_none() && !base_is_valid && !flags.is_row_format_compressed() && changes.clone().next().is_some() {
+    if last_init.is_none()
+        && !base_is_valid
+        && !flags.is_row_format_compressed()
+        && changes.clone().next().is_some()
+    {
         return Err(ApplyError::NoBase { page_id });
     }
     let first = last_init.unwrap_or(LastInit { change: 0, record: 0 });

@@ -99,8 +99,13 @@ impl Log {
 
     fn group(&self, start: usize) -> Option<(Group, usize)> {
         let lsn = |at: usize| self.start.advance(at as u64);
-        let mut group =
-            Group { start: lsn(start), end: lsn(start), runs: Vec::new(), kinds: Vec::new(), built: Vec::new() };
+        let mut group = Group {
+            start: lsn(start),
+            end: lsn(start),
+            runs: Vec::new(),
+            kinds: Vec::new(),
+            built: Vec::new(),
+        };
         let mut at = start;
         loop {
             let first = *self.bytes.get(at)?;
@@ -127,7 +132,11 @@ impl Log {
         group.kinds.push(RecordKind::of(&record.body));
         let is_change = !matches!(
             record.body,
-            Body::IndexLoad { .. } | Body::DynamicMetadata(_) | Body::File(_) | Body::FileCreate { .. } | Body::Dummy
+            Body::IndexLoad { .. }
+                | Body::DynamicMetadata(_)
+                | Body::File(_)
+                | Body::FileCreate { .. }
+                | Body::Dummy
         );
         if let Record { page, body: Body::IndexLoad { index_id } } = record {
             group.built.push((page.space, index_id));

@@ -93,13 +93,20 @@ impl Server {
 
     /// Register as a consumer of the log, for as long as this connection is there.
     fn keep_log(&mut self) {
-        let mut consumer =
-            self.client().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut consumer = self
+            .client()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
         let sql = b"SELECT innodb_redo_log_consumer_register();\nSELECT SLEEP(100000);\n";
         consumer.stdin.as_mut().unwrap().write_all(sql).unwrap();
         self.consumer = Some(consumer);
         let started = Instant::now();
-        while self.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'").trim()
+        while self
+            .sql("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'")
+            .trim()
             != "1"
         {
             assert!(started.elapsed() < START_LIMIT, "no consumer of the log");

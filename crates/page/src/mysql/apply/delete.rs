@@ -8,7 +8,9 @@
 use super::fields::RecordLayout;
 use crate::apply::frame::{Fault, ensure};
 use crate::apply::index_page::{IndexPage, SLOT_MAX_OWNED, SLOT_MIN_OWNED};
-use crate::layout::{PAGE_DIR_SLOT_BYTES, PAGE_FREE, PAGE_GARBAGE, PAGE_LAST_INSERT, PAGE_N_DIR_SLOTS, PAGE_N_RECS};
+use crate::layout::{
+    PAGE_DIR_SLOT_BYTES, PAGE_FREE, PAGE_GARBAGE, PAGE_LAST_INSERT, PAGE_N_DIR_SLOTS, PAGE_N_RECS,
+};
 
 const PAST_DIRECTORY: &str = "the record is not in the list of records";
 

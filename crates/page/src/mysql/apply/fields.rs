@@ -221,12 +221,7 @@ impl<'s, 'a> RecordLayout<'s, 'a> {
     }
 
     /// The field at position `physical` of a record that has all fields.
-    pub(super) fn field_at(
-        &self,
-        bytes: &[u8],
-        origin: usize,
-        physical: usize,
-    ) -> Result<FieldPlace, Fault> {
+    pub(super) fn field_at(&self, bytes: &[u8], origin: usize, physical: usize) -> Result<FieldPlace, Fault> {
         match self {
             Self::Redundant(instant) => Redundant::read(bytes, origin)?.field(bytes, *instant, physical),
             _ => self
@@ -244,8 +239,7 @@ impl<'s, 'a> RecordLayout<'s, 'a> {
             STATUS_ORDINARY => {}
             STATUS_NODE_POINTER => return self.walk_node_pointer(bytes, origin, wanted),
             STATUS_INFIMUM | STATUS_SUPREMUM => {
-                let size =
-                    RecordSize { extra_bytes: COMPACT_HEADER_BYTES, data_bytes: BOUND_DATA_BYTES };
+                let size = RecordSize { extra_bytes: COMPACT_HEADER_BYTES, data_bytes: BOUND_DATA_BYTES };
                 return Ok(Walked { size, field: None });
             }
             _ => return Err(Fault::new(origin, "a record has impossible status bits")),
@@ -264,10 +258,9 @@ impl<'s, 'a> RecordLayout<'s, 'a> {
         let (index, n_nullable) = match self {
             Self::Compact { index, n_nullable } => (index, *n_nullable),
             Self::Instant { index, instant } => {
-                let (_, n_nullable) = instant.before_instant.unwrap_or((
-                    0,
-                    usize::from(instant.nullable.first().copied().unwrap_or_default()),
-                ));
+                let (_, n_nullable) = instant
+                    .before_instant
+                    .unwrap_or((0, usize::from(instant.nullable.first().copied().unwrap_or_default())));
                 (index, n_nullable)
             }
             Self::Redundant(_) => return Err(Fault::new(origin, "the record is not compact")),
@@ -298,7 +291,8 @@ fn walk_instant(
         below = below.wrapping_sub(1);
         bytes.get(below).copied().ok_or(Fault::new(origin, OUTSIDE))
     };
-    let of_version = |version: u8| usize::from(instant.nullable.get(usize::from(version)).copied().unwrap_or_default());
+    let of_version =
+        |version: u8| usize::from(instant.nullable.get(usize::from(version)).copied().unwrap_or_default());
     ensure(
         info & (INFO_VERSION | INFO_OLD_INSTANT) != INFO_VERSION | INFO_OLD_INSTANT,
         origin,

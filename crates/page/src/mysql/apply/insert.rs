@@ -12,8 +12,7 @@ use super::fields::{COMPACT_HEADER_BYTES, REDUNDANT_HEADER_BYTES, RecordLayout, 
 use crate::apply::frame::{Fault, ensure};
 use crate::apply::index_page::{IndexPage, SLOT_MAX_OWNED};
 use crate::layout::{
-    PAGE_DIRECTION_B, PAGE_FREE, PAGE_GARBAGE, PAGE_HEAP_TOP, PAGE_LAST_INSERT, PAGE_N_DIRECTION,
-    PAGE_N_HEAP,
+    PAGE_DIRECTION_B, PAGE_FREE, PAGE_GARBAGE, PAGE_HEAP_TOP, PAGE_LAST_INSERT, PAGE_N_DIRECTION, PAGE_N_HEAP,
 };
 
 const DIRECTION_NONE: u8 = 5;
@@ -97,8 +96,7 @@ fn insert_after(
     let record = place.start + shape.origin;
     set_header(page, record, &place, shape.info_and_status_bits)?;
     // Wrong bytes before the place of a wrong base give a record that is not as long as it should be.
-    let expected =
-        RecordSize { extra_bytes: shape.origin, data_bytes: shape.total_bytes - shape.origin };
+    let expected = RecordSize { extra_bytes: shape.origin, data_bytes: shape.total_bytes - shape.origin };
     ensure(
         layout.size(page.frame.0, record)? == expected,
         record,
@@ -272,4 +270,3 @@ fn set_header(page: &mut IndexPage<'_>, record: usize, place: &Place, bits: u8) 
         page.frame.set_field(at, place.heap_no << 3 | n_fields_high)
     }
 }
-

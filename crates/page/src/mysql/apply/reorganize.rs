@@ -3,9 +3,9 @@
 //! Source: `btr_page_reorganize_low` in `btr/btr0btr.cc`. The server copies the page aside, creates it, and inserts the
 //! records one after the other at the end; so the page directory becomes what inserts in ascending order make of it.
 
+use super::INDEX_TYPES;
 use super::fields::RecordLayout;
 use super::insert::append_copy;
-use super::INDEX_TYPES;
 use crate::apply::frame::{Fault, ensure};
 use crate::apply::index_page::IndexPage;
 use crate::apply::init::init_index_page;

@@ -56,7 +56,9 @@ pub(super) fn update_in_place(
 fn write_field(page: &mut IndexPage<'_>, record: usize, place: FieldPlace, data: &[u8]) -> Result<(), Fault> {
     ensure(place.len_bytes == data.len(), record, "the field is not as long as its new value")?;
     if place.is_null {
-        let info = place.end_info.ok_or(Fault::new(record, "a NULL of a compact record cannot get a value in place"))?;
+        let info = place
+            .end_info
+            .ok_or(Fault::new(record, "a NULL of a compact record cannot get a value in place"))?;
         set_null(&mut page.frame, info, false)?;
     }
     page.frame.write(place.offset, data)
@@ -66,7 +68,9 @@ fn write_null(page: &mut IndexPage<'_>, record: usize, place: FieldPlace) -> Res
     if place.is_null {
         return Ok(());
     }
-    let info = place.end_info.ok_or(Fault::new(record, "a field of a compact record cannot become NULL in place"))?;
+    let info = place
+        .end_info
+        .ok_or(Fault::new(record, "a field of a compact record cannot become NULL in place"))?;
     page.frame.fill(place.offset, place.offset + place.len_bytes, 0)?;
     set_null(&mut page.frame, info, true)
 }
