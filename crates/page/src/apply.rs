@@ -20,14 +20,14 @@ use redoubt_redo::{PageId, RedoError};
 use thiserror::Error;
 
 use crate::flags::SpaceFlags;
-use crate::layout::FIL_PAGE_TYPE;
+use crate::layout::{FIL_PAGE_TYPE, TYPE_INDEX};
 use frame::{Fault, Frame, ensure};
 use index_page::IndexPage;
 
 mod dynamic;
-mod frame;
-mod index_page;
-mod init;
+pub(crate) mod frame;
+pub(crate) mod index_page;
+pub(crate) mod init;
 mod redundant;
 
 /// First offset that a WRITE, MEMSET or MEMMOVE may touch: checksum and page number are not logged.
@@ -386,8 +386,8 @@ fn apply_extended(page: &mut [u8], cursor: &Cursor, extended: &Extended<'_>) -> 
     ensure(!cursor.compressed, 0, "the record is illegal for ROW_FORMAT=COMPRESSED")?;
     ensure(page.len() >= SMALLEST_LOGICAL_PAGE_BYTES, 0, "the page is smaller than 4 KiB")?;
     match *extended {
-        Extended::InitRowFormatRedundant => init::init_index_page(page, false),
-        Extended::InitRowFormatDynamic => init::init_index_page(page, true),
+        Extended::InitRowFormatRedundant => init::init_index_page(page, false, TYPE_INDEX),
+        Extended::InitRowFormatDynamic => init::init_index_page(page, true, TYPE_INDEX),
         Extended::UndoInit => init::init_undo_page(page),
         Extended::UndoAppend { data } => init::append_undo(page, data),
         Extended::Insert(ref insert) => {

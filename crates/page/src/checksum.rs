@@ -105,18 +105,18 @@ fn crc_of(page: &[u8], range: Range<usize>) -> u32 {
     crc32c(page.get(range).unwrap_or_default())
 }
 
-fn crc32_sum(page: &[u8]) -> u32 {
+pub(crate) fn crc32_sum(page: &[u8]) -> u32 {
     let end = page.len().saturating_sub(FIL_PAGE_TRAILER_BYTES);
     crc_of(page, FIL_PAGE_OFFSET..FIL_PAGE_FILE_FLUSH_LSN) ^ crc_of(page, FIL_PAGE_DATA..end)
 }
 
-fn row_format_compressed_sum(page: &[u8]) -> u32 {
+pub(crate) fn row_format_compressed_sum(page: &[u8]) -> u32 {
     crc_of(page, FIL_PAGE_OFFSET..FIL_PAGE_LSN)
         ^ crc_of(page, FIL_PAGE_TYPE..FIL_PAGE_TYPE + 2)
         ^ crc_of(page, FIL_PAGE_SPACE_ID..page.len())
 }
 
-fn u32_at(page: &[u8], offset: usize) -> u32 {
+pub(crate) fn u32_at(page: &[u8], offset: usize) -> u32 {
     get_u32(page, offset).unwrap_or_default()
 }
 
@@ -177,12 +177,17 @@ pub fn verify(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
         return Ok(());
     }
     if flags.is_row_format_compressed() {
-        let (stored, computed) = (u32_at(page, FIL_PAGE_CHECKSUM), row_format_compressed_sum(page));
-        let is_valid =
-            stored == computed || stored == NO_CHECKSUM_MAGIC || old::is_row_format_compressed_valid(page);
-        return accept(is_valid, stored, computed);
+        return verify_row_format_compressed(page);
     }
     if flags.is_full_crc32() { verify_full_crc32(page) } else { verify_crc32(page, flags) }
+}
+
+/// Check the checksum of a ROW_FORMAT=COMPRESSED page.
+pub(crate) fn verify_row_format_compressed(page: &[u8]) -> Result<(), ChecksumError> {
+    let (stored, computed) = (u32_at(page, FIL_PAGE_CHECKSUM), row_format_compressed_sum(page));
+    let is_valid =
+        stored == computed || stored == NO_CHECKSUM_MAGIC || old::is_row_format_compressed_valid(page);
+    accept(is_valid, stored, computed)
 }
 
 fn accept(valid: bool, stored: u32, computed: u32) -> Result<(), ChecksumError> {
@@ -212,7 +217,12 @@ fn verify_crc32(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
     if is_compressed_image && flags.page_compression() == PageCompression::PerPage {
         return Ok(());
     }
-    let trailer = page.len() - FIL_PAGE_TRAILER_BYTES;
+    verify_crc32_page(page)
+}
+
+/// Check checksum and trailer of a page that is not `full_crc32`, ROW_FORMAT=COMPRESSED or page-compressed.
+pub(crate) fn verify_crc32_page(page: &[u8]) -> Result<(), ChecksumError> {
+    let trailer = page.len().saturating_sub(FIL_PAGE_TRAILER_BYTES);
     check_trailer(page, trailer + 4)?;
     let (first, second) = (u32_at(page, FIL_PAGE_CHECKSUM), u32_at(page, trailer));
     let computed = crc32_sum(page);

@@ -19,6 +19,7 @@ pub mod doublewrite;
 pub mod encryption;
 pub mod flags;
 pub mod layout;
+pub mod mysql;
 
 pub use apply::{ApplyError, Cursor, RecordKind, RunOutcome, apply_record, apply_run, page_is_never_written};
 pub use chain::{ApplyOutcome, Change, apply_changes, apply_known_changes};

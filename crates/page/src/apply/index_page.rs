@@ -16,9 +16,9 @@ use crate::layout::{
 };
 
 /// Most records a directory slot may own; one more and the slot is split.
-pub(super) const SLOT_MAX_OWNED: usize = 8;
+pub(crate) const SLOT_MAX_OWNED: usize = 8;
 /// Fewest records a directory slot (but the first and last) may own.
-const SLOT_MIN_OWNED: usize = 4;
+pub(crate) const SLOT_MIN_OWNED: usize = 4;
 const DIRECTION_LEFT: u8 = 1;
 const DIRECTION_RIGHT: u8 = 2;
 const DIRECTION_NONE: u8 = 5;
@@ -27,7 +27,7 @@ const DIRECTION_MASK: u8 = 7;
 const COMP_FLAG: usize = 0x8000;
 
 /// An index page of either record format.
-pub(super) struct IndexPage<'a> {
+pub(crate) struct IndexPage<'a> {
     pub frame: Frame<'a>,
     /// COMPACT or DYNAMIC, else REDUNDANT.
     pub comp: bool,
@@ -35,10 +35,22 @@ pub(super) struct IndexPage<'a> {
 
 impl<'a> IndexPage<'a> {
     /// Wrap a page after checking what every insert and delete relies on.
-    pub(super) fn open(page: &'a mut [u8], page_no: u32, comp: bool) -> Result<Self, Fault> {
+    #[inline]
+    pub(crate) fn open(page: &'a mut [u8], page_no: u32, comp: bool) -> Result<Self, Fault> {
+        Self::open_of(page, page_no, comp, [TYPE_INDEX, TYPE_RTREE, TYPE_INSTANT])
+    }
+
+    /// [`IndexPage::open`] where index pages have these page types.
+    #[inline]
+    pub(crate) fn open_of(
+        page: &'a mut [u8],
+        page_no: u32,
+        comp: bool,
+        page_types: [u16; 3],
+    ) -> Result<Self, Fault> {
         let this = Self { frame: Frame(page), comp };
         let kind = this.frame.u16(FIL_PAGE_TYPE)?;
-        ensure(matches!(kind, TYPE_INDEX | TYPE_RTREE | TYPE_INSTANT), FIL_PAGE_TYPE, "not an index page")?;
+        ensure(page_types.contains(&kind), FIL_PAGE_TYPE, "not an index page")?;
         ensure(
             get_u32(this.frame.0, FIL_PAGE_OFFSET) == Some(page_no),
             FIL_PAGE_OFFSET,
@@ -59,30 +71,30 @@ impl<'a> IndexPage<'a> {
         Ok(this)
     }
 
-    pub(super) const fn infimum(&self) -> usize {
+    pub(crate) const fn infimum(&self) -> usize {
         if self.comp { 99 } else { 101 }
     }
 
-    pub(super) const fn supremum(&self) -> usize {
+    pub(crate) const fn supremum(&self) -> usize {
         if self.comp { 112 } else { 116 }
     }
 
     /// First byte of the user records.
-    pub(super) const fn heap_bottom(&self) -> usize {
+    pub(crate) const fn heap_bottom(&self) -> usize {
         if self.comp { 120 } else { 125 }
     }
 
     /// Fixed header bytes of a record.
-    pub(super) const fn fixed_header_bytes(&self) -> usize {
+    pub(crate) const fn fixed_header_bytes(&self) -> usize {
         if self.comp { 5 } else { 6 }
     }
 
-    pub(super) fn n_slots(&self) -> Result<usize, Fault> {
+    pub(crate) fn n_slots(&self) -> Result<usize, Fault> {
         self.frame.field(PAGE_N_DIR_SLOTS)
     }
 
     /// Offset of directory slot `index`.
-    pub(super) fn slot(&self, index: usize) -> Result<usize, Fault> {
+    pub(crate) fn slot(&self, index: usize) -> Result<usize, Fault> {
         self.frame
             .len()
             .checked_sub(PAGE_DIR + PAGE_DIR_SLOT_BYTES * (index + 1))
@@ -90,20 +102,20 @@ impl<'a> IndexPage<'a> {
             .ok_or(Fault::new(PAGE_N_DIR_SLOTS, "the page directory is larger than the page"))
     }
 
-    pub(super) fn last_slot(&self) -> Result<usize, Fault> {
+    pub(crate) fn last_slot(&self) -> Result<usize, Fault> {
         self.slot(self.n_slots()?.saturating_sub(1))
     }
 
-    pub(super) fn heap_top(&self) -> Result<usize, Fault> {
+    pub(crate) fn heap_top(&self) -> Result<usize, Fault> {
         self.frame.field(PAGE_HEAP_TOP)
     }
 
-    pub(super) fn n_heap(&self) -> Result<usize, Fault> {
+    pub(crate) fn n_heap(&self) -> Result<usize, Fault> {
         Ok(self.frame.field(PAGE_N_HEAP)? & !COMP_FLAG)
     }
 
     /// Check what inserts rely on: heap and directory do not overlap, and the directory has both ends.
-    pub(super) fn check_heap(&self, heap_top: usize, last_slot: usize) -> Result<(), Fault> {
+    pub(crate) fn check_heap(&self, heap_top: usize, last_slot: usize) -> Result<(), Fault> {
         ensure(
             self.heap_bottom() <= heap_top && heap_top <= last_slot,
             PAGE_HEAP_TOP,
@@ -129,12 +141,12 @@ impl<'a> IndexPage<'a> {
     }
 
     /// Successor of `record`, unchecked.
-    pub(super) fn next(&self, record: usize) -> Result<usize, Fault> {
+    pub(crate) fn next(&self, record: usize) -> Result<usize, Fault> {
         let link = self.frame.field(record.wrapping_sub(2))?;
         Ok(if self.comp { (record + link) & 0xffff } else { link })
     }
 
-    pub(super) fn set_next(&mut self, record: usize, next: usize) -> Result<(), Fault> {
+    pub(crate) fn set_next(&mut self, record: usize, next: usize) -> Result<(), Fault> {
         let link = if self.comp { next.wrapping_sub(record) } else { next };
         self.frame.set_field(record.wrapping_sub(2), link)
     }
@@ -143,23 +155,23 @@ impl<'a> IndexPage<'a> {
         record.wrapping_sub(self.fixed_header_bytes())
     }
 
-    pub(super) fn n_owned(&self, record: usize) -> Result<usize, Fault> {
+    pub(crate) fn n_owned(&self, record: usize) -> Result<usize, Fault> {
         Ok(usize::from(self.frame.u8(self.owned_offset(record))? & 15))
     }
 
-    pub(super) fn set_n_owned(&mut self, record: usize, n_owned: usize) -> Result<(), Fault> {
+    pub(crate) fn set_n_owned(&mut self, record: usize, n_owned: usize) -> Result<(), Fault> {
         let offset = self.owned_offset(record);
         let bits = self.frame.u8(offset)? & 0xf0;
         self.frame.set_u8(offset, bits | (n_owned & 15) as u8)
     }
 
-    pub(super) fn heap_no(&self, record: usize) -> Result<usize, Fault> {
+    pub(crate) fn heap_no(&self, record: usize) -> Result<usize, Fault> {
         let offset = record.wrapping_sub(if self.comp { 4 } else { 5 });
         Ok(self.frame.field(offset)? >> 3)
     }
 
     /// Check that `record` may be the origin of a user record that ends by `end`, or the supremum.
-    pub(super) fn check_link(&self, record: usize, end: usize) -> Result<(), Fault> {
+    pub(crate) fn check_link(&self, record: usize, end: usize) -> Result<(), Fault> {
         let lowest = self.heap_bottom() + self.fixed_header_bytes();
         ensure(
             record == self.supremum() || (lowest <= record && record <= end),
@@ -169,7 +181,7 @@ impl<'a> IndexPage<'a> {
     }
 
     /// First record from `start` on that owns a slot, and its count. At most `limit` steps.
-    pub(super) fn find_owner(&self, start: usize, limit: usize, end: usize) -> Result<(usize, usize), Fault> {
+    pub(crate) fn find_owner(&self, start: usize, limit: usize, end: usize) -> Result<(usize, usize), Fault> {
         let mut record = start;
         for _ in 0..=limit {
             match self.n_owned(record)? {
@@ -184,7 +196,7 @@ impl<'a> IndexPage<'a> {
     }
 
     /// Offset of the directory slot that holds `owner`; never the first slot.
-    pub(super) fn find_slot(&self, owner: usize) -> Result<usize, Fault> {
+    pub(crate) fn find_slot(&self, owner: usize) -> Result<usize, Fault> {
         let (last, first) = (self.last_slot()?, self.slot(0)?);
         let directory = self.frame.bytes(last, first.saturating_sub(last))?;
         #[allow(clippy::cast_possible_truncation)]
@@ -195,7 +207,7 @@ impl<'a> IndexPage<'a> {
     }
 
     /// Update direction, insert count and record count after `record` was inserted between `prev` and `next`.
-    pub(super) fn note_insert(&mut self, last_insert: usize, prev: usize, next: usize) -> Result<(), Fault> {
+    pub(crate) fn note_insert(&mut self, last_insert: usize, prev: usize, next: usize) -> Result<(), Fault> {
         if self.frame.u8(FIL_PAGE_TYPE + 1)? != (TYPE_RTREE & 0xff) as u8 {
             let byte = self.frame.u8(PAGE_DIRECTION_B)?;
             let old = byte & DIRECTION_MASK;
@@ -225,7 +237,7 @@ impl<'a> IndexPage<'a> {
     }
 
     /// Split the slot at offset `slot`, whose owner just got its 9th record.
-    pub(super) fn split_slot(&mut self, slot: usize) -> Result<(), Fault> {
+    pub(crate) fn split_slot(&mut self, slot: usize) -> Result<(), Fault> {
         let owned = SLOT_MAX_OWNED + 1;
         let mut middle = self.frame.field(slot + PAGE_DIR_SLOT_BYTES)?;
         for _ in 0..owned / 2 {
@@ -243,7 +255,7 @@ impl<'a> IndexPage<'a> {
     }
 
     /// Balance the slot at offset `slot`, whose owner fell below the minimum, with the next one.
-    pub(super) fn balance_slot(&mut self, slot: usize) -> Result<(), Fault> {
+    pub(crate) fn balance_slot(&mut self, slot: usize) -> Result<(), Fault> {
         let last = self.last_slot()?;
         if slot <= last {
             return Ok(());
@@ -268,7 +280,7 @@ impl<'a> IndexPage<'a> {
 
     /// Give back the space of `record`: shrink the heap if it is its last record, else put it on the free
     /// list; and zero it.
-    pub(super) fn free(&mut self, record: usize, extra_bytes: usize, data_bytes: usize) -> Result<(), Fault> {
+    pub(crate) fn free(&mut self, record: usize, extra_bytes: usize, data_bytes: usize) -> Result<(), Fault> {
         let n_heap = self.frame.u16(PAGE_N_HEAP)?.wrapping_sub(1);
         let garbage = self.frame.field(PAGE_GARBAGE)?;
         let end = record + data_bytes;
@@ -297,7 +309,7 @@ impl<'a> IndexPage<'a> {
     }
 
     /// Unlink and free `record`, the successor of `prev`.
-    pub(super) fn delete(
+    pub(crate) fn delete(
         &mut self,
         prev: usize,
         record: usize,

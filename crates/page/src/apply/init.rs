@@ -7,7 +7,7 @@ use crate::layout::{
     FIL_PAGE_OFFSET, FIL_PAGE_PREV, FIL_PAGE_SPACE_ID, FIL_PAGE_TRAILER_BYTES, FIL_PAGE_TYPE, PAGE_DATA,
     PAGE_DIR, PAGE_DIRECTION_B, PAGE_HEAP_TOP, PAGE_N_DIR_SLOTS, PAGE_N_HEAP, TRX_UNDO_PAGE_FREE,
     TRX_UNDO_PAGE_NODE, TRX_UNDO_PAGE_START, TRX_UNDO_PAGE_TYPE, TRX_UNDO_SEG_HDR, TRX_UNDO_SEG_HDR_END,
-    TYPE_INDEX, TYPE_UNDO_LOG,
+    TYPE_UNDO_LOG,
 };
 
 /// Infimum and supremum of an empty REDUNDANT page: one field each, infimum linked to supremum.
@@ -27,14 +27,14 @@ pub(super) fn init_page(page: &mut [u8], id: PageId) -> Result<(), Fault> {
     frame.write(FIL_PAGE_SPACE_ID, &id.space.0.to_be_bytes())
 }
 
-/// Turn the page into an empty index page.
-pub(super) fn init_index_page(page: &mut [u8], comp: bool) -> Result<(), Fault> {
+/// Turn the page into an empty index page of this page type.
+pub(crate) fn init_index_page(page: &mut [u8], comp: bool, page_type: u16) -> Result<(), Fault> {
     let (bounds, n_heap, infimum, supremum) =
         if comp { (DYNAMIC_BOUNDS, 0x8002, 99, 112) } else { (REDUNDANT_BOUNDS, 2, 101, 116) };
     let heap_bottom = PAGE_DATA + bounds.len();
     let mut frame = Frame(page);
     let directory_end = frame.len().saturating_sub(PAGE_DIR);
-    frame.set_u16(FIL_PAGE_TYPE, TYPE_INDEX)?;
+    frame.set_u16(FIL_PAGE_TYPE, page_type)?;
     frame.fill(PAGE_N_DIR_SLOTS, PAGE_N_DIR_SLOTS + PAGE_HEADER_PRIVATE_BYTES, 0)?;
     frame.set_u16(PAGE_N_DIR_SLOTS, 2)?;
     frame.set_field(PAGE_HEAP_TOP, heap_bottom)?;

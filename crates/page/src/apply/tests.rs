@@ -447,7 +447,7 @@ fn damaged_page(random: &mut fastrand::Rng, size: usize) -> Vec<u8> {
         1 => init::init_undo_page(&mut page).unwrap(),
         _ => {
             init::init_page(&mut page, ID).unwrap();
-            init::init_index_page(&mut page, random.bool()).unwrap();
+            init::init_index_page(&mut page, random.bool(), TYPE_INDEX).unwrap();
         }
     }
     for _ in 0..random.usize(0..60) {

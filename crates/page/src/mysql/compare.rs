@@ -1,0 +1,61 @@
+//! Whether two images are of the same state of a page.
+//!
+//! Left out is what neither redo nor the page's state determines:
+//!
+//! | bytes | of | because |
+//! |---|---|---|
+//! | 0..4, last 8 | all pages | checksum and trailer: computed when a page is written (`buf_flush_init_for_writing` in `buf/buf0flu.cc`) |
+//! | 16..24 | all pages | the LSN: a mini-transaction gives its end LSN to every page that it holds exclusively (X or SX), also to those that it did not change and has no record for (`Add_dirty_blocks_to_flush_list` in `mtr/mtr0mtr.cc`) |
+//! | 26..34 | all but R-tree pages | page compression leaves the length of the last image here (`os_file_compress_page` in `os/os0file.cc`), a shutdown its LSN in page 0 of the system tablespace; neither is logged |
+//!
+//! So the LSN of a page that a server wrote is that of the last change of the page in redo, or a later one; never an
+//! earlier one ([`Difference`] does not say it, who needs to know compares the LSNs).
+//!
+//! Invariant: [`digest`] covers exactly what [`first_difference`] compares.
+
+use std::ops::Range;
+
+use crate::layout::{
+    FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_LSN, FIL_PAGE_OFFSET, FIL_PAGE_SPACE_ID, FIL_PAGE_TRAILER_BYTES,
+    FIL_PAGE_TYPE, TYPE_RTREE, page_type,
+};
+
+/// Where two images differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// First byte that differs.
+    pub offset: usize,
+    /// It, in the first image.
+    pub first: Option<u8>,
+    /// It, in the second image.
+    pub second: Option<u8>,
+}
+
+/// The bytes that count, in page order.
+fn compared_ranges(page: &[u8]) -> [Range<usize>; 3] {
+    let end = page.len().saturating_sub(FIL_PAGE_TRAILER_BYTES);
+    let after = if page_type(page) == Some(TYPE_RTREE) { FIL_PAGE_FILE_FLUSH_LSN } else { FIL_PAGE_SPACE_ID };
+    [FIL_PAGE_OFFSET..FIL_PAGE_LSN, FIL_PAGE_TYPE..FIL_PAGE_FILE_FLUSH_LSN, after..end]
+}
+
+/// CRC-32C over the bytes that must be equal in two images of the same page state. Both images must be uncompressed (see
+/// [`super::decompress`]).
+pub fn digest(page: &[u8]) -> u32 {
+    compared_ranges(page)
+        .into_iter()
+        .fold(0, |sum, range| crc32c::crc32c_append(sum, page.get(range).unwrap_or_default()))
+}
+
+/// The first byte that differs of those that [`digest`] covers.
+pub fn first_difference(a: &[u8], b: &[u8]) -> Option<Difference> {
+    let at =
+        |offset: usize| Difference { offset, first: a.get(offset).copied(), second: b.get(offset).copied() };
+    if a.len() != b.len() {
+        return Some(at(a.len().min(b.len())));
+    }
+    // The ranges are those of both images unless their page types differ, which is found first.
+    compared_ranges(a).into_iter().flatten().find(|offset| a.get(*offset) != b.get(*offset)).map(at)
+}
+
+#[cfg(test)]
+mod tests;
