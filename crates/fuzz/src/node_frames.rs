@@ -24,7 +24,7 @@ use redoubt_node::parser::Parser;
 use redoubt_node::plain::PlainStore;
 use redoubt_node::rescue::{ImageOwner, PageHistory};
 use redoubt_node::volume::decode_chunk;
-use redoubt_page::SpaceFlags;
+use redoubt_page::{Format, SpaceFlags};
 use redoubt_redo::{Lsn, PageId};
 use redoubt_sync::RwLock;
 use redoubt_wire::frame::append_frame;
@@ -90,12 +90,13 @@ fn build(index: &LogIndex, names: &Namespace) {
     let table = index.open_table();
     for key in table.keys() {
         let object = names.object(key.object());
-        let flags = object.and_then(|entry| entry.flags).map_or(SpaceFlags(0x15), SpaceFlags);
-        if flags.check().is_err() {
+        let flags = object.and_then(|entry| entry.flags).unwrap_or(0x15);
+        let format = Format { family: names.family(), flags };
+        if format.check().is_err() || format.needs_images() {
             continue;
         }
         let space = object.and_then(|entry| entry.space).unwrap_or(0);
-        let mut builder = Builder::empty(PageId::new(space, key.page_no()), flags);
+        let mut builder = Builder::empty(PageId::new(space, key.page_no()), format);
         let len = builder.page.len();
         if builder.apply_entries(&table.chunks(), &table.chain(key), None, None).is_ok() {
             let page = builder.finish().expect("a page of a known format can be finished");
@@ -114,7 +115,7 @@ pub fn run(data: &[u8]) {
     std::fs::create_dir_all(&place).unwrap();
     let plain = PlainStore::new(Folder::open(&place).unwrap());
     let mut parser = Parser::new(&index, &names, &plain);
-    let mut history = PageHistory::new(PageId::new(5, 3), SpaceFlags(0x15));
+    let mut history = PageHistory::new(PageId::new(5, 3), Format::mariadb(SpaceFlags(0x15)));
     let mut end = start;
     for chunk in &chunks {
         let _ = history.frame(chunk, &|path, page_no| match (path.first(), page_no) {

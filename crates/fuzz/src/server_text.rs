@@ -7,6 +7,7 @@
 //!
 //! Input: the kind, then the variables, each ended by a zero byte; or a base and a path; or a counter file.
 
+use redoubt_redo::Family;
 use redoubt_wire::control::check_path;
 use redoubt_wire::local_log::{MAGIC, Snapshot};
 

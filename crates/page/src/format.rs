@@ -38,8 +38,6 @@ pub enum FormatError {
     #[error(transparent)]
     Compression(#[from] PageCompressionError),
     #[error(transparent)]
-    MySqlCompression(#[from] mysql::PageCompressionError),
-    #[error(transparent)]
     Apply(#[from] ApplyError),
     #[error(transparent)]
     MySqlApply(#[from] mysql::ApplyError),
@@ -63,6 +61,14 @@ impl Format {
     /// Of a MariaDB tablespace.
     pub const fn mariadb(flags: SpaceFlags) -> Self {
         Self { family: Family::MariaDb, flags: flags.0 }
+    }
+
+    /// Its flags, if it is of a MariaDB tablespace.
+    pub const fn as_mariadb(self) -> Option<SpaceFlags> {
+        match self.family {
+            Family::MariaDb => Some(SpaceFlags(self.flags)),
+            Family::MySql => None,
+        }
     }
 
     const fn mysql_flags(self) -> mysql::Flags {

@@ -18,6 +18,7 @@ pub mod compressed;
 pub mod doublewrite;
 pub mod encryption;
 pub mod flags;
+pub mod format;
 pub mod layout;
 pub mod mysql;
 
@@ -25,4 +26,5 @@ pub use apply::{ApplyError, Cursor, RecordKind, RunOutcome, apply_record, apply_
 pub use chain::{ApplyOutcome, Change, apply_changes, apply_known_changes};
 pub use checksum::{ChecksumError, differing_ranges, digest, finalize, verify};
 pub use compressed::{PageCompressionError, compress, decompress, is_page_compressed_image};
+pub use format::{Format, FormatError};
 pub use flags::{FlagsError, PageCompression, SpaceFlags, flags_of_page0};

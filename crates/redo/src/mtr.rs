@@ -29,6 +29,20 @@ pub struct RunRef {
     pub trim_pages: Option<u32>,
     /// What the run does to the tablespace flags; only page 0 has them.
     pub space_flags: SpaceFlagsChange,
+    /// What the run puts on the page since it began anew in it for the last time, or else in all (MySQL).
+    pub content: RunContent,
+}
+
+/// What the records of a run put on a page, as far as it can be seen on an image of it. Of MariaDB, which has all of a
+/// page's content in its redo, nothing is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RunContent {
+    /// The page was made an empty page of an index; what follows is since then.
+    pub is_created: bool,
+    /// Something was changed.
+    pub is_changed: bool,
+    /// How many more records there are on the page of an index; `None`: not known.
+    pub records: Option<i32>,
 }
 
 /// How a run starts its page anew: what the stream has for the page before it, here and in earlier mini-transactions,

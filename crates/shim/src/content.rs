@@ -7,6 +7,7 @@ pub mod deleted;
 pub mod dirty;
 pub mod names;
 pub mod need;
+pub mod new_page;
 pub mod page_cache;
 pub mod read_ahead;
 pub mod verify;
@@ -23,6 +24,7 @@ use names::Names;
 use need::NeedTable;
 use page_cache::PageCache;
 use read_ahead::{ReadAhead, Sources};
+use redoubt_redo::Family;
 use redoubt_wire::stream::Counter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,6 +34,8 @@ use verify::DroppedImages;
 pub struct Content {
     /// Absolute path of the data directory.
     pub datadir: Vec<u8>,
+    /// Whose server.
+    pub family: Family,
     /// `innodb_page_size`.
     pub page_size_bytes: u32,
     /// Whether the node may hold the pages of encrypted tablespaces in clear.
@@ -68,6 +72,7 @@ impl Content {
     pub fn new(config: &Config, stream: Arc<Stream>, counters: Arc<Counters>) -> Result<Self, String> {
         Ok(Self {
             datadir: config.datadir.clone(),
+            family: config.family,
             page_size_bytes: config.page_size_bytes,
             takes_clear_pages: config.clear_pages,
             has_key_plugin: AtomicBool::new(false),
@@ -77,7 +82,7 @@ impl Content {
             names: Names::default(),
             need: NeedTable::default(),
             deleted: DeletedFiles::default(),
-            dirty: DirtyPages::default(),
+            dirty: DirtyPages::new(config.family),
             page_cache: make_page_cache(config)?,
             read_ahead: ReadAhead::new(config.read_ahead_len_bytes),
             dropped_images: DroppedImages::new(config.verify),

@@ -25,7 +25,7 @@ use crate::error::NodeError;
 use crate::mark::Point;
 use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::Lsn;
+use redoubt_redo::{Family, Lsn};
 use redoubt_redo::mariadb::log_file::{
     CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
 };
@@ -37,6 +37,9 @@ use redoubt_wire::stream::StreamFrame;
 pub enum LeftAsIs {
     /// There is nothing to recover: no redo since the server's checkpoint, but for what a shutdown writes last.
     IsClean,
+    /// It is MySQL's: its recovery takes from the redo what it keeps of tables outside of pages (AUTO_INCREMENT), and what
+    /// of ROW_FORMAT=COMPRESSED only it can apply.
+    Dictionary,
     /// There is no log yet, or none that it would start from.
     NoLog,
     /// Redo of an import.
@@ -56,6 +59,9 @@ type End = ([u8; CLEAN_END_LEN_BYTES as usize], u8, [u8; 64]);
 /// What ends the log at `end`, or why nothing may. `imported_to`: where the redo of an import that was not shut down
 /// cleanly ends.
 pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, LeftAsIs> {
+    if names.family() == Family::MySql {
+        return Err(LeftAsIs::Dictionary);
+    }
     let log_file = names.log_file().ok_or(LeftAsIs::NoLog)?;
     let header = LogHeader::parse(&log_file.header).map_err(|_| LeftAsIs::NoLog)?;
     let geometry =

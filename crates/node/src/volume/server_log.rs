@@ -13,11 +13,12 @@ use super::Volume;
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
-use crate::namespace::{LogFileEntry, LogSetEntry, Namespace};
+use crate::namespace::{LogFileEntry, LogSetEntry, LogSetFile, Namespace};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::{LogImage, rewrite_sequence_bits};
 use redoubt_redo::mysql::log_file::FileRange;
+use redoubt_redo::mysql::from_server_lsn;
 use redoubt_redo::mysql::log_image::{ComposedFile, FirstGroups};
 use redoubt_redo::mysql::walk::walk_mtrs;
 use redoubt_storage::StorageFile;
@@ -53,6 +54,11 @@ impl Spool {
 }
 
 impl ServerLog {
+    /// The server reads it also after it has written to it: MySQL does while it makes the log of a new volume.
+    const fn grows(&self) -> bool {
+        matches!(self.composer, Composer::Set(_))
+    }
+
     /// Bytes of the file of the log at `path`; `names` are those of the moment that it was composed for, or later ones.
     ///
     /// # Errors
@@ -97,15 +103,18 @@ impl Volume {
         out: &mut [u8],
     ) -> Result<(), NodeError> {
         let mut server_log = self.server_log.lock();
-        if server_log.is_none() {
+        let names = if server_log.as_ref().is_none_or(ServerLog::grows) {
             let end = self.drain()?;
             let names = self.indexing.names.read().clone();
-            *server_log = self.compose_server_log(&names, end)?;
-        }
-        match &*server_log {
-            Some(server_log) => {
-                server_log.read(&self.indexing.names.read(), path, offset_bytes, out, self.directory())
+            if server_log.as_ref().is_none_or(|server_log| server_log.redo.end != end.lsn) {
+                *server_log = self.compose_server_log(&names, end)?;
             }
+            names
+        } else {
+            self.indexing.names.read().clone()
+        };
+        match &*server_log {
+            Some(server_log) => server_log.read(&names, path, offset_bytes, out, self.directory()),
             None => Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name))),
         }
     }
@@ -144,8 +153,10 @@ impl Volume {
 
     fn compose_log_set(&self, log_set: &LogSetEntry, end: Point) -> Result<ServerLog, NodeError> {
         let checkpoint = log_set.checkpoint().unwrap_or(end.lsn).min(end.lsn);
-        // The frame that holds it begins with a mini-transaction.
-        let oldest = self.receiving.retention.position(checkpoint).map_or(end.lsn, |start| start.lsn);
+        // The frame that holds it begins with a mini-transaction, or is before all redo.
+        let first = log_set.files.values().filter_map(LogSetFile::parsed_header).map(|header| header.start_lsn).min();
+        let first = from_server_lsn(first.unwrap_or(0)).min(end.lsn);
+        let oldest = self.receiving.retention.position(checkpoint).map_or(end.lsn, |start| start.lsn.max(first));
         let mut first_groups = FirstGroups::default();
         first_groups.insert(end.lsn);
         let redo = self.spool_redo(checkpoint, oldest, end, |chunk| {

@@ -52,6 +52,11 @@ pub enum ChecksumError {
     Content(SharedError),
 }
 
+/// The image is encrypted, page-compressed or not.
+pub fn is_encrypted_image(page: &[u8]) -> bool {
+    page_type(page).is_some_and(|kind| ENCRYPTED_TYPES.contains(&kind))
+}
+
 fn check_size(page: &[u8], flags: Flags) -> Result<(), ChecksumError> {
     flags.check()?;
     let expected_bytes = flags.physical_page_size_bytes();

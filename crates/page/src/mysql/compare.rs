@@ -46,6 +46,18 @@ pub fn digest(page: &[u8]) -> u32 {
         .fold(0, |sum, range| crc32c::crc32c_append(sum, page.get(range).unwrap_or_default()))
 }
 
+/// Where two images differ in what [`digest`] covers.
+pub fn differing_ranges(a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
+    let mut differing: Vec<Range<usize>> = Vec::new();
+    for offset in compared_ranges(a).into_iter().flatten().filter(|offset| a.get(*offset) != b.get(*offset)) {
+        match differing.last_mut() {
+            Some(last) if last.end == offset => last.end += 1,
+            _ => differing.push(offset..offset + 1),
+        }
+    }
+    differing
+}
+
 /// The first byte that differs of those that [`digest`] covers.
 pub fn first_difference(a: &[u8], b: &[u8]) -> Option<Difference> {
     let at =

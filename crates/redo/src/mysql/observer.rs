@@ -213,7 +213,8 @@ impl LogObserver {
             return Err(ObserveError::NotBlocks { file, offset, len_bytes });
         }
         if offset >= FILE_HEADER_BYTES {
-            let LogFileName::Log(number) = file else { return Err(ObserveError::UnknownFile { file }) };
+            // The first file of a new log gets its first block before it gets its name.
+            let (LogFileName::Log(number) | LogFileName::Spare(number)) = file;
             let Some(&start_lsn) = self.files.get(&number) else {
                 return Err(ObserveError::UnknownFile { file });
             };

@@ -21,7 +21,7 @@ use super::record_reader::{DUMMY, MULTI_REC_END, SINGLE, decode_record};
 use super::space_flags::SpaceFlagsTracker;
 use crate::error::{RedoError, StreamError};
 use crate::mtr::{
-    FileNote, FileRecord, IndexLoad, Mtr, MtrVisitor, RunRef, SpaceFlagsChange, WalkStop, Walked,
+    FileNote, FileRecord, IndexLoad, Mtr, MtrVisitor, RunContent, RunRef, SpaceFlagsChange, WalkStop, Walked,
 };
 use crate::types::Lsn;
 
@@ -237,10 +237,12 @@ fn note_page_record(
             ends_with_free: false,
             trim_pages: None,
             space_flags: SpaceFlagsChange::Unchanged,
+            content: RunContent { records: Some(0), ..RunContent::default() },
         });
     }
     let Some(run) = runs.last_mut() else { return };
     run.len_bytes = end - run.offset_in_bytes;
+    note_content(&mut run.content, &record.body);
     if matches!(record.body, Body::InitFilePage) {
         run.last_init_offset = Some(at - run.offset_in_bytes);
     }
@@ -248,6 +250,28 @@ fn note_page_record(
         page0.apply(record);
         run.space_flags = page0.change();
     }
+}
+
+/// What a record puts on its page.
+#[inline(always)]
+fn note_content(content: &mut RunContent, body: &Body<'_>) {
+    let change = match body {
+        Body::InitFilePage => {
+            *content = RunContent { records: Some(0), ..RunContent::default() };
+            return;
+        }
+        Body::PageCreate { .. } => {
+            *content = RunContent { is_created: true, is_changed: true, records: Some(0) };
+            return;
+        }
+        Body::Insert { .. } => Some(1),
+        Body::Delete { .. } => Some(-1),
+        Body::ListEndCopyCreated { inserts, .. } => i32::try_from(inserts.count()).ok(),
+        Body::ListEndDelete { .. } | Body::ListStartDelete { .. } => None,
+        _ => Some(0),
+    };
+    content.is_changed = true;
+    content.records = content.records.zip(change).map(|(records, change)| records.saturating_add(change));
 }
 
 #[cfg(test)]

@@ -6,12 +6,18 @@
 //! version is written and when its tablespace goes away; a missing entry means "not explained". Of a freed page only
 //! that it is free is kept, until it is used again: nothing explains it, and a cached version of it is too old.
 //!
+//! MySQL differs in two things. A mini-transaction gives its end LSN to every page that it holds exclusively, also to those
+//! that it does not change. So a page may have a later LSN than its last change in the redo, as long as the redo has come
+//! that far. And it fills pages without redo, which the content shows ([`super::new_page`]).
+//!
 //! A tablespace goes away under the redo log's lock, so its pages are together: what that costs does not grow with
 //! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
 //! knows the newest LSN at which one of them was freed: all pages whose bit is set were free then.
 
-use redoubt_redo::{FileRecord, Lsn, Mtr, PageId, PageNo, SpaceId};
+use super::new_page::NewPage;
+use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, PageNo, RunRef, SpaceId};
 use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
@@ -22,6 +28,8 @@ const WORD_PAGES: u32 = 64;
 #[derive(Debug, Default)]
 struct SpacePages {
     changed: FxHashMap<u32, Lsn>,
+    /// Pages that began anew and were not written since (MySQL).
+    new: FxHashMap<u32, NewPage>,
     /// Free pages by page number divided by [`WORD_PAGES`]. No word is empty.
     free: FxHashMap<u32, FreeWord>,
 }
@@ -80,6 +88,7 @@ impl SpacePages {
     /// Takes as long as there are pages of the tablespace: it is done to the system tablespace alone, when it shrinks.
     fn forget_from(&mut self, first: u32) {
         self.changed.retain(|page_no, _| *page_no < first);
+        self.new.retain(|page_no, _| *page_no < first);
         self.free.retain(|word_no, word| {
             let start = word_no * WORD_PAGES;
             if start + (WORD_PAGES - 1) >= first {
@@ -90,8 +99,24 @@ impl SpacePages {
         });
     }
 
+    fn note_content(&mut self, run: &RunRef) {
+        let page_no = run.page.page_no.0;
+        let begins = run.last_init_offset.is_some();
+        if let Some(page) = NewPage::after(self.new.get(&page_no).copied(), &run.content, begins) {
+            self.new.insert(page_no, page);
+        }
+    }
+
+    /// The newest version of the page was written, or sent as it is.
+    fn written(&mut self, page_no: u32, is_sent: bool) {
+        self.changed.remove(&page_no);
+        if is_sent || !self.new.get(&page_no).is_some_and(|page| page.is_empty_index()) {
+            self.new.remove(&page_no);
+        }
+    }
+
     fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.free.is_empty()
+        self.changed.is_empty() && self.free.is_empty() && self.new.is_empty()
     }
 }
 
@@ -99,13 +124,10 @@ type Shard = FxHashMap<SpaceId, SpacePages>;
 
 /// Page to LSN, in shards.
 pub struct DirtyPages {
+    family: Family,
     shards: [Mutex<Shard>; SHARDS],
-}
-
-impl Default for DirtyPages {
-    fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()) }
-    }
+    /// End of the newest mini-transaction that was taken in.
+    observed: AtomicU64,
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
@@ -113,6 +135,11 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl DirtyPages {
+    /// Of a server of this family.
+    pub fn new(family: Family) -> Self {
+        Self { family, shards: std::array::from_fn(|_| Mutex::default()), observed: AtomicU64::new(0) }
+    }
+
     /// Pages of one word are in one shard.
     fn shard(&self, page: PageId) -> MutexGuard<'_, Shard> {
         let word = page.page_no.0 / WORD_PAGES;
@@ -134,11 +161,18 @@ impl DirtyPages {
             } else if run.ends_with_free {
                 self.free(run.page, mtr.end_lsn);
             } else {
-                self.change(run.page, mtr.end_lsn);
+                let mut shard = self.shard(run.page);
+                let pages = shard.entry(run.page.space).or_default();
+                pages.change(run.page.page_no.0, mtr.end_lsn);
+                if self.family == Family::MySql {
+                    pages.note_content(run);
+                }
             }
         }
+        self.observed.fetch_max(mtr.end_lsn.0, Ordering::AcqRel);
     }
 
+    #[cfg(test)]
     fn change(&self, page: PageId, lsn: Lsn) {
         self.shard(page).entry(page.space).or_default().change(page.page_no.0, lsn);
     }
@@ -152,18 +186,39 @@ impl DirtyPages {
         self.shard(page).get(&page.space).map_or(Freed::Unknown, |pages| pages.freed(page.page_no.0))
     }
 
-    /// Whether this version of the page is the newest in the stream. If so, the entry is removed.
-    pub fn take_if_explained(&self, page: PageId, lsn: Lsn) -> bool {
+    /// Whether this version of the page, of which `image` is to be written, is the newest in the stream. If so, the entry
+    /// is removed.
+    pub fn take_if_explained(&self, page: PageId, lsn: Lsn, image: &[u8]) -> bool {
         let mut shard = self.shard(page);
         let Some(pages) = shard.get_mut(&page.space) else { return false };
-        if pages.changed.get(&page.page_no.0) != Some(&lsn) {
-            return false;
+        let Some(changed) = pages.changed.get(&page.page_no.0) else { return false };
+        let is_explained = match self.family {
+            Family::MariaDb => *changed == lsn,
+            Family::MySql => {
+                let agrees = |new: &NewPage| new.agrees(image);
+                (*changed..=Lsn(self.observed.load(Ordering::Acquire))).contains(&lsn)
+                    && pages.new.get(&page.page_no.0).is_none_or(agrees)
+            }
+        };
+        if is_explained {
+            pages.written(page.page_no.0, false);
+            if pages.is_empty() {
+                shard.remove(&page.space);
+            }
         }
-        pages.changed.remove(&page.page_no.0);
-        if pages.is_empty() {
-            shard.remove(&page.space);
+        is_explained
+    }
+
+    /// The page was sent as it is, with this LSN (MySQL).
+    pub fn sent(&self, page: PageId, lsn: Lsn) {
+        let mut shard = self.shard(page);
+        let Some(pages) = shard.get_mut(&page.space) else { return };
+        if pages.changed.get(&page.page_no.0).is_none_or(|changed| *changed <= lsn) {
+            pages.written(page.page_no.0, true);
+            if pages.is_empty() {
+                shard.remove(&page.space);
+            }
         }
-        true
     }
 
     /// Whether there is redo of the page that is newer than its last write, or the page is free.

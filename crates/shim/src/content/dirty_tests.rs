@@ -9,7 +9,7 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
     const FREED: u64 = u64::MAX;
     for seed in 0..100 {
         let mut random = Rng::with_seed(seed);
-        let dirty = DirtyPages::default();
+        let dirty = DirtyPages::new(Family::MariaDb);
         let mut model: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         let page_count = random.u32(1..400);
         for lsn in 1..2000 {
@@ -30,7 +30,7 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
                     let written = if random.u8(..4) > 0 { newest } else { random.u64(..lsn) };
                     let is_explained = written != FREED && model.get(&(space, page_no)) == Some(&written);
                     assert_eq!(
-                        dirty.take_if_explained(page, Lsn(written)),
+                        dirty.take_if_explained(page, Lsn(written), &[]),
                         is_explained,
                         "seed {seed}, {lsn}"
                     );
@@ -60,14 +60,14 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
 
 #[test]
 fn free_pages_take_a_word_for_64_neighbours_and_none_when_they_are_used_again() {
-    let dirty = DirtyPages::default();
+    let dirty = DirtyPages::new(Family::MariaDb);
     let pages = || (0..1 << 18).map(|page_no| PageId::new(7, page_no));
     pages().for_each(|page| dirty.change(page, Lsn(1)));
     pages().for_each(|page| dirty.free(page, Lsn(5)));
     assert_eq!(dirty.sizes(), (0, 1 << 12));
     pages().for_each(|page| dirty.change(page, Lsn(2)));
     assert_eq!(dirty.sizes(), (1 << 18, 0));
-    assert!(pages().all(|page| dirty.take_if_explained(page, Lsn(2))));
+    assert!(pages().all(|page| dirty.take_if_explained(page, Lsn(2), &[])));
     assert!(dirty.shards.iter().all(|shard| lock(shard).is_empty()));
 }
 
@@ -75,7 +75,7 @@ fn free_pages_take_a_word_for_64_neighbours_and_none_when_they_are_used_again() 
 #[test]
 fn forgetting_a_tablespace_takes_no_longer_with_a_million_other_pages() {
     let median_ns = |others: u32| {
-        let dirty = DirtyPages::default();
+        let dirty = DirtyPages::new(Family::MariaDb);
         (0..others).for_each(|page_no| dirty.change(PageId::new(1, page_no), Lsn(1)));
         let mut times: Vec<_> = (0..201)
             .map(|_| {

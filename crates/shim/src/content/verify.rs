@@ -8,7 +8,7 @@ use crate::base::counters::Counters;
 use crate::base::message::{self, show};
 use crate::connections::pool::PagePool;
 use crate::connections::stream::{ImageWanted, Stream};
-use redoubt_page::{SpaceFlags, decompress, digest};
+use redoubt_page::Format;
 use redoubt_redo::Lsn;
 use redoubt_wire::page::PageRequest;
 use redoubt_wire::stream::{self as frames, Counter, StreamFrame};
@@ -76,14 +76,14 @@ impl DroppedImages {
 
     /// Sends the digest of a dropped page, if this one is chosen and can be read.
     pub fn send(&self, stream: &Stream, counters: &Counters, dropped: &DroppedPage<'_>) {
-        let DroppedPage { path, page_no, page, lsn, flags } = *dropped;
+        let DroppedPage { path, page_no, page, lsn, format } = *dropped;
         let Verify::OneOf(n) = self.verify else { return };
         if !self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(n) {
             return;
         }
-        let digest = match decompress(page, flags) {
-            Ok(Some(decompressed)) => digest(&decompressed, flags),
-            Ok(None) => digest(page, flags),
+        let digest = match format.decompress(page) {
+            Ok(Some(decompressed)) => format.digest(&decompressed),
+            Ok(None) => format.digest(page),
             // Its algorithm is not known here: nothing to compare.
             Err(_) => return,
         };
@@ -105,5 +105,5 @@ pub struct DroppedPage<'a> {
     /// Its LSN.
     pub lsn: Lsn,
     /// Of the tablespace.
-    pub flags: SpaceFlags,
+    pub format: Format,
 }

@@ -43,7 +43,7 @@ use classify_page::{PageFacts, facts};
 use export::LocalContent;
 use recovery::KeptHeader;
 use redoubt_page::doublewrite::DoublewriteArea;
-use redoubt_page::{SpaceFlags, flags_of_page0, layout};
+use redoubt_page::{Format, layout};
 use redoubt_redo::{Family, Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
@@ -59,8 +59,8 @@ pub struct Info {
     pub file: Option<FileId>,
     /// Tablespace id.
     pub space: Option<SpaceId>,
-    /// Tablespace flags.
-    pub flags: Option<SpaceFlags>,
+    /// Format of its pages.
+    pub format: Option<Format>,
     /// Page number of the file's first page inside the tablespace.
     pub first_page_no: u32,
     /// Tablespace id in the page 0 that was written last.
@@ -158,7 +158,7 @@ impl Tablespace {
         let mut info = self.lock_info();
         // Without the flags the node does not know the page size, which a later file's first page number is of.
         let need_flags = need_flags || info.first_page_no > 0;
-        if info.file.is_some() && (info.flags.is_some() || !need_flags) {
+        if info.file.is_some() && (info.format.is_some() || !need_flags) {
             return Ok(true);
         }
         // An unlinked file keeps the number it has; without one there is nothing to read.
@@ -169,7 +169,8 @@ impl Tablespace {
                 info.file = Some(file);
                 info.first_page_no = first_page_no;
                 info.space = info.space.or(space);
-                info.flags = info.flags.or(space_flags.map(SpaceFlags));
+                let format = |flags| Format { family: content.family, flags };
+                info.format = info.format.or(space_flags.map(format));
                 Ok(true)
             }
             PageReply::NotFound => Ok(false),
@@ -185,7 +186,7 @@ impl Tablespace {
         if self.has_server_page_size {
             return Some(content.page_size_bytes as usize);
         }
-        let size = self.lock_info().flags?.physical_page_size_bytes();
+        let size = self.lock_info().format?.physical_page_size_bytes();
         (size > 0).then_some(size)
     }
 
@@ -299,7 +300,7 @@ impl Tablespace {
     fn write_held(&self, content: &Content, fd: RawFd, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
         let lock = content.names.lock_shared();
         self.look_up(content, &lock, !self.has_server_page_size && offset_bytes > 0)?;
-        self.learn_from_page0(bytes, offset_bytes);
+        self.learn_from_page0(content.family, bytes, offset_bytes);
         let Some(page_size) = self.page_size(content) else {
             // Written late to a file that is deleted, or is about to be: the node has let go of the tablespace when the
             // redo said so. It has no reader any more.
@@ -335,15 +336,15 @@ impl Tablespace {
     }
 
     /// Flags and id from page 0, when it is written before the node knows them.
-    fn learn_from_page0(&self, bytes: &[u8], offset_bytes: u64) {
+    fn learn_from_page0(&self, family: Family, bytes: &[u8], offset_bytes: u64) {
         if offset_bytes != 0 {
             return;
         }
         let mut info = self.lock_info();
         if let Some(page) = layout::page_id(bytes).filter(|page| page.page_no.0 == 0)
-            && let Ok(flags) = flags_of_page0(bytes)
+            && let Ok(format) = Format::of_page0(family, bytes)
         {
-            info.flags = info.flags.or(Some(flags));
+            info.format = info.format.or(Some(format));
             info.space_of_page0 = Some(page.space);
         }
     }
@@ -360,7 +361,7 @@ impl Tablespace {
         if page_no == 0 {
             self.kept_header.forget();
         }
-        let Some(facts) = facts(page, info, page_no) else {
+        let Some(facts) = facts(content.family, page, info, page_no) else {
             message::error(&format!("a write of {} bytes as page {page_no} has no page header", page.len()));
             return Err(Errno::EIO);
         };
@@ -372,8 +373,10 @@ impl Tablespace {
             return Err(Errno::EIO);
         }
         let counters = &content.counters;
+        let needs_image = info.format.is_some_and(Format::needs_images);
         if let Some(id) = facts.id
-            && content.dirty.take_if_explained(id, facts.lsn)
+            && !needs_image
+            && content.dirty.take_if_explained(id, facts.lsn, page)
         {
             content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
@@ -402,7 +405,14 @@ impl Tablespace {
             counters.add(Counter::PagesDropped, 1);
             return Ok(());
         }
-        self.send_image(content, lock, page_no, page, page_size)
+        self.send_image(content, lock, page_no, page, page_size)?;
+        if content.family == Family::MySql
+            && let Some(id) = facts.id
+        {
+            content.dirty.sent(id, facts.lsn);
+            self.bind(content, lock, id.space)?;
+        }
+        Ok(())
     }
 
     /// Sends a page as it is. A page-compressed page may be written without its unused rest.
@@ -415,7 +425,7 @@ impl Tablespace {
         page_size: usize,
     ) -> Result<(), Errno> {
         let Some(path) = self.name.path(lock) else { return Ok(()) };
-        self.require_clear(page, page_no, &path)?;
+        self.require_clear(content.family, page, page_no, &path)?;
         let padded;
         let page = if page.len() < page_size {
             padded = [page, &vec![0; page_size - page.len()]].concat();
@@ -511,9 +521,9 @@ impl Tablespace {
 
     /// Sends the digest of a dropped page, for the pages that are chosen.
     fn verify(&self, content: &Content, lock: &NamesLock<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
-        let Some(flags) = self.lock_info().flags else { return };
+        let Some(format) = self.lock_info().format else { return };
         if let Some(path) = self.name.path(lock) {
-            let dropped = DroppedPage { path: &path, page_no, page, lsn, flags };
+            let dropped = DroppedPage { path: &path, page_no, page, lsn, format };
             content.dropped_images.send(&content.stream, &content.counters, &dropped);
         }
     }

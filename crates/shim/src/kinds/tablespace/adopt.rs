@@ -43,7 +43,7 @@ use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
 use crate::content::names::NamesLock;
-use redoubt_page::{SpaceFlags, flags_of_page0, verify};
+use redoubt_page::Format;
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{FileKind, StreamFrame};
 use std::ffi::CString;
@@ -69,7 +69,7 @@ pub struct Adoption {
     file: OwnedFd,
     /// Where the file was when it was copied in.
     path: Vec<u8>,
-    flags: SpaceFlags,
+    format: Format,
     /// By page number; none beyond the end.
     sent: Vec<bool>,
     /// The server has written to it.
@@ -129,7 +129,7 @@ impl AdoptionState {
 
 impl Adoption {
     const fn page_size(&self) -> usize {
-        self.flags.physical_page_size_bytes()
+        self.format.physical_page_size_bytes()
     }
 
     /// The server wrote this, and it was sent.
@@ -164,7 +164,7 @@ impl Adoption {
             read_full(self.file.as_raw_fd(), &mut page, number * size)?;
             if page.iter().any(|byte| *byte != 0) {
                 let page_no = u32::try_from(number).map_err(|_| Errno(libc::EFBIG))?;
-                if let Err(fault) = verify(&page, self.flags) {
+                if let Err(fault) = self.format.verify(&page) {
                     if !std::mem::replace(&mut self.is_damaged, true) {
                         message::note(&format!(
                             "page {page_no} of {}, which was copied in, is damaged: {fault}; copy the file again",
@@ -196,8 +196,8 @@ pub fn begin(
     let mut header = vec![0; HEADER_BYTES];
     let header_len = read_full(fd, &mut header, 0)?;
     header.truncate(header_len);
-    let flags = match flags_of_page0(&header) {
-        Ok(flags) => flags,
+    let format = match Format::of_page0(content.family, &header) {
+        Ok(format) => format,
         Err(error) => {
             // The server says so itself, and ends what it was about to do.
             message::note(&format!("{} was copied in, and is only read: {error}", show(path)));
@@ -211,7 +211,7 @@ pub fn begin(
         message::error(&format!("{} was copied in, but its first page is empty; copy it again", show(path)));
         return Err(Errno::EIO);
     }
-    let page_size = flags.physical_page_size_bytes();
+    let page_size = format.physical_page_size_bytes();
     if page_size == 0 {
         message::error(&format!("{} was copied in, but its flags name no page size", show(path)));
         return Err(Errno::EIO);
@@ -230,7 +230,7 @@ pub fn begin(
     let mut adoption = Adoption {
         file: real::reopen(fd)?,
         path: path.to_vec(),
-        flags,
+        format,
         sent: vec![false; page_count],
         is_written: false,
         is_damaged: false,
@@ -239,7 +239,7 @@ pub fn begin(
     tablespace.sent(content.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
     tablespace.cut_cache(content, 0);
     // If the node had a part of it before, it was another file.
-    *tablespace.lock_info() = Info { flags: Some(flags), ..Info::default() };
+    *tablespace.lock_info() = Info { format: Some(format), ..Info::default() };
     adoption.send(tablespace, content, lock, 0..1)?;
     if !tablespace.look_up(content, lock, false)? {
         message::error(&format!("{} was sent, but the storage node does not have it", show(path)));

@@ -9,7 +9,8 @@ use crate::base::real::Errno;
 use crate::content::Content;
 use crate::content::page_cache::{CacheKey, Ticket};
 use crate::content::read_ahead::Job;
-use redoubt_page::{decompress, digest, layout};
+use redoubt_page::format::page_lsn;
+use redoubt_redo::{Family, Lsn};
 use redoubt_redo::{PageId, SpaceId};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::Counter;
@@ -31,6 +32,15 @@ impl Cached {
         if let (Self::Miss(key, asked), Some(cache)) = (self, &content.page_cache) {
             cache.put_answer(*key, bytes, *asked);
         }
+    }
+}
+
+/// What must be equal in the same version of a page besides its digest.
+fn version_of(family: Family, page: &[u8]) -> Option<Lsn> {
+    match family {
+        Family::MariaDb => page_lsn(family, page),
+        // See `Verify` on the node.
+        Family::MySql => None,
     }
 }
 
@@ -131,15 +141,15 @@ impl Tablespace {
         cached: &[u8],
     ) -> Result<bool, Errno> {
         let info = *self.lock_info();
-        let (true, Some(file), Some(flags)) = (content.dropped_images.verifies_all(), info.file, info.flags)
+        let (true, Some(file), Some(format)) = (content.dropped_images.verifies_all(), info.file, info.format)
         else {
             return Ok(true);
         };
         let need = content.need.get(self.number, page_no);
         let request = PageRequest::Read { need, file, offset_bytes, len_bytes: cached.len() as u32 };
-        let digest_of = |page: &[u8]| match decompress(page, flags) {
-            Ok(Some(plain)) => Some((layout::page_lsn(page), digest(&plain, flags))),
-            Ok(None) => Some((layout::page_lsn(page), digest(page, flags))),
+        let digest_of = |page: &[u8]| match format.decompress(page) {
+            Ok(Some(plain)) => Some((version_of(content.family, page), format.digest(&plain))),
+            Ok(None) => Some((version_of(content.family, page), format.digest(page))),
             Err(_) => None,
         };
         let ours = digest_of(cached);

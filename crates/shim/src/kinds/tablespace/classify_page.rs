@@ -2,11 +2,13 @@
 
 use super::{Info, page_id};
 use redoubt_page::encryption::{hides_space_id, key_version};
+use redoubt_page::format::page_lsn;
 use redoubt_page::layout::{
     FIL_PAGE_OFFSET, FIL_PAGE_SPACE_ID, TYPE_FULL_CRC32_COMPRESSED, TYPE_PAGE_COMPRESSED,
-    TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_lsn, page_type,
+    TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_type,
 };
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_page::{Format, mysql};
+use redoubt_redo::{Family, Lsn, PageId, SpaceId};
 
 /// Facts about a page that the server writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +24,22 @@ pub struct PageFacts {
 }
 
 /// Facts about the image `page` written as page `page_no` of a file; `None`: it is too short for a page header.
-pub fn facts(page: &[u8], info: Info, page_no: u32) -> Option<PageFacts> {
-    let is_full_crc32 = info.flags.is_some_and(|flags| flags.is_full_crc32());
+pub fn facts(family: Family, page: &[u8], info: Info, page_no: u32) -> Option<PageFacts> {
+    match family {
+        Family::MariaDb => facts_of_mariadb(page, info, page_no),
+        Family::MySql => Some(PageFacts {
+            // Page-compressed and encrypted images keep their header.
+            id: identity(page, info, page_no, false),
+            lsn: page_lsn(family, page)?,
+            is_zero: page.iter().all(|byte| *byte == 0),
+            is_encrypted: mysql::is_encrypted_image(page),
+        }),
+    }
+}
+
+fn facts_of_mariadb(page: &[u8], info: Info, page_no: u32) -> Option<PageFacts> {
+    let flags = info.format.and_then(Format::as_mariadb);
+    let is_full_crc32 = flags.is_some_and(|flags| flags.is_full_crc32());
     let kind = page_type(page)?;
     let is_compressed = if is_full_crc32 {
         kind & TYPE_FULL_CRC32_COMPRESSED != 0
@@ -31,10 +47,10 @@ pub fn facts(page: &[u8], info: Info, page_no: u32) -> Option<PageFacts> {
         matches!(kind, TYPE_PAGE_COMPRESSED | TYPE_PAGE_COMPRESSED_ENCRYPTED)
     };
     let is_encrypted = is_encrypted(page, info, page_no, kind);
-    let hides_space = is_compressed || (is_encrypted && info.flags.is_some_and(hides_space_id));
+    let hides_space = is_compressed || (is_encrypted && flags.is_some_and(hides_space_id));
     Some(PageFacts {
         id: identity(page, info, page_no, hides_space),
-        lsn: page_lsn(page)?,
+        lsn: page_lsn(Family::MariaDb, page)?,
         is_zero: page.iter().all(|byte| *byte == 0),
         is_encrypted,
     })
@@ -52,7 +68,9 @@ fn identity(page: &[u8], info: Info, page_no: u32, hides_space: bool) -> Option<
 }
 
 fn is_encrypted(page: &[u8], info: Info, page_no: u32, kind: u16) -> bool {
-    let Some(flags) = info.flags else { return kind == TYPE_PAGE_COMPRESSED_ENCRYPTED };
+    let Some(flags) = info.format.and_then(Format::as_mariadb) else {
+        return kind == TYPE_PAGE_COMPRESSED_ENCRYPTED;
+    };
     // No tablespace but the system's has a page that another rule holds for because of its id.
     let space = info.space.unwrap_or(SpaceId(u32::MAX));
     key_version(page, page_id(space, info, page_no), flags) != 0
@@ -77,11 +95,11 @@ mod tests {
 
     /// Of a whole page.
     fn facts(page: &[u8], info: Info, page_no: u32) -> PageFacts {
-        super::facts(page, info, page_no).unwrap()
+        super::facts(Family::MariaDb, page, info, page_no).unwrap()
     }
 
     fn info(space: Option<u32>, flags: SpaceFlags) -> Info {
-        Info { space: space.map(SpaceId), flags: Some(flags), ..Info::default() }
+        Info { space: space.map(SpaceId), format: Some(Format::mariadb(flags)), ..Info::default() }
     }
 
     #[test]
@@ -149,6 +167,6 @@ mod tests {
 
     #[test]
     fn bytes_without_room_for_a_header_are_no_page() {
-        assert_eq!(super::facts(&[0; 20], info(Some(7), PLAIN), 3), None);
+        assert_eq!(super::facts(Family::MariaDb, &[0; 20], info(Some(7), PLAIN), 3), None);
     }
 }

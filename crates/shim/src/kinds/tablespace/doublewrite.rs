@@ -4,6 +4,7 @@ use super::{Info, Tablespace};
 use crate::base::message;
 use crate::base::real::Errno;
 use crate::content::Content;
+use redoubt_page::Format;
 use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, locate};
 use redoubt_wire::page::{PageReply, PageRequest};
 use std::sync::PoisonError;
@@ -19,7 +20,7 @@ impl Tablespace {
         }
         let mut area = self.doublewrite.lock().unwrap_or_else(PoisonError::into_inner);
         if area.is_none() {
-            let (Some(file), Some(flags)) = (info.file, info.flags) else { return Ok(false) };
+            let (Some(file), Some(flags)) = (info.file, info.format.and_then(Format::as_mariadb)) else { return Ok(false) };
             let len_bytes = content.page_size_bytes;
             let request = PageRequest::Read {
                 need: content.stream.end(),

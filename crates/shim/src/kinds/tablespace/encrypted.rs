@@ -6,6 +6,7 @@ use crate::base::real::Errno;
 use crate::content::Content;
 use redoubt_page::encryption::CryptData;
 use redoubt_page::flags_of_page0;
+use redoubt_redo::Family;
 use std::sync::atomic::Ordering;
 
 impl Tablespace {
@@ -13,9 +14,15 @@ impl Tablespace {
     ///
     /// # Errors
     /// `EIO` for an encrypted one.
-    pub(super) fn require_clear(&self, page: &[u8], page_no: u32, path: &[u8]) -> Result<(), Errno> {
+    pub(super) fn require_clear(
+        &self,
+        family: Family,
+        page: &[u8],
+        page_no: u32,
+        path: &[u8],
+    ) -> Result<(), Errno> {
         let info = *self.lock_info();
-        if !facts(page, info, page_no).is_some_and(|facts| facts.is_encrypted) {
+        if !facts(family, page, info, page_no).is_some_and(|facts| facts.is_encrypted) {
             return Ok(());
         }
         message::error(&format!(
@@ -33,6 +40,9 @@ impl Tablespace {
     /// # Errors
     /// `EIO` if the tablespace is encrypted and the server has no key.
     pub(super) fn require_key(&self, content: &Content, page0: &[u8]) -> Result<(), Errno> {
+        if content.family != Family::MariaDb {
+            return Ok(());
+        }
         let crypt_data = flags_of_page0(page0).ok().and_then(|flags| CryptData::of_page0(page0, flags));
         let is_encrypted = crypt_data.is_some_and(|data| data.is_encrypted);
         if !is_encrypted || content.has_key_plugin.load(Ordering::Acquire) {

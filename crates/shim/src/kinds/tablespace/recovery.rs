@@ -16,7 +16,7 @@
 use super::{Info, PageFacts, Tablespace};
 use crate::base::real::Errno;
 use crate::content::Content;
-use redoubt_page::layout;
+use redoubt_page::format::page_lsn;
 use redoubt_redo::Lsn;
 use redoubt_wire::page::{PageReply, PageRequest};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -82,7 +82,7 @@ impl Tablespace {
         let offset_bytes = u64::from(page_no) * page_size as u64;
         let request = PageRequest::Read { need: content.stream.end(), file, offset_bytes, len_bytes };
         let newest = content.pool.request(&request, |reply| match reply {
-            PageReply::Bytes(newest) => layout::page_lsn(newest),
+            PageReply::Bytes(newest) => page_lsn(content.family, newest),
             _ => None,
         })?;
         if id.page_no.0 == 0 && newest.is_some_and(|newest| newest > facts.lsn) {

@@ -1,0 +1,83 @@
+//! Pages that began anew in the redo, and what an image of one must show to be what the redo says.
+//!
+//! MySQL fills pages without redo when it builds an index by sorting, and when it loads data in bulk. Of such a page only
+//! the allocation is in the redo, and the page keeps that LSN: its LSN alone does not tell that it holds more. All such
+//! pages are new ones, or the root of an index that was just created, and every one of them is written before anything
+//! of it is logged (`Flush_observer` in `buf/buf0flu.cc`, `btr/btr0load.cc`, `btr/btr0mtib.cc`, `lob/lob0impl.cc`). So
+//! from where a page begins anew its records are counted, until it was written:
+//!
+//! * A page of an index must have been made one by a record, and have as many records as the redo has put there. Where
+//!   redo removes a list of records, whose length it does not say, the page was not filled without it.
+//! * Any other page must have been changed by a record since it was allocated, or be empty.
+//!
+//! Pure. Invariant: [`NewPage::agrees`] holds for every page whose content is all in the redo.
+
+use redoubt_page::layout::{
+    FIL_PAGE_DATA, FIL_PAGE_TRAILER_BYTES, PAGE_N_RECS, TYPE_INDEX, TYPE_RTREE, get_u16, page_type,
+};
+use redoubt_redo::mtr::RunContent;
+
+/// Page type of the dictionary's own description of a tablespace, which is an index.
+const TYPE_SDI: u16 = 17853;
+
+/// What redo has done to a page since it began anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewPage {
+    /// It was allocated.
+    Allocated {
+        /// A record has changed it since.
+        is_changed: bool,
+    },
+    /// It was made an empty page of an index.
+    Index {
+        /// Records put there since; `None`: not known.
+        records: Option<u32>,
+    },
+}
+
+impl NewPage {
+    /// What is known after a run; `before`: what was known before it. `begins`: the page begins anew in the run.
+    pub fn after(before: Option<Self>, content: &RunContent, begins: bool) -> Option<Self> {
+        if content.is_created {
+            let records = content.records.map(|records| records.max(0).unsigned_abs());
+            return Some(Self::Index { records });
+        }
+        if begins {
+            return Some(Self::Allocated { is_changed: content.is_changed });
+        }
+        Some(match before? {
+            Self::Allocated { is_changed } => Self::Allocated { is_changed: is_changed || content.is_changed },
+            Self::Index { records: None } => Self::Index { records: None },
+            Self::Index { records: Some(records) } => Self::Index {
+                records: content.records.map(|change| records.saturating_add_signed(change)),
+            },
+        })
+    }
+
+    /// The image may be what the redo says.
+    pub fn agrees(self, image: &[u8]) -> bool {
+        let is_index = matches!(page_type(image), Some(TYPE_INDEX | TYPE_RTREE | TYPE_SDI));
+        match self {
+            Self::Allocated { is_changed } => !is_index && (is_changed || is_empty(image)),
+            Self::Index { records: None } => is_index,
+            Self::Index { records: Some(records) } => {
+                is_index && get_u16(image, PAGE_N_RECS).map(u32::from) == Some(records)
+            }
+        }
+    }
+
+    /// It may still be filled without redo after it was written as it is: the root of an index that was just created.
+    pub fn is_empty_index(self) -> bool {
+        self == Self::Index { records: Some(0) }
+    }
+}
+
+/// Nothing was written to the page since it was allocated.
+fn is_empty(image: &[u8]) -> bool {
+    let end = image.len().saturating_sub(FIL_PAGE_TRAILER_BYTES);
+    image.get(FIL_PAGE_DATA..end).is_some_and(|body| body.iter().all(|byte| *byte == 0))
+}
+
+#[cfg(test)]
+#[path = "new_page_tests.rs"]
+mod tests;
