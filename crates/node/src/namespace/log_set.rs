@@ -74,12 +74,15 @@ impl LogSetEntry {
             ENCRYPTION_OFFSET if is_zero => Ok(Front::Unchanged),
             ENCRYPTION_OFFSET => Err("the redo log is encrypted".to_owned()),
             at if CheckpointSlot::ALL.iter().any(|slot| slot.offset() == at) => {
-                if is_zero {
-                    return Ok(Front::Unchanged);
+                // A file that becomes part of the log has none in its slots, which is 0 or damaged on purpose. The
+                // server takes the newest valid one of all files.
+                match parse_checkpoint(block) {
+                    None | Some(0) => Ok(Front::Unchanged),
+                    Some(server_lsn) => {
+                        self.checkpoint_server_lsn = server_lsn;
+                        Ok(Front::Checkpoint)
+                    }
                 }
-                let checkpoint = parse_checkpoint(block).ok_or("a checkpoint with a wrong checksum")?;
-                self.checkpoint_server_lsn = checkpoint;
-                Ok(Front::Checkpoint)
             }
             at => Err(format!("no first block of a file is at byte {at}")),
         }

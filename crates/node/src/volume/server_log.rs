@@ -103,18 +103,17 @@ impl Volume {
         out: &mut [u8],
     ) -> Result<(), NodeError> {
         let mut server_log = self.server_log.lock();
-        let names = if server_log.as_ref().is_none_or(ServerLog::grows) {
+        if server_log.as_ref().is_none_or(ServerLog::grows) {
             let end = self.drain()?;
-            let names = self.indexing.names.read().clone();
             if server_log.as_ref().is_none_or(|server_log| server_log.redo.end != end.lsn) {
+                let names = self.indexing.names.read().clone();
                 *server_log = self.compose_server_log(&names, end)?;
             }
-            names
-        } else {
-            self.indexing.names.read().clone()
-        };
+        }
         match &*server_log {
-            Some(server_log) => server_log.read(&names, path, offset_bytes, out, self.directory()),
+            Some(server_log) => {
+                server_log.read(&self.indexing.names.read(), path, offset_bytes, out, self.directory())
+            }
             None => Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name))),
         }
     }
