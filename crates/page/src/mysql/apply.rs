@@ -60,7 +60,7 @@ const COMPACT_FLAG: u16 = 0x8000;
 macro_rules! record_kinds {
     ($($kind:ident $name:literal),* $(,)?) => {
         /// Kind of a redo record, for messages.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs)]
         pub enum RecordKind { $($kind),* }
 

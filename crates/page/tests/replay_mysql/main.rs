@@ -19,6 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use load::Options;
+use redoubt_page::mysql::Flags;
 use replay::{Replay, Report};
 use server::Server;
 
@@ -87,6 +88,11 @@ fn replay_and_compare(options: &Options) {
     let (replay, report) = compare("second part", &first, &second, false);
     assert_eq!(report.without_redo, 0);
     std::fs::remove_dir_all(first).unwrap();
+    if let Some(directory) =
+        std::env::var_os("REDOUBT_FUZZ_SEEDS").filter(|_| options.page_size_bytes == 4096)
+    {
+        replay::write_seeds(&replay, Path::new(&directory), 0, Flags(0x40e1));
+    }
     serve_replayed(&mut server, &replay, options);
     drop(replay);
 

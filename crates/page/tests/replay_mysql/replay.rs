@@ -10,7 +10,7 @@ use redoubt_page::mysql::{
     flags_of_page0, is_page_compressed_image, verify,
 };
 use redoubt_page::{Change, layout, page_is_never_written};
-use redoubt_redo::mysql::RecordReader;
+use redoubt_redo::mysql::{Body, RecordReader};
 use redoubt_redo::{Lsn, Mtr, PageId, SpaceId};
 
 use crate::log::{Log, checkpoint};
@@ -228,4 +228,46 @@ pub fn write_back(replay: &Replay, data_dir: &Path) -> usize {
         }
     }
     written
+}
+
+/// Of which kind the index of a record is: compact, and with row versions.
+fn index_of(body: &Body<'_>) -> Option<(bool, bool)> {
+    match body {
+        Body::Insert { index, .. }
+        | Body::Delete { index, .. }
+        | Body::ClusteredDeleteMark { index, .. }
+        | Body::UpdateInPlace { index, .. }
+        | Body::ListEndDelete { index, .. }
+        | Body::ListStartDelete { index, .. }
+        | Body::ListEndCopyCreated { index, .. }
+        | Body::PageReorganize { index } => Some((index.is_compact(), index.has_row_versions())),
+        _ => None,
+    }
+}
+
+/// Seeds for the fuzz target `mysql_applier`: a run of each shape that a server wrote, with the page that it is for.
+/// `format` is the number of the page's format there.
+pub fn write_seeds(replay: &Replay, directory: &Path, format: u8, flags: Flags) {
+    fs::create_dir_all(directory).unwrap();
+    let (mut shapes, mut scratch) = (HashSet::new(), Scratch::default());
+    let mut pages: Vec<_> = replay.changes.iter().collect();
+    pages.sort_by_key(|(id, _)| (id.space.0, id.page_no.0));
+    let size = flags.physical_page_size_bytes();
+    for (id, changes) in pages {
+        let mut page = replay.base.page(*id, size).map_or_else(|| vec![0; size], <[u8]>::to_vec);
+        for (start_lsn, end_lsn, bytes) in changes {
+            let run = &replay.log.bytes[bytes.clone()];
+            let first = RecordReader::new(run).next().unwrap().unwrap().body;
+            let n_records = RecordReader::new(run).count().min(2);
+            let shape = (layout::page_type(&page), RecordKind::of(&first), index_of(&first), n_records);
+            if run.len() < 300 && shapes.insert(shape) {
+                let input = [&[format, 0x80, 0], &page[..], run].concat();
+                fs::write(directory.join(format!("real-{:08x}", digest(&input))), input).unwrap();
+            }
+            let change = Change { start_lsn: *start_lsn, end_lsn: *end_lsn, run };
+            if apply_changes(&mut page, *id, flags, true, [change], &mut scratch).is_err() {
+                break;
+            }
+        }
+    }
 }
