@@ -1,8 +1,8 @@
 //! The format of the pages of a tablespace, whichever server family it is of: what the rest of Redoubt asks of a page
 //! without knowing whose it is.
 //!
-//! Invariant: an answer is exactly that of the family's own function ([`crate::apply_changes`] and its like for MariaDB,
-//! [`crate::mysql`] for MySQL).
+//! Invariant: an answer is exactly that of the family's own function ([`crate::apply_changes`] and its like for
+//! MariaDB, [`crate::mysql`] for MySQL).
 
 use std::fmt;
 
@@ -126,8 +126,8 @@ impl Format {
         }
     }
 
-    /// Write checksum and trailer of an uncompressed image, so that a stock server accepts it. An all-zero image, a page
-    /// never written, is left alone.
+    /// Write checksum and trailer of an uncompressed image, so that a stock server accepts it. An all-zero image, a
+    /// page never written, is left alone.
     ///
     /// # Errors
     /// Flags that describe no page, or an image of another size.

@@ -79,7 +79,8 @@ fn change(sql: &mut String, name: &str) {
         sql,
         "DELETE FROM {name} WHERE id % 4 = 1;
          UPDATE {name} SET c = LEFT(CONCAT(c, hash40(id)), 200), k = k + 1 WHERE id % 3 = 0;
-         INSERT IGNORE INTO {name} (id, k, c, d, e, b) SELECT 20000 + seq * 3, seq % 100, LEFT(SHA2(seq, 512), seq % 120),
+         INSERT IGNORE INTO {name} (id, k, c, d, e, b)
+           SELECT 20000 + seq * 3, seq % 100, LEFT(SHA2(seq, 512), seq % 120),
            LEFT(hash32(seq), seq % 30), 'x', IF(seq % 50 = 0, REPEAT('lob', 9000), NULL)
            FROM numbers WHERE seq <= 900 ORDER BY hash32(seq);
          UPDATE {name} SET d = NULL, c = LEFT(c, 10), e = LEFT(hash32(id), 10) WHERE id BETWEEN 500 AND 1500;
@@ -158,7 +159,8 @@ fn instant(format: &str) -> String {
     let mut sql = format!(
         "CREATE TABLE {table} (id INT AUTO_INCREMENT PRIMARY KEY, k INT, a VARCHAR(50), n CHAR(20) NOT NULL,
            KEY(k)) ROW_FORMAT={format};
-         INSERT INTO {table} (k, a, n) SELECT seq, hash40(seq), LEFT(hash32(seq), seq % 20) FROM numbers WHERE seq <= 3000;\n"
+         INSERT INTO {table} (k, a, n) SELECT seq, hash40(seq), LEFT(hash32(seq), seq % 20) FROM numbers
+           WHERE seq <= 3000;\n"
     );
     let steps = [
         format!(
@@ -316,7 +318,8 @@ pub fn second(options: &Options) -> Vec<String> {
     }
     scripts.push(
         "USE d;
-         DELETE FROM points WHERE id % 4 = 1; INSERT INTO points (p) SELECT POINT(seq, seq) FROM numbers WHERE seq < 900;
+         DELETE FROM points WHERE id % 4 = 1;
+         INSERT INTO points (p) SELECT POINT(seq, seq) FROM numbers WHERE seq < 900;
          DELETE FROM shapes WHERE id % 3 = 1;
          UPDATE full_text SET body = CONCAT(body, ' again'); DELETE FROM full_text WHERE id % 5 = 0;
          UPDATE documents SET j = JSON_SET(j, '$.v', id); DELETE FROM documents WHERE id % 3 = 0;
@@ -349,8 +352,8 @@ pub fn second_again(options: &Options) -> Vec<String> {
         .collect()
 }
 
-/// Gives statements that check every table and sum up what is in it. CHECKSUM TABLE of one with virtual columns differs
-/// from one start of the same server to the next.
+/// Gives statements that check every table and sum up what is in it. CHECKSUM TABLE of one with virtual columns is
+/// another with each start of the same server.
 pub const TABLES: &str = "SELECT CONCAT('CHECK TABLE ', table_schema, '.', table_name, ' EXTENDED;
   CHECKSUM TABLE ', table_schema, '.', table_name, ' EXTENDED;') FROM information_schema.tables
   WHERE table_schema IN ('d', 'mysql') AND table_type = 'BASE TABLE' AND engine = 'InnoDB'
@@ -360,5 +363,4 @@ pub const TABLES: &str = "SELECT CONCAT('CHECK TABLE ', table_schema, '.', table
 pub const DOCUMENTS: &str = "CHECK TABLE d.documents EXTENDED;
   SELECT COUNT(*), BIT_XOR(CRC32(CONCAT_WS('|', id, j, v, s))) FROM d.documents FORCE INDEX (PRIMARY);
   SELECT COUNT(*), SUM(v) FROM d.documents FORCE INDEX (v); SELECT SUM(CRC32(s)) FROM d.documents FORCE INDEX (s);
-  SELECT COUNT(*) FROM d.documents WHERE 3 MEMBER OF (j->'$.a');
-  CHECKSUM TABLE d.documents";
+  SELECT COUNT(*) FROM d.documents WHERE 3 MEMBER OF (j->'$.a')";

@@ -1,4 +1,5 @@
-//! The redo of a data directory as one piece, read by the plainest means: a test of the applier, not of who reads files.
+//! The redo of a data directory as one piece, read by the plainest means: a test of the applier, not of who reads
+//! files.
 
 use std::fs;
 use std::path::Path;

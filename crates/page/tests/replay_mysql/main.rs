@@ -115,10 +115,6 @@ fn serve_replayed(server: &mut Server, replay: &Replay, options: &Options) {
             server.start();
             let statements = server.sql(load::TABLES).replace("\\n", "\n");
             let sums = server.sql(&statements) + &server.sql(load::DOCUMENTS);
-            println!("{}", server.sql(load::DOCUMENTS)); // TEMP
-            server.shut_down();
-            server.start();
-            println!("{}", server.sql(load::DOCUMENTS)); // TEMP
             server.shut_down();
             sums
         })

@@ -145,8 +145,8 @@ impl Replay {
         report
     }
 
-    /// Whether a page may hold what no record says: it belongs to an index that was built without redo, or has data that
-    /// was stored outside of the records of such an index.
+    /// Whether a page may hold what no record says: it belongs to an index that was built without redo, or has data
+    /// that was stored outside of the records of such an index.
     fn is_built_without_redo(&self, id: PageId, page: &[u8]) -> bool {
         let is_lob = matches!(layout::page_type(page), Some(TYPE_LOB_INDEX..=TYPE_LOB_FIRST));
         let index_id = layout::get_u64(page, PAGE_INDEX_ID).unwrap();

@@ -50,7 +50,7 @@ fn lengths_of_one_and_two_bytes_and_nulls() {
 
 #[test]
 fn fields_of_a_version() {
-    // The string is dropped in version 2; a fixed nullable one, which stands before it in the index, came with version 1.
+    // The string is dropped in version 2; a fixed nullable one, before it in the index, came with version 1.
     let mut info = INDEX.to_vec();
     (info[1], info[3]) = (3, 6);
     info.splice(12..12, [0, 2]);
