@@ -92,7 +92,7 @@ fn build(index: &LogIndex, names: &Namespace) {
         let object = names.object(key.object());
         let flags = object.and_then(|entry| entry.flags).unwrap_or(0x15);
         let format = Format { family: names.family(), flags };
-        if format.check().is_err() || format.needs_images() {
+        if format.check().is_err() || !format.is_replayed() {
             continue;
         }
         let space = object.and_then(|entry| entry.space).unwrap_or(0);
@@ -115,7 +115,7 @@ pub fn run(data: &[u8]) {
     std::fs::create_dir_all(&place).unwrap();
     let plain = PlainStore::new(Folder::open(&place).unwrap());
     let mut parser = Parser::new(&index, &names, &plain);
-    let mut history = PageHistory::new(PageId::new(5, 3), Format::mariadb(SpaceFlags(0x15)));
+    let mut history = PageHistory::new(PageId::new(5, 3), Format::of_mariadb(SpaceFlags(0x15)));
     let mut end = start;
     for chunk in &chunks {
         let _ = history.frame(chunk, &|path, page_no| match (path.first(), page_no) {

@@ -22,6 +22,7 @@ use crate::rescue::Rescue;
 use crate::trace::{Laps, Part};
 use redoubt_page::format::page_lsn;
 use redoubt_page::layout::scrub;
+use redoubt_page::mysql::Scratch;
 use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId, PageReset};
@@ -174,9 +175,9 @@ impl Builder {
         }
         let (page, changes) = (&mut self.page, changes.iter().copied());
         let applied = if entries.iter().any(|entry| resets(entry, PageReset::Free)) {
-            self.format.apply_changes(page, self.page_id, true, changes)
+            self.format.apply_changes(page, self.page_id, true, changes, &mut Scratch::default())
         } else {
-            self.format.apply_known_changes(page, self.page_id, last_init.is_some(), changes)
+            self.format.apply_known_changes(page, self.page_id, last_init.is_some(), changes, &mut Scratch::default())
         };
         applied.map_err(|error| self.error(error.to_string()))
     }

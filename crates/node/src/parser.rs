@@ -81,7 +81,7 @@ impl<'v> Parser<'v> {
             let family = names.family();
             let needs_images = |object: &ObjectId| {
                 let flags = names.object(*object).and_then(|entry| entry.flags);
-                flags.is_some_and(|flags| Format { family, flags }.needs_images())
+                flags.is_some_and(|flags| !Format { family, flags }.is_replayed())
             };
             names.objects().filter(needs_images).collect()
         };
@@ -333,7 +333,7 @@ impl<'v> Parser<'v> {
             let family = self.names.read().family();
             let format = Format { family, flags };
             format.check().map_err(|error| NodeError::Redo { lsn, reason: error.to_string() })?;
-            if format.needs_images() {
+            if !format.is_replayed() {
                 self.image_only.insert(object);
             }
             self.names.write().set_flags(object, flags);

@@ -15,6 +15,7 @@ use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::log_buffer::Chunk;
 use redoubt_page::format::page_lsn;
+use redoubt_page::mysql::Scratch;
 use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::RetainedImage;
 use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, walk_mtrs};
@@ -219,7 +220,7 @@ impl PageHistory {
             run: &run.bytes,
         });
         self.format
-            .apply_changes(&mut page, self.page_id, true, changes)
+            .apply_changes(&mut page, self.page_id, true, changes, &mut Scratch::default())
             .map_err(|error| error.to_string())?;
         if !page_is_never_written(&page) {
             self.format.finalize(&mut page).map_err(|error| error.to_string())?;

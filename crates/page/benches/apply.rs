@@ -7,6 +7,7 @@
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
+use redoubt_page::mysql;
 use redoubt_page::{Change, SpaceFlags, apply_changes, digest, finalize, verify};
 use redoubt_redo::{Lsn, PageId};
 
@@ -153,4 +154,74 @@ fn verify_page(bencher: Bencher<'_, '_>) {
 fn digest_page(bencher: Bencher<'_, '_>) {
     let page = vec![0x5a; PAGE_BYTES];
     bencher.counter(BytesCount::new(PAGE_BYTES)).bench_local(|| digest(black_box(&page), FLAGS));
+}
+
+/// Description of a compact clustered index: an INT, the two system columns, `n` strings of which every second can be
+/// NULL.
+fn mysql_index(n: u8) -> Vec<u8> {
+    let strings = (0..n).flat_map(|number| if number % 2 == 0 { [0x80, 0] } else { [0, 0] });
+    [1, 1, 0, 3 + n, 0, 1, 0x80, 4, 0x80, 6, 0x80, 7].into_iter().chain(strings).collect()
+}
+
+/// The same life of a page as redo of MySQL: records of 77 bytes with 4 strings, each inserted as a whole.
+fn mysql_life(n_inserts: u8, n_writes: u8) -> Vec<Vec<u8>> {
+    let ids = [100, 0x83, 0xe8];
+    let head = |kind: u8| [&[kind][..], &ids].concat();
+    let mut runs = vec![[head(59), head(37)].concat()];
+    let mut previous = 99u16;
+    for number in 0..n_inserts {
+        let header = [15, 15, 15, 15, 0, 0, 0, 0, 0, 0];
+        let record = [&header[..], &[number; 77]].concat();
+        let mut run = [head(67), mysql_index(4), previous.to_be_bytes().to_vec()].concat();
+        let encoded = record.len() as u16 * 2 + 1;
+        run.extend((0x8000 | encoded).to_be_bytes());
+        run.extend([0, header.len() as u8, 0]);
+        run.extend(&record);
+        runs.push(run);
+        previous = 120 + u16::from(number) * 87 + 10;
+        for write in 0..n_writes {
+            let offset = previous + 20 + u16::from(write);
+            runs.push([&head(1)[..], &offset.to_be_bytes(), &[number & 0x7f]].concat());
+        }
+    }
+    runs
+}
+
+/// [`apply_chain`] of MySQL.
+#[divan::bench(args = [0, 1, 3])]
+fn mysql_apply_chain(bencher: Bencher<'_, '_>, writes_per_insert: u8) {
+    let runs = mysql_life(170, writes_per_insert);
+    let changes = changes(&runs);
+    let mut page = vec![0; PAGE_BYTES];
+    let mut scratch = mysql::Scratch::default();
+    bencher.counter(ItemsCount::new(changes.len() + 1)).bench_local(|| {
+        let changes = changes.iter().copied();
+        mysql::apply_changes(black_box(&mut page), ID, mysql::Flags(0), false, changes, &mut scratch).unwrap()
+    });
+}
+
+/// [`construct_20_changes`] of MySQL.
+#[divan::bench]
+fn mysql_construct_20_changes(bencher: Bencher<'_, '_>) {
+    let runs = mysql_life(100, 1);
+    let changes = changes(&runs);
+    let (old, new) = changes.split_at(changes.len() - 20);
+    let mut base = vec![0; PAGE_BYTES];
+    let flags = mysql::Flags(0);
+    let mut scratch = mysql::Scratch::default();
+    mysql::apply_changes(&mut base, ID, flags, false, old.iter().copied(), &mut scratch).unwrap();
+    let mut page = vec![0; PAGE_BYTES];
+    bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
+        page.copy_from_slice(black_box(&base));
+        mysql::apply_changes(&mut page, ID, flags, true, new.iter().copied(), &mut scratch).unwrap();
+        mysql::finalize(&mut page, flags).unwrap();
+    });
+    mysql::verify(&page, flags).unwrap();
+}
+
+/// [`digest_page`] of MySQL.
+#[divan::bench]
+fn mysql_digest_page(bencher: Bencher<'_, '_>) {
+    let page = vec![0x5a; PAGE_BYTES];
+    bencher.counter(BytesCount::new(PAGE_BYTES)).bench_local(|| mysql::digest(black_box(&page)));
 }

@@ -1,50 +1,57 @@
-//! The format of a tablespace's pages, of whatever server family: what they are called by, and one place to ask.
+//! The format of the pages of a tablespace, whichever server family it is of: what the rest of Redoubt asks of a page
+//! without knowing whose it is.
 //!
-//! Matched once for each page or chain of changes, never for a record. Invariant: two formats with the same family and
-//! flags describe the same pages.
+//! Invariant: an answer is exactly that of the family's own function ([`crate::apply_changes`] and its like for
+//! MariaDB, [`crate::mysql`] for MySQL).
 
-use crate::apply::ApplyError;
-use crate::chain::Change;
-use crate::checksum::ChecksumError;
-use crate::compressed::PageCompressionError;
-use crate::flags::{FlagsError, SpaceFlags};
-use crate::layout::{FSP_SPACE_FLAGS, get_u32};
-use crate::mysql;
-use redoubt_redo::{Family, Lsn, PageId};
 use std::fmt;
 use std::ops::Range;
 
-/// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+use redoubt_redo::{Family, Lsn, PageId};
+use thiserror::Error;
+
+use crate::chain::Change;
+use crate::flags::{FlagsError, SpaceFlags, flags_of_page0};
+use crate::mysql::{self, Applied, Flags, Scratch};
+use crate::{ApplyError, ChecksumError, PageCompressionError, layout};
+
+/// The family and the tablespace flags, as stored in page 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
-    /// Whose server.
+    /// Whose pages.
     pub family: Family,
-    /// Flags of the tablespace, as its page 0 has them.
+    /// Its tablespace flags.
     pub flags: u32,
 }
 
-/// What is wrong with pages, their flags, or changes of them.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is the error that it holds")]
+/// Why a format describes no pages that are supported, or a page is not of it.
+#[derive(Debug, Error)]
 pub enum FormatError {
+    /// Flags of MariaDB.
     #[error(transparent)]
-    Flags(#[from] FlagsError),
+    MariaDbFlags(#[from] FlagsError),
+    /// Flags of MySQL.
     #[error(transparent)]
     MySqlFlags(#[from] mysql::FlagsError),
+    /// Frame of a MariaDB page.
     #[error(transparent)]
-    Checksum(#[from] ChecksumError),
+    MariaDbChecksum(#[from] ChecksumError),
+    /// Frame of a MySQL page.
     #[error(transparent)]
-    MySqlChecksum(#[from] mysql::ChecksumError),
+    MySqlChecksum(#[from] mysql::checksum::ChecksumError),
+    /// Page compression.
     #[error(transparent)]
-    Compression(#[from] PageCompressionError),
+    PageCompression(#[from] PageCompressionError),
+    /// Redo of MariaDB.
     #[error(transparent)]
-    Apply(#[from] ApplyError),
+    MariaDbApply(#[from] ApplyError),
+    /// Redo of MySQL.
     #[error(transparent)]
     MySqlApply(#[from] mysql::ApplyError),
     /// Changes of a page that only images tell of.
     #[error(
-        "page {page_id} of a tablespace with ROW_FORMAT=COMPRESSED was to be built from redo ({kind}), and is only had as the \
-         server wrote it; this is a defect of the caller"
+        "page {page_id} of a tablespace with ROW_FORMAT=COMPRESSED was to be built from redo ({kind}), and is to be had only as \
+         the server wrote it; this is a defect of the caller"
     )]
     NeedsImage {
         /// The page.
@@ -54,134 +61,138 @@ pub enum FormatError {
     },
 }
 
-/// Memory that applying changes uses again and again.
-pub type Scratch = mysql::Scratch;
-
 impl Format {
     /// Of a MariaDB tablespace.
-    pub const fn mariadb(flags: SpaceFlags) -> Self {
+    pub const fn of_mariadb(flags: SpaceFlags) -> Self {
         Self { family: Family::MariaDb, flags: flags.0 }
     }
 
-    /// Its flags, if it is of a MariaDB tablespace.
+    /// The flags, if the tablespace is MariaDB's.
     pub const fn as_mariadb(self) -> Option<SpaceFlags> {
         match self.family {
-            Family::MariaDb => Some(SpaceFlags(self.flags)),
+            Family::MariaDb => Some(self.mariadb()),
             Family::MySql => None,
         }
     }
 
-    const fn mysql_flags(self) -> mysql::Flags {
-        mysql::Flags(self.flags)
-    }
-
-    const fn mariadb_flags(self) -> SpaceFlags {
-        SpaceFlags(self.flags)
-    }
-
-    /// Read and check the flags from the beginning (at least 58 bytes) of page 0 of a tablespace.
+    /// Read and check the flags of a tablespace from the beginning (at least 58 bytes) of its page 0.
     ///
     /// # Errors
-    /// Too few bytes, or a word that describes no tablespace.
+    /// Too few bytes, or a word that describes no tablespace that is supported.
     pub fn of_page0(family: Family, page0: &[u8]) -> Result<Self, FormatError> {
-        let flags =
-            get_u32(page0, FSP_SPACE_FLAGS).ok_or(FlagsError::TooShort { len_bytes: page0.len() })?;
-        let format = Self { family, flags };
-        format.check()?;
-        Ok(format)
+        let flags = match family {
+            Family::MariaDb => flags_of_page0(page0)?.0,
+            Family::MySql => mysql::flags_of_page0(page0)?.0,
+        };
+        Ok(Self { family, flags })
     }
 
     /// Check that the flags describe pages this crate understands.
     ///
     /// # Errors
-    /// One of those for flags.
+    /// What the flags say that no server means, or that is not supported.
     pub fn check(self) -> Result<(), FormatError> {
         match self.family {
-            Family::MariaDb => Ok(self.mariadb_flags().check()?),
-            Family::MySql => Ok(self.mysql_flags().check()?),
+            Family::MariaDb => Ok(self.mariadb().check()?),
+            Family::MySql => Ok(self.mysql().check()?),
         }
     }
 
-    /// Size in bytes of a page in the file; 0 if the flags name an impossible size.
+    const fn mariadb(self) -> SpaceFlags {
+        SpaceFlags(self.flags)
+    }
+
+    const fn mysql(self) -> Flags {
+        Flags(self.flags)
+    }
+
+    /// Size in bytes of a page in the file; 0 if the flags name an impossible one.
     pub const fn physical_page_size_bytes(self) -> usize {
         match self.family {
-            Family::MariaDb => self.mariadb_flags().physical_page_size_bytes(),
-            Family::MySql => self.mysql_flags().physical_page_size_bytes(),
+            Family::MariaDb => self.mariadb().physical_page_size_bytes(),
+            Family::MySql => self.mysql().physical_page_size_bytes(),
         }
     }
 
-    /// Pages are only had as images, because redo of them is not applied (MySQL's ROW_FORMAT=COMPRESSED).
-    pub const fn needs_images(self) -> bool {
-        matches!(self.family, Family::MySql) && self.mysql_flags().is_row_format_compressed()
-    }
-
-    /// Check the checksum of an image as it is stored. All zeros are fine.
-    ///
-    /// # Errors
-    /// What does not match.
-    pub fn verify(self, page: &[u8]) -> Result<(), FormatError> {
+    /// Whether redo tells what a page of the tablespace is. If not, it is to be had as an image only.
+    pub const fn is_replayed(self) -> bool {
         match self.family {
-            Family::MariaDb => Ok(crate::verify(page, self.mariadb_flags())?),
-            Family::MySql => Ok(mysql::verify(page, self.mysql_flags())?),
+            Family::MariaDb => true,
+            Family::MySql => !self.mysql().is_row_format_compressed(),
         }
     }
 
-    /// Write checksum and trailer, so that a stock server accepts the page.
+    /// Write checksum and trailer of an uncompressed image, so that a stock server accepts it. An all-zero image, a
+    /// page never written, is left alone.
     ///
     /// # Errors
     /// Flags that describe no page, or an image of another size.
     pub fn finalize(self, page: &mut [u8]) -> Result<(), FormatError> {
         match self.family {
-            Family::MariaDb => Ok(crate::finalize(page, self.mariadb_flags())?),
-            Family::MySql => Ok(mysql::finalize(page, self.mysql_flags())?),
+            Family::MariaDb => Ok(crate::finalize(page, self.mariadb())?),
+            Family::MySql => Ok(mysql::finalize(page, self.mysql())?),
         }
     }
 
-    /// CRC-32C of what is the same in all images of one state of a page.
-    pub fn digest(self, page: &[u8]) -> u32 {
+    /// Check a page image as read from a file.
+    ///
+    /// # Errors
+    /// What does not match.
+    pub fn verify(self, page: &[u8]) -> Result<(), FormatError> {
         match self.family {
-            Family::MariaDb => crate::digest(page, self.mariadb_flags()),
-            Family::MySql => mysql::digest(page),
+            Family::MariaDb => Ok(crate::verify(page, self.mariadb())?),
+            Family::MySql => Ok(mysql::verify(page, self.mysql())?),
         }
     }
 
-    /// Where two images differ that should be of the same state.
-    pub fn differing_ranges(self, a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
-        match self.family {
-            Family::MariaDb => crate::differing_ranges(a, b, self.mariadb_flags()),
-            Family::MySql => mysql::differing_ranges(a, b),
-        }
-    }
-
-    /// The image is page-compressed.
+    /// Whether the image of a page is page-compressed.
     pub fn is_page_compressed_image(self, page: &[u8]) -> bool {
         match self.family {
-            Family::MariaDb => crate::is_page_compressed_image(page, self.mariadb_flags()),
+            Family::MariaDb => crate::is_page_compressed_image(page, self.mariadb()),
             Family::MySql => mysql::is_page_compressed_image(page),
         }
     }
 
-    /// The page of an image that is page-compressed; `None`: it is not.
+    /// Decompress a page-compressed image. `Ok(None)`: the image is not compressed.
     ///
     /// # Errors
-    /// Damage, or an algorithm that is not known here.
+    /// An algorithm that is not supported, an encrypted image, or damage.
     pub fn decompress(self, page: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
         match self.family {
-            Family::MariaDb => Ok(crate::decompress(page, self.mariadb_flags())?),
-            Family::MySql => Ok(mysql::decompress(page, self.mysql_flags())?),
+            Family::MariaDb => Ok(crate::decompress(page, self.mariadb())?),
+            Family::MySql => Ok(mysql::decompress(page, self.mysql())?),
         }
     }
 
-    /// [`crate::apply_changes`] or [`mysql::apply_changes`]. True: the last change freed the page.
+    /// CRC-32C over the bytes that must be equal in two uncompressed images of the same page state. The page LSN is one
+    /// of them for MariaDB, and not for MySQL, whose servers raise it without a change ([`mysql::compare`]).
+    pub fn digest(self, page: &[u8]) -> u32 {
+        match self.family {
+            Family::MariaDb => crate::digest(page, self.mariadb()),
+            Family::MySql => mysql::digest(page),
+        }
+    }
+
+    /// Where two images of the same length differ, in the bytes that [`Format::digest`] covers.
+    pub fn differing_ranges(self, a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
+        match self.family {
+            Family::MariaDb => crate::differing_ranges(a, b, self.mariadb()),
+            Family::MySql => mysql::differing_ranges(a, b),
+        }
+    }
+
+    /// Bring an image up to date with changes that come in LSN order. `base_is_valid`: `page` holds a sound image; if
+    /// not, the changes must contain one that begins the page anew.
     ///
     /// # Errors
-    /// Those of the two; the page content is undefined afterwards.
+    /// See [`ApplyError`] and [`mysql::ApplyError`]; the page content is undefined afterwards.
     pub fn apply_changes<'a, I>(
         self,
         page: &mut [u8],
         page_id: PageId,
         base_is_valid: bool,
         changes: I,
+        scratch: &mut Scratch,
     ) -> Result<(), FormatError>
     where
         I: IntoIterator<Item = Change<'a>>,
@@ -189,75 +200,64 @@ impl Format {
     {
         match self.family {
             Family::MariaDb => {
-                crate::apply_changes(page, page_id, self.mariadb_flags(), base_is_valid, changes)?;
+                crate::apply_changes(page, page_id, self.mariadb(), base_is_valid, changes)?;
                 Ok(())
             }
             Family::MySql => {
-                let (flags, mut scratch) = (self.mysql_flags(), Scratch::default());
-                let applied =
-                    mysql::apply_changes(page, page_id, flags, base_is_valid, changes, &mut scratch)?;
+                let flags = self.mysql();
+                let applied = mysql::apply_changes(page, page_id, flags, base_is_valid, changes, scratch)?;
                 up_to_date(page_id, applied)
             }
         }
     }
 
-    /// [`crate::apply_known_changes`] or [`mysql::apply_known_changes`].
+    /// [`Format::apply_changes`] to a sound image, of changes of which is known that they begin the page anew only with
+    /// the very first record, if at all (`starts_anew`), and that they do not free it.
     ///
     /// # Errors
-    /// Those of the two; the page content is undefined afterwards.
+    /// See [`ApplyError`] and [`mysql::ApplyError`]; the page content is undefined afterwards.
     pub fn apply_known_changes<'a>(
         self,
         page: &mut [u8],
         page_id: PageId,
         starts_anew: bool,
         changes: impl IntoIterator<Item = Change<'a>>,
+        scratch: &mut Scratch,
     ) -> Result<(), FormatError> {
         match self.family {
             Family::MariaDb => {
-                crate::apply_known_changes(page, page_id, self.mariadb_flags(), starts_anew, changes)?;
+                crate::apply_known_changes(page, page_id, self.mariadb(), starts_anew, changes)?;
                 Ok(())
             }
             Family::MySql => {
-                let (flags, mut scratch) = (self.mysql_flags(), Scratch::default());
-                let applied =
-                    mysql::apply_known_changes(page, page_id, flags, starts_anew, changes, &mut scratch)?;
+                let flags = self.mysql();
+                let applied = mysql::apply_known_changes(page, page_id, flags, starts_anew, changes, scratch)?;
                 up_to_date(page_id, applied)
             }
         }
     }
 }
 
-fn up_to_date(page_id: PageId, applied: mysql::Applied) -> Result<(), FormatError> {
+fn up_to_date(page_id: PageId, applied: Applied) -> Result<(), FormatError> {
     match applied {
-        mysql::Applied::UpToDate(_) => Ok(()),
-        mysql::Applied::NeedsImage { kind } => Err(FormatError::NeedsImage { page_id, kind }),
+        Applied::UpToDate(_) => Ok(()),
+        Applied::NeedsImage { kind } => Err(FormatError::NeedsImage { page_id, kind }),
     }
 }
 
-/// LSN of a page; `None` if the slice holds no file header.
+/// LSN of a page as a position in the redo stream; `None` if the slice holds no file header.
 pub fn page_lsn(family: Family, page: &[u8]) -> Option<Lsn> {
     match family {
-        Family::MariaDb => crate::layout::page_lsn(page),
+        Family::MariaDb => layout::page_lsn(page),
         Family::MySql => mysql::page_lsn(page),
     }
 }
 
-/// Writes the LSN of a page; `false` if the slice holds no file header.
-pub fn set_page_lsn(family: Family, page: &mut [u8], lsn: Lsn) -> bool {
-    match family {
-        Family::MariaDb => crate::layout::set_page_lsn(page, lsn),
-        Family::MySql => mysql::set_page_lsn(page, lsn),
-    }
-}
-
-impl fmt::Debug for Format {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {:#x}", self.family, self.flags)
-    }
-}
-
 impl fmt::Display for Format {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:#x}", self.flags)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tablespace flags {:#x}", self.family, self.flags)
     }
 }
+
+#[cfg(test)]
+mod tests;

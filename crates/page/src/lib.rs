@@ -8,6 +8,8 @@
 //! 1. [`SpaceFlags`] says how the pages of a tablespace look on disk.
 //! 2. [`apply_changes`] brings a page image up to date with a chain of [`Change`]s.
 //! 3. [`finalize`] writes checksum and trailer, so that a stock server accepts the page; [`verify`] checks one.
+//!
+//! These are MariaDB's. [`mysql`] has the same for MySQL, and [`Format`] asks whichever it is.
 
 #![forbid(unsafe_code)]
 
@@ -26,5 +28,5 @@ pub use apply::{ApplyError, Cursor, RecordKind, RunOutcome, apply_record, apply_
 pub use chain::{ApplyOutcome, Change, apply_changes, apply_known_changes};
 pub use checksum::{ChecksumError, differing_ranges, digest, finalize, verify};
 pub use compressed::{PageCompressionError, compress, decompress, is_page_compressed_image};
-pub use format::{Format, FormatError};
 pub use flags::{FlagsError, PageCompression, SpaceFlags, flags_of_page0};
+pub use format::{Format, FormatError};

@@ -13,8 +13,8 @@
 //!   cause a panic, an access outside the page, or an endless loop.
 //! - A record that cannot be applied is an error and never skipped. After an error the page content is undefined; the
 //!   caller throws the image away.
-//! - Bytes 0..4, the page LSN and the trailer are not logged. [`super::apply_changes`] sets the LSN, [`super::finalize`]
-//!   the rest.
+//! - Bytes 0..4, the page LSN and the trailer are not logged. [`super::apply_changes`] sets the LSN,
+//!   [`super::finalize`] the rest.
 //! - Applying a record allocates nothing, but for the first PAGE_REORGANIZE and the first index with instant changes
 //!   that a [`Scratch`] sees.
 //!
@@ -60,7 +60,7 @@ const COMPACT_FLAG: u16 = 0x8000;
 macro_rules! record_kinds {
     ($($kind:ident $name:literal),* $(,)?) => {
         /// Kind of a redo record, for messages.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs)]
         pub enum RecordKind { $($kind),* }
 

@@ -87,7 +87,8 @@ where
 }
 
 /// [`apply_changes`] to a sound image, of changes of which is known that they have INIT_FILE_PAGE2 only as the very
-/// first record: each record is decoded once instead of twice. `starts_anew`: it is there, and the image does not count.
+/// first record: each record is decoded once instead of twice. `starts_anew`: it is there, and the image does not
+/// count.
 ///
 /// # Errors
 /// See [`ApplyError`]; the page content is undefined afterwards.

@@ -6,8 +6,8 @@
 //! | ROW_FORMAT=COMPRESSED | CRC-32C of 4..16 xor of 24..26 xor of 34..size, at 0 | none |
 //! | page-compressed | none of its own: that of the page is in the payload | none |
 //!
-//! `innodb_checksum_algorithm` is `crc32` unless it was set; `none` and `innodb` are what other servers wrote, and every
-//! server reads all three (`buf/checksum.cc`). They are accepted and never made.
+//! `innodb_checksum_algorithm` is `crc32` unless it was set; `none` and `innodb` are what other servers wrote, and
+//! every server reads all three (`buf/checksum.cc`). They are accepted and never made.
 //!
 //! Bytes 26..34 are no part of any checksum. In page 0 of the system tablespace they are the LSN of a shutdown, in
 //! R-tree pages the split sequence number, in others what page compression left there; they are stored as they are.

@@ -38,8 +38,8 @@ fn compared_ranges(page: &[u8]) -> [Range<usize>; 3] {
     [FIL_PAGE_OFFSET..FIL_PAGE_LSN, FIL_PAGE_TYPE..FIL_PAGE_FILE_FLUSH_LSN, after..end]
 }
 
-/// CRC-32C over the bytes that must be equal in two images of the same page state. Both images must be uncompressed (see
-/// [`super::decompress`]).
+/// CRC-32C over the bytes that must be equal in two images of the same page state. Both images must be uncompressed
+/// (see [`super::decompress`]).
 pub fn digest(page: &[u8]) -> u32 {
     compared_ranges(page)
         .into_iter()

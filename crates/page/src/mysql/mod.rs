@@ -1,9 +1,9 @@
 //! Pages of MySQL 8.0.30 and later: tablespace flags, page frame, page compression, and applying redo records.
 //!
-//! The counterpart of what the crate's root has for MariaDB. From the outside inwards: [`flags`] says how big pages are,
-//! [`checksum`] makes and checks their frame, [`compressed`] reads page-compressed images, [`chain`] brings an image up
-//! to date with the changes of its page, [`mod@apply`] applies one record, and [`compare`] says whether two images are
-//! of the same state.
+//! The counterpart of what the crate's root has for MariaDB. From the outside inwards: [`flags`] says how big pages
+//! are, [`checksum`] makes and checks their frame, [`compressed`] reads page-compressed images, [`chain`] brings an
+//! image up to date with the changes of its page, [`mod@apply`] applies one record, and [`compare`] says whether two
+//! images are of the same state.
 //!
 //! Where the layout of a page is the same as MariaDB's, the code is shared: [`crate::layout`], the page directory and
 //! the record list, CRC-32C.

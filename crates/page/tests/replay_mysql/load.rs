@@ -6,6 +6,8 @@ use std::fmt::Write;
 #[derive(Debug)]
 pub struct Options {
     pub page_size_bytes: usize,
+    /// Rows of the larger tables.
+    pub rows: usize,
 }
 
 /// Tables: name and options.
@@ -44,7 +46,7 @@ pub fn before(options: &Options) -> String {
     let mut sql = PREPARE.to_owned();
     for (name, table_options) in tables(options) {
         create(&mut sql, &format!("{name}_old"), table_options);
-        insert(&mut sql, &format!("{name}_old"), 1500);
+        insert(&mut sql, &format!("{name}_old"), options.rows / 2);
     }
     sql
 }
@@ -77,7 +79,8 @@ fn change(sql: &mut String, name: &str) {
         sql,
         "DELETE FROM {name} WHERE id % 4 = 1;
          UPDATE {name} SET c = LEFT(CONCAT(c, hash40(id)), 200), k = k + 1 WHERE id % 3 = 0;
-         INSERT IGNORE INTO {name} (id, k, c, d, e, b) SELECT 20000 + seq * 3, seq % 100, LEFT(SHA2(seq, 512), seq % 120),
+         INSERT IGNORE INTO {name} (id, k, c, d, e, b)
+           SELECT 20000 + seq * 3, seq % 100, LEFT(SHA2(seq, 512), seq % 120),
            LEFT(hash32(seq), seq % 30), 'x', IF(seq % 50 = 0, REPEAT('lob', 9000), NULL)
            FROM numbers WHERE seq <= 900 ORDER BY hash32(seq);
          UPDATE {name} SET d = NULL, c = LEFT(c, 10), e = LEFT(hash32(id), 10) WHERE id BETWEEN 500 AND 1500;
@@ -109,7 +112,7 @@ pub fn first(options: &Options) -> Vec<String> {
     for (name, table_options) in tables(options) {
         let mut sql = String::from("SET NAMES latin1; USE d;\n");
         create(&mut sql, name, table_options);
-        insert(&mut sql, name, 4000);
+        insert(&mut sql, name, options.rows);
         change(&mut sql, &format!("{name}_old"));
         change(&mut sql, name);
         write!(
@@ -156,7 +159,8 @@ fn instant(format: &str) -> String {
     let mut sql = format!(
         "CREATE TABLE {table} (id INT AUTO_INCREMENT PRIMARY KEY, k INT, a VARCHAR(50), n CHAR(20) NOT NULL,
            KEY(k)) ROW_FORMAT={format};
-         INSERT INTO {table} (k, a, n) SELECT seq, hash40(seq), LEFT(hash32(seq), seq % 20) FROM numbers WHERE seq <= 3000;\n"
+         INSERT INTO {table} (k, a, n) SELECT seq, hash40(seq), LEFT(hash32(seq), seq % 20) FROM numbers
+           WHERE seq <= 3000;\n"
     );
     let steps = [
         format!(
@@ -296,7 +300,7 @@ pub fn second(options: &Options) -> Vec<String> {
         .map(|(name, _)| {
             let mut sql = String::from("SET NAMES latin1; USE d;\n");
             for table in [format!("{name}_renamed"), format!("{name}_gone"), (*name).to_owned()] {
-                insert(&mut sql, &table, 1200);
+                insert(&mut sql, &table, options.rows / 3);
                 change(&mut sql, &table);
             }
             sql
@@ -314,7 +318,8 @@ pub fn second(options: &Options) -> Vec<String> {
     }
     scripts.push(
         "USE d;
-         DELETE FROM points WHERE id % 4 = 1; INSERT INTO points (p) SELECT POINT(seq, seq) FROM numbers WHERE seq < 900;
+         DELETE FROM points WHERE id % 4 = 1;
+         INSERT INTO points (p) SELECT POINT(seq, seq) FROM numbers WHERE seq < 900;
          DELETE FROM shapes WHERE id % 3 = 1;
          UPDATE full_text SET body = CONCAT(body, ' again'); DELETE FROM full_text WHERE id % 5 = 0;
          UPDATE documents SET j = JSON_SET(j, '$.v', id); DELETE FROM documents WHERE id % 3 = 0;
@@ -325,3 +330,37 @@ pub fn second(options: &Options) -> Vec<String> {
     );
     scripts
 }
+
+/// The rows-only load once more; what was changed before is changed differently now.
+pub fn second_again(options: &Options) -> Vec<String> {
+    tables(options)
+        .iter()
+        .map(|(name, _)| {
+            let mut sql = String::from("SET NAMES latin1; USE d;\n");
+            for round in 0..5 {
+                let table = format!("again_{name}_{round}");
+                for table in [format!("{name}_renamed"), (*name).to_owned()] {
+                    insert(&mut sql, &table, options.rows / 3);
+                    change(&mut sql, &table);
+                }
+                writeln!(sql, "CREATE TABLE {table} LIKE {name};").unwrap();
+                insert(&mut sql, &table, options.rows / 3);
+                change(&mut sql, &table);
+            }
+            sql
+        })
+        .collect()
+}
+
+/// Gives statements that check every table and sum up what is in it. CHECKSUM TABLE of one with virtual columns is
+/// another with each start of the same server.
+pub const TABLES: &str = "SELECT CONCAT('CHECK TABLE ', table_schema, '.', table_name, ' EXTENDED;
+  CHECKSUM TABLE ', table_schema, '.', table_name, ' EXTENDED;') FROM information_schema.tables
+  WHERE table_schema IN ('d', 'mysql') AND table_type = 'BASE TABLE' AND engine = 'InnoDB'
+  AND table_name NOT IN ('innodb_index_stats', 'innodb_table_stats', 'documents') ORDER BY 1";
+
+/// The one with virtual columns.
+pub const DOCUMENTS: &str = "CHECK TABLE d.documents EXTENDED;
+  SELECT COUNT(*), BIT_XOR(CRC32(CONCAT_WS('|', id, j, v, s))) FROM d.documents FORCE INDEX (PRIMARY);
+  SELECT COUNT(*), SUM(v) FROM d.documents FORCE INDEX (v); SELECT SUM(CRC32(s)) FROM d.documents FORCE INDEX (s);
+  SELECT COUNT(*) FROM d.documents WHERE 3 MEMBER OF (j->'$.a')";

@@ -1,12 +1,11 @@
-//! The redo of a data directory as one piece, and the mini-transactions in it.
+//! The redo of a data directory as one piece, read by the plainest means: a test of the applier, not of who reads
+//! files.
 
 use std::fs;
-use std::ops::Range;
 use std::path::Path;
 
-use redoubt_page::mysql::RecordKind;
-use redoubt_redo::mysql::{Body, Record, RecordReader, position};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::mysql::{position, walk_mtrs};
+use redoubt_redo::{Lsn, Mtr};
 
 const BLOCK: usize = 512;
 const HEADER: usize = 2048;
@@ -15,22 +14,6 @@ const HEADER: usize = 2048;
 pub struct Log {
     pub start: Lsn,
     pub bytes: Vec<u8>,
-}
-
-/// Records of one page that follow each other in a mini-transaction.
-pub struct Run {
-    pub page: PageId,
-    pub bytes: Range<usize>,
-}
-
-/// A mini-transaction.
-pub struct Group {
-    pub start: Lsn,
-    pub end: Lsn,
-    pub runs: Vec<Run>,
-    pub kinds: Vec<RecordKind>,
-    /// Indexes that were built without redo: tablespace and id.
-    pub built: Vec<(SpaceId, u64)>,
 }
 
 fn number(bytes: &[u8], offset: usize) -> u64 {
@@ -85,68 +68,9 @@ impl Log {
         Self { start, bytes }
     }
 
-    /// Its mini-transactions.
-    pub fn groups(&self) -> Vec<Group> {
-        let (mut groups, mut at) = (Vec::new(), 0);
-        while at < self.bytes.len() {
-            let Some((group, end)) = self.group(at) else { break };
-            groups.push(group);
-            at = end;
-        }
-        assert!(self.bytes.len() - at < 1 << 20, "the log is read to {at} of {}", self.bytes.len());
-        groups
-    }
-
-    fn group(&self, start: usize) -> Option<(Group, usize)> {
-        let lsn = |at: usize| self.start.advance(at as u64);
-        let mut group = Group {
-            start: lsn(start),
-            end: lsn(start),
-            runs: Vec::new(),
-            kinds: Vec::new(),
-            built: Vec::new(),
-        };
-        let mut at = start;
-        loop {
-            let first = *self.bytes.get(at)?;
-            let is_end = first == 31;
-            let len = if is_end { 1 } else { self.record(at, &mut group)? };
-            at += len;
-            if is_end || first & 0x80 != 0 || first == 32 {
-                group.end = lsn(at);
-                return Some((group, at));
-            }
-        }
-    }
-
-    fn record(&self, at: usize, group: &mut Group) -> Option<usize> {
-        let mut reader = RecordReader::new(&self.bytes[at..]);
-        let record = match reader.next()? {
-            Ok(record) => record,
-            Err(error) => {
-                assert!(self.bytes.len() - at < 1 << 20, "record at {at}: {error}");
-                return None;
-            }
-        };
-        let len = reader.offset_in_bytes();
-        group.kinds.push(RecordKind::of(&record.body));
-        let is_change = !matches!(
-            record.body,
-            Body::IndexLoad { .. }
-                | Body::DynamicMetadata(_)
-                | Body::File(_)
-                | Body::FileCreate { .. }
-                | Body::Dummy
-        );
-        if let Record { page, body: Body::IndexLoad { index_id } } = record {
-            group.built.push((page.space, index_id));
-        }
-        if is_change {
-            match group.runs.last_mut() {
-                Some(run) if run.page == record.page && run.bytes.end == at => run.bytes.end = at + len,
-                _ => group.runs.push(Run { page: record.page, bytes: at..at + len }),
-            }
-        }
-        Some(len)
+    /// Reports its mini-transactions. The last one may have been cut off by a kill.
+    pub fn walk(&self, visit: &mut impl FnMut(&Mtr<'_, '_>)) {
+        let walked = walk_mtrs(&self.bytes, self.start, visit).unwrap();
+        assert!(self.bytes.len() - walked.len_bytes < 1 << 20, "{walked:?} of {} bytes", self.bytes.len());
     }
 }

@@ -6,13 +6,20 @@ use std::path::{Path, PathBuf};
 
 use redoubt_page::mysql::chain::{page_lsn, set_page_lsn};
 use redoubt_page::mysql::{
-    Applied, Flags, Scratch, apply_changes, decompress, digest, finalize, first_difference, flags_of_page0,
-    is_page_compressed_image, verify,
+    Applied, Flags, RecordKind, Scratch, apply_changes, decompress, digest, finalize, first_difference,
+    flags_of_page0, is_page_compressed_image, verify,
 };
 use redoubt_page::{Change, layout, page_is_never_written};
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::mysql::{Body, RecordReader};
+use redoubt_redo::{Lsn, Mtr, PageId, SpaceId};
 
-use crate::log::{Group, Log, checkpoint};
+use crate::log::{Log, checkpoint};
+
+/// Index page header: index id.
+const PAGE_INDEX_ID: usize = 66;
+/// Page types of data stored outside of records.
+const TYPE_LOB_INDEX: u16 = 22;
+const TYPE_LOB_FIRST: u16 = 24;
 
 /// Tablespace files of a data directory, by tablespace.
 pub struct Files(pub HashMap<SpaceId, (PathBuf, Vec<u8>)>);
@@ -49,7 +56,7 @@ fn collect(dir: &Path, files: &mut HashMap<SpaceId, (PathBuf, Vec<u8>)>) {
 #[derive(Debug, Default)]
 #[allow(dead_code)]
 pub struct Report {
-    pub groups: usize,
+    pub mtrs: usize,
     pub kinds: BTreeMap<&'static str, usize>,
     pub compared: usize,
     pub changed: usize,
@@ -66,9 +73,9 @@ pub struct Replay {
     log: Log,
     base: Files,
     changes: HashMap<PageId, Vec<(Lsn, Lsn, std::ops::Range<usize>)>>,
-    /// Tablespaces with an index that was built without redo.
-    built: HashSet<SpaceId>,
-    groups: usize,
+    /// Indexes that were built without redo.
+    built: HashSet<(SpaceId, u64)>,
+    mtrs: usize,
     kinds: BTreeMap<&'static str, usize>,
 }
 
@@ -80,21 +87,22 @@ impl Replay {
             base: Files::read(base),
             changes: HashMap::new(),
             built: HashSet::new(),
-            groups: 0,
+            mtrs: 0,
             kinds: BTreeMap::new(),
             log,
         };
-        let groups = this.log.groups();
-        this.groups = groups.len();
-        for Group { start, end, runs, kinds, built } in groups {
-            for run in runs {
-                this.changes.entry(run.page).or_default().push((start, end, run.bytes));
+        let Self { log, changes, built, mtrs, kinds, .. } = &mut this;
+        log.walk(&mut |mtr: &Mtr<'_, '_>| {
+            *mtrs += 1;
+            for run in mtr.runs {
+                let bytes = run.offset_in_bytes..run.offset_in_bytes + run.len_bytes;
+                changes.entry(run.page).or_default().push((mtr.start_lsn, mtr.end_lsn, bytes));
             }
-            for kind in kinds {
-                *this.kinds.entry(kind.name()).or_default() += 1;
+            for record in RecordReader::new(mtr.records) {
+                *kinds.entry(RecordKind::of(&record.unwrap().body).name()).or_default() += 1;
             }
-            this.built.extend(built.into_iter().map(|(space, _)| space));
-        }
+            built.extend(mtr.index_loads.iter().map(|load| (load.root.space, load.index_id)));
+        });
         this
     }
 
@@ -120,7 +128,7 @@ impl Replay {
 
     /// Compare with every tablespace file of `data_dir`. `as_written`: each page up to the LSN that it has in the file.
     pub fn compare(&self, data_dir: &Path, as_written: bool) -> Report {
-        let mut report = Report { groups: self.groups, kinds: self.kinds.clone(), ..Report::default() };
+        let mut report = Report { mtrs: self.mtrs, kinds: self.kinds.clone(), ..Report::default() };
         let files = Files::read(data_dir);
         let mut spaces: Vec<_> = files.0.iter().collect();
         spaces.sort_by_key(|(space, _)| space.0);
@@ -135,6 +143,15 @@ impl Replay {
             }
         }
         report
+    }
+
+    /// Whether a page may hold what no record says: it belongs to an index that was built without redo, or has data
+    /// that was stored outside of the records of such an index.
+    fn is_built_without_redo(&self, id: PageId, page: &[u8]) -> bool {
+        let is_lob = matches!(layout::page_type(page), Some(TYPE_LOB_INDEX..=TYPE_LOB_FIRST));
+        let index_id = layout::get_u64(page, PAGE_INDEX_ID).unwrap();
+        self.built.contains(&(id.space, index_id))
+            || is_lob && self.built.iter().any(|(space, _)| *space == id.space)
     }
 
     fn compare_page(&self, id: PageId, flags: Flags, on_disk: &[u8], as_written: bool, report: &mut Report) {
@@ -161,14 +178,16 @@ impl Replay {
             let (ours, theirs) = (page_lsn(&page), page_lsn(expected));
             assert!(ours <= theirs, "{id}: {ours:?}, server {theirs:?}");
             report.later_lsn += usize::from(ours < theirs);
-            set_page_lsn(&mut page, theirs.unwrap());
+            if ours < theirs {
+                set_page_lsn(&mut page, theirs.unwrap());
+            }
             assert_eq!(digest(&page), digest(expected), "{id}");
             finalize(&mut page, flags).unwrap();
             verify(&page, flags).unwrap();
             report.identical_to_the_last_byte += usize::from(page == on_disk);
             return;
         };
-        if self.built.contains(&id.space) {
+        if self.is_built_without_redo(id, expected) {
             report.without_redo += 1;
             return;
         }
@@ -195,7 +214,11 @@ pub fn write_back(replay: &Replay, data_dir: &Path) -> usize {
         let size = flags.physical_page_size_bytes();
         for (page_no, on_disk) in (0..).zip(bytes.chunks_exact(size)) {
             let id = PageId::new(space.0, page_no);
-            if !replay.changes.contains_key(&id) || is_page_compressed_image(on_disk) {
+            if !replay.changes.contains_key(&id) {
+                continue;
+            }
+            let whole = decompress(on_disk, flags).unwrap();
+            if replay.is_built_without_redo(id, whole.as_deref().unwrap_or(on_disk)) {
                 continue;
             }
             let Ok(mut page) = replay.page(id, flags, Lsn(u64::MAX)) else { continue };
@@ -205,4 +228,46 @@ pub fn write_back(replay: &Replay, data_dir: &Path) -> usize {
         }
     }
     written
+}
+
+/// Of which kind the index of a record is: compact, and with row versions.
+fn index_of(body: &Body<'_>) -> Option<(bool, bool)> {
+    match body {
+        Body::Insert { index, .. }
+        | Body::Delete { index, .. }
+        | Body::ClusteredDeleteMark { index, .. }
+        | Body::UpdateInPlace { index, .. }
+        | Body::ListEndDelete { index, .. }
+        | Body::ListStartDelete { index, .. }
+        | Body::ListEndCopyCreated { index, .. }
+        | Body::PageReorganize { index } => Some((index.is_compact(), index.has_row_versions())),
+        _ => None,
+    }
+}
+
+/// Seeds for the fuzz target `mysql_applier`: a run of each shape that a server wrote, with the page that it is for.
+/// `format` is the number of the page's format there.
+pub fn write_seeds(replay: &Replay, directory: &Path, format: u8, flags: Flags) {
+    fs::create_dir_all(directory).unwrap();
+    let (mut shapes, mut scratch) = (HashSet::new(), Scratch::default());
+    let mut pages: Vec<_> = replay.changes.iter().collect();
+    pages.sort_by_key(|(id, _)| (id.space.0, id.page_no.0));
+    let size = flags.physical_page_size_bytes();
+    for (id, changes) in pages {
+        let mut page = replay.base.page(*id, size).map_or_else(|| vec![0; size], <[u8]>::to_vec);
+        for (start_lsn, end_lsn, bytes) in changes {
+            let run = &replay.log.bytes[bytes.clone()];
+            let first = RecordReader::new(run).next().unwrap().unwrap().body;
+            let n_records = RecordReader::new(run).count().min(2);
+            let shape = (layout::page_type(&page), RecordKind::of(&first), index_of(&first), n_records);
+            if run.len() < 300 && shapes.insert(shape) {
+                let input = [&[format, 0x80, 0], &page[..], run].concat();
+                fs::write(directory.join(format!("real-{:08x}", digest(&input))), input).unwrap();
+            }
+            let change = Change { start_lsn: *start_lsn, end_lsn: *end_lsn, run };
+            if apply_changes(&mut page, *id, flags, true, [change], &mut scratch).is_err() {
+                break;
+            }
+        }
+    }
 }

@@ -44,6 +44,14 @@ impl Server {
         server
     }
 
+    /// Another server of the same kind on a copy of the data directory.
+    pub fn on_copy(copy: &Path, options: &Options) -> Self {
+        let dir = TempDir::new().unwrap();
+        fs::rename(copy, dir.path().join("data")).unwrap();
+        let _ = fs::remove_dir_all(dir.path().join("data/log"));
+        Self { dir, page_size_bytes: options.page_size_bytes, child: None, consumer: None }
+    }
+
     /// Its data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
@@ -71,6 +79,8 @@ impl Server {
             "--innodb-use-native-aio=OFF",
             "--innodb-max-undo-log-size=10M",
             "--innodb-purge-rseg-truncate-frequency=1",
+            "--innodb-max-dirty-pages-pct=10",
+            "--innodb-io-capacity=2000",
             "--log-error-verbosity=2",
         ]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -201,8 +211,9 @@ impl Server {
         assert!(status.success(), "{status}: {}", self.error_log());
     }
 
-    /// Kill the server.
+    /// Kill the server. The log is then as it wrote it.
     pub fn kill(&mut self) {
+        let _ = fs::remove_dir_all(self.kept());
         for mut child in [self.child.take(), self.consumer.take()].into_iter().flatten() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -238,6 +249,13 @@ impl Server {
         use std::os::unix::fs::FileExt;
         OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
     }
+}
+
+/// Send the server the signal that nothing outlives. [`Server::kill`] then takes note.
+pub fn kill_of(server: &Server) {
+    let pid = server.child.as_ref().unwrap().id();
+    let status = Command::new("kill").arg("-9").arg(pid.to_string()).status().unwrap();
+    assert!(status.success());
 }
 
 fn text(bytes: &[u8]) -> String {

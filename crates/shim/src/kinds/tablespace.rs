@@ -302,6 +302,9 @@ impl Tablespace {
         self.look_up(content, &lock, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_from_page0(content.family, bytes, offset_bytes);
         let Some(page_size) = self.page_size(content) else {
+            if is_zero(bytes) {
+                return self.grow(content, &lock, fd, offset_bytes + bytes.len() as u64);
+            }
             // Written late to a file that is deleted, or is about to be: the node has let go of the tablespace when the
             // redo said so. It has no reader any more.
             let Some(path) = self.name.path(&lock).filter(|path| !content.deleted.contains(path)) else {
@@ -340,6 +343,10 @@ impl Tablespace {
         if offset_bytes != 0 {
             return;
         }
+        // A new file of MySQL is filled with zeros first, which as flags say 16 KiB.
+        if is_zero(bytes) {
+            return;
+        }
         let mut info = self.lock_info();
         if let Some(page) = layout::page_id(bytes).filter(|page| page.page_no.0 == 0)
             && let Ok(format) = Format::of_page0(family, bytes)
@@ -373,7 +380,7 @@ impl Tablespace {
             return Err(Errno::EIO);
         }
         let counters = &content.counters;
-        let needs_image = info.format.is_some_and(Format::needs_images);
+        let needs_image = info.format.is_some_and(|format| !format.is_replayed());
         if let Some(id) = facts.id
             && !needs_image
             && content.dirty.take_if_explained(id, facts.lsn, page)
@@ -605,6 +612,10 @@ pub fn create(
             Err(errno)
         }
     }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Identity of a page of this file, for the map of dirty pages.

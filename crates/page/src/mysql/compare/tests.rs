@@ -1,1 +1,29 @@
+use super::*;
 
+#[test]
+fn each_byte_counts_or_does_not() {
+    for page_type in [17855u16, TYPE_RTREE] {
+        let mut page: Vec<u8> = (0..4096).map(|at| at as u8).collect();
+        page[24..26].copy_from_slice(&page_type.to_be_bytes());
+        assert_eq!(first_difference(&page, &page), None);
+        for at in 0..4096 {
+            let mut other = page.clone();
+            other[at] ^= 0x80;
+            let counts = match at {
+                0..4 | 16..24 | 4088.. => false,
+                26..34 => page_type == TYPE_RTREE,
+                _ => true,
+            };
+            let difference = first_difference(&page, &other);
+            assert_eq!(difference.map(|difference| difference.offset), counts.then_some(at));
+            assert_eq!(digest(&page) != digest(&other), counts, "{at}");
+        }
+    }
+}
+
+#[test]
+fn lengths_differ() {
+    let difference = first_difference(&[0; 100], &[0; 50]).unwrap();
+    assert_eq!(difference, Difference { offset: 50, first: Some(0), second: None });
+    assert_eq!(digest(&[]), 0);
+}

@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn info(space: Option<u32>, flags: SpaceFlags) -> Info {
-        Info { space: space.map(SpaceId), format: Some(Format::mariadb(flags)), ..Info::default() }
+        Info { space: space.map(SpaceId), format: Some(Format::of_mariadb(flags)), ..Info::default() }
     }
 
     #[test]
