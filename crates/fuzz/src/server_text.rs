@@ -21,7 +21,8 @@ mod config;
 use classify::{Rules, classify as class_of, is_local_directory, normalise, refusal_outside, relative};
 use config::Config;
 
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
+    "REDOUBT_FAMILY",
     "REDOUBT_NODE",
     "REDOUBT_DATADIR",
     "REDOUBT_VOLUME",

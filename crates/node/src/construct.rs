@@ -177,7 +177,13 @@ impl Builder {
         let applied = if entries.iter().any(|entry| resets(entry, PageReset::Free)) {
             self.format.apply_changes(page, self.page_id, true, changes, &mut Scratch::default())
         } else {
-            self.format.apply_known_changes(page, self.page_id, last_init.is_some(), changes, &mut Scratch::default())
+            self.format.apply_known_changes(
+                page,
+                self.page_id,
+                last_init.is_some(),
+                changes,
+                &mut Scratch::default(),
+            )
         };
         applied.map_err(|error| self.error(error.to_string()))
     }

@@ -1,11 +1,12 @@
 use super::*;
 use crate::mark::Point;
 use redoubt_page::layout::{page_lsn, set_page_lsn};
-use redoubt_page::{digest, verify};
+use redoubt_page::{SpaceFlags, digest, finalize, verify};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageWrite};
 use redoubt_wire::Seq;
 
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
+const FORMAT: Format = Format::of_mariadb(FLAGS);
 const ID: PageId = PageId::new(5, 7);
 const LEN: usize = 16_384;
 
@@ -80,7 +81,7 @@ fn entries_up_to_the_limit_are_applied_and_none_after_it() {
     for (limit, within, expected) in
         [(Some(9), 0, (0, 0)), (Some(20), 1, (20, 1)), (Some(39), 2, (30, 2)), (None, 3, (40, 3))]
     {
-        let mut builder = Builder::empty(ID, FLAGS);
+        let mut builder = Builder::empty(ID, FORMAT);
         assert_eq!(chain.apply(&mut builder, limit).unwrap(), within);
         assert_eq!(state(&builder), expected, "limit {limit:?}");
     }
@@ -90,7 +91,7 @@ fn entries_up_to_the_limit_are_applied_and_none_after_it() {
 fn an_image_replaces_what_was_there_and_redo_goes_on_from_it() {
     let mut chain = Chain::new();
     chain.run(10, 20, true, 1).image(20, page(20, 9)).run(30, 40, false, 3);
-    let mut builder = Builder::empty(ID, FLAGS);
+    let mut builder = Builder::empty(ID, FORMAT);
     chain.apply(&mut builder, Some(39)).unwrap();
     assert_eq!(state(&builder), (20, 9));
     chain.apply(&mut builder, None).unwrap();
@@ -103,14 +104,14 @@ fn init_page_resets_an_older_and_a_newer_base() {
     let mut chain = Chain::new();
     chain.run(10, 20, false, 1).run(20, 30, true, 2).run(30, 40, false, 3);
     for base in [page(15, 8), page(99, 8)] {
-        let mut builder = Builder { page: base, ..Builder::empty(ID, FLAGS) };
+        let mut builder = Builder { page: base, ..Builder::empty(ID, FORMAT) };
         chain.apply(&mut builder, None).unwrap();
         assert_eq!(state(&builder), (40, 3));
     }
     // Without it, a newer base holds all of this already.
     let mut chain = Chain::new();
     chain.run(10, 20, false, 1).run(20, 30, false, 2);
-    let mut builder = Builder { page: page(99, 8), ..Builder::empty(ID, FLAGS) };
+    let mut builder = Builder { page: page(99, 8), ..Builder::empty(ID, FORMAT) };
     chain.apply(&mut builder, None).unwrap();
     assert_eq!(state(&builder), (99, 8));
 }
@@ -119,7 +120,7 @@ fn init_page_resets_an_older_and_a_newer_base() {
 fn a_built_page_is_used_even_by_a_reader_whose_limit_is_older() {
     let mut chain = Chain::new();
     chain.add(30, 30, Body::Built(Arc::from(page(30, 7)))).run(30, 40, false, 3);
-    let mut builder = Builder::empty(ID, FLAGS);
+    let mut builder = Builder::empty(ID, FORMAT);
     assert_eq!(chain.apply(&mut builder, Some(25)).unwrap(), 1);
     assert_eq!(state(&builder), (30, 7));
 }
@@ -130,11 +131,11 @@ fn verify_entries_see_the_page_at_their_place() {
     chain.run(10, 20, true, 1).add(20, 20, Body::Verify { digest: 77 }).run(20, 30, true, 2);
     let mut seen = Vec::new();
     let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| {
-        seen.push((case.lsn, case.digest, page_lsn(case.page).unwrap(), digest(case.page, builder.flags)));
+        seen.push((case.lsn, case.digest, page_lsn(case.page).unwrap(), builder.format.digest(case.page)));
     };
-    let mut builder = Builder::empty(ID, FLAGS);
+    let mut builder = Builder::empty(ID, FORMAT);
     builder.apply_entries(&chain.chunks, &chain.entries, None, Some(&mut on_verify)).unwrap();
-    let mut expected = Builder::empty(ID, FLAGS);
+    let mut expected = Builder::empty(ID, FORMAT);
     chain.apply(&mut expected, Some(20)).unwrap();
     assert_eq!(seen, [(Lsn(20), 77, Lsn(20), digest(&expected.page, FLAGS))]);
     assert_eq!(state(&builder), (30, 2));
@@ -144,21 +145,21 @@ fn verify_entries_see_the_page_at_their_place() {
 fn what_cannot_be_applied_is_an_error_that_names_the_page() {
     let mut chain = Chain::new();
     chain.image(20, vec![1; 100]);
-    let error = chain.apply(&mut Builder::empty(ID, FLAGS), None).unwrap_err();
+    let error = chain.apply(&mut Builder::empty(ID, FORMAT), None).unwrap_err();
     assert!(error.to_string().contains("image has 100 bytes"), "{error}");
     let mut chain = Chain::new();
     let (chunk, len) = chain.bytes(vec![0xff; 5]);
     chain.add(10, 20, Body::Run { chunk, offset: 0, len, reset: None });
-    let error = chain.apply(&mut Builder::empty(ID, FLAGS), None).unwrap_err();
+    let error = chain.apply(&mut Builder::empty(ID, FORMAT), None).unwrap_err();
     assert!(error.to_string().contains("page"), "{error}");
     // So are bytes that are not there: they are not taken for a run or an image without effect.
     let mut chain = Chain::new();
     chain.add(10, 20, Body::Run { chunk: 9, offset: 5, len: 7, reset: None });
-    let error = chain.apply(&mut Builder::empty(ID, FLAGS), None).unwrap_err();
+    let error = chain.apply(&mut Builder::empty(ID, FORMAT), None).unwrap_err();
     assert!(error.to_string().contains("bytes of the stream that are not there"), "{error}");
     let mut chain = Chain::new();
     chain.add(10, 10, Body::Image { chunk: 9, offset: 5, len: 7 });
-    let error = chain.apply(&mut Builder::empty(ID, FLAGS), None).unwrap_err();
+    let error = chain.apply(&mut Builder::empty(ID, FORMAT), None).unwrap_err();
     assert!(error.to_string().contains("bytes of the stream that are not there"), "{error}");
 }
 
@@ -170,12 +171,12 @@ fn a_page_that_was_freed_keeps_its_content_until_init_page() {
     let (free, len) = chain.bytes(vec![0x02, 5, 7]);
     chain.add(20, 30, Body::Run { chunk: free, offset: 0, len, reset: Some(PageReset::Free) });
     for (limit, expected) in [(Some(20), (20, 7)), (None, (20, 7))] {
-        let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FLAGS) };
+        let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FORMAT) };
         chain.apply(&mut builder, limit).unwrap();
         assert_eq!(state(&builder), expected);
     }
     chain.run(40, 50, true, 3);
-    let mut builder = Builder::empty(ID, FLAGS);
+    let mut builder = Builder::empty(ID, FORMAT);
     chain.apply(&mut builder, None).unwrap();
     assert_eq!(state(&builder), (50, 3));
 }
@@ -220,7 +221,7 @@ fn damaged(reset: Option<PageReset>) -> (tempfile::TempDir, FilePageStore, LogIn
 fn a_stored_image_that_nothing_builds_on_is_not_read() {
     let read = |reset, limit| {
         let (_directory, store, index, key) = damaged(reset);
-        construct(StoredPages::without_rescue(&store), &index, key, ID, FLAGS, limit)
+        construct(StoredPages::without_rescue(&store), &index, key, ID, FORMAT, limit)
     };
     let built = read(Some(PageReset::Init), None).unwrap();
     verify(&built, FLAGS).unwrap();
@@ -277,13 +278,13 @@ fn a_damaged_stored_image_is_found_before_anything_is_applied_to_it() {
     let store = FilePageStore::open(directory.path(), None, FilePageStoreOptions::default()).unwrap();
     let key = PageKey::new(ObjectId(3), 7);
     assert!(page_is_never_written(
-        &Builder::from_store(StoredPages::without_rescue(&store), key, ID, FLAGS).unwrap().page
+        &Builder::from_store(StoredPages::without_rescue(&store), key, ID, FORMAT).unwrap().page
     ));
     store.create(ObjectId(3)).unwrap();
     let mut bad = page(20, 1);
     bad[5000] ^= 1;
     store.write_batch(&[PageWrite { object: ObjectId(3), page_no: 7, page: &bad }]).unwrap();
-    let error = Builder::from_store(StoredPages::without_rescue(&store), key, ID, FLAGS).err().unwrap();
+    let error = Builder::from_store(StoredPages::without_rescue(&store), key, ID, FORMAT).err().unwrap();
     assert!(error.to_string().contains("stored image is damaged"), "{error}");
 }
 
@@ -302,7 +303,7 @@ impl Chain {
 fn a_scrubbed_page_keeps_its_identity_and_nothing_else() {
     let mut chain = Chain::new();
     chain.run(10, 20, false, 7).free(20, 30).scrub(30);
-    let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FLAGS) };
+    let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FORMAT) };
     chain.apply(&mut builder, Some(29)).unwrap();
     assert_eq!(state(&builder), (20, 7), "not before it was free for the reader");
     chain.apply(&mut builder, None).unwrap();
@@ -315,7 +316,7 @@ fn a_scrubbed_page_keeps_its_identity_and_nothing_else() {
     // A page that was never written needs nothing.
     let mut chain = Chain::new();
     chain.scrub(30);
-    let mut builder = Builder::empty(ID, FLAGS);
+    let mut builder = Builder::empty(ID, FORMAT);
     chain.apply(&mut builder, None).unwrap();
     assert!(page_is_never_written(&builder.finish().unwrap()));
 }
@@ -324,13 +325,13 @@ fn a_scrubbed_page_keeps_its_identity_and_nothing_else() {
 fn a_page_that_is_used_again_is_not_scrubbed() {
     let mut chain = Chain::new();
     chain.free(20, 30).run(40, 50, true, 3).scrub(30);
-    let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FLAGS) };
+    let mut builder = Builder { page: page(5, 8), ..Builder::empty(ID, FORMAT) };
     chain.apply(&mut builder, None).unwrap();
     assert_eq!(state(&builder), (50, 3));
     // Applied long ago.
     let mut chain = Chain::new();
     chain.scrub(30);
-    let mut builder = Builder { page: page(50, 3), ..Builder::empty(ID, FLAGS) };
+    let mut builder = Builder { page: page(50, 3), ..Builder::empty(ID, FORMAT) };
     chain.apply(&mut builder, None).unwrap();
     assert_eq!(state(&builder), (50, 3));
 }
@@ -363,7 +364,7 @@ fn whatever_was_stored_replay_from_before_leads_to_the_same_page() {
             lsn += 10;
         }
         let built = |base: &[u8], entries: &[Entry]| {
-            let mut builder = Builder { page: base.to_vec(), ..Builder::empty(ID, FLAGS) };
+            let mut builder = Builder { page: base.to_vec(), ..Builder::empty(ID, FORMAT) };
             builder.apply_entries(&chain.chunks, entries, None, None).unwrap();
             builder.page
         };

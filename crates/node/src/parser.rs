@@ -206,7 +206,9 @@ impl<'v> Parser<'v> {
             FileRecord::Delete { path } if self.names.read().has_file(note.space) => {
                 FileRecord::Rename { old_path: path, new_path: path }
             }
-            FileRecord::Delete { .. } | FileRecord::Extend { .. } | FileRecord::Checkpoint { .. } => note.record,
+            FileRecord::Delete { .. } | FileRecord::Extend { .. } | FileRecord::Checkpoint { .. } => {
+                note.record
+            }
         }
     }
 
@@ -366,10 +368,11 @@ impl<'v> Parser<'v> {
         let Some(object) = names.object_of_file(file) else { return Ok(()) };
         drop(names);
         if page_no == 0 && first_byte == 0 {
-            let format = Format::of_page0(self.names.read().family(), page).map_err(|error| NodeError::Redo {
-                lsn: chunk.start.lsn,
-                reason: format!("page 0 of {path}, sent as an image: {error}"),
-            })?;
+            let format =
+                Format::of_page0(self.names.read().family(), page).map_err(|error| NodeError::Redo {
+                    lsn: chunk.start.lsn,
+                    reason: format!("page 0 of {path}, sent as an image: {error}"),
+                })?;
             self.set_flags(object, format.flags, chunk.start.lsn)?;
         }
         let page_no = page_in_tablespace(page_no, first_byte, page.len() as u64).ok_or_else(|| {

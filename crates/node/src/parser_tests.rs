@@ -2,7 +2,7 @@ use super::*;
 use crate::encoder::MtrWriter;
 use crate::home::Folder;
 use crate::index::TableState;
-use redoubt_redo::PageReset;
+use redoubt_redo::{Family, PageReset};
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::stream::SystemFile;
@@ -405,7 +405,7 @@ fn what_an_import_found_to_be_void_does_not_get_into_the_index() {
     mtrs[2].file(0x90, 6, b"./d/gone.ibd");
     let redo: Vec<u8> = mtrs.iter().flat_map(|mtr| mtr.finish(1)).collect();
     let mut resets = redoubt_redo::LastResets::default();
-    walk_mtrs(&redo, LSN, SequenceRule::Any, &mut resets).unwrap();
+    walk_mtrs(Family::MariaDb, &redo, LSN, &mut resets).unwrap();
     fixture.index.leave_out(resets);
     let first_len = mtrs[0].finish(1).len();
     let chunks = [&redo[..first_len], &redo[first_len..]].map(|redo| fixture.chunk(&StreamFrame::Redo(redo)));
@@ -442,7 +442,7 @@ fn the_file_of_an_import_is_of_the_tablespace_that_had_its_name_last() {
         })
         .collect();
     let mut resets = redoubt_redo::LastResets::default();
-    walk_mtrs(&redo, LSN, SequenceRule::Any, &mut resets).unwrap();
+    walk_mtrs(Family::MariaDb, &redo, LSN, &mut resets).unwrap();
     fixture.index.leave_out(resets);
     let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
     Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).unwrap();
@@ -466,7 +466,7 @@ fn the_file_of_an_import_stays_although_its_redo_ends_the_tablespace() {
     mtrs[2].file(0xb0, 5, b"./d/t.ibd").write((5, 4), 100, b"a");
     let redo: Vec<u8> = mtrs.iter().flat_map(|mtr| mtr.finish(1)).collect();
     let mut resets = redoubt_redo::LastResets::default();
-    walk_mtrs(&redo, LSN, SequenceRule::Any, &mut resets).unwrap();
+    walk_mtrs(Family::MariaDb, &redo, LSN, &mut resets).unwrap();
     fixture.index.leave_out(resets);
     let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
     Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).unwrap();

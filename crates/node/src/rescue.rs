@@ -93,8 +93,9 @@ impl PageHistory {
             StreamFrame::Redo(bytes) => {
                 let family = self.format.family;
                 let mut visitor = |mtr: &Mtr<'_, '_>| self.mtr(mtr);
-                walk_mtrs(family, bytes, chunk.start.lsn, &mut visitor).map_err(|error| {
-                    NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() }
+                walk_mtrs(family, bytes, chunk.start.lsn, &mut visitor).map_err(|error| NodeError::Redo {
+                    lsn: error.mtr_lsn,
+                    reason: error.error.to_string(),
                 })?;
             }
             StreamFrame::Image { path, page_no, page } => match owner(path, page_no) {
@@ -196,7 +197,9 @@ impl PageHistory {
         if let Some(base) = self.base.take() {
             return self.replay(base).map(|page| (page, "redo that starts the page anew"));
         }
-        let complete = |image: &&RetainedImage| page_lsn(self.format.family, &image.page).is_some_and(|lsn| lsn >= log_start);
+        let complete = |image: &&RetainedImage| {
+            page_lsn(self.format.family, &image.page).is_some_and(|lsn| lsn >= log_start)
+        };
         match retained.iter().filter(complete).find(|image| self.is_whole(&image.page)) {
             Some(image) => {
                 let page = self.replay(image.page.clone())?;

@@ -1,11 +1,13 @@
 use super::*;
 use crate::encoder::MtrWriter;
 use crate::mark::Point;
-use redoubt_page::layout::set_page_lsn;
+use redoubt_page::layout::{page_lsn, set_page_lsn};
+use redoubt_page::{SpaceFlags, finalize};
 use redoubt_wire::Seq;
 use redoubt_wire::stream::StreamFrame;
 
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
+const FORMAT: Format = Format::of_mariadb(FLAGS);
 const ID: PageId = PageId::new(5, 7);
 const PAGE: (u32, u32) = (5, 7);
 const LEN: usize = 16_384;
@@ -19,7 +21,7 @@ struct Log {
 
 impl Log {
     fn new() -> Self {
-        Self { history: PageHistory::new(ID, FLAGS), lsn: START }
+        Self { history: PageHistory::new(ID, FORMAT), lsn: START }
     }
 
     fn frame(&mut self, frame: &StreamFrame<'_>, lsn_bytes: u64, owner: ImageOwner) -> &mut Self {

@@ -231,7 +231,8 @@ impl Format {
             }
             Family::MySql => {
                 let flags = self.mysql();
-                let applied = mysql::apply_known_changes(page, page_id, flags, starts_anew, changes, scratch)?;
+                let applied =
+                    mysql::apply_known_changes(page, page_id, flags, starts_anew, changes, scratch)?;
                 up_to_date(page_id, applied)
             }
         }

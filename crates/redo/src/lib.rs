@@ -14,8 +14,9 @@ mod walk;
 
 pub use error::{RedoError, StreamError};
 pub use mtr::{
-    FileNote, FileRecord, IndexLoad, Mtr, MtrVisitor, PageReset, RunContent, RunRef, SpaceFlagsChange, WalkStop, Walked,
+    FileNote, FileRecord, IndexLoad, Mtr, MtrVisitor, PageReset, RunContent, RunRef, SpaceFlagsChange,
+    WalkStop, Walked,
 };
 pub use resets::LastResets;
-pub use walk::walk_mtrs;
 pub use types::{Family, Lsn, PageId, PageNo, SpaceId};
+pub use walk::walk_mtrs;

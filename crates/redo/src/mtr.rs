@@ -43,6 +43,10 @@ pub struct RunContent {
     pub is_changed: bool,
     /// How many more records there are on the page of an index; `None`: not known.
     pub records: Option<i32>,
+    /// Segments were put into the header of an index page, which only a root has.
+    pub has_segments: bool,
+    /// The id that was written into the header of an index page.
+    pub index_id: Option<u64>,
 }
 
 /// How a run starts its page anew: what the stream has for the page before it, here and in earlier mini-transactions,

@@ -5,6 +5,7 @@
 
 pub mod deleted;
 pub mod dirty;
+pub mod fresh_indexes;
 pub mod names;
 pub mod need;
 pub mod new_page;

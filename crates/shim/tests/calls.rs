@@ -57,6 +57,7 @@ impl Host {
             .env("LD_PRELOAD", library())
             .env("REDOUBT_NODE", &node.address)
             .env("REDOUBT_VOLUME", "v")
+            .env("REDOUBT_FAMILY", "MariaDB")
             .env("REDOUBT_GENERATION", "1")
             .env("REDOUBT_DATADIR", &self.datadir)
             .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")

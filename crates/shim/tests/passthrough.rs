@@ -71,6 +71,7 @@ fn bootstrap_without_node(datadir: &std::path::Path) -> String {
         .arg(format!("--datadir={}", datadir.display()))
         .env("REDOUBT_NODE", format!("127.0.0.1:{port}"))
         .env("REDOUBT_VOLUME", "v")
+        .env("REDOUBT_FAMILY", "MariaDB")
         .env("REDOUBT_GENERATION", "1")
         .env("REDOUBT_DATADIR", datadir)
         .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")

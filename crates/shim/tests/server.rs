@@ -93,6 +93,7 @@ impl Server<'_> {
             .env("LD_PRELOAD", library())
             .env("REDOUBT_NODE", &self.node.address)
             .env("REDOUBT_VOLUME", "v")
+            .env("REDOUBT_FAMILY", "MariaDB")
             .env("REDOUBT_GENERATION", self.generation.to_string())
             .env("REDOUBT_DATADIR", self.datadir)
             .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")

@@ -161,13 +161,15 @@ mod tests {
 
     #[test]
     fn each_refused_setting_is_a_problem_with_its_remedy() {
-        let found =
-            refusals(&settings(&[("innodb-encrypt-log", "ON"), ("log-bin", "/elsewhere/"), ("socket", "x")]));
+        let found = refusals(
+            Family::MariaDb,
+            &settings(&[("innodb-encrypt-log", "ON"), ("log-bin", "/elsewhere/"), ("socket", "x")]),
+        );
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|check| check.level == Level::Problem));
         assert!(found[0].change.as_deref().is_some_and(|change| change.contains("innodb_encrypt_log=OFF")));
         assert!(found[1].found.contains("/elsewhere/"));
-        assert!(refusals(&settings(&[])).is_empty());
+        assert!(refusals(Family::MariaDb, &settings(&[])).is_empty());
     }
 
     #[test]

@@ -57,9 +57,6 @@ pub fn version_of(line: &str, binary: &Path, for_use: Use) -> Result<ServerVersi
     let known = version.filter(|version| series_of(*version, for_use).is_some());
     known.ok_or_else(|| {
         let way_out = match (for_use, version) {
-            (Use::Volume, Some(ServerVersion { family: Family::MySql, .. })) => {
-                ". MySQL does not run on a volume; with --local-log it can"
-            }
             (Use::Volume, Some(_)) => {
                 ". To use another one with what is in a volume: `redoubt volume export`, and that server on the exported \
                  directory"
@@ -105,14 +102,15 @@ mod tests {
         assert!(untested(newer).unwrap().contains("11.8.100"));
         for (line, for_use, named) in [
             ("mariadbd  Ver 10.6.20-MariaDB for x", Use::Volume, "volume export"),
-            ("mariadbd  Ver 11.4.5-MariaDB for x", Use::Volume, "MariaDB 10.11 or MariaDB 11.8"),
-            ("mysqld  Ver 9.7.4 for x", Use::Volume, "--local-log"),
+            ("mariadbd  Ver 11.4.5-MariaDB for x", Use::Volume, "MariaDB 10.11, MariaDB 11.8 or MySQL 9.7"),
             ("mysqld  Ver 8.4.4 for x", Use::LocalLog, "MariaDB 10.11, MariaDB 11.8 or MySQL 9.7"),
             ("no such option", Use::Volume, "no such option"),
         ] {
             let error = of(line, for_use).unwrap_err().to_string();
             assert!(error.contains(named) && error.contains("not a supported server"), "{error}");
         }
-        assert!(of("mysqld  Ver 9.7.4 for x", Use::LocalLog).is_ok());
+        for for_use in [Use::Volume, Use::LocalLog] {
+            assert!(of("mysqld  Ver 9.7.4 for x", for_use).is_ok());
+        }
     }
 }

@@ -7,7 +7,9 @@ use crate::error::{CliError, Result};
 use crate::import::parse_data_file_path;
 use crate::places::{self, Moved};
 use crate::run::series::{self, Use};
-use crate::run::settings::{ForcedRecovery, Settings, check_complete, check_settings, parse_settings, set_for};
+use crate::run::settings::{
+    ForcedRecovery, Settings, check_complete, check_settings, parse_settings, set_for,
+};
 use redoubt_wire::ServerVersion;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

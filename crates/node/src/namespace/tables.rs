@@ -281,7 +281,12 @@ impl Tables {
     }
 
     /// One of the first blocks of a file of MySQL's redo log was written.
-    pub fn write_log_front(&mut self, path: &str, offset_bytes: u32, block: &[u8; 512]) -> Result<(), String> {
+    pub fn write_log_front(
+        &mut self,
+        path: &str,
+        offset_bytes: u32,
+        block: &[u8; 512],
+    ) -> Result<(), String> {
         let log_set = self.log_set.get_or_insert_default();
         match log_set.write_front(path, offset_bytes, block)? {
             Front::Unchanged => {}

@@ -25,10 +25,10 @@ use crate::error::NodeError;
 use crate::mark::Point;
 use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::{Family, Lsn};
 use redoubt_redo::mariadb::log_file::{
     CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
 };
+use redoubt_redo::{Family, Lsn};
 use redoubt_sync::is_planted;
 use redoubt_wire::stream::StreamFrame;
 

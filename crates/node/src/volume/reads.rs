@@ -138,7 +138,8 @@ impl Volume {
         };
         let object = entry.object.and_then(|object| names.object(ObjectId(object)));
         let flags = object.and_then(|object| object.flags);
-        let page_len = Format { family: names.family(), flags: flags.unwrap_or(0) }.physical_page_size_bytes() as u64;
+        let page_len =
+            Format { family: names.family(), flags: flags.unwrap_or(0) }.physical_page_size_bytes() as u64;
         Ok(PageReply::Opened {
             file,
             len_bytes: entry.len_bytes,

@@ -17,8 +17,8 @@ use crate::namespace::{LogFileEntry, LogSetEntry, LogSetFile, Namespace};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::{LogImage, rewrite_sequence_bits};
-use redoubt_redo::mysql::log_file::FileRange;
 use redoubt_redo::mysql::from_server_lsn;
+use redoubt_redo::mysql::log_file::FileRange;
 use redoubt_redo::mysql::log_image::{ComposedFile, FirstGroups};
 use redoubt_redo::mysql::walk::walk_mtrs;
 use redoubt_storage::StorageFile;
@@ -137,9 +137,8 @@ impl Volume {
         let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes)
             .map_err(|error| fixed(error.to_string()))?;
         let checkpoint = log_file.checkpoint().unwrap_or(header.first_lsn).max(header.first_lsn);
-        let redo = self.spool_redo(checkpoint, checkpoint, end, |chunk| {
-            redo_from(chunk, checkpoint, &geometry)
-        })?;
+        let redo =
+            self.spool_redo(checkpoint, checkpoint, end, |chunk| redo_from(chunk, checkpoint, &geometry))?;
         let image = LogImage {
             geometry,
             header: sized(&log_file.header).ok_or_else(|| fixed("stored log header is cut".to_owned()))?,
@@ -153,13 +152,17 @@ impl Volume {
     fn compose_log_set(&self, log_set: &LogSetEntry, end: Point) -> Result<ServerLog, NodeError> {
         let checkpoint = log_set.checkpoint().unwrap_or(end.lsn).min(end.lsn);
         // The frame that holds it begins with a mini-transaction, or is before all redo.
-        let first = log_set.files.values().filter_map(LogSetFile::parsed_header).map(|header| header.start_lsn).min();
+        let first =
+            log_set.files.values().filter_map(LogSetFile::parsed_header).map(|header| header.start_lsn).min();
         let first = from_server_lsn(first.unwrap_or(0)).min(end.lsn);
-        let oldest = self.receiving.retention.position(checkpoint).map_or(end.lsn, |start| start.lsn.max(first));
+        let oldest =
+            self.receiving.retention.position(checkpoint).map_or(end.lsn, |start| start.lsn.max(first));
         let mut first_groups = FirstGroups::default();
         first_groups.insert(end.lsn);
         let redo = self.spool_redo(checkpoint, oldest, end, |chunk| {
-            let StreamFrame::Redo(bytes) = decode(chunk.kind, chunk.payload())? else { return Ok(Vec::new()) };
+            let StreamFrame::Redo(bytes) = decode(chunk.kind, chunk.payload())? else {
+                return Ok(Vec::new());
+            };
             walk_mtrs(bytes, chunk.start.lsn, &mut first_groups)
                 .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
             Ok(bytes.to_vec())
@@ -187,7 +190,8 @@ impl Volume {
         let file = file.map_err(io)?;
         let Some(start) = self.receiving.retention.position(checkpoint) else {
             if checkpoint < end.lsn {
-                let reason = format!("redo from the server's checkpoint {checkpoint} on is no longer in the log");
+                let reason =
+                    format!("redo from the server's checkpoint {checkpoint} on is no longer in the log");
                 return Err(NodeError::Redo { lsn: checkpoint, reason });
             }
             return Ok(Spool { file, oldest, end: oldest });

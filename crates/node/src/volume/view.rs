@@ -242,9 +242,7 @@ impl Volume {
         };
         let start_lsn = match follower.filter(is_same_file).filter(|follower| follower.pin.is_kept()) {
             Some(follower) => follower.end_lsn,
-            None => {
-                log_file.checkpoint().unwrap_or(geometry.first_lsn()).max(geometry.first_lsn())
-            }
+            None => log_file.checkpoint().unwrap_or(geometry.first_lsn()).max(geometry.first_lsn()),
         };
         let position = self.receiving.retention.position(end.lsn);
         let position = position.unwrap_or_else(|| self.applying.points().1);

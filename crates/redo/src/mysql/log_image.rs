@@ -146,7 +146,12 @@ impl LogImage {
         let Some(range) = range else { return Ok(()) };
         let header = self.header(number, range).build();
         let Self { checkpoint, oldest, end, .. } = *self;
-        ComposedFile { header: &header, range, checkpoint, oldest, end }.compose(offset, buf, first_groups, fetch)
+        ComposedFile { header: &header, range, checkpoint, oldest, end }.compose(
+            offset,
+            buf,
+            first_groups,
+            fetch,
+        )
     }
 
     fn header(&self, number: u64, range: FileRange) -> LogFileHeader {

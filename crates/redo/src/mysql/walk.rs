@@ -252,6 +252,10 @@ fn note_page_record(
     }
 }
 
+/// Index page header: id of the index, and the two segments of a root.
+const PAGE_INDEX_ID: u16 = 66;
+const PAGE_SEGMENTS: std::ops::Range<u16> = 74..94;
+
 /// What a record puts on its page.
 #[inline(always)]
 fn note_content(content: &mut RunContent, body: &Body<'_>) {
@@ -261,8 +265,23 @@ fn note_content(content: &mut RunContent, body: &Body<'_>) {
             return;
         }
         Body::PageCreate { .. } => {
-            *content = RunContent { is_created: true, is_changed: true, records: Some(0) };
+            let has_segments = content.has_segments;
+            *content = RunContent {
+                is_created: true,
+                is_changed: true,
+                records: Some(0),
+                has_segments,
+                index_id: None,
+            };
             return;
+        }
+        Body::Number { offset, value, .. } => {
+            match *offset {
+                PAGE_INDEX_ID => content.index_id = Some(*value),
+                offset if PAGE_SEGMENTS.contains(&offset) => content.has_segments = true,
+                _ => {}
+            }
+            Some(0)
         }
         Body::Insert { .. } => Some(1),
         Body::Delete { .. } => Some(-1),

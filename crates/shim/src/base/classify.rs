@@ -150,7 +150,9 @@ pub fn is_mysql_redo_file(name: &[u8]) -> bool {
 /// A directory of this host. The names of local files do not count: a database may be called `core`.
 pub fn is_local_directory(rules: &Rules, path: &[u8]) -> bool {
     let is_temporary = rules.family == Family::MySql && path == b"#innodb_temp";
-    is_temporary || path.starts_with(b".redoubt") || rules.local_files.iter().any(|pattern| matches(pattern, path))
+    is_temporary
+        || path.starts_with(b".redoubt")
+        || rules.local_files.iter().any(|pattern| matches(pattern, path))
 }
 
 /// Why a file outside the data directory may not be opened, if it is an InnoDB file.

@@ -144,7 +144,9 @@ pub fn allocate(
         Target::Tablespace(file) if is_punch => {
             return file.punch(&library.content, range_bytes.start, range_bytes.end - range_bytes.start);
         }
-        Target::Log(_) | Target::RedoFile(_) | Target::Tablespace(_) if is_punch || keeps_size => return Ok(()),
+        Target::Log(_) | Target::RedoFile(_) | Target::Tablespace(_) if is_punch || keeps_size => {
+            return Ok(());
+        }
         Target::RedoFile(file) => {
             return library.redo_files.allocate(&library.content, file, fd, range_bytes.end);
         }

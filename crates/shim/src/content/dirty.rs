@@ -14,7 +14,9 @@
 //! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
 //! knows the newest LSN at which one of them was freed: all pages whose bit is set were free then.
 
+use super::fresh_indexes::FreshIndexes;
 use super::new_page::NewPage;
+use redoubt_page::layout::get_u64;
 use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, PageNo, RunRef, SpaceId};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +25,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const SHARDS: usize = 64;
 /// Neighbours whose free pages are in one word.
 const WORD_PAGES: u32 = 64;
+
+/// Where MySQL keeps the newest ids of tables and indexes.
+const MYSQL_DICTIONARY_HEADER: PageId = PageId::new(0, 7);
+/// Where the newest id of an index is on it.
+const NEWEST_INDEX_ID: usize = 54;
 
 /// The pages of a tablespace that are in one shard.
 #[derive(Debug, Default)]
@@ -99,12 +106,17 @@ impl SpacePages {
         });
     }
 
-    fn note_content(&mut self, run: &RunRef) {
+    fn note_content(&mut self, run: &RunRef, fresh: &FreshIndexes) {
         let page_no = run.page.page_no.0;
         let begins = run.last_init_offset.is_some();
-        if let Some(page) = NewPage::after(self.new.get(&page_no).copied(), &run.content, begins) {
-            self.new.insert(page_no, page);
+        let before = self.new.get(&page_no).copied();
+        let Some(page) = NewPage::after(before, &run.content, begins) else { return };
+        match run.content.index_id {
+            Some(id) if page.is_empty_root() => fresh.created(run.page, id),
+            _ if before.is_some_and(NewPage::is_empty_root) && !page.is_empty_root() => fresh.used(run.page),
+            _ => {}
         }
+        self.new.insert(page_no, page);
     }
 
     /// The newest version of the page was written, or sent as it is.
@@ -128,6 +140,7 @@ pub struct DirtyPages {
     shards: [Mutex<Shard>; SHARDS],
     /// End of the newest mini-transaction that was taken in.
     observed: AtomicU64,
+    fresh: FreshIndexes,
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
@@ -137,7 +150,12 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl DirtyPages {
     /// Of a server of this family.
     pub fn new(family: Family) -> Self {
-        Self { family, shards: std::array::from_fn(|_| Mutex::default()), observed: AtomicU64::new(0) }
+        Self {
+            family,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            observed: AtomicU64::new(0),
+            fresh: FreshIndexes::default(),
+        }
     }
 
     /// Pages of one word are in one shard.
@@ -165,9 +183,12 @@ impl DirtyPages {
                 let pages = shard.entry(run.page.space).or_default();
                 pages.change(run.page.page_no.0, mtr.end_lsn);
                 if self.family == Family::MySql {
-                    pages.note_content(run);
+                    pages.note_content(run, &self.fresh);
                 }
             }
+        }
+        for load in mtr.index_loads {
+            self.fresh.loaded(load.root.space, load.index_id);
         }
         self.observed.fetch_max(mtr.end_lsn.0, Ordering::AcqRel);
     }
@@ -194,10 +215,13 @@ impl DirtyPages {
         let Some(changed) = pages.changed.get(&page.page_no.0) else { return false };
         let is_explained = match self.family {
             Family::MariaDb => *changed == lsn,
+            // Ids of temporary tables are taken from it without redo.
+            Family::MySql if page == MYSQL_DICTIONARY_HEADER => false,
             Family::MySql => {
-                let agrees = |new: &NewPage| new.agrees(image);
+                let new = pages.new.get(&page.page_no.0).copied();
                 (*changed..=Lsn(self.observed.load(Ordering::Acquire))).contains(&lsn)
-                    && pages.new.get(&page.page_no.0).is_none_or(agrees)
+                    && new.is_none_or(|new| new.agrees(image))
+                    && self.fresh.allow(page, image, new.is_some_and(NewPage::is_changed))
             }
         };
         if is_explained {
@@ -207,6 +231,16 @@ impl DirtyPages {
             }
         }
         is_explained
+    }
+
+    /// The server has read a page: at its start the one that says which indexes there are.
+    pub fn note_read(&self, page: PageId, image: &[u8]) {
+        if self.family == Family::MySql
+            && page == MYSQL_DICTIONARY_HEADER
+            && let Some(id) = get_u64(image, NEWEST_INDEX_ID)
+        {
+            self.fresh.start_from(id);
+        }
     }
 
     /// The page was sent as it is, with this LSN (MySQL).
@@ -243,6 +277,7 @@ impl DirtyPages {
 
     /// Forgets the pages of a tablespace.
     pub fn forget(&self, space: SpaceId) {
+        self.fresh.forget(space);
         for shard in &self.shards {
             let gone = lock(shard).remove(&space);
             // Their memory is given back without the lock.

@@ -1,10 +1,10 @@
 //! Pages that began anew in the redo, and what an image of one must show to be what the redo says.
 //!
-//! MySQL fills pages without redo when it builds an index by sorting, and when it loads data in bulk. Of such a page only
-//! the allocation is in the redo, and the page keeps that LSN: its LSN alone does not tell that it holds more. All such
-//! pages are new ones, or the root of an index that was just created, and every one of them is written before anything
-//! of it is logged (`Flush_observer` in `buf/buf0flu.cc`, `btr/btr0load.cc`, `btr/btr0mtib.cc`, `lob/lob0impl.cc`). So
-//! from where a page begins anew its records are counted, until it was written:
+//! MySQL fills pages without redo when it builds an index by sorting, and a page keeps the LSN of its last redo then: its
+//! LSN alone does not tell that it holds more. All such pages are new ones, or the root of an index that was just created,
+//! and every one of them is written before anything of it is logged (`Flush_observer` in `buf/buf0flu.cc`,
+//! `btr/btr0load.cc`, `lob/lob0impl.cc`). So from where a page begins anew in the redo its records are counted, until it
+//! was written. (Pages need not begin anew there: [`super::fresh_indexes`].)
 //!
 //! * A page of an index must have been made one by a record, and have as many records as the redo has put there. Where
 //!   redo removes a list of records, whose length it does not say, the page was not filled without it.
@@ -15,7 +15,7 @@
 use redoubt_page::layout::{
     FIL_PAGE_DATA, FIL_PAGE_TRAILER_BYTES, PAGE_N_RECS, TYPE_INDEX, TYPE_RTREE, get_u16, page_type,
 };
-use redoubt_redo::mtr::RunContent;
+use redoubt_redo::RunContent;
 
 /// Page type of the dictionary's own description of a tablespace, which is an index.
 const TYPE_SDI: u16 = 17853;
@@ -27,49 +27,75 @@ pub enum NewPage {
     Allocated {
         /// A record has changed it since.
         is_changed: bool,
+        /// It has got what only the root of an index has.
+        is_root: bool,
     },
     /// It was made an empty page of an index.
     Index {
         /// Records put there since; `None`: not known.
         records: Option<u32>,
+        /// It is the root of an index that was created then.
+        is_root: bool,
     },
 }
 
 impl NewPage {
     /// What is known after a run; `before`: what was known before it. `begins`: the page begins anew in the run.
     pub fn after(before: Option<Self>, content: &RunContent, begins: bool) -> Option<Self> {
+        let before = before.filter(|_| !begins);
         if content.is_created {
+            let was_root = matches!(before, Some(Self::Allocated { is_root: true, .. }));
             let records = content.records.map(|records| records.max(0).unsigned_abs());
-            return Some(Self::Index { records });
+            return Some(Self::Index { records, is_root: was_root || (begins && content.has_segments) });
         }
         if begins {
-            return Some(Self::Allocated { is_changed: content.is_changed });
+            return Some(Self::Allocated { is_changed: content.is_changed, is_root: content.has_segments });
         }
         Some(match before? {
-            Self::Allocated { is_changed } => Self::Allocated { is_changed: is_changed || content.is_changed },
-            Self::Index { records: None } => Self::Index { records: None },
-            Self::Index { records: Some(records) } => Self::Index {
-                records: content.records.map(|change| records.saturating_add_signed(change)),
+            Self::Allocated { is_changed, is_root } => Self::Allocated {
+                is_changed: is_changed || content.is_changed,
+                is_root: is_root || content.has_segments,
+            },
+            Self::Index { records, is_root } => Self::Index {
+                records: records
+                    .zip(content.records)
+                    .map(|(records, more)| records.saturating_add_signed(more)),
+                is_root,
             },
         })
     }
 
     /// The image may be what the redo says.
     pub fn agrees(self, image: &[u8]) -> bool {
-        let is_index = matches!(page_type(image), Some(TYPE_INDEX | TYPE_RTREE | TYPE_SDI));
+        let is_index = is_index_page(image);
         match self {
-            Self::Allocated { is_changed } => !is_index && (is_changed || is_empty(image)),
-            Self::Index { records: None } => is_index,
-            Self::Index { records: Some(records) } => {
+            Self::Allocated { is_changed, .. } => !is_index && (is_changed || is_empty(image)),
+            Self::Index { records: None, .. } => is_index,
+            Self::Index { records: Some(records), .. } => {
                 is_index && get_u16(image, PAGE_N_RECS).map(u32::from) == Some(records)
             }
         }
     }
 
-    /// It may still be filled without redo after it was written as it is: the root of an index that was just created.
+    /// It may still be filled without redo after it was written as it is.
     pub fn is_empty_index(self) -> bool {
-        self == Self::Index { records: Some(0) }
+        matches!(self, Self::Index { records: Some(0), .. })
     }
+
+    /// It is the root of an index that was created since, and has no records.
+    pub fn is_empty_root(self) -> bool {
+        self == Self::Index { records: Some(0), is_root: true }
+    }
+
+    /// It was changed by redo since it began anew.
+    pub fn is_changed(self) -> bool {
+        !matches!(self, Self::Allocated { is_changed: false, .. })
+    }
+}
+
+/// The page is one of an index.
+pub fn is_index_page(image: &[u8]) -> bool {
+    matches!(page_type(image), Some(TYPE_INDEX | TYPE_RTREE | TYPE_SDI))
 }
 
 /// Nothing was written to the page since it was allocated.

@@ -91,9 +91,9 @@ impl RedoFiles {
                 PageReply::LogState { next_lsn, .. } => Some(next_lsn),
                 _ => None,
             })?;
-            let next_lsn = next_lsn.filter(|lsn| *lsn != Lsn(0)).ok_or_else(|| {
-                broken(content, "files of it are here, but the volume has no redo log")
-            })?;
+            let next_lsn = next_lsn
+                .filter(|lsn| *lsn != Lsn(0))
+                .ok_or_else(|| broken(content, "files of it are here, but the volume has no redo log"))?;
             *observer = Some(LogObserver::new(next_lsn, []));
         }
         let (Some(observer), Some(name)) = (&mut *observer, LogFileName::parse(file_name(path))) else {
@@ -180,7 +180,13 @@ impl RedoFiles {
     ///
     /// # Errors
     /// That of the local call, or `EIO`.
-    pub fn set_len(&self, content: &Content, file: &RedoFile, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+    pub fn set_len(
+        &self,
+        content: &Content,
+        file: &RedoFile,
+        fd: RawFd,
+        len_bytes: u64,
+    ) -> Result<(), Errno> {
         set_len_locked(content, &content.names.lock_shared(), file, fd, len_bytes)
     }
 
@@ -188,7 +194,13 @@ impl RedoFiles {
     ///
     /// # Errors
     /// That of the local call, or `EIO`.
-    pub fn allocate(&self, content: &Content, file: &RedoFile, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
+    pub fn allocate(
+        &self,
+        content: &Content,
+        file: &RedoFile,
+        fd: RawFd,
+        len_bytes: u64,
+    ) -> Result<(), Errno> {
         self.grow(content, &content.names.lock_shared(), file, fd, len_bytes)
     }
 
@@ -256,6 +268,8 @@ fn read_of_node(content: &Content, path: &[u8], out: &mut [u8], offset_bytes: u6
     if is_complete {
         return Ok(());
     }
-    message::error(&format!("the storage node's answer to a read of the redo log at {offset_bytes} is wrong"));
+    message::error(&format!(
+        "the storage node's answer to a read of the redo log at {offset_bytes} is wrong"
+    ));
     Err(Errno::EIO)
 }

@@ -222,6 +222,7 @@ impl Tablespace {
         let cached = self.look_into_cache(content, offset_bytes, out, file_len)?;
         // Never page 0, so nothing of what was kept of it.
         if matches!(cached, Cached::Hit) {
+            self.note_read(content, offset_bytes, out);
             return Ok(wanted);
         }
         let need = self.need_of(content, offset_bytes, wanted);
@@ -250,9 +251,18 @@ impl Tablespace {
         if offset_bytes == 0 {
             self.require_key(content, out)?;
         }
+        self.note_read(content, offset_bytes, out);
         cached.keep(content, out);
         self.kept_header.lay_over(out, offset_bytes);
         Ok(wanted)
+    }
+
+    fn note_read(&self, content: &Content, offset_bytes: u64, bytes: &[u8]) {
+        if self.is_first_system_file
+            && let Some(page_no) = self.single_page(content, offset_bytes, bytes.len())
+        {
+            content.dirty.note_read(PageId::new(0, page_no), bytes);
+        }
     }
 
     /// How new the bytes must be. One page: as new as when the server wrote it last. Anything else, and page 0

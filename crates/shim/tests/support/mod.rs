@@ -268,6 +268,9 @@ impl Model {
                     }
                 }
             }
+            StreamFrame::LogFront { .. } | StreamFrame::Create { kind: FileKind::Redo, .. } => {
+                unreachable!("this node is for MariaDB")
+            }
             StreamFrame::Create { path, kind: FileKind::Tablespace, .. } => {
                 let first_page_no = self.first_page_no(path);
                 let is_system = self.system_files.iter().any(|file| file.path == *path);
@@ -456,6 +459,7 @@ impl Model {
                 PageReply::Bytes(buffer)
             }
             PageRequest::MismatchImage { .. } => PageReply::Done,
+            PageRequest::ReadLogFile { .. } => unreachable!("this node is for MariaDB"),
             PageRequest::LogState => {
                 let next_lsn = self.next_lsn();
                 let Some(log) = &self.log else {

@@ -30,7 +30,8 @@ fn any_read_survives_the_round_trip_and_that_of_a_page_is_short() {
 
 #[test]
 fn a_read_of_a_log_file_survives_the_round_trip() {
-    let request = PageRequest::ReadLogFile { path: b"#innodb_redo/#ib_redo9", offset_bytes: 512, len_bytes: 7 };
+    let request =
+        PageRequest::ReadLogFile { path: b"#innodb_redo/#ib_redo9", offset_bytes: 512, len_bytes: 7 };
     let mut payload = Vec::new();
     let kind = request.encode(&mut payload);
     assert_eq!(PageRequest::decode(kind, &payload), Ok(request));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 fn base() -> HashMap<String, Vec<u8>> {
     [
         ("REDOUBT_NODE", "127.0.0.1:4000"),
+        ("REDOUBT_FAMILY", "MySQL"),
         ("REDOUBT_VOLUME", "v"),
         ("REDOUBT_GENERATION", "7"),
         ("REDOUBT_DATADIR", "/data/d/"),
@@ -24,6 +25,7 @@ fn complete_environment_is_read() {
     let config = parse(&base()).unwrap();
     assert_eq!(config.datadir, b"/data/d");
     assert_eq!(config.generation, 7);
+    assert_eq!(config.family, Family::MySql);
     assert_eq!(config.system_files.len(), 2);
     assert_eq!(config.system_files[0].len_bytes, 10_485_760);
     assert_eq!(config.local_files.len(), 3);
@@ -46,6 +48,7 @@ fn compression_is_off_on_or_decided_from_moment_to_moment() {
 fn each_wrong_variable_is_named() {
     for (name, value) in [
         ("REDOUBT_NODE", "nowhere"),
+        ("REDOUBT_FAMILY", "Oracle"),
         ("REDOUBT_GENERATION", "x"),
         ("REDOUBT_DATADIR", "relative"),
         ("REDOUBT_SYSTEM_FILES", "ibdata1"),
@@ -61,7 +64,9 @@ fn each_wrong_variable_is_named() {
         assert_eq!(error.name, name, "{value}");
         assert!(error.to_string().contains("redoubt run"));
     }
-    for name in ["REDOUBT_VOLUME", "REDOUBT_GENERATION", "REDOUBT_DATADIR", "REDOUBT_SYSTEM_FILES"] {
+    for name in
+        ["REDOUBT_FAMILY", "REDOUBT_VOLUME", "REDOUBT_GENERATION", "REDOUBT_DATADIR", "REDOUBT_SYSTEM_FILES"]
+    {
         let mut variables = base();
         variables.remove(name);
         assert_eq!(parse(&variables).unwrap_err().name, name);

@@ -79,6 +79,7 @@ impl Host {
             let value = match name {
                 "REDOUBT_NODE" => "127.0.0.1:1",
                 "REDOUBT_VOLUME" => "v",
+                "REDOUBT_FAMILY" => "MariaDB",
                 "REDOUBT_GENERATION" => "1",
                 "REDOUBT_DATADIR" => &datadir,
                 "REDOUBT_SYSTEM_FILES" => "ibdata1:0",

@@ -141,7 +141,8 @@ impl Tablespace {
         cached: &[u8],
     ) -> Result<bool, Errno> {
         let info = *self.lock_info();
-        let (true, Some(file), Some(format)) = (content.dropped_images.verifies_all(), info.file, info.format)
+        let (true, Some(file), Some(format)) =
+            (content.dropped_images.verifies_all(), info.file, info.format)
         else {
             return Ok(true);
         };

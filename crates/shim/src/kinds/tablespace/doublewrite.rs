@@ -20,7 +20,9 @@ impl Tablespace {
         }
         let mut area = self.doublewrite.lock().unwrap_or_else(PoisonError::into_inner);
         if area.is_none() {
-            let (Some(file), Some(flags)) = (info.file, info.format.and_then(Format::as_mariadb)) else { return Ok(false) };
+            let (Some(file), Some(flags)) = (info.file, info.format.and_then(Format::as_mariadb)) else {
+                return Ok(false);
+            };
             let len_bytes = content.page_size_bytes;
             let request = PageRequest::Read {
                 need: content.stream.end(),
