@@ -18,6 +18,8 @@ pub mod flash_trace;
 pub mod frame_decoder;
 pub mod log_segments;
 pub mod mutate;
+pub mod mysql_redo_parser;
+pub mod mysql_redo_views;
 pub mod nfs_calls;
 pub mod node_files;
 pub mod node_frames;
@@ -45,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "flash_trace", body: flash_trace::run },
     Target { name: "frame_decoder", body: frame_decoder::run },
     Target { name: "log_segments", body: log_segments::run },
+    Target { name: "mysql_redo_parser", body: mysql_redo_parser::run },
+    Target { name: "mysql_redo_views", body: mysql_redo_views::run },
     Target { name: "nfs_calls", body: nfs_calls::run },
     Target { name: "node_files", body: node_files::run },
     Target { name: "node_frames", body: node_frames::run },

@@ -28,9 +28,6 @@ SET GLOBAL innodb_log_compressed_pages = OFF;
 INSERT INTO compressed_rows (a, b, c, d) SELECT REPEAT(LEFT(SHA2(n, 224), 32), 1 + n % 8), n % 97, LEFT(SHA2(n + 1, 224), 32), REPEAT(LEFT(SHA2(n, 224), 32), 1) FROM numbers;
 UPDATE compressed_rows SET a = REPEAT(LEFT(SHA2(a, 224), 32), 9) WHERE id % 4 = 0;
 DELETE FROM compressed_rows WHERE id % 3 = 0;
--- Rows that the space for changes of a compressed page does not hold, but the page does once it is compressed.
-CREATE TABLE halves (id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(4000)) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4;
-INSERT INTO halves (a) SELECT CONCAT(SHA2(n, 512), SHA2(n + 1, 512), SHA2(n + 2, 512), SHA2(n + 3, 512), SHA2(n + 4, 512), SHA2(n + 5, 512), SHA2(n + 6, 512), SHA2(n + 7, 512), REPEAT('a', 1900)) FROM numbers LIMIT 500;
 SET GLOBAL innodb_log_compressed_pages = ON;
 INSERT INTO compressed_rows (a, b, c, d) SELECT SHA2(RAND(n), 512), n % 97, LEFT(SHA2(n + 1, 224), 32), SHA2(RAND(n + 1), 512) FROM numbers LIMIT 3000;
 DELETE FROM compressed_rows WHERE id % 5 = 1;
@@ -50,10 +47,10 @@ CREATE TABLE backwards_compressed (id INT PRIMARY KEY, a CHAR(200)) ROW_FORMAT=C
 INSERT INTO backwards_compressed SELECT 6001 - n, LEFT(SHA2(n, 224), 32) FROM numbers ORDER BY n;
 DELETE FROM backwards_compressed WHERE id < 3000 ORDER BY id;
 
+-- Pages of two records, which do not go to their neighbours: the smallest are discarded. What was inserted last goes first.
+CREATE TABLE wide (id INT PRIMARY KEY, a VARCHAR(7500)) ROW_FORMAT=REDUNDANT;
 BEGIN;
-INSERT INTO backwards SELECT -n, LEFT(SHA2(n, 224), 32) FROM numbers ORDER BY n;
-INSERT INTO backwards_compact SELECT -n, LEFT(SHA2(n, 224), 32) FROM numbers ORDER BY n;
--- The last that was inserted goes first.
+INSERT INTO wide SELECT 6001 - n, REPEAT('w', 7500) FROM numbers WHERE n <= 300 ORDER BY n;
 ROLLBACK;
 
 -- Spatial, full text, JSON and large objects.
