@@ -386,7 +386,19 @@ fn the_log_of_a_load_is_read_composed_and_recovered_from() {
 
     check_blocks(&files, &set, &found, start, end.end_lsn);
 
-    // Another layout, from the checkpoint on.
+    check_recovery(&bin, folder, &set, &found, start, end.end_lsn, &expected);
+}
+
+/// Another server starts from files of another layout, composed from the checkpoint on.
+fn check_recovery(
+    bin: &Path,
+    folder: &Path,
+    set: &LogSet<'_, Files>,
+    found: &Found,
+    start: Lsn,
+    end: Lsn,
+    expected: &str,
+) {
     let first = set.first_mtr().unwrap().unwrap_or(set.checkpoint());
     let composed = folder.join("composed");
     fs::create_dir(&composed).unwrap();
@@ -394,11 +406,12 @@ fn the_log_of_a_load_is_read_composed_and_recovered_from() {
     let directory = composed.join("data/#innodb_redo");
     fs::remove_dir_all(&directory).unwrap();
     fs::create_dir(&directory).unwrap();
-    let mut image = image_of(&set, end.end_lsn, first);
+    let mut image = image_of(set, end, first);
     image.first_number = 7;
     image.start_lsn = redoubt_redo::mysql::position::block_start(first);
     image.file_size_bytes = 1 << 17;
     image.set_id ^= 0x5555;
+    image.checkpoint = set.checkpoint().max(first);
     // Only what its documentation says is needed.
     let mut groups = FirstGroups::default();
     let mut near_end = None;
@@ -407,9 +420,8 @@ fn the_log_of_a_load_is_read_composed_and_recovered_from() {
         if mtr.end_lsn.0 + 2000 > checkpoint.0 && mtr.start_lsn.0 < checkpoint.0 + 2000 {
             groups.visit_mtr(mtr);
         }
-        if mtr.end_lsn.0 / 496 == end.end_lsn.0 / 496 && near_end.is_none() {
-            near_end =
-                Some(if mtr.start_lsn.0 / 496 == end.end_lsn.0 / 496 { mtr.start_lsn } else { mtr.end_lsn });
+        if mtr.end_lsn.0 / 496 == end.0 / 496 && near_end.is_none() {
+            near_end = Some(if mtr.start_lsn.0 / 496 == end.0 / 496 { mtr.start_lsn } else { mtr.end_lsn });
         }
     })
     .unwrap();
@@ -419,12 +431,8 @@ fn the_log_of_a_load_is_read_composed_and_recovered_from() {
         image.compose(number, 0, &mut bytes, &groups, fetch_from(&found.stream, start)).unwrap();
         fs::write(directory.join(LogFileName::Log(number).to_string()), bytes).unwrap();
     }
-    println!(
-        "composed {} files, {} bytes from the checkpoint on",
-        image.numbers().count(),
-        end.end_lsn.0 - first.0
-    );
-    let recovered = Server::start(&bin, &composed);
+    println!("composed {} files, {} bytes from the checkpoint on", image.numbers().count(), end.0 - first.0);
+    let recovered = Server::start(bin, &composed);
     assert_eq!(contents(&recovered), expected);
     let check = recovered.sql(&format!("CHECK TABLE {TABLES}, load_test.documents"));
     assert!(check.lines().all(|line| line.ends_with("OK")), "{check}");

@@ -109,36 +109,54 @@ pub const TYPES: &[u8] = &[
 /// A record of this type.
 pub fn record_of(kind: u8, space: u32, page_no: u32, rng: &mut fastrand::Rng) -> Vec<u8> {
     let page_no = if matches!(kind, 33..=35 | 65) { 0 } else { page_no };
-    let mut out = head(kind, space, page_no);
     if kind == 62 {
-        out = vec![62];
-        c32(rng.u32(1..5000), &mut out);
-        c32(rng.u32(0..100), &mut out);
-        if rng.bool() {
-            out.extend([2, 0xff]);
-            c32(rng.u32(1..50), &mut out);
-            c32(rng.u32(..), &mut out);
-        } else {
-            out.extend([1, 2]);
-            out.extend(bytes(rng, 24));
+        return metadata(rng);
+    }
+    let mut out = head(kind, space, page_no);
+    match kind {
+        33..=35 | 65 => file_rest(kind, rng, &mut out),
+        48..=51 => zip_rest(kind, rng, &mut out),
+        67..=76 => {
+            out.extend(some_index(rng));
+            index_rest(kind, rng, &mut out);
         }
+        _ => plain_rest(kind, rng, &mut out),
     }
-    if matches!(kind, 67..=76) {
-        out.extend(some_index(rng));
+    out
+}
+
+fn metadata(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let mut out = vec![62];
+    c32(rng.u32(1..5000), &mut out);
+    c32(rng.u32(0..100), &mut out);
+    if rng.bool() {
+        out.extend([2, 0xff]);
+        c32(rng.u32(1..50), &mut out);
+        c32(rng.u32(..), &mut out);
+    } else {
+        out.extend([1, 2]);
+        out.extend(bytes(rng, 24));
     }
-    let offset = rng.u16(100..16_000).to_be_bytes();
+    out
+}
+
+fn offset(rng: &mut fastrand::Rng) -> [u8; 2] {
+    rng.u16(100..16_000).to_be_bytes()
+}
+
+fn plain_rest(kind: u8, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
     match kind {
         1 | 2 | 4 => {
-            out.extend(offset);
-            c32(rng.u32(..) >> (32 - 8 * u32::from(kind)), &mut out);
+            out.extend(offset(rng));
+            c32(rng.u32(..) >> (32 - 8 * u32::from(kind)), out);
         }
         8 => {
-            out.extend(offset);
-            c64(rng.u64(..), &mut out);
+            out.extend(offset(rng));
+            c64(rng.u64(..), out);
         }
         11 => {
             out.push(rng.u8(0..2));
-            out.extend(offset);
+            out.extend(offset(rng));
         }
         20 => {
             let len = rng.u16(10..120);
@@ -146,30 +164,42 @@ pub fn record_of(kind: u8, space: u32, page_no: u32, rng: &mut fastrand::Rng) ->
             out.extend(bytes(rng, usize::from(len)));
         }
         22 => out.push(rng.u8(1..3)),
-        24 | 25 => c64(rng.u64(1..1 << 40), &mut out),
-        26 | 36 | 69 | 75 | 76 => out.extend(offset),
+        24 | 25 => c64(rng.u64(1..1 << 40), out),
+        26 | 36 => out.extend(offset(rng)),
         30 => {
             let len = rng.u16(0..200);
-            out.extend(offset);
+            out.extend(offset(rng));
             out.extend(len.to_be_bytes());
             out.extend(bytes(rng, usize::from(len)));
         }
+        61 => out.extend(rng.u64(..).to_be_bytes()),
+        _ => {}
+    }
+}
+
+fn file_rest(kind: u8, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    match kind {
         33 => {
             out.extend(rng.u32(..).to_be_bytes());
-            path(b"./test/t1.ibd", &mut out);
+            path(b"./test/t1.ibd", out);
         }
         34 => {
-            path(b"./test/t1.ibd", &mut out);
-            path(b"./test/t2.ibd", &mut out);
+            path(b"./test/t1.ibd", out);
+            path(b"./test/t2.ibd", out);
         }
-        35 => path(b"./test/t1.ibd", &mut out),
-        65 => {
+        35 => path(b"./test/t1.ibd", out),
+        _ => {
             out.extend(rng.u64(0..1 << 40).to_be_bytes());
             out.extend(rng.u64(1..1 << 20).to_be_bytes());
         }
+    }
+}
+
+fn zip_rest(kind: u8, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    match kind {
         48 | 49 => {
-            out.extend(offset);
-            out.extend(offset);
+            out.extend(offset(rng));
+            out.extend(offset(rng));
             out.extend(bytes(rng, if kind == 48 { 4 } else { 20 }));
         }
         50 => {
@@ -177,40 +207,28 @@ pub fn record_of(kind: u8, space: u32, page_no: u32, rng: &mut fastrand::Rng) ->
             out.extend([rng.u8(0..80), len]);
             out.extend(bytes(rng, usize::from(len)));
         }
-        51 => {
+        _ => {
             let (len, trailer) = (rng.u16(10..4000), rng.u16(0..100));
             out.extend(len.to_be_bytes());
             out.extend(trailer.to_be_bytes());
             out.extend(bytes(rng, 8 + usize::from(len + trailer)));
         }
-        61 => out.extend(rng.u64(..).to_be_bytes()),
+    }
+}
+
+fn index_rest(kind: u8, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    match kind {
         67 => {
-            out.extend(offset);
-            insert_body(rng, &mut out);
+            out.extend(offset(rng));
+            insert_body(rng, out);
         }
         68 => {
             out.extend([0, 1]);
-            system_columns(rng, &mut out);
-            out.extend(offset);
+            system_columns(rng, out);
+            out.extend(offset(rng));
         }
-        70 => {
-            out.push(rng.u8(0..8));
-            system_columns(rng, &mut out);
-            out.extend(offset);
-            out.push(0);
-            let count = rng.u32(0..5);
-            c32(count, &mut out);
-            for field in 0..count {
-                c32(field + 3, &mut out);
-                if rng.u8(0..4) == 0 {
-                    c32(u32::MAX, &mut out);
-                } else {
-                    let len = rng.u32(0..40);
-                    c32(len, &mut out);
-                    out.extend(bytes(rng, len as usize));
-                }
-            }
-        }
+        69 | 75 | 76 => out.extend(offset(rng)),
+        70 => update_rest(rng, out),
         71 => {
             let mut inserts = Vec::new();
             (0..rng.u8(0..20)).for_each(|_| insert_body(rng, &mut inserts));
@@ -220,7 +238,25 @@ pub fn record_of(kind: u8, space: u32, page_no: u32, rng: &mut fastrand::Rng) ->
         73 | 74 => out.push(rng.u8(0..10)),
         _ => {}
     }
-    out
+}
+
+fn update_rest(rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    out.push(rng.u8(0..8));
+    system_columns(rng, out);
+    out.extend(offset(rng));
+    out.push(0);
+    let count = rng.u32(0..5);
+    c32(count, out);
+    for field in 0..count {
+        c32(field + 3, out);
+        if rng.u8(0..4) == 0 {
+            c32(u32::MAX, out);
+        } else {
+            let len = rng.u32(0..40);
+            c32(len, out);
+            out.extend(bytes(rng, len as usize));
+        }
+    }
 }
 
 /// A record of a type that is about as common as in a load of small transactions.
