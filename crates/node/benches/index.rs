@@ -15,7 +15,7 @@ use redoubt_node::mark::Point;
 use redoubt_node::namespace::Namespace;
 use redoubt_node::parser::Parser;
 use redoubt_node::plain::PlainStore;
-use redoubt_page::SpaceFlags;
+use redoubt_page::{Format, SpaceFlags};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId};
 use redoubt_redo::{Lsn, PageId, SpaceId};
 use redoubt_sync::RwLock;
@@ -32,6 +32,7 @@ fn main() {
 
 const START: Point = Point { seq: Seq(0), lsn: Lsn(12_288) };
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
+const FORMAT: Format = Format::of_mariadb(FLAGS);
 const SPACE: u32 = 100;
 
 /// Entries of a table's worth, spread over `pages` pages.
@@ -143,7 +144,7 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     let plain = PlainStore::new(Folder::open(plain_directory.path()).unwrap());
     let store = store(store_directory.path());
     let (base, object, _) = filled(1, 1, &plain);
-    let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
+    let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FORMAT)));
     apply_tables(
         StoredPages::without_rescue(&store),
         &[base.head().unwrap()],
@@ -169,7 +170,7 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     table.add_chunk(&frame(START, redo));
     let page_id = PageId::new(SPACE, 3);
     bencher.bench_local(|| {
-        construct(StoredPages::without_rescue(&store), &index, key, page_id, FLAGS, Some(Lsn(u64::MAX)))
+        construct(StoredPages::without_rescue(&store), &index, key, page_id, FORMAT, Some(Lsn(u64::MAX)))
             .unwrap()
     });
 }
@@ -182,7 +183,7 @@ fn apply_a_table_with_records_per_page(bencher: Bencher<'_, '_>, per_page: u32) 
     let store = store(store_directory.path());
     let (index, _, records) = filled(2000, per_page, &plain);
     let table = index.head().unwrap();
-    let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FLAGS)));
+    let describe = |key: PageKey| Some((PageId::new(SPACE, key.page_no()), Some(FORMAT)));
     bencher.counter(ItemsCount::new(records)).bench_local(|| {
         apply_tables(
             StoredPages::without_rescue(&store),

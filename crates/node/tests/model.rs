@@ -21,7 +21,9 @@ use redoubt_node::mark::Point;
 use redoubt_node::namespace::Namespace;
 use redoubt_node::parser::Parser;
 use redoubt_node::plain::PlainStore;
-use redoubt_page::{Change, SpaceFlags, apply_changes, digest, finalize, layout, page_is_never_written};
+use redoubt_page::{
+    Change, Format, SpaceFlags, apply_changes, digest, finalize, layout, page_is_never_written,
+};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageStore};
 use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, Mtr, PageId, PageReset, SpaceId};
@@ -36,6 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SPACE: u32 = 5;
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
+const FORMAT: Format = Format::of_mariadb(FLAGS);
 const PAGE_BYTES: usize = 16_384;
 const PAGES: u32 = 8;
 
@@ -272,7 +275,7 @@ fn check_verify(counts: &Counts, builder: &Builder, case: &VerifyCase<'_>) {
 }
 
 fn apply(parts: &Parts<'_>, tables: &[Arc<Table>], counts: &Counts) {
-    let describe = |key: PageKey| Some((identity(key), Some(FLAGS)));
+    let describe = |key: PageKey| Some((identity(key), Some(FORMAT)));
     let on_verify =
         |builder: &Builder, _: PageKey, case: VerifyCase<'_>| check_verify(counts, builder, &case);
     apply_tables(
@@ -318,7 +321,7 @@ fn check_read(
         &parts.index,
         key,
         identity(key),
-        FLAGS,
+        FORMAT,
         Some(limit),
     )
     .unwrap();
@@ -360,7 +363,7 @@ fn compact(parts: &Parts<'_>, model: &mut Model, durable: Lsn, counts: &mut Coun
     }
     let table = &tables[model.random.usize(..tables.len())];
     let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| check_verify(counts, builder, &case);
-    let target = PageTarget { key, page_id: identity(key), flags: FLAGS };
+    let target = PageTarget { key, page_id: identity(key), format: FORMAT };
     compact_chain(
         StoredPages::without_rescue(parts.store),
         &parts.index,

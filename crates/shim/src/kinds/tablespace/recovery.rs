@@ -17,7 +17,7 @@ use super::{Info, PageFacts, Tablespace};
 use crate::base::real::Errno;
 use crate::content::Content;
 use redoubt_page::format::page_lsn;
-use redoubt_redo::Lsn;
+use redoubt_redo::{Family, Lsn};
 use redoubt_wire::page::{PageReply, PageRequest};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -72,6 +72,12 @@ impl Tablespace {
         page: &[u8],
         facts: PageFacts,
     ) -> Result<bool, Errno> {
+        // An LSN that MySQL writes need not be one of the page's own redo: a page that was filled without redo has that of
+        // the oldest page that is not written yet. Its recovery reads every page before it applies redo to it, and here
+        // has nothing to apply then.
+        if content.family == Family::MySql {
+            return Ok(false);
+        }
         let start_lsn = content.stream.session_start().map_or(Lsn(0), |start| start.next_lsn);
         let (Some(id), Some(file)) = (facts.id, info.file) else { return Ok(false) };
         if facts.lsn == Lsn(0) || facts.lsn > start_lsn {
