@@ -94,12 +94,22 @@ fn replay_and_compare(options: &Options) {
         replay::write_seeds(&replay, Path::new(&directory), 0, Flags(0x40e1));
     }
     serve_replayed(&mut server, &replay, options);
-    drop(replay);
+}
 
+fn kill_and_compare(options: &Options) {
+    if !server::is_there() {
+        println!("left out: there is no server in target/mysql-9.7");
+        return;
+    }
+    let mut server = Server::initialize(options);
+    server.start();
+    server.sql(&load::before(options));
+    server.shut_down();
+    let base = server.copy_data("base");
     server.start();
     kill_under_load(&mut server, options);
     let killed = server.copy_data("killed");
-    let (_, report) = compare("killed", &second, &killed, true);
+    let (_, report) = compare("killed", &base, &killed, true);
     assert_eq!(report.without_redo, 0);
 }
 
@@ -128,29 +138,48 @@ fn serve_replayed(server: &mut Server, replay: &Replay, options: &Options) {
 
 /// Kill the server while it works, when it has been writing pages for a while.
 fn kill_under_load(server: &mut Server, options: &Options) {
-    let scripts = load::second_again(options);
+    let scripts = load::endless(options);
     std::thread::scope(|scope| {
         let shared = &*server;
         for script in &scripts {
             scope.spawn(|| shared.try_sql(script));
         }
-        std::thread::sleep(Duration::from_secs(20));
+        std::thread::sleep(Duration::from_secs(40));
         server::kill_of(shared);
     });
     server.kill();
 }
 
+const PAGES_16K: Options = Options { page_size_bytes: 16384, rows: 2500 };
+const PAGES_4K: Options = Options { page_size_bytes: 4096, rows: 1200 };
+const PAGES_64K: Options = Options { page_size_bytes: 65536, rows: 1800 };
+
 #[test]
 fn page_size_16k() {
-    replay_and_compare(&Options { page_size_bytes: 16384, rows: 3000 });
+    replay_and_compare(&PAGES_16K);
+}
+
+#[test]
+fn page_size_16k_killed() {
+    kill_and_compare(&PAGES_16K);
 }
 
 #[test]
 fn page_size_4k() {
-    replay_and_compare(&Options { page_size_bytes: 4096, rows: 1500 });
+    replay_and_compare(&PAGES_4K);
+}
+
+#[test]
+fn page_size_4k_killed() {
+    kill_and_compare(&PAGES_4K);
 }
 
 #[test]
 fn page_size_64k() {
-    replay_and_compare(&Options { page_size_bytes: 65536, rows: 2000 });
+    replay_and_compare(&PAGES_64K);
+}
+
+#[test]
+fn page_size_64k_killed() {
+    kill_and_compare(&PAGES_64K);
 }

@@ -75,6 +75,8 @@ pub struct Replay {
     changes: HashMap<PageId, Vec<(Lsn, Lsn, std::ops::Range<usize>)>>,
     /// Indexes that were built without redo.
     built: HashSet<(SpaceId, u64)>,
+    /// Their roots, which lose the index id when the index is dropped.
+    built_roots: HashSet<PageId>,
     mtrs: usize,
     kinds: BTreeMap<&'static str, usize>,
 }
@@ -87,11 +89,12 @@ impl Replay {
             base: Files::read(base),
             changes: HashMap::new(),
             built: HashSet::new(),
+            built_roots: HashSet::new(),
             mtrs: 0,
             kinds: BTreeMap::new(),
             log,
         };
-        let Self { log, changes, built, mtrs, kinds, .. } = &mut this;
+        let Self { log, changes, built, built_roots, mtrs, kinds, .. } = &mut this;
         log.walk(&mut |mtr: &Mtr<'_, '_>| {
             *mtrs += 1;
             for run in mtr.runs {
@@ -101,6 +104,7 @@ impl Replay {
             for record in RecordReader::new(mtr.records) {
                 *kinds.entry(RecordKind::of(&record.unwrap().body).name()).or_default() += 1;
             }
+            built_roots.extend(mtr.index_loads.iter().map(|load| load.root));
             built.extend(mtr.index_loads.iter().map(|load| (load.root.space, load.index_id)));
         });
         this
@@ -151,6 +155,7 @@ impl Replay {
         let is_lob = matches!(layout::page_type(page), Some(TYPE_LOB_INDEX..=TYPE_LOB_FIRST));
         let index_id = layout::get_u64(page, PAGE_INDEX_ID).unwrap();
         self.built.contains(&(id.space, index_id))
+            || self.built_roots.contains(&id)
             || is_lob && self.built.iter().any(|(space, _)| *space == id.space)
     }
 
