@@ -19,6 +19,8 @@ pub mod frame_decoder;
 pub mod log_segments;
 pub mod mutate;
 pub mod mysql_applier;
+pub mod mysql_redo_parser;
+pub mod mysql_redo_views;
 pub mod nfs_calls;
 pub mod node_files;
 pub mod node_frames;
@@ -47,6 +49,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "frame_decoder", body: frame_decoder::run },
     Target { name: "log_segments", body: log_segments::run },
     Target { name: "mysql_applier", body: mysql_applier::run },
+    Target { name: "mysql_redo_parser", body: mysql_redo_parser::run },
+    Target { name: "mysql_redo_views", body: mysql_redo_views::run },
     Target { name: "nfs_calls", body: nfs_calls::run },
     Target { name: "node_files", body: node_files::run },
     Target { name: "node_frames", body: node_frames::run },

@@ -96,7 +96,9 @@ pub struct LogImage {
     pub start_lsn: u64,
     /// Size of each file: a multiple of the server's page size, 64 KiB at least.
     pub file_size_bytes: u64,
-    /// Where the server is to begin. In its file it is in both slots.
+    /// Where the server is to begin: `oldest` or later. In its file it is in both slots. For the log of an import whose
+    /// checkpoint lies before the first mini-transaction that can be read, the start of that one: what started before
+    /// the checkpoint is in the data files.
     pub checkpoint: Lsn,
     /// Oldest position that `fetch` can give. Blocks before the one that holds it are zero, and bytes before it in its
     /// block.

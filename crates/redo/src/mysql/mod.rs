@@ -31,3 +31,10 @@ pub use position::{from_server_lsn, server_lsn};
 pub use record::{Body, Record};
 pub use record_reader::RecordReader;
 pub use walk::{MtrEnd, mtr_end, walk_mtrs};
+
+#[cfg(test)]
+#[path = "../../tests/support/mysql_encoder.rs"]
+pub(crate) mod test_encoder;
+#[cfg(test)]
+#[path = "../../tests/support/mysql_server_log.rs"]
+mod test_server_log;
