@@ -16,6 +16,7 @@ mod replay;
 mod server;
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use load::Options;
@@ -53,11 +54,18 @@ fn compare(what: &str, base: &Path, end: &Path, as_written: bool) -> (Replay, Re
     (replay, report)
 }
 
-fn replay_and_compare(options: &Options) {
+/// The server may be used, by this test alone: each makes gigabytes of log files, and takes all cores.
+fn wait_for_turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
     if !server::is_there() {
         println!("left out: there is no server in target/mysql-9.7");
-        return;
+        return None;
     }
+    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn replay_and_compare(options: &Options) {
+    let Some(_turn) = wait_for_turn() else { return };
     let mut server = Server::initialize(options);
     server.start();
     server.sql(&load::before(options));
@@ -97,10 +105,7 @@ fn replay_and_compare(options: &Options) {
 }
 
 fn kill_and_compare(options: &Options) {
-    if !server::is_there() {
-        println!("left out: there is no server in target/mysql-9.7");
-        return;
-    }
+    let Some(_turn) = wait_for_turn() else { return };
     let mut server = Server::initialize(options);
     server.start();
     server.sql(&load::before(options));
