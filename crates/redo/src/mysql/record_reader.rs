@@ -26,7 +26,7 @@ pub(super) const SINGLE: u8 = 0x80;
 /// Type of the byte that ends a mini-transaction of several records.
 pub(super) const MULTI_REC_END: u8 = 31;
 /// Type of the record that is one byte.
-pub(super) const DUMMY: u8 = 32;
+const DUMMY: u8 = 32;
 /// Type of the only other record without page ids.
 const TABLE_DYNAMIC_META: u8 = 62;
 

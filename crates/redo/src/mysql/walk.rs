@@ -4,8 +4,9 @@
 //! and then the byte 31. There is no length and no checksum: only decoding all records tells where a mini-transaction
 //! ends. (The blocks have checksums, see [`block`](super::block).)
 //!
-//! Filler of the thread that makes log files is a mini-transaction of bytes 32 and then 31 (`log0files_governor.cc`).
-//! Recovery takes each 32 for a mini-transaction; here it is as the server wrote it. It has no runs.
+//! Filler of the thread that makes log files is a mini-transaction of thousands of bytes 32 (`log0files_governor.cc`).
+//! Recovery takes each 32 at the start of a mini-transaction for one of its own; here it is a record like others, as the
+//! server means it. It is in no run.
 //!
 //! What is not a change of a page is reported apart from the runs: records about files, and INDEX_LOAD. The server
 //! writes each of these as a mini-transaction of its own (`fil/fil0fil.cc`, `ddl/ddl0builder.cc`), so their order among
@@ -17,7 +18,7 @@
 //! decoded.
 
 use super::record::{Body, Record};
-use super::record_reader::{DUMMY, MULTI_REC_END, SINGLE, decode_record};
+use super::record_reader::{MULTI_REC_END, SINGLE, decode_record};
 use super::space_flags::SpaceFlagsTracker;
 use crate::error::{RedoError, StreamError};
 use crate::mtr::{
@@ -90,16 +91,8 @@ pub fn mtr_end(bytes: &[u8], known: usize) -> Result<MtrEnd, RedoError> {
     loop {
         let step = match bytes.get(at) {
             None => return not_yet(at),
-            Some(&DUMMY) if at == 0 => {
-                end_of_filler(bytes, 0).and_then(|(records, end)| match bytes.len() > records {
-                    true => Ok((end, true)),
-                    false => {
-                        Err(RedoError::Truncated { offset: records, expected: "the end of filler (31)" })
-                    }
-                })
-            }
             Some(&MULTI_REC_END) if at != 0 => Ok((at + 1, true)),
-            Some(&kind) if at != 0 && (kind & SINGLE != 0 || kind == DUMMY) => Err(inner_kind(at, kind)),
+            Some(&kind) if at != 0 && kind & SINGLE != 0 => Err(inner_kind(at, kind)),
             Some(&kind) => decode_record(bytes, at, &mut record).map(|end| (end, kind & SINGLE != 0)),
         };
         match step {
@@ -157,9 +150,6 @@ fn split_records<'a>(
         note_record(parts, &record, start, end, &mut page0);
         return Ok((end, end));
     }
-    if first == DUMMY {
-        return end_of_filler(bytes, start);
-    }
     let mut at = start;
     loop {
         let Some(&kind) = bytes.get(at) else {
@@ -168,7 +158,7 @@ fn split_records<'a>(
         if kind == MULTI_REC_END && at != start {
             return Ok((at, at + 1));
         }
-        if kind & SINGLE != 0 || kind == DUMMY {
+        if kind & SINGLE != 0 {
             return Err(inner_kind(at, kind));
         }
         let end = decode_record(bytes, at, &mut record)?;
@@ -178,21 +168,6 @@ fn split_records<'a>(
         note_record(parts, &record, at, end, &mut page0);
         at = end;
     }
-}
-
-/// Bytes 32, and 31 if it comes next.
-#[cold]
-fn end_of_filler(bytes: &[u8], start: usize) -> Result<(usize, usize), RedoError> {
-    let filler = bytes.get(start..).unwrap_or_default();
-    let Some(len_bytes) = filler.iter().position(|&byte| byte != DUMMY) else {
-        return Err(RedoError::Truncated { offset: bytes.len(), expected: "the end of filler (31)" });
-    };
-    let records_end = start + len_bytes;
-    if len_bytes > MTR_SIZE_MAX_BYTES {
-        return Err(too_long(records_end));
-    }
-    let has_end = bytes.get(records_end) == Some(&MULTI_REC_END);
-    Ok((records_end, records_end + usize::from(has_end)))
 }
 
 /// Add one record to what it belongs to.
