@@ -331,25 +331,21 @@ pub fn second(options: &Options) -> Vec<String> {
     scripts
 }
 
-/// The rows-only load once more; what was changed before is changed differently now.
-pub fn second_again(options: &Options) -> Vec<String> {
-    tables(options)
-        .iter()
-        .map(|(name, _)| {
-            let mut sql = String::from("SET NAMES latin1; USE d;\n");
-            for round in 0..5 {
-                let table = format!("again_{name}_{round}");
-                for table in [format!("{name}_renamed"), (*name).to_owned()] {
-                    insert(&mut sql, &table, options.rows / 3);
-                    change(&mut sql, &table);
-                }
-                writeln!(sql, "CREATE TABLE {table} LIKE {name};").unwrap();
-                insert(&mut sql, &table, options.rows / 3);
-                change(&mut sql, &table);
-            }
-            sql
-        })
-        .collect()
+/// Work without end for a server that is to be killed; all of it is logged.
+pub fn endless(options: &Options) -> Vec<String> {
+    let scripts = tables(options).into_iter().map(|(name, table_options)| {
+        let mut sql = String::from("SET NAMES latin1; USE d;\n");
+        for round in 0..20 {
+            let (old, table) = (format!("{name}_old"), format!("{name}_{round}"));
+            create(&mut sql, &table, table_options);
+            insert(&mut sql, &table, options.rows / 3);
+            change(&mut sql, &table);
+            insert(&mut sql, &old, options.rows / 3);
+            change(&mut sql, &old);
+        }
+        sql
+    });
+    scripts.chain(["dynamic", "redundant"].map(|format| format!("USE d;\n{}", instant(format)))).collect()
 }
 
 /// Gives statements that check every table and sum up what is in it. CHECKSUM TABLE of one with virtual columns is
