@@ -361,7 +361,9 @@ pub fn compact_chain(
         // What this table holds comes after something that may not be applied yet.
         return Ok(());
     }
-    let mut builder = if begins_without_base(within_limit(&entries, Some(limit))).is_some() {
+    // What comes before that fits no empty page.
+    let begin = begins_without_base(within_limit(&entries, Some(limit)));
+    let mut builder = if begin.is_some() {
         Builder::empty(page_id, format)
     } else {
         let mut builder = Builder::from_store(pages, key, page_id, format)?;
@@ -370,7 +372,8 @@ pub fn compact_chain(
         }
         builder
     };
-    builder.apply_entries(&table.chunks(), &entries, Some(limit), Some(on_verify))?;
+    let from_begin = entries.get(begin.unwrap_or(0)..).unwrap_or_default();
+    builder.apply_entries(&table.chunks(), from_begin, Some(limit), Some(on_verify))?;
     let built = Body::Built(Arc::from(builder.page.as_slice()));
     table.compact(key, within, Entry { start_lsn: lsn, end_lsn: lsn, body: built });
     Ok(())

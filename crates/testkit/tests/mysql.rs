@@ -1,0 +1,164 @@
+//! MySQL 9.7 on a volume: everything is there after kills and takeovers, and what the server writes without redo is too.
+//!
+//! The node compares every page whose write was dropped with its own.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use mysql::Conn;
+use redoubt_testkit::battery::Restart;
+use redoubt_testkit::fetched::find_or_skip;
+use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::product::{FetchedServer, Product};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
+use std::collections::BTreeMap;
+
+const VOLUME: &str = "v";
+const LOAD: &str = include_str!("mysql/load.sql");
+
+/// A node with a volume, and a server on it.
+struct Fixture {
+    node: Node,
+    server: Server,
+    product: Product,
+}
+
+impl Fixture {
+    fn new(test: &str) -> Option<Self> {
+        let product = find_or_skip(FetchedServer::MySql97, test)?;
+        // Small batches, so that many tables are applied while the test runs.
+        let options = ["--ring", "64MiB", "--batch", "1MiB", "--apply-interval", "1"];
+        let node = Node::create(&find_redoubt().unwrap(), &options).unwrap();
+        node.create_volume(VOLUME).unwrap();
+        let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All)).product(product.clone());
+        // Several times as much redo as the log holds.
+        config.log_file_size_bytes = 8 << 20;
+        let server = Server::create(config);
+        let server = server.unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+        Some(Self { node, server, product })
+    }
+
+    fn connect(&self) -> Conn {
+        self.server.connect().unwrap()
+    }
+
+    fn execute(&self, conn: &mut Conn, statement: &str) {
+        execute(conn, statement)
+            .unwrap_or_else(|error| panic!("{statement}: {error}\nnode: {}", self.node.log_tail(20)));
+    }
+
+    fn restart(&mut self, restart: Restart) {
+        let started = restart.apply(&mut self.server);
+        started.unwrap_or_else(|error| panic!("{restart:?}: {error}\nnode: {}", self.node.log_tail(20)));
+    }
+}
+
+/// Every table is sound; what it holds.
+fn contents(conn: &mut Conn) -> BTreeMap<String, String> {
+    let tables = "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_type = 'BASE TABLE' \
+                  AND table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";
+    let mut contents = BTreeMap::new();
+    for table in query_text(conn, tables).unwrap().into_iter().flatten() {
+        for row in query_text(conn, &format!("CHECK TABLE {table} EXTENDED")).unwrap() {
+            assert_eq!(row.last().map(String::as_str), Some("OK"), "{row:?}");
+        }
+        let sum = query_text(conn, &format!("CHECKSUM TABLE {table}")).unwrap();
+        contents.insert(table, sum.concat().concat());
+    }
+    contents
+}
+
+#[test]
+fn mysql_keeps_all_kinds_of_tables_over_kills_and_takeovers() {
+    let Some(mut fixture) = Fixture::new("mysql_keeps_all_kinds_of_tables_over_kills_and_takeovers") else {
+        return;
+    };
+    let mut conn = fixture.connect();
+    for statement in LOAD.lines().filter(|line| !line.starts_with("--")) {
+        fixture.execute(&mut conn, statement);
+    }
+    let expected = contents(&mut conn);
+    assert_eq!(expected.len(), 8, "{expected:?}");
+    // Not committed, and half of it may be in the pages.
+    fixture.execute(&mut conn, "BEGIN");
+    fixture.execute(&mut conn, "UPDATE w.a SET v = CONCAT('lost', LEFT(v, 90)) WHERE id % 2 = 0");
+    for restart in [Restart::Kill, Restart::KillAndAttach, Restart::Clean] {
+        fixture.restart(restart);
+        assert_eq!(contents(&mut fixture.connect()), expected, "{restart:?}");
+    }
+    fixture.node.crash_and_restart().unwrap();
+    assert_eq!(contents(&mut fixture.connect()), expected);
+    // A counter that the server keeps in its redo, and in no page, until a checkpoint.
+    let mut conn = fixture.connect();
+    fixture.execute(&mut conn, "CREATE TABLE w.counter (id INT AUTO_INCREMENT PRIMARY KEY)");
+    fixture.execute(&mut conn, "INSERT INTO w.counter VALUES (1000)");
+    fixture.execute(&mut conn, "DELETE FROM w.counter");
+    fixture.restart(Restart::KillAndAttach);
+    let mut conn = fixture.connect();
+    fixture.execute(&mut conn, "INSERT INTO w.counter VALUES ()");
+    assert_eq!(query_text(&mut conn, "SELECT id FROM w.counter").unwrap(), [["1001"]]);
+    let expected = contents(&mut conn);
+    drop(conn);
+    fixture.server.shutdown().unwrap();
+    let verified = fixture.node.require_verified(VOLUME, 1000).unwrap();
+    println!("{verified} pages verified");
+    require_export(&fixture, &expected);
+}
+
+/// The volume, exported, holds the same for a stock server.
+fn require_export(fixture: &Fixture, expected: &BTreeMap<String, String>) {
+    let exported = tempfile::Builder::new().prefix("rdtx-").tempdir().unwrap();
+    let to = exported.path().join("data");
+    let address = fixture.node.address().to_string();
+    let arguments = ["volume", "export", VOLUME, "--to", to.to_str().unwrap(), "--node", &address];
+    fixture.node.redoubt(&arguments).unwrap();
+    let mut config = ServerConfig::new(Launcher::Stock).product(fixture.product.clone());
+    config.log_file_size_bytes = 8 << 20;
+    let mut stock = Server::in_directory(config, exported.path()).unwrap();
+    stock.start().unwrap();
+    assert_eq!(contents(&mut stock.connect().unwrap()), *expected);
+    stock.shutdown().unwrap();
+}
+
+/// ADD INDEX sorts, and fills pages without redo. Those of an index that was just dropped are still in the buffer pool
+/// with the LSN of their last redo, which would explain what is written then.
+#[test]
+fn indexes_that_mysql_builds_on_pages_of_dropped_ones_are_on_the_node() {
+    let test = "indexes_that_mysql_builds_on_pages_of_dropped_ones_are_on_the_node";
+    let Some(mut fixture) = Fixture::new(test) else { return };
+    let mut conn = fixture.connect();
+    for statement in [
+        "CREATE DATABASE q",
+        "USE q",
+        "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT, b VARCHAR(100), c VARCHAR(200))",
+        "INSERT INTO t (a, b, c) WITH RECURSIVE s (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s WHERE x < 1000) \
+         SELECT x * 7919 % 10007, LEFT(SHA2(x, 256), 60), REPEAT('c', 150) FROM s",
+        "INSERT INTO t (a, b, c) SELECT a + 1, b, c FROM t",
+        "INSERT INTO t (a, b, c) SELECT a + 2, b, c FROM t",
+    ] {
+        fixture.execute(&mut conn, statement);
+    }
+    for round in 0..8 {
+        for statement in [
+            "ALTER TABLE t ADD KEY ka (a), ADD KEY kb (b, c)".to_owned(),
+            "INSERT INTO t (a, b, c) SELECT a + 5, REVERSE(b), c FROM t LIMIT 3000".to_owned(),
+            format!("DELETE FROM t WHERE id % 3 = {}", round % 3),
+            "UPDATE t SET a = a + 1 WHERE id % 5 = 0".to_owned(),
+        ] {
+            fixture.execute(&mut conn, &statement);
+        }
+        if round % 4 == 3 {
+            let expected = contents(&mut conn);
+            fixture.restart(Restart::KillAndAttach);
+            conn = fixture.connect();
+            assert_eq!(contents(&mut conn), expected, "round {round}");
+            fixture.execute(&mut conn, "USE q");
+        }
+        fixture.execute(&mut conn, "ALTER TABLE t DROP KEY ka, DROP KEY kb");
+    }
+    drop(conn);
+    fixture.server.shutdown().unwrap();
+    let verified = fixture.node.require_verified(VOLUME, 1000).unwrap();
+    println!("{verified} pages verified");
+}
