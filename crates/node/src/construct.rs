@@ -20,7 +20,7 @@ use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
 use crate::rescue::Rescue;
 use crate::trace::{Laps, Part};
-use redoubt_page::format::page_lsn;
+use redoubt_page::format::{complete_image, page_lsn};
 use redoubt_page::layout::scrub;
 use redoubt_page::mysql::Scratch;
 use redoubt_page::{Change, Format, page_is_never_written};
@@ -138,6 +138,7 @@ impl Builder {
                     let image =
                         resolve(chunks, *chunk, *offset, *len).ok_or_else(|| self.unresolved(entry))?;
                     self.replace(image)?;
+                    complete_image(self.format.family, &mut self.page, entry.start_lsn);
                 }
                 Body::Built(page) => self.replace(page)?,
                 Body::Scrub => {

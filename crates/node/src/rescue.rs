@@ -14,7 +14,7 @@
 use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::log_buffer::Chunk;
-use redoubt_page::format::page_lsn;
+use redoubt_page::format::{complete_image, page_lsn};
 use redoubt_page::mysql::Scratch;
 use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::RetainedImage;
@@ -101,7 +101,7 @@ impl PageHistory {
             StreamFrame::Image { path, page_no, page } => match owner(path, page_no) {
                 ImageOwner::Ours => {
                     self.image_paths.insert(path.to_vec());
-                    self.image(page);
+                    self.image(page, chunk.start.lsn);
                 }
                 ImageOwner::Other => {
                     self.image_paths.insert(path.to_vec());
@@ -161,7 +161,7 @@ impl PageHistory {
         self.runs.clear();
     }
 
-    fn image(&mut self, image: &[u8]) {
+    fn image(&mut self, image: &[u8], lsn: Lsn) {
         let unpacked = if self.format.is_page_compressed_image(image) {
             self.format.decompress(image).ok().flatten()
         } else {
@@ -169,6 +169,9 @@ impl PageHistory {
         };
         self.runs.clear();
         self.base = unpacked.filter(|page| page.len() == self.format.physical_page_size_bytes());
+        if let Some(base) = &mut self.base {
+            complete_image(self.format.family, base, lsn);
+        }
         if self.base.is_none() {
             self.doubt.get_or_insert_with(|| "it has an image of the page that is damaged".to_owned());
         }

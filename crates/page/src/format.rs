@@ -10,6 +10,7 @@ use std::ops::Range;
 use redoubt_redo::{Family, Lsn, PageId};
 use thiserror::Error;
 
+use crate::apply::page_is_never_written;
 use crate::chain::Change;
 use crate::flags::{FlagsError, SpaceFlags, flags_of_page0};
 use crate::mysql::{self, Applied, Flags, Scratch};
@@ -243,6 +244,16 @@ fn up_to_date(page_id: PageId, applied: Applied) -> Result<(), FormatError> {
     match applied {
         Applied::UpToDate(_) => Ok(()),
         Applied::NeedsImage { kind } => Err(FormatError::NeedsImage { page_id, kind }),
+    }
+}
+
+/// An image that a server wrote when the redo had come to `lsn` has all changes up to there, whatever LSN it has: MySQL
+/// gives a page that was filled without redo that of the oldest page that is not written yet. Its recovery would apply
+/// to it what redo says of the page that was there before.
+pub fn complete_image(family: Family, page: &mut [u8], lsn: Lsn) {
+    let is_written = !page_is_never_written(page);
+    if family == Family::MySql && is_written && mysql::page_lsn(page).is_some_and(|own| own < lsn) {
+        mysql::set_page_lsn(page, lsn);
     }
 }
 

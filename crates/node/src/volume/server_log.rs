@@ -151,12 +151,14 @@ impl Volume {
 
     fn compose_log_set(&self, log_set: &LogSetEntry, end: Point) -> Result<ServerLog, NodeError> {
         let checkpoint = log_set.checkpoint().unwrap_or(end.lsn).min(end.lsn);
-        // The frame that holds it begins with a mini-transaction, or is before all redo.
+        // The frame that holds it begins with a mini-transaction. Before the first redo the stream has no LSN.
         let first =
-            log_set.files.values().filter_map(LogSetFile::parsed_header).map(|header| header.start_lsn).min();
-        let first = from_server_lsn(first.unwrap_or(0)).min(end.lsn);
-        let oldest =
-            self.receiving.retention.position(checkpoint).map_or(end.lsn, |start| start.lsn.max(first));
+            log_set.files.values().filter_map(LogSetFile::parsed_header).map(|header| header.start_lsn);
+        let oldest = match self.receiving.retention.position(checkpoint).map(|start| start.lsn) {
+            None => end.lsn,
+            Some(Lsn(0)) => from_server_lsn(first.min().unwrap_or(0)).min(end.lsn),
+            Some(lsn) => lsn,
+        };
         let mut first_groups = FirstGroups::default();
         first_groups.insert(end.lsn);
         let redo = self.spool_redo(checkpoint, oldest, end, |chunk| {

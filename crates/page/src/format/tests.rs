@@ -65,3 +65,21 @@ fn the_same_word_means_different_things() {
     assert!(error.contains("encrypted"), "{error}");
     assert!(!of(Family::MySql, 0x4029).is_replayed());
 }
+
+#[test]
+fn an_image_has_all_changes_up_to_where_the_redo_was() {
+    let image = |family| {
+        let mut page = vec![0; 16384];
+        layout::put(&mut page, layout::FIL_PAGE_LSN, &5000_u64.to_be_bytes());
+        complete_image(family, &mut page, Lsn(9000));
+        page
+    };
+    assert_eq!(page_lsn(Family::MySql, &image(Family::MySql)), Some(Lsn(9000)));
+    assert_eq!(page_lsn(Family::MariaDb, &image(Family::MariaDb)), Some(Lsn(5000)));
+    let mut newer = image(Family::MySql);
+    complete_image(Family::MySql, &mut newer, Lsn(7));
+    assert_eq!(page_lsn(Family::MySql, &newer), Some(Lsn(9000)));
+    let mut empty = vec![0; 16384];
+    complete_image(Family::MySql, &mut empty, Lsn(9000));
+    assert!(empty.iter().all(|byte| *byte == 0));
+}

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | 0..4, last 8 | all pages | checksum and trailer: computed when a page is written (`buf_flush_init_for_writing` in `buf/buf0flu.cc`) |
 //! | 16..24 | all pages | the LSN: a mini-transaction gives its end LSN to every page that it holds exclusively (X or SX), also to those that it did not change and has no record for (`Add_dirty_blocks_to_flush_list` in `mtr/mtr0mtr.cc`) |
+//! | 24..26 | pages that were allocated and not used | the server writes page type 13 where the page has 0 (`buf_flush_init_for_writing`, 16 KiB pages) |
 //! | 26..34 | all but R-tree pages | page compression leaves the length of the last image here (`os_file_compress_page` in `os/os0file.cc`), a shutdown its LSN in page 0 of the system tablespace; neither is logged |
 //!
 //! So the LSN of a page that a server wrote is that of the last change of the page in redo, or a later one; never an
@@ -31,24 +32,45 @@ pub struct Difference {
     pub second: Option<u8>,
 }
 
-/// The bytes that count, in page order.
-fn compared_ranges(page: &[u8]) -> [Range<usize>; 3] {
+/// FIL_PAGE_TYPE_ALLOCATED: nothing was written to the page yet.
+const TYPE_ALLOCATED: u16 = 0;
+/// FIL_PAGE_TYPE_UNKNOWN.
+const TYPE_UNKNOWN: u16 = 13;
+
+/// The bytes that count, in page order, apart from the page type.
+fn compared_ranges(page: &[u8]) -> [Range<usize>; 2] {
     let end = page.len().saturating_sub(FIL_PAGE_TRAILER_BYTES);
     let after = if page_type(page) == Some(TYPE_RTREE) { FIL_PAGE_FILE_FLUSH_LSN } else { FIL_PAGE_SPACE_ID };
-    [FIL_PAGE_OFFSET..FIL_PAGE_LSN, FIL_PAGE_TYPE..FIL_PAGE_FILE_FLUSH_LSN, after..end]
+    [FIL_PAGE_OFFSET..FIL_PAGE_LSN, after..end]
 }
 
-/// CRC-32C over the bytes that must be equal in two images of the same page state. Both images must be uncompressed
-/// (see [`super::decompress`]).
+/// The page type that counts.
+fn compared_type(page: &[u8]) -> u16 {
+    match page_type(page) {
+        None | Some(TYPE_ALLOCATED) => TYPE_UNKNOWN,
+        Some(kind) => kind,
+    }
+}
+
+/// CRC-32C over the bytes that must be equal in two images of the same page state. Both images must be uncompressed (see
+/// [`super::decompress`]).
 pub fn digest(page: &[u8]) -> u32 {
+    let sum = crc32c::crc32c(&compared_type(page).to_be_bytes());
     compared_ranges(page)
         .into_iter()
-        .fold(0, |sum, range| crc32c::crc32c_append(sum, page.get(range).unwrap_or_default()))
+        .fold(sum, |sum, range| crc32c::crc32c_append(sum, page.get(range).unwrap_or_default()))
 }
 
 /// Where two images differ in what [`digest`] covers.
 pub fn differing_ranges(a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
     let mut differing: Vec<Range<usize>> = Vec::new();
+    if a.len() != b.len() {
+        let common = a.len().min(b.len());
+        differing.push(common..a.len().max(b.len()));
+    }
+    if compared_type(a) != compared_type(b) {
+        differing.push(FIL_PAGE_TYPE..FIL_PAGE_FILE_FLUSH_LSN);
+    }
     for offset in compared_ranges(a).into_iter().flatten().filter(|offset| a.get(*offset) != b.get(*offset)) {
         match differing.last_mut() {
             Some(last) if last.end == offset => last.end += 1,
@@ -60,13 +82,8 @@ pub fn differing_ranges(a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
 
 /// The first byte that differs of those that [`digest`] covers.
 pub fn first_difference(a: &[u8], b: &[u8]) -> Option<Difference> {
-    let at =
-        |offset: usize| Difference { offset, first: a.get(offset).copied(), second: b.get(offset).copied() };
-    if a.len() != b.len() {
-        return Some(at(a.len().min(b.len())));
-    }
-    // The ranges are those of both images unless their page types differ, which is found first.
-    compared_ranges(a).into_iter().flatten().find(|offset| a.get(*offset) != b.get(*offset)).map(at)
+    let offset = differing_ranges(a, b).into_iter().map(|range| range.start).min()?;
+    Some(Difference { offset, first: a.get(offset).copied(), second: b.get(offset).copied() })
 }
 
 #[cfg(test)]

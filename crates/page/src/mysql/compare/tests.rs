@@ -27,3 +27,19 @@ fn lengths_differ() {
     assert_eq!(difference, Difference { offset: 50, first: Some(0), second: None });
     assert_eq!(digest(&[]), 0);
 }
+
+#[test]
+fn a_page_that_was_only_allocated_is_written_with_another_type() {
+    let page = |kind: u16| {
+        let mut page = vec![0; 16384];
+        crate::layout::put(&mut page, FIL_PAGE_TYPE, &kind.to_be_bytes());
+        page
+    };
+    assert_eq!(digest(&page(0)), digest(&page(13)));
+    assert_eq!(first_difference(&page(0), &page(13)), None);
+    assert_ne!(digest(&page(0)), digest(&page(2)));
+    assert_eq!(
+        first_difference(&page(13), &page(2)).map(|difference| difference.offset),
+        Some(FIL_PAGE_TYPE)
+    );
+}
