@@ -157,9 +157,12 @@ soak:
 	$(MAKE) fuzz
 	$(MAKE) simulate
 
-# The page sizes and settings that ./test leaves out: all features of InnoDB on a volume, and on the stock server.
+# The page sizes and settings that ./test leaves out: all features of InnoDB on a volume, and on the stock server; and the
+# redo of a MySQL server, read and replayed (half an hour, 5 GB of disk).
 batteries:
-	cargo test --release --workspace --test volume --test stock -- --ignored features
+	cargo test --release --workspace --test volume --test stock --test versions -- --ignored features
+	cargo test --release -p redoubt-redo --test mysql_real_log -- --ignored
+	cargo test --release -p redoubt-page --test replay_mysql -- --ignored --test-threads 1
 
 # Fresh worlds of the node's simulation, on all cores: see docs/simulation.md.
 simulate:

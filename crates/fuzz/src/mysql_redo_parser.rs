@@ -33,19 +33,17 @@ fn read_records(data: &[u8]) {
         match record.body {
             Body::UpdateInPlace { index, fields, .. } => {
                 let _ = index.columns(&mut columns);
-                assert_eq!(fields.clone().count(), fields.len());
+                let said = fields.len();
+                assert_eq!(fields.count(), said);
             }
             Body::ListEndCopyCreated { index, inserts } => {
                 let _ = index.columns(&mut columns);
                 inserts.for_each(drop);
             }
-            Body::Insert { index, .. } => {
-                if index.columns(&mut columns).is_ok() {
-                    let mut positions: Vec<_> =
-                        columns.iter().map(|column| column.physical_position).collect();
-                    positions.sort_unstable();
-                    assert!(positions.into_iter().eq(0..index.n_fields()));
-                }
+            Body::Insert { index, .. } if index.columns(&mut columns).is_ok() => {
+                let mut positions: Vec<_> = columns.iter().map(|column| column.physical_position).collect();
+                positions.sort_unstable();
+                assert!(positions.into_iter().eq(0..index.n_fields()));
             }
             _ => {}
         }

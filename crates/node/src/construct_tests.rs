@@ -254,7 +254,7 @@ fn apply_goes_on_over_a_damaged_page_that_redo_starts_anew() {
             table.compact(key, 1, entry);
             index.insert(&table, key, reset[0].clone());
         }
-        let describe = |_: PageKey| Some((ID, Some(FLAGS)));
+        let describe = |_: PageKey| Some((ID, Some(FORMAT)));
         let on_verify = |_: &Builder, _: PageKey, _: VerifyCase<'_>| panic!("compared");
         let pages = StoredPages::without_rescue(&store);
         let applied = apply_tables(
@@ -267,7 +267,7 @@ fn apply_goes_on_over_a_damaged_page_that_redo_starts_anew() {
         );
         assert_eq!(applied.is_ok(), applies, "{reset:?} {compares}: {applied:?}");
         if reset == Some(PageReset::Init) {
-            assert_eq!(state_of(&pages.read(key, ID, FLAGS).unwrap()), (30, 2));
+            assert_eq!(state_of(&pages.read(key, ID, FORMAT).unwrap()), (30, 2));
         }
     }
 }
@@ -390,7 +390,7 @@ fn the_front_of_a_chain_is_built_from_the_image_in_it_and_not_from_what_comes_be
     let key = PageKey::new(ObjectId(3), 7);
     let index = LogIndex::new(Point::default());
     let table = index.open_table();
-    let mut add = |start, end, payload: Vec<u8>, is_image: bool| {
+    let add = |start, end, payload: Vec<u8>, is_image: bool| {
         let chunk = chunk(payload);
         let (number, len) = (table.add_chunk(&chunk), chunk.payload().len() as u32);
         let body = if is_image {

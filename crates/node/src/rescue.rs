@@ -124,10 +124,10 @@ impl PageHistory {
         for note in mtr.files {
             match note.record {
                 // MySQL writes page 0 of a new file before it logs that the file is there.
-                FileRecord::Create { .. } if note.space == self.page_id.space => {
-                    if self.format.family == Family::MariaDb {
-                        self.start_anew();
-                    }
+                FileRecord::Create { .. }
+                    if note.space == self.page_id.space && self.format.family == Family::MariaDb =>
+                {
+                    self.start_anew();
                 }
                 FileRecord::Rename { old_path, new_path } => {
                     // Redo says `./db/t.ibd` where the stream says `db/t.ibd`.

@@ -144,7 +144,7 @@ fn redo_that_starts_the_page_anew_needs_no_image() {
 fn a_cut_of_the_system_tablespace_starts_the_pages_anew_that_it_cuts_off() {
     for (first_cut_off, is_anew) in [(7, true), (8, false)] {
         let page = PageId::new(0, 7);
-        let mut log = Log { history: PageHistory::new(page, FLAGS), lsn: START };
+        let mut log = Log { history: PageHistory::new(page, FORMAT), lsn: START };
         let mut change = MtrWriter::new();
         change.write((0, 7), 100, &[1]).trim((0, first_cut_off));
         log.mtr(&change);

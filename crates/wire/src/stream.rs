@@ -305,23 +305,7 @@ impl StreamFrame<'_> {
     pub fn encode_payload(&self, out: &mut Vec<u8>) {
         match self {
             Self::Redo(bytes) => out.extend_from_slice(bytes),
-            Self::LogFile { file_size_bytes, header, checkpoints, next_lsn } => {
-                out.extend_from_slice(&file_size_bytes.to_le_bytes());
-                out.extend_from_slice(&next_lsn.0.to_le_bytes());
-                out.extend_from_slice(*header);
-                out.extend_from_slice(checkpoints[0]);
-                out.extend_from_slice(checkpoints[1]);
-            }
-            Self::Checkpoint { slot, block } => {
-                out.push(*slot);
-                out.extend_from_slice(*block);
-            }
-            Self::LogFront { path, offset_bytes, next_lsn, block } => {
-                put_path(out, path);
-                out.extend_from_slice(&offset_bytes.to_le_bytes());
-                out.extend_from_slice(&next_lsn.0.to_le_bytes());
-                out.extend_from_slice(*block);
-            }
+            Self::LogFile { .. } | Self::Checkpoint { .. } | Self::LogFront { .. } => self.encode_log(out),
             Self::Image { path, page_no, page } => {
                 put_path(out, path);
                 out.extend_from_slice(&page_no.to_le_bytes());
@@ -380,6 +364,30 @@ impl StreamFrame<'_> {
             }
         }
     }
+
+    /// What is said about the files of the log.
+    fn encode_log(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::LogFile { file_size_bytes, header, checkpoints, next_lsn } => {
+                out.extend_from_slice(&file_size_bytes.to_le_bytes());
+                out.extend_from_slice(&next_lsn.0.to_le_bytes());
+                out.extend_from_slice(*header);
+                out.extend_from_slice(checkpoints[0]);
+                out.extend_from_slice(checkpoints[1]);
+            }
+            Self::Checkpoint { slot, block } => {
+                out.push(*slot);
+                out.extend_from_slice(*block);
+            }
+            Self::LogFront { path, offset_bytes, next_lsn, block } => {
+                put_path(out, path);
+                out.extend_from_slice(&offset_bytes.to_le_bytes());
+                out.extend_from_slice(&next_lsn.0.to_le_bytes());
+                out.extend_from_slice(*block);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Decodes a payload (already decompressed) of `kind`.
@@ -390,26 +398,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
     let mut reader = Reader::new(kind_name(kind), payload);
     let frame = match kind {
         KIND_REDO => return Ok(StreamFrame::Redo(payload)),
-        KIND_LOG_FILE => {
-            let file_size_bytes = reader.u64("file size")?;
-            let next_lsn = Lsn(reader.u64("next lsn")?);
-            let header = fixed(&mut reader, "header")?;
-            let checkpoints = [fixed(&mut reader, "checkpoint 1")?, fixed(&mut reader, "checkpoint 2")?];
-            StreamFrame::LogFile { file_size_bytes, header, checkpoints, next_lsn }
-        }
-        KIND_CHECKPOINT => {
-            let slot = reader.u8("slot")?;
-            if slot > 1 {
-                return Err(invalid(kind, "slot", format!("{slot} is not 0 or 1")));
-            }
-            StreamFrame::Checkpoint { slot, block: fixed(&mut reader, "block")? }
-        }
-        KIND_LOG_FRONT => StreamFrame::LogFront {
-            path: reader.path("path")?,
-            offset_bytes: reader.u32("offset")?,
-            next_lsn: Lsn(reader.u64("next lsn")?),
-            block: fixed(&mut reader, "block")?,
-        },
+        KIND_LOG_FILE | KIND_CHECKPOINT | KIND_LOG_FRONT => log_frame(kind, &mut reader)?,
         KIND_IMAGE => {
             let path = reader.path("path")?;
             let page_no = reader.u32("page number")?;
@@ -462,6 +451,33 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
     };
     reader.finish()?;
     Ok(frame)
+}
+
+/// What is said about the files of the log.
+fn log_frame<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<StreamFrame<'a>, WireError> {
+    Ok(match kind {
+        KIND_LOG_FILE => {
+            let file_size_bytes = reader.u64("file size")?;
+            let next_lsn = Lsn(reader.u64("next lsn")?);
+            let header = fixed(reader, "header")?;
+            let checkpoints = [fixed(reader, "checkpoint 1")?, fixed(reader, "checkpoint 2")?];
+            StreamFrame::LogFile { file_size_bytes, header, checkpoints, next_lsn }
+        }
+        KIND_CHECKPOINT => {
+            let slot = reader.u8("slot")?;
+            if slot > 1 {
+                return Err(invalid(kind, "slot", format!("{slot} is not 0 or 1")));
+            }
+            StreamFrame::Checkpoint { slot, block: fixed(reader, "block")? }
+        }
+        KIND_LOG_FRONT => StreamFrame::LogFront {
+            path: reader.path("path")?,
+            offset_bytes: reader.u32("offset")?,
+            next_lsn: Lsn(reader.u64("next lsn")?),
+            block: fixed(reader, "block")?,
+        },
+        _ => return Err(WireError::UnknownKind { kind, role: "log" }),
+    })
 }
 
 fn system_files(payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {

@@ -33,7 +33,7 @@ pub struct ServerLog {
 }
 
 enum Composer {
-    File(LogImage),
+    File(Box<LogImage>),
     Set(FirstGroups),
 }
 
@@ -146,7 +146,7 @@ impl Volume {
             oldest_lsn: redo.oldest,
             end_lsn: redo.end,
         };
-        Ok(ServerLog { redo, composer: Composer::File(image) })
+        Ok(ServerLog { redo, composer: Composer::File(Box::new(image)) })
     }
 
     fn compose_log_set(&self, log_set: &LogSetEntry, end: Point) -> Result<ServerLog, NodeError> {

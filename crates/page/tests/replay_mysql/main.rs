@@ -55,17 +55,14 @@ fn compare(what: &str, base: &Path, end: &Path, as_written: bool) -> (Replay, Re
 }
 
 /// The server may be used, by this test alone: each makes gigabytes of log files, and takes all cores.
-fn wait_for_turn() -> Option<MutexGuard<'static, ()>> {
+fn wait_for_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    if !server::is_there() {
-        println!("left out: there is no server in target/mysql-9.7");
-        return None;
-    }
-    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    assert!(server::is_there(), "there is no server in target/mysql-9.7: scripts/fetch-server mysql-9.7");
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn replay_and_compare(options: &Options) {
-    let Some(_turn) = wait_for_turn() else { return };
+    let _turn = wait_for_turn();
     let mut server = Server::initialize(options);
     server.start();
     server.sql(&load::before(options));
@@ -105,7 +102,7 @@ fn replay_and_compare(options: &Options) {
 }
 
 fn kill_and_compare(options: &Options) {
-    let Some(_turn) = wait_for_turn() else { return };
+    let _turn = wait_for_turn();
     let mut server = Server::initialize(options);
     server.start();
     server.sql(&load::before(options));
@@ -160,31 +157,37 @@ const PAGES_4K: Options = Options { page_size_bytes: 4096, rows: 1200 };
 const PAGES_64K: Options = Options { page_size_bytes: 65536, rows: 1800 };
 
 #[test]
+#[ignore = "make batteries"]
 fn page_size_16k() {
     replay_and_compare(&PAGES_16K);
 }
 
 #[test]
+#[ignore = "make batteries"]
 fn page_size_16k_killed() {
     kill_and_compare(&PAGES_16K);
 }
 
 #[test]
+#[ignore = "make batteries"]
 fn page_size_4k() {
     replay_and_compare(&PAGES_4K);
 }
 
 #[test]
+#[ignore = "make batteries"]
 fn page_size_4k_killed() {
     kill_and_compare(&PAGES_4K);
 }
 
 #[test]
+#[ignore = "make batteries"]
 fn page_size_64k() {
     replay_and_compare(&PAGES_64K);
 }
 
 #[test]
+#[ignore = "make batteries"]
 fn page_size_64k_killed() {
     kill_and_compare(&PAGES_64K);
 }

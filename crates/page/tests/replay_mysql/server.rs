@@ -15,12 +15,12 @@ const LOG_CAPACITY: &str = "2G";
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(600);
 
-/// A program of the server that `make mysql` or its like fetched.
+/// A program of the server that `scripts/fetch-server` has fetched.
 fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mysql-9.7/bin").join(name)
 }
 
-/// Whether the server is there; tests that need it say so and pass otherwise.
+/// Whether the server is there.
 pub fn is_there() -> bool {
     program("mysqld").exists()
 }
