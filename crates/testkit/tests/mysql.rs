@@ -120,6 +120,26 @@ fn require_export(fixture: &Fixture, expected: &BTreeMap<String, String>) {
     stock.start().unwrap();
     assert_eq!(contents(&mut stock.connect().unwrap()), *expected);
     stock.shutdown().unwrap();
+    // What is not there yet says so, and a volume belongs to one family.
+    let refused = |arguments: &[&str]| fixture.node.redoubt(arguments).unwrap_err().to_string();
+    let said = refused(&["volume", "import", "w", "--from", to.to_str().unwrap(), "--node", &address]);
+    assert!(said.contains("data directory of MySQL"), "{said}");
+    let empty = exported.path().join("empty");
+    let empty = empty.to_str().unwrap();
+    let run = [
+        "run",
+        "--node",
+        &address,
+        "--volume",
+        VOLUME,
+        "--datadir",
+        empty,
+        "--",
+        "mariadbd",
+        "--no-defaults",
+    ];
+    let said = refused(&run);
+    assert!(said.contains("MySQL") && said.contains("MariaDB"), "{said}");
 }
 
 /// ADD INDEX sorts, and fills pages without redo. Those of an index that was just dropped are still in the buffer pool

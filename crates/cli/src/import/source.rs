@@ -138,6 +138,13 @@ impl Source {
     /// # Errors
     /// [`CliError::Usage`] if it is in use, incomplete, or needs something that is not supported.
     pub fn open(directory: &Path, layout: Layout) -> Result<Self> {
+        if directory.join("#innodb_redo").is_dir() {
+            return Err(CliError::Usage(format!(
+                "{} is a data directory of MySQL, which cannot be imported yet; start MySQL on a new volume and load a dump \
+                 (docs/mysql.md)",
+                directory.display()
+            )));
+        }
         let data_file_path = layout.data_file_path();
         let system_files = parse_data_file_path(data_file_path.unwrap_or("ibdata1:12M:autoextend"))?;
         let home = layout.moved_directory(DATA_HOME).unwrap_or_else(|| directory.to_owned());

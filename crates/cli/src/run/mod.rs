@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::error::{CliError, Result};
 use args::RunArguments;
 use datadir::DataDirectory;
+use redoubt_redo::Family;
 use redoubt_transport::Connector;
 use redoubt_wire::ServerVersion;
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
@@ -127,6 +128,11 @@ fn usable_volume(connector: &Connector, name: &str, server: ServerVersion) -> Re
 fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
     if let Some(untested) = series::untested(server.version) {
         complain!("redoubt: {untested}");
+    }
+    if server.version.family == Family::MySql {
+        complain!(
+            "redoubt: MySQL on a volume is experimental; docs/mysql.md says what was tested and what is not there"
+        );
     }
     if arguments.clear_pages {
         complain!(

@@ -19,8 +19,8 @@ use super::server_log::redo_from;
 use crate::error::NodeError;
 use crate::mark::{Point, WaitEnd};
 use crate::namespace::{LOG_FILE_PATH, LogFileEntry, Namespace};
-use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
+use redoubt_redo::{Family, Lsn};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::control::{Attachment, EntryKind, VolumeEntry};
 use redoubt_wire::page::FileId;
@@ -231,7 +231,13 @@ impl Volume {
         let until_read = self.receiving.retention.pin(|| self.applying.points().1);
         self.drain()?;
         let Some(log_file) = self.indexing.names.read().log_file().cloned() else {
-            return Err(NodeError::Refused(format!("volume {} has no redo log yet", self.context.name)));
+            let why = match self.indexing.names.read().family() {
+                Family::MariaDb => "has no redo log yet",
+                Family::MySql => {
+                    "is MySQL's, whose redo log is not shown in views: export it (`redoubt volume export`)"
+                }
+            };
+            return Err(NodeError::Refused(format!("volume {} {why}", self.context.name)));
         };
         // After the checkpoints were looked at: their redo is before it.
         let end = self.drain()?;
