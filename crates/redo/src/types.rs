@@ -1,7 +1,8 @@
 //! Numbers that must not be confused with each other.
 //!
 //! Owns the newtypes every other crate uses for positions in the redo stream and for pages.
-//! An [`Lsn`] always means the server's redo LSN: a byte position in its redo stream.
+//! An [`Lsn`] always means a byte position in the server's redo stream: of MariaDB the server's own LSN, of MySQL the
+//! position in the payload of its log blocks ([`crate::mysql::position`]).
 
 use std::fmt;
 
