@@ -35,6 +35,7 @@ const IN_TURN: Schedule = Schedule::AfterEach(&[Restart::Kill, Restart::Clean]);
 const TWICE_AT_END: Schedule = Schedule::AtEnd(&[Restart::Kill, Restart::Clean]);
 
 #[test]
+#[ignore = "make batteries"]
 fn features_16k_restart_after_each() {
     run_battery(16384, &[], IN_TURN);
 }
