@@ -39,7 +39,7 @@ impl Use {
         KNOWN.iter().filter(move |known| known.on_volume || self == Self::LocalLog)
     }
 
-    /// The series, for people: `MariaDB 10.11 or MariaDB 11.8`.
+    /// The series, for people: `MariaDB 10.11, MariaDB 11.8 or MySQL 9.7`.
     pub fn names(self) -> String {
         let name = |known: &Series| format!("{} {}.{}", known.family, known.series.0, known.series.1);
         let mut names: Vec<_> = self.series().map(name).collect();

@@ -68,10 +68,11 @@ pub fn differing_ranges(a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
         let common = a.len().min(b.len());
         differing.push(common..a.len().max(b.len()));
     }
-    if compared_type(a) != compared_type(b) {
-        differing.push(FIL_PAGE_TYPE..FIL_PAGE_FILE_FLUSH_LSN);
-    }
-    for offset in compared_ranges(a).into_iter().flatten().filter(|offset| a.get(*offset) != b.get(*offset)) {
+    let types = compared_type(a).to_be_bytes().into_iter().zip(compared_type(b).to_be_bytes());
+    let in_types = (FIL_PAGE_TYPE..).zip(types).filter(|(_, (a, b))| a != b).map(|(offset, _)| offset);
+    let elsewhere =
+        compared_ranges(a).into_iter().flatten().filter(|offset| a.get(*offset) != b.get(*offset));
+    for offset in in_types.chain(elsewhere) {
         match differing.last_mut() {
             Some(last) if last.end == offset => last.end += 1,
             _ => differing.push(offset..offset + 1),

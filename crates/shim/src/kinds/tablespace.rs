@@ -312,7 +312,7 @@ impl Tablespace {
         self.look_up(content, &lock, !self.has_server_page_size && offset_bytes > 0)?;
         self.learn_from_page0(content.family, bytes, offset_bytes);
         let Some(page_size) = self.page_size(content) else {
-            if is_zero(bytes) {
+            if content.family == Family::MySql && is_zero(bytes) {
                 return self.grow(content, &lock, fd, offset_bytes + bytes.len() as u64);
             }
             // Written late to a file that is deleted, or is about to be: the node has let go of the tablespace when the

@@ -69,7 +69,7 @@ fn the_server_program_must_be_a_supported_server() {
         &datadir,
         &[],
         &[text(&other)],
-        &["11.4.3", "not a supported server", "MariaDB 10.11 or MariaDB 11.8", "volume export"],
+        &["11.4.3", "not a supported server", "MariaDB 10.11, MariaDB 11.8 or MySQL 9.7", "volume export"],
     );
     let renamed = setup.path("database-server");
     symlink("/usr/sbin/mariadbd", &renamed).unwrap();

@@ -243,7 +243,7 @@ fn what_cannot_be_followed_is_refused() {
         (live, 2048, vec![1; 100]),
         (live, 2050, vec![1; 512]),
         (live, 1536, vec![1; 1024]),
-        (LogFileName::Spare(3), 2048, vec![1; 512]),
+        (LogFileName::Spare(4), 2048, vec![1; 512]),
         (LogFileName::Log(4), 2048, vec![0; 512]),
         (live, 0, vec![1; 512]),
     ];
