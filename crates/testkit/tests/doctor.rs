@@ -89,7 +89,12 @@ fn a_sound_server_side_has_no_fault_and_planted_faults_are_found() {
     let script = directory.path().join("mariadbd");
     std::fs::write(&script, "#!/bin/sh\necho \"$0  Ver 11.4.3-MariaDB for Linux\"\n").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    require(&connect(&bundle, &[text(&script)]), "server", "problem", &["11.4.3", "MariaDB 11.8 or MySQL 9.7"]);
+    require(
+        &connect(&bundle, &[text(&script)]),
+        "server",
+        "problem",
+        &["11.4.3", "MariaDB 11.8 or MySQL 9.7"],
+    );
     require(&connect(&bundle, &["no-such-server"]), "server", "problem", &["no-such-server", "install"]);
 
     // A key that others may read; another volume's certificate; a data directory with something else in it.
