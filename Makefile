@@ -161,7 +161,6 @@ soak:
 # redo of a MySQL server, read and replayed (half an hour, 5 GB of disk).
 batteries:
 	cargo test --release --workspace --test volume --test stock --test versions -- --ignored features
-	cargo test --release -p redoubt-testkit --test mysql -- --ignored
 	cargo test --release -p redoubt-redo --test mysql_real_log -- --ignored
 	cargo test --release -p redoubt-page --test replay_mysql -- --ignored --test-threads 1
 

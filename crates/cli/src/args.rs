@@ -107,8 +107,9 @@ pub enum Command {
     },
     /// Prepare or show a raw block device for logs, page journals and pages (experimental).
     ///
-    /// Experimental: tried on emulated drives, not on real ones. A raw device holds what would otherwise be files, for any number of volumes of one node. On a drive with data
-    /// placement (NVMe FDP) it tells the drive which writes belong together, which file systems do not pass on.
+    /// Experimental: tried on emulated drives, not on real ones. A raw device holds what would otherwise be files, for
+    /// any number of volumes of one node. On a drive with data placement (NVMe FDP) it tells the drive which writes
+    /// belong together, which file systems do not pass on.
     Device {
         #[command(subcommand)]
         command: DeviceCommand,
@@ -288,9 +289,9 @@ pub struct LogArguments {
 #[command(next_help_heading = "Page store")]
 pub struct PageArguments {
     /// What protects pages against torn writes: atomic (the drive and its file system write a page whole or not at
-    /// all; nothing is written twice; experimental: tried on an emulated drive), journal (page images go to a journal first, and home late, in page order, if
-    /// no newer image came meanwhile), doublewrite (to the journal, then home at once), or auto: atomic where the
-    /// place offers it, else journal.
+    /// all; nothing is written twice; experimental: tried on an emulated drive), journal (page images go to a journal
+    /// first, and home late, in page order, if no newer image came meanwhile), doublewrite (to the journal, then home
+    /// at once), or auto: atomic where the place offers it, else journal.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto", "atomic", "journal", "doublewrite"])]
     pub page_protection: String,
     /// Length of a volume's page journal (4MiB to 64GiB). A longer one writes fewer pages home.

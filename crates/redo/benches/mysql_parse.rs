@@ -1,6 +1,7 @@
-//! Parsing speed of MySQL's redo on one core: mini-transactions found, records decoded and split into page runs, and the
-//! same out of log blocks. The stream is synthetic, with record types and lengths close to those of a transactional
-//! load; `REDOUBT_MYSQL_STREAM` names a file with payload of a real log instead, from the start of a mini-transaction on.
+//! Parsing speed of MySQL's redo on one core: mini-transactions found, records decoded and split into page runs, and
+//! the same out of log blocks. The stream is synthetic, with record types and lengths close to those of a
+//! transactional load; `REDOUBT_MYSQL_STREAM` names a file with payload of a real log instead, from the start of a
+//! mini-transaction on.
 
 #[path = "../tests/support/mysql_encoder.rs"]
 mod encoder;

@@ -18,8 +18,8 @@ pub struct RunRef {
     pub offset_in_bytes: usize,
     /// Length of the run in bytes.
     pub len_bytes: usize,
-    /// Where in the run its last INIT_PAGE (MySQL: INIT_FILE_PAGE2) starts, in bytes from the start of the run. Everything before
-    /// it, here and in earlier mini-transactions, has no effect on the page.
+    /// Where in the run its last INIT_PAGE (MySQL: INIT_FILE_PAGE2) starts, in bytes from the start of the run.
+    /// Everything before it, here and in earlier mini-transactions, has no effect on the page.
     pub last_init_offset: Option<usize>,
     /// There is a FREE_PAGE in the run.
     pub contains_free: bool,
@@ -29,12 +29,10 @@ pub struct RunRef {
     pub trim_pages: Option<u32>,
     /// What the run does to the tablespace flags; only page 0 has them.
     pub space_flags: SpaceFlagsChange,
-    /// What the run puts on the page since it began anew in it for the last time, or else in all (MySQL).
-    pub content: RunContent,
 }
 
-/// What the records of a run put on a page, as far as it can be seen on an image of it. Of MariaDB, which has all of a
-/// page's content in its redo, nothing is said.
+/// What the records of a run put on a page since it began anew in it for the last time, or else in all, as far as it
+/// can be seen on an image of it (MySQL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RunContent {
     /// The page was made an empty page of an index; what follows is since then.
@@ -121,6 +119,9 @@ pub struct Mtr<'m, 'a> {
     pub offset_in_bytes: usize,
     /// Its page runs, in order.
     pub runs: &'m [RunRef],
+    /// What each of the runs puts on its page. Of MariaDB, which has all of a page's content in its redo, nothing is
+    /// said.
+    pub contents: &'m [RunContent],
     /// Its records about files, in order. Of MariaDB they come before every page record, of MySQL each is a
     /// mini-transaction of its own.
     pub files: &'m [FileNote<'a>],

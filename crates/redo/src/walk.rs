@@ -6,8 +6,8 @@ use crate::mtr::{MtrVisitor, Walked};
 use crate::types::{Family, Lsn};
 use crate::{mariadb, mysql};
 
-/// Reports every whole mini-transaction of `bytes`, redo of a stream, to `visitor`. `bytes[0]` must be the first byte of
-/// one; `start_lsn` is its LSN.
+/// Reports every whole mini-transaction of `bytes`, redo of a stream, to `visitor`. `bytes[0]` must be the first byte
+/// of one; `start_lsn` is its LSN.
 ///
 /// # Errors
 /// When a mini-transaction is invalid. Those before it have been reported.

@@ -2,12 +2,13 @@
 //!
 //! Each is handed a [`crate::content::Content`], and where files are opened or renamed the table of its own files. None
 //! knows which descriptors are followed, or whether this process has an active library. [`mapping`] is of plain files,
-//! [`log_memory`] a part of the redo log, and [`local_log`] a mode of its own, without a node.
+//! [`log_memory`] and [`log_read`] are parts of redo logs, and [`local_log`] a mode of its own, without a node.
 //!
 //! Lock order: names, a file's own lock, the redo log, the stream's state.
 
 pub mod local_log;
 pub mod log_memory;
+pub mod log_read;
 pub mod mapping;
 pub mod plain;
 pub mod redo_files;

@@ -11,7 +11,8 @@ use redoubt_workload::process::poll_until;
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::query_text;
 
-/// Statements of others that end while the watched ones do not. Much longer than a commit, also one that waits for a slow sync.
+/// Statements of others that end while the watched ones do not. Much longer than a commit, also one that waits for a
+/// slow sync.
 pub const MEANWHILE: usize = 300;
 
 /// Sessions and the statements they are in, by their numbers: a session that goes on has another statement.

@@ -42,6 +42,12 @@ fn require(checks: &[Value], name: &str, level: &str, parts: &[&str]) {
     assert!(of_name.iter().any(fits), "{name} is not {level} with {parts:?}: {of_name:#?}");
 }
 
+/// A program of this name that prints this version.
+fn a_program_says(path: &Path, version: &str) {
+    std::fs::write(path, format!("#!/bin/sh\necho \"$0  {version}\"\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -87,14 +93,9 @@ fn a_sound_server_side_has_no_fault_and_planted_faults_are_found() {
 
     // A server of another version, and none.
     let script = directory.path().join("mariadbd");
-    std::fs::write(&script, "#!/bin/sh\necho \"$0  Ver 11.4.3-MariaDB for Linux\"\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    require(
-        &connect(&bundle, &[text(&script)]),
-        "server",
-        "problem",
-        &["11.4.3", "MariaDB 11.8 or MySQL 9.7"],
-    );
+    a_program_says(&script, "Ver 11.4.3-MariaDB for Linux");
+    let found = connect(&bundle, &[text(&script)]);
+    require(&found, "server", "problem", &["11.4.3", "MariaDB 11.8 or MySQL 9.7"]);
     require(&connect(&bundle, &["no-such-server"]), "server", "problem", &["no-such-server", "install"]);
 
     // A key that others may read; another volume's certificate; a data directory with something else in it.

@@ -25,8 +25,8 @@ const JUDGED: [&str; 8] = [
 ];
 const JUDGED_OF_MARIADB: [&str; 4] =
     ["innodb-encrypt-log", "innodb-encrypt-tables", "aria-log-dir-path", "log-bin-index"];
-const JUDGED_OF_MYSQL: [&str; 3] =
-    ["innodb-redo-log-encrypt", "default-table-encryption", "innodb-directories"];
+const JUDGED_OF_MYSQL: [&str; 4] =
+    ["innodb-redo-log-encrypt", "innodb-undo-log-encrypt", "default-table-encryption", "innodb-directories"];
 
 fn judged(family: Family) -> impl Iterator<Item = &'static str> {
     let own: &[&str] = match family {

@@ -82,8 +82,8 @@ pub struct LogFileEntry {
     pub header: Vec<u8>,
     /// Used bytes of the checkpoint blocks.
     pub checkpoints: [Vec<u8>; 2],
-    /// LSN of the last record that creates, renames, deletes or cuts a tablespace file; 0: there was none. Volumes of nodes that
-    /// did not note it have the highest number, until there is another one.
+    /// LSN of the last record that creates, renames, deletes or cuts a tablespace file; 0: there was none. Volumes of
+    /// nodes that did not note it have the highest number, until there is another one.
     #[serde(default = "unknown_lsn")]
     pub last_file_operation_lsn: u64,
 }

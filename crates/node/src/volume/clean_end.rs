@@ -37,8 +37,8 @@ use redoubt_wire::stream::StreamFrame;
 pub enum LeftAsIs {
     /// There is nothing to recover: no redo since the server's checkpoint, but for what a shutdown writes last.
     IsClean,
-    /// It is MySQL's: its recovery takes from the redo what it keeps of tables outside of pages (AUTO_INCREMENT), and what
-    /// of ROW_FORMAT=COMPRESSED only it can apply.
+    /// It is MySQL's: its recovery takes from the redo what it keeps of tables outside of pages (AUTO_INCREMENT), and
+    /// what of ROW_FORMAT=COMPRESSED only it can apply.
     Dictionary,
     /// There is no log yet, or none that it would start from.
     NoLog,
@@ -46,8 +46,8 @@ pub enum LeftAsIs {
     Import,
     /// This file is not where, or not what, the redo says.
     FileOperation(String),
-    /// A tablespace was created, renamed, deleted or cut at this LSN; its transaction may not have been committed, or the
-    /// file not be cut.
+    /// A tablespace was created, renamed, deleted or cut at this LSN; its transaction may not have been committed, or
+    /// the file not be cut.
     RecentFileOperation(Lsn),
     /// The log buffer has no room at the moment.
     NoRoom,

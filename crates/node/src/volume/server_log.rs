@@ -172,8 +172,8 @@ impl Volume {
         Ok(ServerLog { redo, composer: Composer::Set(first_groups) })
     }
 
-    /// Writes redo to an unlinked file: that of each frame from the one on that holds `checkpoint`, as `redo_of` gives it.
-    /// It begins at `oldest` then.
+    /// Writes redo to an unlinked file: that of each frame from the one on that holds `checkpoint`, as `redo_of` gives
+    /// it. It begins at `oldest` then.
     fn spool_redo(
         &self,
         checkpoint: Lsn,

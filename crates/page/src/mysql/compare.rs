@@ -52,8 +52,8 @@ fn compared_type(page: &[u8]) -> u16 {
     }
 }
 
-/// CRC-32C over the bytes that must be equal in two images of the same page state. Both images must be uncompressed (see
-/// [`super::decompress`]).
+/// CRC-32C over the bytes that must be equal in two images of the same page state. Both images must be uncompressed
+/// (see [`super::decompress`]).
 pub fn digest(page: &[u8]) -> u32 {
     let sum = crc32c::crc32c(&compared_type(page).to_be_bytes());
     compared_ranges(page)

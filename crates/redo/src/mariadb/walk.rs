@@ -12,7 +12,7 @@ use super::page0::SpaceFlagsTracker;
 use super::record::{Body, Extended, Record};
 use super::record_reader::{ReaderState, decode_record, record_end};
 use crate::error::{RedoError, StreamError};
-use crate::mtr::{FileNote, Mtr, MtrVisitor, RunContent, RunRef, SpaceFlagsChange, WalkStop, Walked};
+use crate::mtr::{FileNote, Mtr, MtrVisitor, RunRef, SpaceFlagsChange, WalkStop, Walked};
 use crate::types::{Lsn, PageId, SpaceId};
 
 /// Most record bytes a mini-transaction may have.
@@ -146,6 +146,7 @@ pub fn walk_mtrs(
             records,
             offset_in_bytes: start,
             runs: &parts.runs,
+            contents: &[],
             files: &parts.files,
             index_loads: &[],
         });
@@ -233,7 +234,6 @@ fn note_page_record(
             ends_with_free: false,
             trim_pages: is_trim.then_some(page.page_no.0),
             space_flags: SpaceFlagsChange::Unchanged,
-            content: RunContent::default(),
         });
     }
     let Some(run) = runs.last_mut() else { return };

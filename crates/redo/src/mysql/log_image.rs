@@ -13,8 +13,8 @@
 //! comes to lie there, and that one gets files that were composed anew. So [`FirstGroups`] need only know the
 //! mini-transactions around the checkpoint and the end; it may know all.
 //!
-//! Invariant: where the stream is known, what is composed is what the server wrote, except that the encryption header is
-//! zero, and that blocks whose first mini-transaction is not known say that they have none.
+//! Invariant: where the stream is known, what is composed is what the server wrote, except that the encryption header
+//! is zero, and that blocks whose first mini-transaction is not known say that they have none.
 
 use super::block::{BLOCK_BYTES, PAYLOAD_BYTES, compose};
 use super::log_file::{
@@ -129,9 +129,9 @@ impl LogImage {
         self.first_number..=self.newest_number()
     }
 
-    /// Fill `buf` with bytes of file `number` from `offset` on. `fetch(position, part)` must fill `part` with the stream
-    /// from `position` on; it is called for positions from `oldest` to `end` only. Bytes beyond the file, and of files
-    /// that are none of [`Self::numbers`], are zero.
+    /// Fill `buf` with bytes of file `number` from `offset` on. `fetch(position, part)` must fill `part` with the
+    /// stream from `position` on; it is called for positions from `oldest` to `end` only. Bytes beyond the file, and
+    /// of files that are none of [`Self::numbers`], are zero.
     ///
     /// # Errors
     /// Those of `fetch`.

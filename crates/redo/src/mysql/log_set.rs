@@ -1,21 +1,23 @@
 //! All files of a log, read from the newest checkpoint to the end of the log.
 //!
 //! Owns: which files belong together, where the checkpoint is, where the first mini-transaction at or before it starts,
-//! and where the log ends. The rules are those of the server's start (`log/log0files_finder.cc`, `log/log0recv.cc`): all
-//! files have the same set id, their numbers follow each other, and each begins where the one before ends; the checkpoint
-//! is the highest in any slot of the file that holds it.
+//! and where the log ends. The rules are those of the server's start (`log/log0files_finder.cc`, `log/log0recv.cc`):
+//! all files have the same set id, their numbers follow each other, and each begins where the one before ends; the
+//! checkpoint is the highest in any slot of the file that holds it.
 //!
 //! A checkpoint can be anywhere, even inside a record. Reading starts at the first mini-transaction of its block or, if
 //! none starts there, of the next block in which one does; what comes before the checkpoint is in the data files
-//! already. Nothing that starts after the checkpoint is left out: a mini-transaction that starts in the block before the
-//! first one is the first one.
+//! already. Nothing that starts after the checkpoint is left out: a mini-transaction that starts in the block before
+//! the first one is the first one.
 //!
-//! The log ends where no valid block follows, or after one that is not full. [`LogSetEnd`] says which.
+//! The log ends where no valid block follows, or after one that is not full. [`LogSetEnd`] says which. A
+//! mini-transaction that fills a block is part of it only if the next block is there.
 
 use super::block::{BLOCK_BYTES, Block, BlockError, PAYLOAD_BYTES};
 use super::log_file::{
     CheckpointSlot, FILE_HEADER_BYTES, FileRange, LogFileError, LogFileHeader, LogFlags, parse_checkpoint,
 };
+use super::observer::complete_part;
 use super::position::{block_start, from_server_lsn};
 use super::walk::walk_mtrs;
 use crate::error::StreamError;
@@ -229,14 +231,16 @@ impl<'r, R: LogSetRead + ?Sized> LogSet<'r, R> {
             let known = start.0.saturating_sub(block.start.0) as usize;
             pending.extend_from_slice(block.payload.get(known..).unwrap_or_default());
             if pending.len() >= walk_at {
-                let walked = walk_mtrs(&pending, next, visitor).map_err(LogSetError::Stream)?;
+                let complete = complete_part(&pending, block.end(), false);
+                let walked = walk_mtrs(complete, next, visitor).map_err(LogSetError::Stream)?;
                 next = walked.end_lsn;
                 pending.drain(..walked.len_bytes);
                 walk_at = pending.len() * 2 + PIECE_BYTES as usize;
             }
             Ok(true)
         })?;
-        let walked = walk_mtrs(&pending, next, visitor).map_err(LogSetError::Stream)?;
+        let complete = complete_part(&pending, payload_end, stop == LogSetStop::NotFull);
+        let walked = walk_mtrs(complete, next, visitor).map_err(LogSetError::Stream)?;
         Ok(LogSetEnd { end_lsn: walked.end_lsn, payload_end: payload_end.max(start), stop })
     }
 

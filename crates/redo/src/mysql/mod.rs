@@ -2,8 +2,8 @@
 //!
 //! From bytes upwards: numbers in [`varint`], what a record says of its index in [`index_info`], [`record`] and
 //! [`record_reader`] records, [`walk`] mini-transactions and the page runs in them; [`position`] the two ways to count
-//! bytes, [`block`] the blocks of a log file and [`log_file`] what else is in it, [`observer`] what a server's writes to
-//! its log files say, [`log_set`] all files of a log read, [`log_image`] composed.
+//! bytes, [`block`] the blocks of a log file and [`log_file`] what else is in it, [`observer`] what a server's writes
+//! to its log files say, [`log_set`] all files of a log read, [`log_image`] composed.
 //!
 //! The stream that Redoubt keeps is the payload of the blocks: [`Lsn`](crate::Lsn) is a position in it.
 

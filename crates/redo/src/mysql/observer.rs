@@ -3,13 +3,15 @@
 //! The server writes whole blocks of 512 bytes, one file after the other, and writes the block in which its log ends
 //! again whenever there is more of it. Where it enters a new region of `innodb_log_write_ahead_size` bytes it fills the
 //! rest of it with zeros (`log/log0write.cc`). The observer turns this into the stream: each payload byte once, in
-//! order, whole mini-transactions only. What a block says to be there is there: the server copies a block that is not
+//! order, whole mini-transactions only. One that fills a block is whole when the next block was written, if only with
+//! nothing in it: the server's start does not take it before that (`recv_multi_rec` in `log/log0recv.cc`), and no
+//! commit is acknowledged before that. What a block says to be there is there: the server copies a block that is not
 //! full before it writes it, and never counts bytes that some thread is still filling in.
 //!
 //! Invariants: `next` is the start of a mini-transaction; every byte before it was handed out exactly once. Bytes from
-//! `next` on that were seen wait in `pending`. A block that is written again must hold what was seen of it. Where blocks
-//! say that a mini-transaction starts, one starts: records have no checksum, and this is the only other evidence that
-//! they were read as the server meant them.
+//! `next` on that were seen wait in `pending`. A block that is written again must hold what was seen of it. Where
+//! blocks say that a mini-transaction starts, one starts: records have no checksum, and this is the only other
+//! evidence that they were read as the server meant them.
 //!
 //! A write that cannot be understood is an error, never ignored: redo that is not handed out would be acknowledged to
 //! the server without being stored.
@@ -145,6 +147,8 @@ pub enum ObserveError {
 pub struct LogObserver {
     /// Server LSN of the first block of each file that redo can still be written to.
     files: BTreeMap<u64, u64>,
+    /// Number of the file that redo was last written to; 0: of none.
+    current: u64,
     next: Lsn,
     /// First `drained` bytes: handed out with the last write. Then: bytes from `next` on.
     pending: Vec<u8>,
@@ -153,6 +157,8 @@ pub struct LogObserver {
     known: usize,
     /// What was seen of the block in which the redo seen so far ends.
     tail: Tail,
+    /// Start of the last block that was seen.
+    newest_block: Lsn,
     /// Where blocks said that a mini-transaction starts, at or after `next`.
     first_groups: VecDeque<Lsn>,
 }
@@ -166,16 +172,18 @@ struct Tail {
 }
 
 impl LogObserver {
-    /// Observe a log in which everything before `next`, the start of a mini-transaction, is known. `files` are its files
-    /// by number, with the server LSN of the first block of each.
+    /// Observe a log in which everything before `next`, the start of a mini-transaction, is known. `files` are its
+    /// files by number, with the server LSN of the first block of each.
     pub fn new(next: Lsn, files: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self {
             files: files.into_iter().collect(),
+            current: 0,
             next,
             pending: Vec::new(),
             drained: 0,
             known: 0,
             tail: Tail { start: next, bytes: Vec::with_capacity(PAYLOAD_BYTES) },
+            newest_block: next,
             first_groups: VecDeque::new(),
         }
     }
@@ -218,7 +226,10 @@ impl LogObserver {
             let Some(&start_lsn) = self.files.get(&number) else {
                 return Err(ObserveError::UnknownFile { file });
             };
-            self.files = self.files.split_off(&number);
+            if number > self.current {
+                self.current = number;
+                self.files = self.files.split_off(&number);
+            }
             return self.on_redo(start_lsn + (offset - FILE_HEADER_BYTES), blocks, visitor);
         }
         let Some(block) = blocks.first() else { return Ok(Observed::Filler) };
@@ -241,7 +252,7 @@ impl LogObserver {
             return Err(ObserveError::LoggingDisabled);
         }
         let (LogFileName::Log(number) | LogFileName::Spare(number)) = file;
-        if self.files.first_key_value().is_none_or(|(&oldest, _)| number >= oldest) {
+        if number >= self.current {
             self.files.insert(number, header.start_lsn);
         }
         Ok(Observed::Header(header))
@@ -291,6 +302,7 @@ impl LogObserver {
             return Err(ObserveError::Changed { lsn, seen_lsn });
         }
         let fresh = block.payload.get(seen..).unwrap_or_default();
+        self.newest_block = self.newest_block.max(block.start);
         self.pending.extend_from_slice(fresh);
         self.tail.bytes.extend_from_slice(fresh);
         if let Some(first) = block.first_group
@@ -311,7 +323,8 @@ impl LogObserver {
     fn hand_out(&mut self, visitor: &mut impl MtrVisitor) -> Result<NewRedo<'_>, ObserveError> {
         let start_lsn = self.next;
         let seen_lsn = self.seen_lsn();
-        let end = mtr_end(&self.pending, self.known)
+        let complete = complete_part(&self.pending, seen_lsn, self.newest_block == seen_lsn);
+        let end = mtr_end(complete, self.known)
             .map_err(|error| ObserveError::Stream(StreamError { mtr_lsn: start_lsn, error }))?;
         if let MtrEnd::After(known) = end {
             self.known = known;
@@ -335,7 +348,7 @@ impl LogObserver {
                 visitor.visit_mtr(mtr);
             }
         };
-        let walked = walk_mtrs(&self.pending, start_lsn, &mut checking)?;
+        let walked = walk_mtrs(complete, start_lsn, &mut checking)?;
         if let Some(first_group) = wrong {
             return Err(ObserveError::FirstGroup { first_group });
         }
@@ -343,6 +356,15 @@ impl LogObserver {
         self.next = walked.end_lsn;
         let bytes = self.pending.get(..walked.len_bytes).unwrap_or_default();
         Ok(NewRedo { start_lsn, end_lsn: self.next, seen_lsn, bytes })
+    }
+}
+
+/// The bytes up to `end` without the last one if the mini-transaction that ends with it is not complete: where a block
+/// ends and the next one is not there.
+pub(super) fn complete_part(bytes: &[u8], end: Lsn, has_next_block: bool) -> &[u8] {
+    match bytes.split_last() {
+        Some((_, rest)) if !has_next_block && end.0.is_multiple_of(PAYLOAD_BYTES as u64) => rest,
+        _ => bytes,
     }
 }
 

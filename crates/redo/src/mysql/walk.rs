@@ -5,14 +5,15 @@
 //! ends. (The blocks have checksums, see [`block`](super::block).)
 //!
 //! Filler of the thread that makes log files is a mini-transaction of thousands of bytes 32 (`log0files_governor.cc`).
-//! Recovery takes each 32 at the start of a mini-transaction for one of its own; here it is a record like others, as the
-//! server means it. It is in no run.
+//! Recovery takes each 32 at the start of a mini-transaction for one of its own; here it is a record like others, as
+//! the server means it. It is in no run.
 //!
 //! What is not a change of a page is reported apart from the runs: records about files, and INDEX_LOAD. The server
 //! writes each of these as a mini-transaction of its own (`fil/fil0fil.cc`, `ddl/ddl0builder.cc`), so their order among
 //! the runs says nothing; the walk would take them anywhere. TABLE_DYNAMIC_META is for the server's recovery alone and
 //! not reported. FILE_CREATE comes after the file was made and page 0 was written to it; FILE_DELETE is in the stream
-//! before the file is deleted; FILE_RENAME before it is renamed, which then may fail; FILE_EXTEND before it is extended.
+//! before the file is deleted; FILE_RENAME before it is renamed, which then may fail; FILE_EXTEND before it is
+//! extended.
 //!
 //! Invariant: nothing of a mini-transaction is reported before its last byte was seen and each of its records was
 //! decoded.
@@ -39,7 +40,7 @@ pub const MTR_SIZE_MAX_BYTES: usize = 64 << 20;
 /// # Errors
 /// When a mini-transaction is invalid. Those before it have been reported.
 pub fn walk_mtrs(bytes: &[u8], start_lsn: Lsn, visitor: &mut impl MtrVisitor) -> Result<Walked, StreamError> {
-    let mut parts = Parts { runs: Vec::with_capacity(64), files: Vec::new(), index_loads: Vec::new() };
+    let mut parts = Parts::default();
     let mut at = 0;
     let stop = loop {
         let start = at;
@@ -64,6 +65,7 @@ pub fn walk_mtrs(bytes: &[u8], start_lsn: Lsn, visitor: &mut impl MtrVisitor) ->
             records: bytes.get(start..records_end).unwrap_or_default(),
             offset_in_bytes: start,
             runs: &parts.runs,
+            contents: &parts.contents,
             files: &parts.files,
             index_loads: &parts.index_loads,
         });
@@ -126,8 +128,11 @@ const fn too_long(offset: usize) -> RedoError {
 }
 
 /// What the records of one mini-transaction were split into.
+#[derive(Default)]
 struct Parts<'a> {
     runs: Vec<RunRef>,
+    /// One for each run.
+    contents: Vec<RunContent>,
     files: Vec<FileNote<'a>>,
     index_loads: Vec<IndexLoad>,
 }
@@ -141,6 +146,7 @@ fn split_records<'a>(
     parts: &mut Parts<'a>,
 ) -> Result<(usize, usize), RedoError> {
     parts.runs.clear();
+    parts.contents.clear();
     parts.files.clear();
     parts.index_loads.clear();
     let mut page0 = SpaceFlagsTracker::new();
@@ -186,19 +192,20 @@ fn note_record<'a>(
         Body::File(file) => parts.files.push(FileNote { space: record.page.space, record: file }),
         Body::IndexLoad { index_id } => parts.index_loads.push(IndexLoad { root: record.page, index_id }),
         Body::DynamicMetadata(_) | Body::Dummy => {}
-        _ => note_page_record(&mut parts.runs, record, at, end, page0),
+        _ => note_page_record(parts, record, at, end, page0),
     }
 }
 
 /// Add one page record to the runs.
 #[inline(always)]
 fn note_page_record(
-    runs: &mut Vec<RunRef>,
+    parts: &mut Parts<'_>,
     record: &Record<'_>,
     at: usize,
     end: usize,
     page0: &mut SpaceFlagsTracker,
 ) {
+    let Parts { runs, contents, .. } = parts;
     let extends =
         runs.last().is_some_and(|run| run.page == record.page && run.offset_in_bytes + run.len_bytes == at);
     if !extends {
@@ -212,12 +219,12 @@ fn note_page_record(
             ends_with_free: false,
             trim_pages: None,
             space_flags: SpaceFlagsChange::Unchanged,
-            content: RunContent { records: Some(0), ..RunContent::default() },
         });
+        contents.push(RunContent { records: Some(0), ..RunContent::default() });
     }
-    let Some(run) = runs.last_mut() else { return };
+    let (Some(run), Some(content)) = (runs.last_mut(), contents.last_mut()) else { return };
     run.len_bytes = end - run.offset_in_bytes;
-    note_content(&mut run.content, &record.body);
+    note_content(content, &record.body);
     if matches!(record.body, Body::InitFilePage) {
         run.last_init_offset = Some(at - run.offset_in_bytes);
     }

@@ -1,4 +1,5 @@
-//! A log writer that behaves like MySQL's: whole blocks, the last one again and again, zeros ahead of it, several files.
+//! A log writer that behaves like MySQL's: whole blocks, the last one again and again, zeros ahead of it, several
+//! files.
 
 #![allow(dead_code)]
 
@@ -86,7 +87,8 @@ impl ServerLog {
     pub fn write_to(&mut self, end: usize) -> Vec<LogWrite> {
         let mut writes: Vec<LogWrite> = Vec::new();
         let first = self.written / 496;
-        let last = end / 496 + usize::from(!end.is_multiple_of(496));
+        // One that is full is followed by one with nothing in it: that the log ends there is known only then.
+        let last = end / 496 + 1;
         for block in first..last {
             let (file, offset) = self.place(block);
             let bytes = self.block(block, end);

@@ -63,6 +63,7 @@ mod tests {
             records: &[],
             offset_in_bytes: 0,
             runs: &[],
+            contents: &[],
             files: &notes,
             index_loads: &[],
         });

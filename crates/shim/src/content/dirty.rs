@@ -6,9 +6,9 @@
 //! version is written and when its tablespace goes away; a missing entry means "not explained". Of a freed page only
 //! that it is free is kept, until it is used again: nothing explains it, and a cached version of it is too old.
 //!
-//! MySQL differs in two things. A mini-transaction gives its end LSN to every page that it holds exclusively, also to those
-//! that it does not change. So a page may have a later LSN than its last change in the redo, as long as the redo has come
-//! that far. And it fills pages without redo, which the content shows ([`super::new_page`]).
+//! MySQL differs in two things. A mini-transaction gives its end LSN to every page that it holds exclusively, also to
+//! those that it does not change. So a page may have a later LSN than its last change in the redo, as long as the redo
+//! has come that far. And it fills pages without redo, which the content shows ([`super::new_page`]).
 //!
 //! A tablespace goes away under the redo log's lock, so its pages are together: what that costs does not grow with
 //! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
@@ -17,7 +17,7 @@
 use super::fresh_indexes::FreshIndexes;
 use super::new_page::NewPage;
 use redoubt_page::layout::get_u64;
-use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, PageNo, RunRef, SpaceId};
+use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, PageNo, RunContent, RunRef, SpaceId};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -106,12 +106,12 @@ impl SpacePages {
         });
     }
 
-    fn note_content(&mut self, run: &RunRef, fresh: &FreshIndexes) {
+    fn note_content(&mut self, run: &RunRef, content: &RunContent, fresh: &FreshIndexes) {
         let page_no = run.page.page_no.0;
         let begins = run.last_init_offset.is_some();
         let before = self.new.get(&page_no).copied();
-        let Some(page) = NewPage::after(before, &run.content, begins) else { return };
-        match run.content.index_id {
+        let Some(page) = NewPage::after(before, content, begins) else { return };
+        match content.index_id {
             Some(id) if page.is_empty_root() => fresh.created(run.page, id),
             _ if before.is_some_and(NewPage::is_empty_root) && !page.is_empty_root() => fresh.used(run.page),
             _ => {}
@@ -173,7 +173,7 @@ impl DirtyPages {
                 self.forget(note.space);
             }
         }
-        for run in mtr.runs {
+        for (at, run) in mtr.runs.iter().enumerate() {
             if let Some(first) = run.trims_from() {
                 self.forget_from(run.page.space, first);
             } else if run.ends_with_free {
@@ -182,13 +182,13 @@ impl DirtyPages {
                 let mut shard = self.shard(run.page);
                 let pages = shard.entry(run.page.space).or_default();
                 pages.change(run.page.page_no.0, mtr.end_lsn);
-                if self.family == Family::MySql {
-                    pages.note_content(run, &self.fresh);
+                if let Some(content) = mtr.contents.get(at) {
+                    pages.note_content(run, content, &self.fresh);
                 }
             }
         }
         for load in mtr.index_loads {
-            self.fresh.loaded(load.root.space, load.index_id);
+            self.fresh.loaded(load.root.space, load.index_id, mtr.end_lsn);
         }
         self.observed.fetch_max(mtr.end_lsn.0, Ordering::AcqRel);
     }
@@ -207,8 +207,8 @@ impl DirtyPages {
         self.shard(page).get(&page.space).map_or(Freed::Unknown, |pages| pages.freed(page.page_no.0))
     }
 
-    /// Whether this version of the page, of which `image` is to be written, is the newest in the stream. If so, the entry
-    /// is removed.
+    /// Whether this version of the page, of which `image` is to be written, is the newest in the stream. If so, the
+    /// entry is removed.
     pub fn take_if_explained(&self, page: PageId, lsn: Lsn, image: &[u8]) -> bool {
         let mut shard = self.shard(page);
         let Some(pages) = shard.get_mut(&page.space) else { return false };
@@ -221,7 +221,7 @@ impl DirtyPages {
                 let new = pages.new.get(&page.page_no.0).copied();
                 (*changed..=Lsn(self.observed.load(Ordering::Acquire))).contains(&lsn)
                     && new.is_none_or(|new| new.agrees(image))
-                    && self.fresh.allow(page, image, new.is_some_and(NewPage::is_changed))
+                    && self.fresh.allow(page, image, new.is_some_and(NewPage::is_changed), *changed)
             }
         };
         if is_explained {

@@ -1,5 +1,7 @@
 use super::*;
 use fastrand::Rng;
+use redoubt_page::layout;
+use redoubt_redo::{IndexLoad, RunContent, SpaceFlagsChange};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -91,4 +93,71 @@ fn forgetting_a_tablespace_takes_no_longer_with_a_million_other_pages() {
     let (few, many) = (median_ns(100), median_ns(1_000_000));
     println!("forgetting a tablespace beside 100 pages: {few} ns, beside 1000000: {many} ns");
     assert!(many < few * 20 + 50_000, "{few} ns, then {many} ns");
+}
+
+/// Of MySQL: a page that another index had before, while an index is built on it and after.
+#[test]
+fn what_mysql_fills_without_redo_is_not_explained_by_the_redo_of_before() {
+    const ROOT: PageId = PageId::new(5, 4);
+    const PAGE: PageId = PageId::new(5, 9);
+    let dirty = DirtyPages::new(Family::MySql);
+    let observe = |end_lsn, run: Option<(PageId, RunContent)>, index_loads: &[IndexLoad]| {
+        let runs: Vec<_> = run.map(|(page, content)| run_of(page, &content)).into_iter().collect();
+        let contents: Vec<_> = run.map(|(_, content)| content).into_iter().collect();
+        dirty.observe(&Mtr {
+            start_lsn: Lsn(end_lsn - 1),
+            end_lsn: Lsn(end_lsn),
+            bytes: &[],
+            records: &[],
+            offset_in_bytes: 0,
+            runs: &runs,
+            contents: &contents,
+            files: &[],
+            index_loads,
+        });
+    };
+    let mut header = vec![0; 16384];
+    layout::put(&mut header, NEWEST_INDEX_ID, &99_u64.to_be_bytes());
+    dirty.note_read(MYSQL_DICTIONARY_HEADER, &header);
+    let image = |id: u64| {
+        let mut image = vec![0; 16384];
+        layout::put(&mut image, layout::FIL_PAGE_TYPE, &layout::TYPE_INDEX.to_be_bytes());
+        layout::put(&mut image, layout::PAGE_N_RECS, &7_u16.to_be_bytes());
+        layout::put(&mut image, 66, &id.to_be_bytes());
+        image
+    };
+    let insert = RunContent { is_changed: true, records: Some(1), ..RunContent::default() };
+    let root = RunContent { is_created: true, has_segments: true, index_id: Some(100), ..insert };
+    observe(30, Some((PAGE, insert)), &[]);
+    // Before the redo of the new index has come, and after.
+    assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100)));
+    observe(40, Some((ROOT, RunContent { records: Some(0), ..root })), &[]);
+    assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100)));
+    assert!(!dirty.take_if_explained(ROOT, Lsn(40), &image(100)), "filled without redo");
+    dirty.sent(ROOT, Lsn(40));
+    // The page was freed again, and its LSN raised; nobody has written it yet.
+    observe(50, None, &[IndexLoad { root: ROOT, index_id: 100 }]);
+    observe(60, None, &[]);
+    assert!(!dirty.take_if_explained(PAGE, Lsn(55), &image(100)));
+    observe(70, Some((PAGE, insert)), &[]);
+    assert!(!dirty.take_if_explained(PAGE, Lsn(69), &image(100)), "older than its redo");
+    assert!(!dirty.take_if_explained(PAGE, Lsn(71), &image(100)), "its redo has not come");
+    observe(80, None, &[]);
+    assert!(dirty.take_if_explained(PAGE, Lsn(71), &image(100)), "raised without a change");
+    assert!(!dirty.take_if_explained(PAGE, Lsn(71), &image(100)), "once only");
+    dirty.forget(SpaceId(5));
+    assert!(dirty.shards.iter().all(|shard| lock(shard).is_empty()));
+}
+
+fn run_of(page: PageId, content: &RunContent) -> RunRef {
+    RunRef {
+        page,
+        offset_in_bytes: 0,
+        len_bytes: 1,
+        last_init_offset: content.is_created.then_some(0),
+        contains_free: false,
+        ends_with_free: false,
+        trim_pages: None,
+        space_flags: SpaceFlagsChange::Unchanged,
+    }
 }

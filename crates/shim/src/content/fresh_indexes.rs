@@ -1,32 +1,34 @@
 //! Indexes that the redo has created and left empty: MySQL may be filling them without redo.
 //!
-//! An index that is built by sorting is filled after its root was created, and before anything of it is logged. Its pages
-//! need not begin anew in the redo: one that another index had before, and that was freed while it was dirty, keeps its
-//! LSN, so its last redo seems to explain it. When all pages were written, INDEX_LOAD says so, and from then on every
-//! change is logged (`btr/btr0load.cc`, `ddl/ddl0builder.cc`). An index that is created for a new table is empty until
-//! redo puts the first record on its root.
+//! An index that is built by sorting is filled after its root was created, and before anything of it is logged. Its
+//! pages need not begin anew in the redo: one that another index had before, and that was freed while it was dirty,
+//! keeps its LSN, so its last redo seems to explain it. When all pages were written, INDEX_LOAD says so, and from then
+//! on every change is logged (`btr/btr0load.cc`, `ddl/ddl0builder.cc`). An index that is created for a new table is
+//! empty until redo puts the first record on its root.
 //!
-//! So between those two points no image of a page of the index is explained, except that of the empty root. A page may be
-//! written before the redo that created its index is: it need not have waited for that. Ids of indexes only grow, so one
-//! above the highest that is known is of an index that is still to be heard of.
+//! So between those two points no image of a page of the index is explained, except that of the empty root. After
+//! INDEX_LOAD it is, if redo of the page has come since; a page that the build has freed again (the last one of a
+//! level, copied to the root) may be written then with what it held. And a page may be written before the redo that
+//! created its index is: it need not have waited for that. Ids of indexes only grow, so one above the highest that is
+//! known is of an index that is still to be heard of.
 //!
-//! Parts of large values do not say which index they belong to. None is explained unless the page began anew in the redo:
-//! it may be one of a table that is rebuilt in a shared tablespace.
+//! Parts of large values do not say which index they belong to. None is explained unless the page began anew in the
+//! redo: it may be one of a table that is rebuilt in a shared tablespace.
 //!
-//! Invariant: an index is here from the mini-transaction that creates its root to INDEX_LOAD, to the first record on its
-//! root, or to the end of its tablespace.
+//! Invariant: an index is here from the mini-transaction that creates its root to the first record that redo puts there
+//! (unless INDEX_LOAD comes first), to another index with that root, or to the end of its tablespace.
 
 use super::new_page::is_index_page;
 use redoubt_page::layout::{PAGE_N_RECS, get_u16, get_u64, page_type};
-use redoubt_redo::{PageId, PageNo, SpaceId};
+use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Index page header: id of the index.
 const PAGE_INDEX_ID: usize = 66;
-/// Ids from here on are of the change buffer and of the dictionary's own descriptions of tablespaces, of which there are
-/// always the same (`DICT_IBUF_ID_MIN`, `dict_sdi_get_index_id`). Neither is built by sorting.
+/// Ids from here on are of the change buffer and of the dictionary's own descriptions of tablespaces, of which there
+/// are always the same (`DICT_IBUF_ID_MIN`, `dict_sdi_get_index_id`). Neither is built by sorting.
 const FIRST_SPECIAL_ID: u64 = 0xffff_ffff_0000_0000;
 /// Page types of parts of large values: of older formats, and from LOB_INDEX to ZLOB_FRAG_ENTRY.
 const LARGE_VALUE_TYPES: [std::ops::RangeInclusive<u16>; 2] = [10..=12, 22..=29];
@@ -35,26 +37,33 @@ const LARGE_VALUE_TYPES: [std::ops::RangeInclusive<u16>; 2] = [10..=12, 22..=29]
 struct FreshIndex {
     id: u64,
     root: PageNo,
+    /// End of the mini-transaction with its INDEX_LOAD.
+    loaded: Option<Lsn>,
 }
-
-type BySpace = FxHashMap<SpaceId, Vec<FreshIndex>>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct FreshIndexes {
-    by_space: Mutex<BySpace>,
-    /// How many there are: nearly always none, and then nobody takes the lock.
+    by_space: Mutex<FxHashMap<SpaceId, Vec<FreshIndex>>>,
+    /// How many there are: with none nobody takes the lock.
     count: AtomicUsize,
     /// Highest id of an index that was created up to where the redo was seen; 0: not known.
     known_to: AtomicU64,
 }
 
 impl FreshIndexes {
-    fn change(&self, change: impl FnOnce(&mut BySpace)) {
-        let mut by_space: MutexGuard<'_, _> = self.by_space.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut by_space);
-        by_space.retain(|_, indexes| !indexes.is_empty());
-        self.count.store(by_space.values().map(Vec::len).sum(), Ordering::Release);
+    /// Changes those of a tablespace. What that costs does not grow with the others.
+    fn change(&self, space: SpaceId, change: impl FnOnce(&mut Vec<FreshIndex>)) {
+        let mut by_space = self.by_space.lock().unwrap_or_else(PoisonError::into_inner);
+        let indexes = by_space.entry(space).or_default();
+        let before = indexes.len();
+        change(indexes);
+        let after = indexes.len();
+        if after == 0 {
+            by_space.remove(&space);
+        }
+        self.count.fetch_add(after, Ordering::AcqRel);
+        self.count.fetch_sub(before, Ordering::AcqRel);
     }
 
     fn is_empty(&self) -> bool {
@@ -71,40 +80,36 @@ impl FreshIndexes {
         if id < FIRST_SPECIAL_ID && self.known_to.load(Ordering::Acquire) != 0 {
             self.known_to.fetch_max(id, Ordering::AcqRel);
         }
-        self.change(|by_space| {
-            let indexes = by_space.entry(root.space).or_default();
+        self.change(root.space, |indexes| {
             indexes.retain(|index| index.root != root.page_no);
-            indexes.push(FreshIndex { id, root: root.page_no });
+            indexes.push(FreshIndex { id, root: root.page_no, loaded: None });
         });
     }
 
     /// Redo has put a record on this root.
     pub fn used(&self, root: PageId) {
-        self.remove(root.space, |index| index.root == root.page_no);
+        self.change(root.space, |indexes| {
+            indexes.retain(|index| index.root != root.page_no || index.loaded.is_some());
+        });
     }
 
-    /// INDEX_LOAD.
-    pub fn loaded(&self, space: SpaceId, id: u64) {
-        self.remove(space, |index| index.id == id);
-    }
-
-    fn remove(&self, space: SpaceId, is_it: impl Fn(&FreshIndex) -> bool) {
-        if !self.is_empty() {
-            self.change(|by_space| {
-                if let Some(indexes) = by_space.get_mut(&space) {
-                    indexes.retain(|index| !is_it(index));
-                }
-            });
-        }
+    /// INDEX_LOAD, in the mini-transaction that ends at `lsn`.
+    pub fn loaded(&self, space: SpaceId, id: u64, lsn: Lsn) {
+        self.change(space, |indexes| {
+            indexes.iter_mut().filter(|index| index.id == id).for_each(|index| index.loaded = Some(lsn));
+        });
     }
 
     /// The tablespace is gone.
     pub fn forget(&self, space: SpaceId) {
-        self.remove(space, |_| true);
+        if !self.is_empty() {
+            self.change(space, Vec::clear);
+        }
     }
 
-    /// Redo may explain this image. `is_new`: the page began anew in the redo, and was changed since.
-    pub fn allow(&self, page: PageId, image: &[u8], is_new: bool) -> bool {
+    /// Redo may explain this image. `is_new`: the page began anew in the redo, and was changed since. `changed`: end
+    /// of the last mini-transaction that changed it.
+    pub fn allow(&self, page: PageId, image: &[u8], is_new: bool, changed: Lsn) -> bool {
         if !is_index_page(image) {
             let is_of = |kind: u16| LARGE_VALUE_TYPES.iter().any(|types| types.contains(&kind));
             return is_new || !page_type(image).is_some_and(is_of);
@@ -118,7 +123,10 @@ impl FreshIndexes {
         }
         let by_space = self.by_space.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = by_space.get(&page.space).into_iter().flatten().find(|index| index.id == id);
-        fresh.is_none_or(|index| index.root == page.page_no && get_u16(image, PAGE_N_RECS) == Some(0))
+        fresh.is_none_or(|index| match index.loaded {
+            Some(loaded) => changed > loaded,
+            None => index.root == page.page_no && get_u16(image, PAGE_N_RECS) == Some(0),
+        })
     }
 }
 

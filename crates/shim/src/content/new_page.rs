@@ -1,10 +1,10 @@
 //! Pages that began anew in the redo, and what an image of one must show to be what the redo says.
 //!
-//! MySQL fills pages without redo when it builds an index by sorting, and a page keeps the LSN of its last redo then: its
-//! LSN alone does not tell that it holds more. All such pages are new ones, or the root of an index that was just created,
-//! and every one of them is written before anything of it is logged (`Flush_observer` in `buf/buf0flu.cc`,
-//! `btr/btr0load.cc`, `lob/lob0impl.cc`). So from where a page begins anew in the redo its records are counted, until it
-//! was written. (Pages need not begin anew there: [`super::fresh_indexes`].)
+//! MySQL fills pages without redo when it builds an index by sorting, and a page keeps the LSN of its last redo then:
+//! its LSN alone does not tell that it holds more. All such pages are new ones, or the root of an index that was just
+//! created, and every one of them is written before anything of it is logged (`Flush_observer` in `buf/buf0flu.cc`,
+//! `btr/btr0load.cc`, `lob/lob0impl.cc`). So from where a page begins anew in the redo its records are counted, until
+//! it was written. (Pages need not begin anew there: [`super::fresh_indexes`].)
 //!
 //! * A page of an index must have been made one by a record, and have as many records as the redo has put there. Where
 //!   redo removes a list of records, whose length it does not say, the page was not filled without it.

@@ -9,16 +9,16 @@
 //! observing a write until its frames are in the stream, so redo frames are in LSN order.
 
 use crate::base::classify::file_name;
-use crate::base::message;
 use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::connections::stream::FRAME_LIMIT_BYTES;
 use crate::content::Content;
 use crate::content::names::{FilesByPath, Name, Named, NamesLock};
+use crate::kinds::log_read;
 use crate::kinds::redo_log::pieces;
 use redoubt_redo::mysql::{LogFileHeader, LogFileName, LogObserver, NewRedo, Observed, from_server_lsn};
 use redoubt_redo::{Lsn, Mtr};
-use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
+use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, FileKind, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,7 +74,7 @@ impl RedoFiles {
                 let mode = real::status(fd)?.mode;
                 content.stream.append(&StreamFrame::Create { path, kind: FileKind::Redo, mode })?;
             } else if self.by_path.known(path).is_none() {
-                self.resume(content, path)?;
+                self.resume(content, path, fd)?;
             }
             Ok(self.by_path.at(path, || RedoFile { name: Name::new(path) }))
         };
@@ -84,7 +84,7 @@ impl RedoFiles {
     }
 
     /// A file that was there before this process: the observer learns where it is in the log.
-    fn resume(&self, content: &Content, path: &[u8]) -> Result<(), Errno> {
+    fn resume(&self, content: &Content, path: &[u8], fd: RawFd) -> Result<(), Errno> {
         let mut observer = self.lock();
         if observer.is_none() {
             let next_lsn = content.pool.request(&PageRequest::LogState, |reply| match reply {
@@ -100,7 +100,7 @@ impl RedoFiles {
             return Ok(());
         };
         let mut header = [0; LOG_HEADER_LEN_BYTES];
-        read_of_node(content, path, &mut header, 0)?;
+        read_of_node(content, path, fd, &mut header, 0)?;
         if matches!(name, LogFileName::Spare(_)) || header.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
@@ -216,15 +216,8 @@ impl RedoFiles {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> Result<usize, Errno> {
-        let file_len = real::status(fd)?.len_bytes;
-        let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
         let path = file.name.path(&content.names.lock_shared()).ok_or(Errno::EIO)?;
-        let mut at = offset_bytes;
-        for piece in buffer.get_mut(..wanted).ok_or(Errno::EIO)?.chunks_mut(MAX_READ_LEN_BYTES as usize) {
-            read_of_node(content, &path, piece, at)?;
-            at += piece.len() as u64;
-        }
-        Ok(wanted)
+        read_of_node(content, &path, fd, buffer, offset_bytes)
     }
 }
 
@@ -253,23 +246,13 @@ fn set_len_locked(
     }
 }
 
-fn read_of_node(content: &Content, path: &[u8], out: &mut [u8], offset_bytes: u64) -> Result<(), Errno> {
-    let request = PageRequest::ReadLogFile { path, offset_bytes, len_bytes: out.len() as u32 };
-    let is_complete = content.pool.request(&request, |reply| match reply {
-        // Zeros at the end are left out.
-        PageReply::Bytes(bytes) if bytes.len() <= out.len() => {
-            let (used, rest) = out.split_at_mut(bytes.len());
-            used.copy_from_slice(bytes);
-            rest.fill(0);
-            true
-        }
-        _ => false,
-    })?;
-    if is_complete {
-        return Ok(());
-    }
-    message::error(&format!(
-        "the storage node's answer to a read of the redo log at {offset_bytes} is wrong"
-    ));
-    Err(Errno::EIO)
+fn read_of_node(
+    content: &Content,
+    path: &[u8],
+    fd: RawFd,
+    buffer: &mut [u8],
+    offset_bytes: u64,
+) -> Result<usize, Errno> {
+    let request = |offset_bytes, len_bytes| PageRequest::ReadLogFile { path, offset_bytes, len_bytes };
+    log_read::read(content, fd, buffer, offset_bytes, request)
 }

@@ -11,18 +11,18 @@
 //! Invariant: every redo byte the server wrote is in the stream, or the stream is dead. The lock is held from
 //! observing a write until its frames are in the stream, so redo frames are in LSN order.
 
-use crate::base::message;
 use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::connections::stream::FRAME_LIMIT_BYTES;
 use crate::content::Content;
 use crate::kinds::log_memory::LogMemory;
+use crate::kinds::log_read;
 use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, DATA_OFFSET};
 use redoubt_redo::mariadb::observer::{LogObserver, Observed};
 use redoubt_redo::mariadb::walk::MTR_TRAILER_BYTES;
 use redoubt_redo::mariadb::{LogGeometry, LogHeader};
 use redoubt_redo::{Lsn, Mtr};
-use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
+use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{CHECKPOINT_LEN_BYTES, Counter, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -291,30 +291,10 @@ impl RedoLog {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> Result<usize, Errno> {
-        let file_len = real::status(fd)?.len_bytes;
-        let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
-        let mut at = offset_bytes;
-        for piece in buffer.get_mut(..wanted).ok_or(Errno::EIO)?.chunks_mut(MAX_READ_LEN_BYTES as usize) {
-            let request = PageRequest::ReadLog { offset_bytes: at, len_bytes: piece.len() as u32 };
-            let is_complete = content.pool.request(&request, |reply| match reply {
-                // Zeros at the end are left out.
-                PageReply::Bytes(bytes) if bytes.len() <= piece.len() => {
-                    let (used, rest) = piece.split_at_mut(bytes.len());
-                    used.copy_from_slice(bytes);
-                    rest.fill(0);
-                    true
-                }
-                _ => false,
-            })?;
-            if !is_complete {
-                message::error(&format!(
-                    "the storage node's answer to a redo log read at {at} has another length"
-                ));
-                return Err(Errno::EIO);
-            }
-            at += piece.len() as u64;
-        }
-        Ok(wanted)
+        log_read::read(content, fd, buffer, offset_bytes, |offset_bytes, len_bytes| PageRequest::ReadLog {
+            offset_bytes,
+            len_bytes,
+        })
     }
 }
 

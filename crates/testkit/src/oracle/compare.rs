@@ -7,7 +7,8 @@
 //!   taken apart first, and then the bytes that the server fills in at a write are left out (`differing_ranges`).
 //! * *Freed pages*: pages whose last record is FREE_PAGE. Redo gives them no content, the server need not write them,
 //!   and nobody reads them before INIT_PAGE begins them anew.
-//! * *Stale undo pages*: pages that TRIM_PAGES cut off an undo tablespace (or the system tablespace) and that redo has not
+//! * *Stale undo pages*: pages that TRIM_PAGES cut off an undo tablespace (or the system tablespace) and that redo has
+//!   not
 //!   begun anew. The file of the server keeps bytes of before; for the server, too, they are free.
 //! * *Doublewrite area* of the system tablespace: written outside of redo, at the place that the TRX_SYS page names.
 //! * Tablespaces that were *imported* after the base: none of their pages is in redo. A history has none.

@@ -122,6 +122,27 @@ fn a_log_is_read_from_any_checkpoint_to_its_end() {
     }
 }
 
+/// The server was killed when it had no file to go on in: at its next start it leaves out what fills the last block.
+#[test]
+fn what_fills_the_last_file_is_complete_with_the_next_one() {
+    let mut log = log(300, 1);
+    let per_file = (FILE_SIZE as usize - 2048) / 512 * 496;
+    // DUMMY_RECORDs, and MULTI_REC_END.
+    let mut filler = vec![32; (log.payload.len() + 2).next_multiple_of(per_file) - log.payload.len()];
+    *filler.last_mut().unwrap() = 31;
+    log.append(&filler);
+    let mut files = files(&mut log, 0);
+    let first = Lsn(log.start_position());
+    assert_eq!(walk(&files.open().unwrap(), first).0, log.payload);
+    let (newest, _) = files.0.pop_last().unwrap();
+    files.header(newest - 1, |header| header.flags = LogFlags(0));
+    let (bytes, _, end) = walk(&files.open().unwrap(), first);
+    assert_eq!(end.stop, LogSetStop::WholeSet);
+    assert_eq!(bytes.len(), log.payload.len() - filler.len());
+    assert_eq!(end.end_lsn.0, first.0 + bytes.len() as u64);
+    assert_eq!(end.payload_end.0, first.0 + log.payload.len() as u64);
+}
+
 #[test]
 fn the_end_is_where_no_block_follows() {
     let mut log = log(300, 1);

@@ -109,6 +109,25 @@ fn each_byte_is_handed_out_once_in_whole_mini_transactions() {
     }
 }
 
+/// A killed server leaves a file that begins after the end of the log; the next one looks at them in any order.
+#[test]
+fn files_may_be_opened_in_any_order() {
+    let mut log = log();
+    log.append(&random_group(&mut fastrand::Rng::with_seed(1)));
+    let mut observer = LogObserver::new(Lsn(log.start_position()), []);
+    for file in [4, 3] {
+        let block = header(log.file_start_lsn(file), LogFlags(0));
+        observer.on_write(LogFileName::Log(file), 0, &block, &mut |_: &Mtr<'_, '_>| ()).unwrap();
+    }
+    let mut mtrs = 0;
+    for write in log.write_to(log.payload.len()) {
+        assert_eq!(write.file, 3);
+        let visitor = &mut |_: &Mtr<'_, '_>| mtrs += 1;
+        observer.on_write(LogFileName::Log(write.file), write.offset, &write.bytes, visitor).unwrap();
+    }
+    assert_eq!(mtrs, 1);
+}
+
 #[test]
 fn one_that_begins_in_the_middle_of_a_block_knows_only_what_comes() {
     let mut rng = fastrand::Rng::with_seed(5);
@@ -125,6 +144,42 @@ fn one_that_begins_in_the_middle_of_a_block_knows_only_what_comes() {
         }
         assert_eq!(watch.stream, log.payload[next..]);
     }
+}
+
+/// At its start the server takes one that fills a block only if the next block was written.
+#[test]
+fn what_fills_a_block_is_complete_with_the_next_one() {
+    let mut rng = fastrand::Rng::with_seed(3);
+    let mut log = log();
+    while log.payload.is_empty() || !log.payload.len().is_multiple_of(496) {
+        log.append(&random_group(&mut rng));
+    }
+    let last = Lsn(log.start_position() + *log.groups.last().unwrap() as u64);
+    let end = Lsn(log.start_position() + log.payload.len() as u64);
+    let mut watch = Watch::new(&log);
+    let mut writes = log.write_to(log.payload.len());
+    let next = writes.last_mut().unwrap();
+    let at = next.bytes.len() - 512;
+    let next = LogWrite { offset: next.offset + at as u64, bytes: next.bytes.split_off(at), ..*next };
+    writes.retain(|write| !write.bytes.is_empty());
+    let mut opened = 3;
+    for write in &writes {
+        while opened < write.file {
+            opened += 1;
+            watch.open_file(&log, opened);
+        }
+        watch.write(write).unwrap();
+    }
+    assert_eq!((watch.observer.next_lsn(), watch.observer.seen_lsn()), (last, end));
+    // The full one again, as the server may write it.
+    let full = writes.last().unwrap();
+    let at = full.bytes.len() - 512;
+    let full = LogWrite { offset: full.offset + at as u64, bytes: full.bytes[at..].to_vec(), ..*full };
+    watch.write(&full).unwrap();
+    assert_eq!(watch.observer.next_lsn(), last);
+    watch.write(&next).unwrap();
+    assert_eq!(watch.observer.next_lsn(), end);
+    assert_eq!(watch.stream, log.payload);
 }
 
 #[test]

@@ -72,9 +72,9 @@ impl Tablespace {
         page: &[u8],
         facts: PageFacts,
     ) -> Result<bool, Errno> {
-        // An LSN that MySQL writes need not be one of the page's own redo: a page that was filled without redo has that of
-        // the oldest page that is not written yet. Its recovery reads every page before it applies redo to it, and here
-        // has nothing to apply then.
+        // An LSN that MySQL writes need not be one of the page's own redo: a page that was filled without redo has
+        // that of the oldest page that is not written yet. Its recovery reads every page before it applies redo to it,
+        // and here has nothing to apply then.
         if content.family == Family::MySql {
             return Ok(false);
         }
