@@ -173,6 +173,7 @@ simulate:
 soak-faults:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-faults -p redoubt-testkit
 	target/release/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
+	target/release/redoubt-testkit fault-rounds --server mysql-9.7 --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
 	target/release/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
 
 # MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example

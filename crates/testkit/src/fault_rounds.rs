@@ -61,8 +61,9 @@ pub struct Options {
     /// Commits to see under the faults of a round
     #[arg(long, default_value_t = 400)]
     pub commits: u64,
-    /// The server, if not mariadbd in PATH; the volume is made with that one all the same
-    #[arg(long, value_name = "PROGRAM")]
+    /// A server that scripts/fetch-server has fetched, or a program; not mariadbd in PATH. The volume of a program is
+    /// made with that one all the same
+    #[arg(long, value_name = "NAME|PROGRAM")]
     pub server: Option<PathBuf>,
 }
 
@@ -111,7 +112,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary>
         let Some(kind) = kinds.get(round as usize % kinds.len().max(1)).copied() else { break };
         let began = Instant::now();
         let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
-        let trouble = Trouble::draw(kind, seed);
+        let trouble = Trouble::draw(kind, setup.family, seed);
         setup.round(&trouble, options.commits, &mut summary).map_err(|error| {
             Error::Violation(format!(
                 "seed {}, round {round} ({kind:?}): {error}\n{trouble:#?}\nserver: {}\nnode: {}",
@@ -150,7 +151,7 @@ impl Setup {
         let ledger =
             ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };
         let run = Run::start(&self.server.socket(), &self.ledger, ledger)?;
-        let churn = Churn::start(&self.server.socket(), trouble.seed);
+        let churn = Churn::start(&self.server.socket(), self.family, trouble.seed);
         run.wait_for_more(20, PATIENCE)?;
         self.begin(trouble)?;
         let under = self.under(trouble, &run, commits, summary).and_then(|()| self.wait_for_fault());

@@ -36,13 +36,16 @@ pub struct Compared {
     pub stubs: usize,
 }
 
-/// InnoDB's files: the node has them as pages.
+/// InnoDB's files: the node has them as pages and as redo.
 fn is_innodb(path: &str) -> bool {
-    let undo = path.strip_prefix("undo").is_some_and(|rest| rest.len() == 3 && !rest.contains('/'));
-    path.ends_with(".ibd") || undo || ["ibdata1", "ib_logfile0"].contains(&path)
+    let undo = path.strip_prefix("undo").map(|rest| rest.strip_prefix('_').unwrap_or(rest));
+    path.ends_with(".ibd")
+        || undo.is_some_and(|rest| rest.len() == 3 && !rest.contains('/'))
+        || path.starts_with("#innodb_redo/")
+        || ["ibdata1", "ib_logfile0"].contains(&path)
 }
 
-/// Directory of what a server had not made durable in the volume when it was cut off; local by design.
+/// See [`is_local_directory`].
 const ORPHANS: &str = ".redoubt-orphans";
 
 /// What stays on a host, by design.
@@ -51,7 +54,15 @@ fn is_local(path: &str) -> bool {
         // `mysql_upgrade_info` is written by mariadb-install-db, not by the server.
         && ([".redoubt", ".redoubt-checksums", ".redoubt-unsent", "ib_buffer_pool", "ibtmp1", "mysql_upgrade_info"].contains(&path)
             || path.ends_with(".pid")
+            // Doublewrite files of MySQL.
+            || path.ends_with("dblwr")
             || path.ends_with("-slow.log"))
+}
+
+/// A directory that stays on a host: that of what a server had not made durable in the volume when it was cut off, and
+/// that of MySQL's temporary tablespaces.
+fn is_local_directory(path: &str) -> bool {
+    path == ORPHANS || path == "#innodb_temp"
 }
 
 fn list(root: &Path, relative: &str, contents: &mut Contents) -> std::io::Result<()> {
@@ -60,7 +71,7 @@ fn list(root: &Path, relative: &str, contents: &mut Contents) -> std::io::Result
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if relative.is_empty() { name } else { format!("{relative}/{name}") };
         let metadata = entry.metadata()?;
-        if path == ORPHANS {
+        if is_local_directory(&path) {
             continue;
         }
         if metadata.is_dir() {

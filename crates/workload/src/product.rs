@@ -88,6 +88,15 @@ impl Product {
         }
     }
 
+    /// Name of the server's process (`/proc/PID/comm`): that of a fetched one is its dynamic loader's.
+    pub const fn process_name(&self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadbd",
+            Self::Fetched { .. } if cfg!(target_arch = "aarch64") => "ld-linux-aarch6",
+            Self::Fetched { .. } => "ld-linux-x86-64",
+        }
+    }
+
     /// The server program.
     ///
     /// # Errors

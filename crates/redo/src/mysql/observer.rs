@@ -82,8 +82,8 @@ pub enum ObserveError {
     },
     /// Redo logging is off.
     #[error(
-        "the server turned its redo log off (ALTER INSTANCE DISABLE INNODB REDO_LOG), which cannot be followed; \
-         turn it on again and import anew"
+        "the server was told to turn its redo log off (ALTER INSTANCE DISABLE INNODB REDO_LOG), which a volume cannot do \
+         without; start it again, and leave the redo log on"
     )]
     LoggingDisabled,
     /// Redo was written to a file whose first LSN is not known.

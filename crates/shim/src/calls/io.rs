@@ -139,6 +139,10 @@ pub fn allocate(
     let extends = mode == libc::FALLOC_FL_ZERO_RANGE && real::status(fd)?.len_bytes <= range_bytes.start;
     let is_known = extends || mode & !(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) == 0;
     match &open.target {
+        // MySQL gives a spare file of another size zeros: it writes them then.
+        Target::RedoFile(_) if mode == libc::FALLOC_FL_ZERO_RANGE && !extends => {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
         Target::Log(_) | Target::RedoFile(_) | Target::Tablespace(_) if !is_known => {}
         // Freed pages, or the rest of a page-compressed page: the node stores whole pages.
         Target::Tablespace(file) if is_punch => {

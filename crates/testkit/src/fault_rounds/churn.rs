@@ -1,4 +1,5 @@
-//! Statements beside the ledger that make, fill, rename, alter and drop tables of InnoDB and Aria: files come and go.
+//! Statements beside the ledger that make, fill, rename, alter and drop tables: files come and go. Besides InnoDB's usual
+//! ones they are of Aria or, of MySQL, whose MyISAM survives no kill, compressed ones of InnoDB.
 //!
 //! Any of them may fail; what matters is what is found on both sides afterwards.
 
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use mysql::Conn;
+use redoubt_redo::Family;
 use redoubt_workload::process::POLL_INTERVAL;
 use redoubt_workload::sql::{connect, execute};
 
@@ -33,10 +35,10 @@ pub struct Churned {
 
 impl Churn {
     /// Starts.
-    pub fn start(socket: &Path, seed: u64) -> Self {
+    pub fn start(socket: &Path, family: Family, seed: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, socket) = (Arc::clone(&stop), socket.to_owned());
-        Self { stop, thread: std::thread::spawn(move || run(&socket, seed, &of_thread)) }
+        Self { stop, thread: std::thread::spawn(move || run(&socket, family, seed, &of_thread)) }
     }
 
     /// Stops after the statement that runs.
@@ -46,7 +48,7 @@ impl Churn {
     }
 }
 
-fn run(socket: &Path, seed: u64, stop: &AtomicBool) -> Churned {
+fn run(socket: &Path, family: Family, seed: u64, stop: &AtomicBool) -> Churned {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut conn: Option<Conn> = None;
     let mut churned = Churned::default();
@@ -60,7 +62,7 @@ fn run(socket: &Path, seed: u64, stop: &AtomicBool) -> Churned {
             }
             continue;
         };
-        match execute(open, &statement(&mut random)) {
+        match execute(open, &statement(family, &mut random)) {
             Ok(()) => churned.done += 1,
             Err(error) => {
                 churned.failed += 1;
@@ -73,21 +75,26 @@ fn run(socket: &Path, seed: u64, stop: &AtomicBool) -> Churned {
     churned
 }
 
-fn statement(random: &mut fastrand::Rng) -> String {
+fn statement(family: Family, random: &mut fastrand::Rng) -> String {
     let name = |random: &mut fastrand::Rng| format!("{DATABASE}.t{}", random.u32(..TABLES));
     let table = name(random);
     match random.u32(..12) {
         0..=2 => {
-            let engine = if random.bool() { "InnoDB" } else { "Aria" };
+            let engine = match family {
+                _ if random.bool() => "InnoDB",
+                Family::MariaDb => "Aria",
+                Family::MySql => "InnoDB ROW_FORMAT=COMPRESSED",
+            };
             format!(
                 "CREATE TABLE IF NOT EXISTS {table} (a INT AUTO_INCREMENT PRIMARY KEY, b BLOB, c INT, KEY(c)) \
                  ENGINE={engine}"
             )
         }
         3..=6 => format!(
-            "INSERT INTO {table} (b, c) SELECT RANDOM_BYTES({}), seq FROM mysql.seq_1_to_{}",
-            random.u32(1..800),
-            random.u32(1..60)
+            "INSERT INTO {table} (b, c) WITH RECURSIVE s (seq) AS \
+             (SELECT 1 UNION ALL SELECT seq + 1 FROM s WHERE seq < {}) SELECT RANDOM_BYTES({}), seq FROM s",
+            random.u32(1..60),
+            random.u32(1..800)
         ),
         7 => format!("DELETE FROM {table} WHERE c < {}", random.u32(..60)),
         8 => format!("RENAME TABLE {table} TO {}", name(random)),

@@ -1,5 +1,7 @@
 //! Kinds of trouble, and the faults of each, drawn by seed. What must hold under each kind: `docs/faults.md`.
 
+use redoubt_redo::Family;
+
 use crate::proxy::{Event, Weather};
 
 /// A kind of trouble.
@@ -71,7 +73,6 @@ send,receive short kind=tcp p=0.2
 send,receive eintr kind=tcp p=0.05
 send,receive delay kind=tcp p=0.01 us=10..3000
 write short kind=file path=*/data/* p=0.2
-write,sync eintr kind=file path=*/data/* p=0.05
 read eintr kind=file path=*/data/*.frm p=0.1
 write,read delay kind=file path=*/data/* p=0.01 us=10..3000
 ";
@@ -91,9 +92,18 @@ connect reset kind=tcp p=0.3
 /// Bytes of a connection that are greeting: no checksum guards them, and the product may refuse what they say.
 const GREETING_BYTES: u64 = 512;
 
+/// With interrupted writes. One of its temporary tablespaces or doublewrite files ends MySQL.
+fn server_benign(family: Family) -> String {
+    let not = match family {
+        Family::MariaDb => "",
+        Family::MySql => "not=*/data/*ib*",
+    };
+    format!("{SERVER_BENIGN}write,sync eintr kind=file path=*/data/* {not} p=0.05\n")
+}
+
 impl Trouble {
     /// The faults of one round.
-    pub fn draw(kind: Kind, seed: u64) -> Self {
+    pub fn draw(kind: Kind, family: Family, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut trouble = Self {
             kind,
@@ -106,7 +116,7 @@ impl Trouble {
         };
         match kind {
             Kind::Benign => {
-                trouble.server_rules = SERVER_BENIGN.to_owned();
+                trouble.server_rules = server_benign(family);
                 trouble.node_rules = NODE_BENIGN.to_owned();
                 trouble.weather = Some(weather(&mut random, &[Event::Delay]));
             }
@@ -114,8 +124,8 @@ impl Trouble {
             Kind::NodeFull => trouble.node_full(&mut random),
             Kind::NodeLogError => trouble.node_log_error(&mut random),
             Kind::NodeError => trouble.node_error(&mut random),
-            Kind::ServerError => trouble.server_error(&mut random),
-            Kind::Kills => trouble.kills(&mut random),
+            Kind::ServerError => trouble.server_error(family, &mut random),
+            Kind::Kills => trouble.kills(family, &mut random),
         }
         trouble
     }
@@ -180,10 +190,14 @@ impl Trouble {
         self.time_ms = 4000;
     }
 
-    fn server_error(&mut self, random: &mut fastrand::Rng) {
+    fn server_error(&mut self, family: Family, random: &mut fastrand::Rng) {
+        let full = match family {
+            Family::MariaDb => "write enospc kind=file path=*/data/*.MAD",
+            Family::MySql => "write eio kind=file path=*/data/*bin.0*",
+        };
         let rules = [
             "write eio kind=file path=*/data/*",
-            "write enospc kind=file path=*/data/*.MAD",
+            full,
             "open,truncate,allocate eio path=*/data/*",
             "allocate,open enospc path=*/data/*",
             "rename,unlink eio path=*/data/*",
@@ -193,7 +207,7 @@ impl Trouble {
         self.server_rules = format!("{} p={p}\n", rules[random.usize(..rules.len())]);
     }
 
-    fn kills(&mut self, random: &mut fastrand::Rng) {
+    fn kills(&mut self, family: Family, random: &mut fastrand::Rng) {
         let victims: [&[Victim]; 5] = [
             &[Victim::Node],
             &[Victim::Server],
@@ -203,7 +217,7 @@ impl Trouble {
         ];
         self.victims = victims[random.usize(..victims.len())].to_vec();
         if random.bool() {
-            self.server_rules = SERVER_BENIGN.to_owned();
+            self.server_rules = server_benign(family);
         }
         if random.bool() {
             self.node_rules = NODE_BENIGN.to_owned();
@@ -237,8 +251,11 @@ mod tests {
     fn the_seed_decides_and_every_kind_does_something() {
         for kind in Kind::ALL {
             for seed in 0..50 {
-                let trouble = Trouble::draw(kind, seed);
-                assert_eq!(format!("{trouble:?}"), format!("{:?}", Trouble::draw(kind, seed)));
+                let trouble = Trouble::draw(kind, Family::MariaDb, seed);
+                assert_eq!(
+                    format!("{trouble:?}"),
+                    format!("{:?}", Trouble::draw(kind, Family::MariaDb, seed))
+                );
                 let quiet = trouble.server_rules.is_empty()
                     && trouble.node_rules.is_empty()
                     && trouble.weather.is_none();

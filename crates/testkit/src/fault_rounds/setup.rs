@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use redoubt_redo::Family;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 
 use super::kinds::{Trouble, Victim};
 use crate::faults::{Counts, Injector, add_counts};
+use crate::fetched;
 use crate::node::Node;
 use crate::proxy::Proxy;
 
@@ -36,6 +39,7 @@ pub(super) struct Setup {
     pub(super) server_faults: Injector,
     pub(super) node_faults: Injector,
     pub(super) ledger: PathBuf,
+    pub(super) family: Family,
     /// Kills so far.
     pub(super) kills: Counts,
     /// The server's process when the round began.
@@ -47,12 +51,16 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    pub(super) fn new(seed: u64, program: Option<&Path>) -> Result<Self> {
+    pub(super) fn new(seed: u64, wanted: Option<&Path>) -> Result<Self> {
+        let named = wanted.and_then(Path::to_str).and_then(FetchedServer::named);
+        let product = named.map_or(Ok(Product::MariaDb), fetched::find)?;
+        let program = wanted.filter(|_| named.is_none());
+        let family = if named == Some(FetchedServer::MySql97) { Family::MySql } else { Family::MariaDb };
         let control = tempfile::Builder::new()
             .prefix("rdtf-")
             .tempdir()
             .map_err(Error::io("make a temporary directory"))?;
-        let server_faults = Injector::new(control.path(), "mariadbd")?;
+        let server_faults = Injector::new(control.path(), product.process_name())?;
         let node_faults = Injector::new(control.path(), "redoubt")?;
         let redoubt = find_redoubt()?;
         let mut node = Node::create(&redoubt, &NODE_ARGS)?;
@@ -70,7 +78,10 @@ impl Setup {
             verify: Verify::All,
             options: Vec::new(),
         };
-        let mut config = ServerConfig::new(launcher).server_arg("--log-bin").server_arg("--sync-binlog=1");
+        let mut config = ServerConfig::new(launcher)
+            .product(product)
+            .server_arg("--log-bin")
+            .server_arg("--sync-binlog=1");
         config.server_args.push("--max-binlog-size=1M".into());
         config.log_file_size_bytes = 16 << 20;
         config.buffer_pool_bytes = 16 << 20;
@@ -88,6 +99,7 @@ impl Setup {
             server_faults,
             node_faults,
             ledger,
+            family,
             kills,
             server_at_begin: 0,
             faults_at_begin: 0,
@@ -105,7 +117,7 @@ impl Setup {
             // A rule that matches nothing: calls are counted, none fails.
             injector.set(1, "read,write eio path=/nowhere")?;
         }
-        self.server.query("CREATE TABLE mysql.touched (a INT PRIMARY KEY) ENGINE=Aria")?;
+        self.server.query("CREATE TABLE mysql.touched (a INT PRIMARY KEY) ENGINE=MyISAM")?;
         self.server.query("DROP TABLE mysql.touched")?;
         for injector in both {
             injector.clear()?;
