@@ -171,7 +171,7 @@ impl Environment<'_> {
         pool_bytes: u64,
         further: &[&str],
     ) -> Result<Server> {
-        let config = config(self.options, launcher, pool_bytes);
+        let config = config(self.options, launcher, pool_bytes)?;
         let mut server = Server::with_datadir(config, directory, datadir)?;
         self.network.compute.enter(|| server.spawn(further))?;
         server.wait_ready()?;
@@ -187,14 +187,17 @@ impl Environment<'_> {
 
     /// The address to reach what listens on the storage side, through a delay if one is wanted.
     fn reach(&self, port: u16) -> Result<(SocketAddr, Option<Delay>)> {
-        let address = format!("{}:{port}", self.network.storage_address());
-        let address = address.parse().map_err(|_| Error::State(format!("{address} is no address")))?;
+        let address = address_of(&format!("{}:{port}", self.network.storage_address()))?;
         if self.options.delay.is_zero() {
             return Ok((address, None));
         }
         let delay = Delay::start(&self.network.compute, address, self.options.delay)?;
         Ok((delay.address(), Some(delay)))
     }
+}
+
+fn address_of(text: &str) -> Result<SocketAddr> {
+    text.parse().map_err(|_| Error::State(format!("{text} is no address")))
 }
 
 /// A port on the storage side that nothing listens on.

@@ -8,6 +8,7 @@ use mysql::prelude::Queryable;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::run_to_end;
+use redoubt_workload::product::Product;
 use redoubt_workload::server::ServerConfig;
 
 use crate::args::Options;
@@ -17,10 +18,17 @@ const START_TIMEOUT: Duration = Duration::from_secs(300);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// What a server of these options is started with.
-pub fn config(options: &Options, launcher: Launcher, pool_bytes: u64) -> ServerConfig {
+///
+/// # Errors
+/// [`Error::ProgramMissing`] for a folder without a server.
+pub fn config(options: &Options, launcher: Launcher, pool_bytes: u64) -> Result<ServerConfig> {
     let mut config = ServerConfig::new(launcher);
-    // A name alone is looked for where servers are.
-    config.program = (options.server.components().count() > 1).then(|| options.server.clone());
+    if options.server.is_dir() {
+        config.product = Product::in_folder(&options.server)?;
+    } else if options.server.components().count() > 1 {
+        // A name alone is looked for where servers are.
+        config.program = Some(options.server.clone());
+    }
     config.buffer_pool_bytes = pool_bytes;
     config.log_file_size_bytes = options.log_size;
     (config.ready_timeout, config.stop_timeout) = (START_TIMEOUT, STOP_TIMEOUT);
@@ -35,7 +43,7 @@ pub fn config(options: &Options, launcher: Launcher, pool_bytes: u64) -> ServerC
     .to_vec();
     config.server_args.push(format!("--max-connections={}", options.clients + 50));
     config.server_args.extend(options.server_option.iter().cloned());
-    config
+    Ok(config)
 }
 
 /// What the server of these options says of itself.
@@ -43,7 +51,7 @@ pub fn config(options: &Options, launcher: Launcher, pool_bytes: u64) -> ServerC
 /// # Errors
 /// [`Error::ProgramMissing`] without a server, [`Error::Command`].
 pub fn version(options: &Options) -> Result<String> {
-    let program = config(options, Launcher::Stock, 0).program()?;
+    let program = config(options, Launcher::Stock, 0)?.program()?;
     run_to_end(Command::new(program).arg("--version")).map(|text| text.trim().to_owned())
 }
 

@@ -36,6 +36,9 @@ pub enum FetchedServer {
 }
 
 impl FetchedServer {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::MySql97, Self::MariaDb118];
+
     /// Its name for `scripts/fetch-server`, and of its folder below `target`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +49,7 @@ impl FetchedServer {
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::MySql97, Self::MariaDb118].into_iter().find(|server| server.name() == name)
+        Self::ALL.into_iter().find(|server| server.name() == name)
     }
 
     const fn program(self) -> &'static str {
@@ -80,6 +83,20 @@ impl FetchedServer {
 }
 
 impl Product {
+    /// The server in a folder that `scripts/fetch-server` made.
+    ///
+    /// # Errors
+    /// [`Error::ProgramMissing`].
+    pub fn in_folder(folder: &Path) -> Result<Self> {
+        let [first, second] = FetchedServer::ALL;
+        first.find_in(folder).or_else(|_| second.find_in(folder))
+    }
+
+    /// It is a MySQL.
+    pub const fn is_mysql(&self) -> bool {
+        matches!(self, Self::Fetched { server: FetchedServer::MySql97, .. })
+    }
+
     /// Name of the server program.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -138,9 +155,7 @@ impl Product {
     /// The option for a redo log of this size.
     pub fn log_size(&self, bytes: u64) -> String {
         match self {
-            Self::Fetched { server: FetchedServer::MySql97, .. } => {
-                format!("--innodb-redo-log-capacity={bytes}")
-            }
+            _ if self.is_mysql() => format!("--innodb-redo-log-capacity={bytes}"),
             _ => format!("--innodb-log-file-size={bytes}"),
         }
     }
@@ -148,7 +163,7 @@ impl Product {
     /// Options for every start of a server that listens on its socket only.
     pub fn start_options(&self) -> Vec<String> {
         let mut options = vec!["--skip-networking".to_owned(), "--skip-name-resolve".to_owned()];
-        if matches!(self, Self::Fetched { server: FetchedServer::MySql97, .. }) {
+        if self.is_mysql() {
             options.push("--mysqlx=OFF".to_owned());
         }
         options.extend(self.places());
