@@ -61,7 +61,7 @@ impl Fixture {
     fn end_log_at(&self, conn: &mut Conn, wanted: impl Fn(&mut Conn, u64) -> u64) {
         // What a row of no length needs; what the server does by itself in between makes it wrong sometimes.
         let mut row_bytes = 300;
-        let ended = (0..2000).any(|_| {
+        let ended = (0..6000).any(|_| {
             let before = self.position(conn);
             let end = wanted(conn, before);
             let len = (end - before).saturating_sub(row_bytes).min(2500);

@@ -28,7 +28,7 @@ pub const fn from_server_lsn(server_lsn: u64) -> Lsn {
 
 /// Start of the block that holds this position, as a server LSN.
 pub const fn block_start(position: Lsn) -> u64 {
-    position.0 / PAYLOAD_BYTES as u64 * BLOCK_BYTES as u64
+    (position.0 / PAYLOAD_BYTES as u64).saturating_mul(BLOCK_BYTES as u64)
 }
 
 #[cfg(test)]
