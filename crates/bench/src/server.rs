@@ -17,18 +17,23 @@ use crate::args::Options;
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// What a server of these options is started with.
+/// Which server these options name.
 ///
 /// # Errors
 /// [`Error::ProgramMissing`] for a folder without a server.
+pub fn product(options: &Options) -> Result<Product> {
+    if options.server.is_dir() { Product::in_folder(&options.server) } else { Ok(Product::MariaDb) }
+}
+
+/// What a server of these options is started with.
+///
+/// # Errors
+/// As [`product`].
 pub fn config(options: &Options, launcher: Launcher, pool_bytes: u64) -> Result<ServerConfig> {
-    let mut config = ServerConfig::new(launcher);
-    if options.server.is_dir() {
-        config.product = Product::in_folder(&options.server)?;
-    } else if options.server.components().count() > 1 {
-        // A name alone is looked for where servers are.
-        config.program = Some(options.server.clone());
-    }
+    let mut config = ServerConfig::new(launcher).product(product(options)?);
+    // A name alone is looked for where servers are.
+    let is_program = !options.server.is_dir() && options.server.components().count() > 1;
+    config.program = is_program.then(|| options.server.clone());
     config.buffer_pool_bytes = pool_bytes;
     config.log_file_size_bytes = options.log_size;
     (config.ready_timeout, config.stop_timeout) = (START_TIMEOUT, STOP_TIMEOUT);

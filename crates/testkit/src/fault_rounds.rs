@@ -61,8 +61,8 @@ pub struct Options {
     /// Commits to see under the faults of a round
     #[arg(long, default_value_t = 400)]
     pub commits: u64,
-    /// A server that scripts/fetch-server has fetched, or a program; not mariadbd in PATH. The volume of a program is
-    /// made with that one all the same
+    /// The server, if not mariadbd in PATH: the name of one that scripts/fetch-server has fetched, or a program, whose
+    /// volume is made with mariadbd all the same
     #[arg(long, value_name = "NAME|PROGRAM")]
     pub server: Option<PathBuf>,
 }

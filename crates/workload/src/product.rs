@@ -88,8 +88,9 @@ impl Product {
     /// # Errors
     /// [`Error::ProgramMissing`].
     pub fn in_folder(folder: &Path) -> Result<Self> {
-        let [first, second] = FetchedServer::ALL;
-        first.find_in(folder).or_else(|_| second.find_in(folder))
+        FetchedServer::ALL.into_iter().find_map(|server| server.find_in(folder).ok()).ok_or_else(|| {
+            Error::missing(format!("a server in {}", folder.display()), "fetch it: scripts/fetch-server")
+        })
     }
 
     /// It is a MySQL.

@@ -15,7 +15,7 @@ use super::{Candidate, Environment, Storage, System, address_of};
 use crate::args::Backend;
 use crate::dataset::copy;
 use crate::network::Side;
-use crate::server::config;
+use crate::server::product;
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -172,7 +172,7 @@ fn import(environment: &Environment<'_>, options: &[String], part: &Path) -> Res
     let _ = std::fs::remove_file(&log);
     let place = (&Side::outside(), "127.0.0.1");
     let mut node = Node::start(environment.redoubt, (part, &log), place, options)?;
-    if config(environment.options, Launcher::Stock, 0)?.product.is_mysql() {
+    if product(environment.options)?.is_mysql() {
         node.redoubt(&["volume", "create", "--node", &node.address, VOLUME].map(AsRef::as_ref))?;
         let launcher = Launcher::Redoubt {
             node_addr: address_of(&node.address)?,
