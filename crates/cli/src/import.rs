@@ -6,6 +6,7 @@
 
 pub mod args;
 mod layout;
+mod log;
 mod pages;
 mod source;
 
@@ -31,6 +32,7 @@ pub fn run(arguments: &ImportArguments) -> Result<()> {
     let mut client = Client::connect(&arguments.volume.address.connector()?)?;
     let reply = client.call(&Request::ImportBegin {
         volume: volume.clone(),
+        family: source.family.name().to_owned(),
         system_files: source.system_files.clone(),
         encrypted: arguments.encryption.encrypted,
     })?;
@@ -96,20 +98,15 @@ fn import_file(client: &mut Client, file: &SourceFile, pages: &mut PageSource<'_
 
 fn import_log(client: &mut Client, source: &Source) -> Result<u64> {
     let log = &source.log;
-    client.request(&Request::ImportLog {
-        file_size_bytes: log.file_size_bytes,
-        header: log.header.clone(),
-        checkpoints: log.checkpoints.clone(),
-        start_lsn: log.checkpoint_lsn.0,
-    })?;
-    let mut at = log.checkpoint_lsn;
+    client.request(&log.request())?;
+    let mut at = log.start_lsn;
     let mut buffer = vec![0; MAX_DATA_LEN_BYTES];
     while at < log.end_lsn {
         let len = (log.end_lsn.0 - at.0).min(buffer.len() as u64) as usize;
-        source.read_redo(at, &mut buffer[..len])?;
-        client.upload_piece(at.0 - log.checkpoint_lsn.0, &buffer[..len])?;
+        log.read(at, &mut buffer[..len])?;
+        client.upload_piece(at.0 - log.start_lsn.0, &buffer[..len])?;
         at = at.advance(len as u64);
     }
     client.upload_end()?;
-    Ok(log.end_lsn.0 - log.checkpoint_lsn.0)
+    Ok(log.end_lsn.0 - log.start_lsn.0)
 }

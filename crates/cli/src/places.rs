@@ -19,6 +19,8 @@ pub const DATA_HOME: &str = "innodb-data-home-dir";
 pub const LOG_HOME: &str = "innodb-log-group-home-dir";
 /// As [`DATA_HOME`].
 pub const UNDO: &str = "innodb-undo-directory";
+/// Where MySQL has its doublewrite files, which are not in a volume.
+pub const DOUBLEWRITE: &str = "innodb-doublewrite-dir";
 /// Aria's log. In a directory inside the data directory it may stay.
 pub const ARIA: &str = "aria-log-dir-path";
 /// Base name of the binary log. In a directory inside the data directory it may stay.

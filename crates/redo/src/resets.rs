@@ -32,6 +32,8 @@ pub struct LastResets {
     /// Where tablespaces were cut: the first page that went.
     cuts: HashMap<SpaceId, Vec<(Lsn, PageNo)>>,
     names: HashMap<Vec<u8>, SpaceId>,
+    /// See [`LastResets::note_stored`].
+    stored: HashMap<PageId, Lsn>,
 }
 
 impl LastResets {
@@ -45,11 +47,21 @@ impl LastResets {
     /// comes before INIT_PAGE in it is left out when it is applied.
     pub fn void_page(&self, page: PageId, start_lsn: Lsn) -> bool {
         self.void_space(page.space, start_lsn)
+            || self.stored.get(&page).is_some_and(|lsn| start_lsn < *lsn)
             || self.cuts_of(page).any(|cut| start_lsn <= cut)
             || self.pages.get(&page).is_some_and(|(at, reset)| match reset {
                 PageReset::Init => start_lsn < *at,
                 PageReset::Free => start_lsn <= *at,
             })
+    }
+
+    /// The page is stored as it was at `lsn`, and up to there nothing in the stream has an effect on it. Said of MySQL, which
+    /// fills pages without redo after redo has begun them anew: then what is stored has more than the stream.
+    pub fn note_stored(&mut self, page: PageId, lsn: Lsn) {
+        if self.pages.get(&page).is_some_and(|(at, _)| *at < lsn) {
+            self.pages.remove(&page);
+        }
+        self.stored.insert(page, lsn);
     }
 
     /// Where each mini-transaction starts that cut the page off.

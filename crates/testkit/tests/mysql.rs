@@ -156,10 +156,7 @@ fn require_export(fixture: &Fixture, expected: &BTreeMap<String, String>) {
     stock.start().unwrap();
     assert_eq!(contents(&mut stock.connect().unwrap()), *expected);
     stock.shutdown().unwrap();
-    // What is not there yet says so, and a volume belongs to one family.
-    let refused = |arguments: &[&str]| fixture.node.redoubt(arguments).unwrap_err().to_string();
-    let said = refused(&["volume", "import", "w", "--from", to.to_str().unwrap(), "--node", &address]);
-    assert!(said.contains("data directory of MySQL"), "{said}");
+    // A volume belongs to one family.
     let empty = exported.path().join("empty");
     let empty = empty.to_str().unwrap();
     let run = [
@@ -174,8 +171,58 @@ fn require_export(fixture: &Fixture, expected: &BTreeMap<String, String>) {
         "mariadbd",
         "--no-defaults",
     ];
-    let said = refused(&run);
+    let said = fixture.node.redoubt(&run).unwrap_err().to_string();
     assert!(said.contains("MySQL") && said.contains("MariaDB"), "{said}");
+}
+
+/// That of a server that was killed in the middle of a transaction, and of the same one after it was shut down.
+#[test]
+fn a_data_directory_of_mysql_is_imported() {
+    let Some(product) = find_or_skip(FetchedServer::MySql97, "a_data_directory_of_mysql_is_imported") else {
+        return;
+    };
+    let node = Node::create(&find_redoubt().unwrap(), &["--ring", "64MiB", "--apply-interval", "1"]).unwrap();
+    let mut config = ServerConfig::new(Launcher::Stock).product(product.clone());
+    config.log_file_size_bytes = 64 << 20;
+    let mut stock = Server::create(config).unwrap();
+    let mut conn = stock.connect().unwrap();
+    for statement in LOAD.lines().filter(|line| !line.starts_with("--")) {
+        execute(&mut conn, statement).unwrap();
+    }
+    let expected = contents(&mut conn);
+    execute(&mut conn, "BEGIN").unwrap();
+    execute(&mut conn, "UPDATE w.a SET v = CONCAT('lost', LEFT(v, 90)) WHERE id % 2 = 0").unwrap();
+    let (address, from) = (node.address().to_string(), stock.datadir());
+    let import = |volume| {
+        let arguments = ["volume", "import", volume, "--from", from.to_str().unwrap(), "--node", &address];
+        node.redoubt(&arguments)
+    };
+    let said = import("early").unwrap_err().to_string();
+    assert!(said.contains("in use by process"), "{said}");
+    stock.kill9().unwrap();
+    println!("{}", import("killed").unwrap());
+    stock.start().unwrap();
+    stock.shutdown().unwrap();
+    println!("{}", import("clean").unwrap());
+    for volume in ["killed", "clean"] {
+        let config = ServerConfig::new(node.launcher(volume, Verify::All)).product(product.clone());
+        let mut server = Server::new(config).unwrap();
+        server.start().unwrap_or_else(|error| panic!("{volume}: {error}\nnode: {}", node.log_tail(20)));
+        let mut conn = server.connect().unwrap();
+        assert_eq!(contents(&mut conn), expected, "{volume}");
+        for statement in [
+            "UPDATE w.a SET v = LEFT(v, 50) WHERE id % 3 = 0",
+            "ALTER TABLE w.a ADD KEY later (v(20))",
+            "DELETE FROM w.a WHERE id % 7 = 0",
+        ] {
+            execute(&mut conn, statement).unwrap();
+        }
+        let changed = contents(&mut conn);
+        Restart::KillAndAttach.apply(&mut server).unwrap();
+        assert_eq!(contents(&mut server.connect().unwrap()), changed, "{volume}");
+        server.shutdown().unwrap();
+        node.require_verified(volume, 1).unwrap();
+    }
 }
 
 /// ADD INDEX sorts, and fills pages without redo. Those of an index that was just dropped are still in the buffer pool

@@ -101,6 +101,9 @@ pub enum Request {
     ImportBegin {
         /// Name of the new volume.
         volume: String,
+        /// Name of the server family whose data it is ([`redoubt_redo::Family::name`]).
+        #[serde(default = "mariadb", skip_serializing_if = "is_mariadb")]
+        family: String,
         /// innodb_data_file_path of the source, in order: relative path, length in bytes.
         system_files: Vec<(String, u64)>,
         /// As for [`Request::VolumeCreate`].
@@ -137,6 +140,14 @@ pub enum Request {
         /// LSN of the first redo byte that follows.
         start_lsn: u64,
     },
+    /// The redo log of MySQL: the files from the one with the checkpoint on; the payload of their blocks follows as data
+    /// frames (offset counts from `start_lsn`).
+    ImportLogSet {
+        /// In the order of the log.
+        files: Vec<ImportedLogFile>,
+        /// Position of the first redo byte that follows.
+        start_lsn: u64,
+    },
     /// Make the imported volume durable and visible.
     ImportEnd,
     /// Begin to measure where the time of commits and page reads goes ([`crate::trace`]). It ends with the connection.
@@ -158,6 +169,20 @@ pub enum Request {
         /// What about it.
         about: ViewRequest,
     },
+}
+
+/// A file of MySQL's redo log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImportedLogFile {
+    /// Relative path.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Those of its first blocks that are not zero, by their offset in bytes.
+    pub blocks: Vec<(u32, Vec<u8>)>,
 }
 
 /// What the node answers.
@@ -409,6 +434,14 @@ pub struct PageStoreStatus {
     pub journal_bytes_per_redo_byte: f64,
     /// What the operator should know, one sentence each.
     pub warnings: Vec<String>,
+}
+
+fn mariadb() -> String {
+    redoubt_redo::Family::MariaDb.name().to_owned()
+}
+
+fn is_mariadb(family: &str) -> bool {
+    family == redoubt_redo::Family::MariaDb.name()
 }
 
 fn is_false(value: &bool) -> bool {

@@ -3,11 +3,12 @@
 //! In the volume every file lies as in a plain data directory ([`crate::places`]). Nothing is guessed: a file that the
 //! settings do not lead to is not this server's, and two files that would get one name are refused.
 
-use super::source::{SourceFile, is_undo};
+use super::source::{SourceFile, family_of, is_undo};
 use crate::args::LayoutArguments;
 use crate::error::{CliError, Result};
 use crate::places::{self, ARIA, BINARY_LOG, BINARY_LOG_INDEX, DATA_HOME, LOG_HOME, UNDO};
 use crate::run::server;
+use redoubt_redo::Family;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -202,5 +203,9 @@ fn asked(file: &Path, datadir: &Path) -> Result<HashMap<String, String>> {
         return Err(CliError::Usage(format!("{} (--defaults-file) is not a file", file.display())));
     }
     let option = format!("--defaults-file={}", file.display());
-    Ok(server::effective_settings(&server::find_program("mariadbd")?, &[option], Some(datadir))?.settings)
+    let program = match family_of(datadir) {
+        Family::MariaDb => "mariadbd",
+        Family::MySql => "mysqld",
+    };
+    Ok(server::effective_settings(&server::find_program(program)?, &[option], Some(datadir))?.settings)
 }

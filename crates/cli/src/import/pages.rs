@@ -4,9 +4,11 @@ use super::source::{Kind, Source, SourceFile};
 use crate::error::{CliError, Result};
 use redoubt_page::doublewrite::{DoublewriteArea, find_copy, locate};
 use redoubt_page::encryption::key_version;
-use redoubt_page::layout::{page_id, page_lsn};
-use redoubt_page::{SpaceFlags, decompress, finalize, flags_of_page0, is_page_compressed_image, verify};
-use redoubt_redo::PageId;
+use redoubt_page::format::page_lsn;
+use redoubt_page::layout::page_id;
+use redoubt_page::mysql::{Flags, is_encrypted_image};
+use redoubt_page::{Format, SpaceFlags, verify};
+use redoubt_redo::{Family, PageId};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,11 +21,16 @@ const ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the t
                          ENCRYPTED=NO, or innodb_encrypt_tables=OFF and innodb_encryption_threads, until \
                          information_schema.INNODB_TABLESPACES_ENCRYPTION has no page of it to decrypt)";
 
+const MYSQL_ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the table first, on the stock server (ALTER \
+                               TABLE ... ENCRYPTION='N')";
+
 /// What is known about all tablespaces of a source.
 pub struct PageSource<'s> {
     source: &'s Source,
-    system_flags: SpaceFlags,
+    system: Format,
+    /// Of MariaDB.
     doublewrite: Option<DoublewriteArea>,
+    /// Of pages, each as long as a page of the system tablespace.
     copies: Vec<u8>,
     /// Which file has a tablespace id.
     found: BTreeMap<u32, String>,
@@ -37,7 +44,7 @@ pub struct Checker<'p, 's> {
     path: String,
     first_byte: u64,
     /// `None`: not a tablespace, or its page 0 was never written.
-    tablespace: Option<(u32, SpaceFlags)>,
+    tablespace: Option<(u32, Format)>,
     is_system: bool,
 }
 
@@ -52,31 +59,37 @@ impl<'s> PageSource<'s> {
         let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
         let mut page0 = vec![0; 4096];
         file.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", path, error))?;
-        let system_flags = flags_of_page0(&page0).map_err(|error| wrong(format!("page 0: {error}")))?;
+        let system =
+            Format::of_page0(source.family, &page0).map_err(|error| wrong(format!("page 0: {error}")))?;
+        let mut pages = Self {
+            source,
+            system,
+            doublewrite: None,
+            copies: Vec::new(),
+            found: BTreeMap::new(),
+            repaired: 0,
+            unpacked: 0,
+        };
+        if source.family == Family::MySql {
+            pages.copies = source.doublewritten()?;
+            return Ok(pages);
+        }
+        let system_flags = SpaceFlags(system.flags);
         let page_len = system_flags.logical_page_size_bytes();
         let mut trx_sys = vec![0; page_len];
         file.read_exact_at(&mut trx_sys, TRX_SYS_PAGE_NO * page_len as u64)
             .map_err(|error| CliError::io("read", path, error))?;
         check_undo(&trx_sys, system_flags, source)?;
-        let doublewrite = locate(&trx_sys, system_flags).map_err(|error| wrong(error.to_string()))?;
-        let mut copies = Vec::new();
-        if let Some(area) = &doublewrite {
+        pages.doublewrite = locate(&trx_sys, system_flags).map_err(|error| wrong(error.to_string()))?;
+        if let Some(area) = &pages.doublewrite {
             for block in [area.block_1_page_no, area.block_2_page_no] {
                 let mut bytes = vec![0; area.block_size_pages as usize * page_len];
                 file.read_exact_at(&mut bytes, u64::from(block) * page_len as u64)
                     .map_err(|error| CliError::io("read", path, error))?;
-                copies.extend_from_slice(&bytes);
+                pages.copies.extend_from_slice(&bytes);
             }
         }
-        Ok(Self {
-            source,
-            system_flags,
-            doublewrite,
-            copies,
-            found: BTreeMap::new(),
-            repaired: 0,
-            unpacked: 0,
-        })
+        Ok(pages)
     }
 
     /// A checker for `file`.
@@ -89,7 +102,7 @@ impl<'s> PageSource<'s> {
             return Ok(Checker { pages: self, path, first_byte: 0, tablespace: None, is_system: false });
         };
         let is_system = self.source.system_files.iter().any(|(path, _)| *path == file.path);
-        let tablespace = if is_system { Some((0, self.system_flags)) } else { self.identify(file, handle)? };
+        let tablespace = if is_system { Some((0, self.system)) } else { self.identify(file, handle)? };
         if let Some((space, _)) = tablespace
             && !is_system
         {
@@ -99,16 +112,20 @@ impl<'s> PageSource<'s> {
     }
 
     /// Space id and flags from page 0, or from a copy of it in the doublewrite area.
-    fn identify(&self, file: &SourceFile, handle: &File) -> Result<Option<(u32, SpaceFlags)>> {
+    fn identify(&self, file: &SourceFile, handle: &File) -> Result<Option<(u32, Format)>> {
         let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", file.path));
         let mut page0 = vec![0; file.len_bytes.min(1024) as usize];
         handle.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", &file.path, error))?;
         if page0.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let flags = flags_of_page0(&page0).map_err(|error| wrong(format!("page 0: {error}")))?;
+        let format = Format::of_page0(self.source.family, &page0)
+            .map_err(|error| wrong(format!("page 0: {error}")))?;
+        if format.family == Family::MySql && Flags(format.flags).is_encrypted() {
+            return Err(wrong(MYSQL_ENCRYPTED.to_owned()));
+        }
         let space = page_id(&page0).map(|page| page.space.0);
-        space.map(|space| Some((space, flags))).ok_or_else(|| wrong("page 0 is too short".to_owned()))
+        space.map(|space| Some((space, format))).ok_or_else(|| wrong("page 0 is too short".to_owned()))
     }
 
     /// A volume has one file of a tablespace: pages of a copy would get among those of the original.
@@ -119,6 +136,22 @@ impl<'s> PageSource<'s> {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// The newest sound copy of a page, from the doublewrite area or files.
+    fn copy_of(&self, id: PageId, format: Format) -> Option<&[u8]> {
+        let end_lsn = self.source.log.end_lsn;
+        if format.family == Family::MariaDb {
+            let (system, flags) = (SpaceFlags(self.system.flags), SpaceFlags(format.flags));
+            return find_copy(&self.copies, system, id, flags, end_lsn);
+        }
+        let lsn = |copy: &[u8]| page_lsn(format.family, copy);
+        self.copies
+            .chunks_exact(self.system.physical_page_size_bytes().max(1))
+            .filter_map(|copy| copy.get(..format.physical_page_size_bytes()))
+            .filter(|copy| page_id(copy) == Some(id) && format.verify(copy).is_ok())
+            .filter(|copy| lsn(copy).is_some_and(|lsn| lsn <= end_lsn))
+            .max_by_key(|copy| lsn(copy))
     }
 
     /// For the closing line.
@@ -141,30 +174,30 @@ impl Checker<'_, '_> {
     /// # Errors
     /// [`CliError::Usage`] for a page that cannot be trusted.
     pub fn check(&mut self, offset_bytes: u64, piece: &mut [u8]) -> Result<()> {
-        let Some((space, flags)) = self.tablespace else { return Ok(()) };
-        let page_len = flags.physical_page_size_bytes();
+        let Some((space, format)) = self.tablespace else { return Ok(()) };
+        let page_len = format.physical_page_size_bytes();
         for (at, page) in piece.chunks_mut(page_len).enumerate() {
             let page_no = (self.first_byte + offset_bytes) / page_len as u64 + at as u64;
             let id = PageId::new(space, page_no as u32);
             if page.len() == page_len {
-                self.check_page(id, flags, page)?;
+                self.check_page(id, format, page)?;
             }
         }
         Ok(())
     }
 
-    fn check_page(&mut self, id: PageId, flags: SpaceFlags, page: &mut [u8]) -> Result<()> {
+    fn check_page(&mut self, id: PageId, format: Format, page: &mut [u8]) -> Result<()> {
         if self.is_system && self.pages.doublewrite.as_ref().is_some_and(|area| area.contains(id.page_no.0)) {
             page.fill(0);
             return Ok(());
         }
         let wrong =
             |path: &str, reason: String| CliError::Usage(format!("{path}: page {}: {reason}", id.page_no));
-        if key_version(page, id, flags) != 0 {
-            return Err(wrong(&self.path, ENCRYPTED.to_owned()));
+        if let Some(why) = encrypted(page, id, format) {
+            return Err(wrong(&self.path, why.to_owned()));
         }
-        if let Err(error) = verify(page, flags) {
-            self.repair(id, flags, page).ok_or_else(|| {
+        if let Err(error) = format.verify(page) {
+            self.repair(id, format, page).ok_or_else(|| {
                 wrong(
                     &self.path,
                     format!(
@@ -173,21 +206,21 @@ impl Checker<'_, '_> {
                     ),
                 )
             })?;
-            if key_version(page, id, flags) != 0 {
-                return Err(wrong(&self.path, ENCRYPTED.to_owned()));
+            if let Some(why) = encrypted(page, id, format) {
+                return Err(wrong(&self.path, why.to_owned()));
             }
             self.pages.repaired += 1;
         }
-        if is_page_compressed_image(page, flags) {
-            let unpacked = decompress(page, flags).map_err(|error| wrong(&self.path, error.to_string()))?;
+        if format.is_page_compressed_image(page) {
+            let unpacked = format.decompress(page).map_err(|error| wrong(&self.path, error.to_string()))?;
             if let Some(mut unpacked) = unpacked {
-                finalize(&mut unpacked, flags).map_err(|error| wrong(&self.path, error.to_string()))?;
+                format.finalize(&mut unpacked).map_err(|error| wrong(&self.path, error.to_string()))?;
                 page.copy_from_slice(&unpacked);
                 self.pages.unpacked += 1;
             }
         }
         let end_lsn = self.pages.source.log.end_lsn;
-        if let Some(lsn) = page_lsn(page).filter(|lsn| *lsn > end_lsn) {
+        if let Some(lsn) = page_lsn(format.family, page).filter(|lsn| *lsn > end_lsn) {
             return Err(wrong(
                 &self.path,
                 format!(
@@ -199,17 +232,28 @@ impl Checker<'_, '_> {
     }
 
     /// A copy from the doublewrite area, or zeros if redo starts the page anew.
-    fn repair(&self, id: PageId, flags: SpaceFlags, page: &mut [u8]) -> Option<()> {
+    fn repair(&self, id: PageId, format: Format, page: &mut [u8]) -> Option<()> {
         let log = &self.pages.source.log;
         // A copy older than the checkpoint is left from an earlier write of the page: redo from the checkpoint on
         // does not bring it up to date.
-        let copy = find_copy(&self.pages.copies, self.pages.system_flags, id, flags, log.end_lsn)
-            .filter(|copy| page_lsn(copy).is_some_and(|lsn| lsn >= log.checkpoint_lsn));
+        let copy = self
+            .pages
+            .copy_of(id, format)
+            .filter(|copy| page_lsn(format.family, copy).is_some_and(|lsn| lsn >= log.checkpoint_lsn));
         if let Some(copy) = copy {
             page.copy_from_slice(copy);
             return Some(());
         }
-        log.resets.starts_anew(id).then(|| page.fill(0))
+        // MySQL may have filled it without redo since.
+        (format.family == Family::MariaDb && log.resets.starts_anew(id)).then(|| page.fill(0))
+    }
+}
+
+/// Why the page cannot be read, if it is encrypted.
+fn encrypted(page: &[u8], id: PageId, format: Format) -> Option<&'static str> {
+    match format.family {
+        Family::MariaDb => (key_version(page, id, SpaceFlags(format.flags)) != 0).then_some(ENCRYPTED),
+        Family::MySql => is_encrypted_image(page).then_some(MYSQL_ENCRYPTED),
     }
 }
 

@@ -1,24 +1,15 @@
-//! The data directory to import: what is in it, and its redo log.
+//! The data directory to import: what is in it.
 
 use super::layout::Layout;
+use super::log::SourceLog;
 use crate::error::{CliError, Result};
-use crate::places::{DATA_HOME, LOG_HOME, UNDO};
-use redoubt_redo::mariadb::log_scan::{LogRead, LogScan};
-use redoubt_redo::{LastResets, Lsn};
+use crate::places::{DATA_HOME, DOUBLEWRITE, LOG_HOME, UNDO};
+use redoubt_redo::Family;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-/// The server rounds innodb_log_file_size to this.
-const LOG_SIZE_UNIT_BYTES: u64 = 4096;
-/// What `mariadb-backup --prepare` leaves: header, checkpoints and the one record of the checkpoint, which fills the
-/// file.
-const LOG_OF_BACKUP_BYTES: u64 = 12288 + 16;
-/// The length that it has in the volume: with room after the record, so that the end can be seen. The server makes a
-/// log of its own size of it at its first start.
-const LOG_FROM_BACKUP_BYTES: u64 = 4 << 20;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,24 +71,10 @@ impl SourceFile {
     }
 }
 
-/// The source's redo log.
-pub struct SourceLog {
-    /// Size of ib_logfile0 in the volume.
-    pub file_size_bytes: u64,
-    /// Its first 512 bytes.
-    pub header: Vec<u8>,
-    /// Used bytes of its checkpoint blocks.
-    pub checkpoints: [Vec<u8>; 2],
-    /// The newest checkpoint.
-    pub checkpoint_lsn: Lsn,
-    /// End of the log.
-    pub end_lsn: Lsn,
-    /// Which pages redo after the checkpoint starts anew: their old content does not matter.
-    pub resets: LastResets,
-}
-
 /// See the module.
 pub struct Source {
+    /// Whose.
+    pub family: Family,
     /// The data directory.
     pub directory: PathBuf,
     /// Files of the system tablespace, with the fixed length of all but the last.
@@ -108,28 +85,9 @@ pub struct Source {
     pub files: Vec<SourceFile>,
     /// The redo log.
     pub log: SourceLog,
-    log_file: LogFile,
-    log_path: PathBuf,
     layout: Layout,
     /// Files that were found where settings lead, by where they are.
     taken: BTreeSet<PathBuf>,
-}
-
-struct LogFile {
-    file: File,
-    size_bytes: u64,
-}
-
-impl LogRead for LogFile {
-    type Error = std::io::Error;
-
-    fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.file.read_exact_at(buf, offset)
-    }
 }
 
 impl Source {
@@ -138,13 +96,7 @@ impl Source {
     /// # Errors
     /// [`CliError::Usage`] if it is in use, incomplete, or needs something that is not supported.
     pub fn open(directory: &Path, layout: Layout) -> Result<Self> {
-        if directory.join("#innodb_redo").is_dir() {
-            return Err(CliError::Usage(format!(
-                "{} is a data directory of MySQL, which cannot be imported yet; start MySQL on a new volume and load a dump \
-                 (docs/mysql.md)",
-                directory.display()
-            )));
-        }
+        let family = family_of(directory);
         let data_file_path = layout.data_file_path();
         let system_files = parse_data_file_path(data_file_path.unwrap_or("ibdata1:12M:autoextend"))?;
         let home = layout.moved_directory(DATA_HOME).unwrap_or_else(|| directory.to_owned());
@@ -163,18 +115,16 @@ impl Source {
             )));
         }
         let log_home = layout.moved_directory(LOG_HOME).unwrap_or_else(|| directory.to_owned());
-        let (log_file, log_path) = open_log(&log_home)?;
-        let log = scan_log(&log_file, &log_path)?;
+        let log = SourceLog::open(family, &log_home)?;
         let files = layout.files_elsewhere()?;
         let mut source = Self {
+            family,
             directory: directory.to_owned(),
             system_files,
             directories: Vec::new(),
             taken: files.iter().map(|file| file.at.clone()).collect(),
             files,
             log,
-            log_file,
-            log_path,
             layout,
         };
         source.add_system_files()?;
@@ -233,15 +183,21 @@ impl Source {
         Ok(())
     }
 
-    /// Redo bytes from `lsn` on.
+    /// The contents of MySQL's doublewrite files, one after the other.
     ///
     /// # Errors
     /// [`CliError::Io`].
-    pub fn read_redo(&self, lsn: Lsn, out: &mut [u8]) -> Result<()> {
-        let wrong =
-            |error: &dyn std::fmt::Display| CliError::Usage(format!("{}: {error}", self.log_path.display()));
-        let scan = LogScan::open(&self.log_file).map_err(|error| wrong(&error))?;
-        scan.read_stream(lsn, out).map_err(|error| wrong(&error))
+    pub fn doublewritten(&self) -> Result<Vec<u8>> {
+        let directory = self.layout.directory(DOUBLEWRITE);
+        let io = |error| CliError::io("read", &directory, error);
+        let mut copies = Vec::new();
+        for entry in std::fs::read_dir(&directory).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            if entry.file_name().as_encoded_bytes().ends_with(b".dblwr") {
+                copies.extend(std::fs::read(entry.path()).map_err(io)?);
+            }
+        }
+        Ok(copies)
     }
 
     fn list(&mut self, relative: &str) -> Result<()> {
@@ -263,6 +219,9 @@ impl Source {
         for (name, metadata) in names {
             let path = if relative.is_empty() { name.clone() } else { format!("{relative}/{name}") };
             let at = directory.join(&name);
+            if metadata.is_dir() && is_directory_left_out(&path) {
+                continue;
+            }
             if metadata.is_dir() {
                 let before = (self.directories.len(), self.files.len());
                 self.directories.push((path.clone(), metadata.permissions().mode() & 0o777));
@@ -319,20 +278,34 @@ impl Source {
     }
 }
 
-/// The name of an undo tablespace.
+/// Whose data directory it is: MySQL has its dictionary in a file.
+pub fn family_of(directory: &Path) -> Family {
+    if directory.join("mysql.ibd").is_file() { Family::MySql } else { Family::MariaDb }
+}
+
+/// The name of an undo tablespace: `undo001` of MariaDB, `undo_001` or what ends in `.ibu` of MySQL.
 pub fn is_undo(name: &str) -> bool {
-    name.strip_prefix("undo").is_some_and(|rest| rest.len() == 3 && rest.bytes().all(|b| b.is_ascii_digit()))
+    let number = name.strip_prefix("undo").map(|rest| rest.strip_prefix('_').unwrap_or(rest));
+    number.is_some_and(|rest| rest.len() == 3 && rest.bytes().all(|b| b.is_ascii_digit()))
+        || name.ends_with(".ibu")
+}
+
+/// Directories whose files a server makes anew, or that are imported in another way.
+fn is_directory_left_out(path: &str) -> bool {
+    path == "#innodb_temp"
 }
 
 /// Files a server makes anew.
 fn is_left_out(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with("ib_logfile")
+        || path.starts_with("#innodb_redo/")
+        || (name.starts_with("#ib_") && name.ends_with("dblwr"))
         || name.starts_with("ibtmp")
         || name.starts_with("ib_buffer_pool")
         || name.starts_with("#sql-temptable")
         || name.starts_with(".redoubt")
-        || [".pid", ".err", ".sock"].iter().any(|ending| name.ends_with(ending))
+        || [".pid", ".err", ".sock", ".sock.lock"].iter().any(|ending| name.ends_with(ending))
 }
 
 /// Says early and in plain words what is no data directory of a stock server.
@@ -361,20 +334,6 @@ fn check_directory(directory: &Path, home: &Path, system_files: &[(String, u64)]
     Ok(())
 }
 
-fn open_log(directory: &Path) -> Result<(LogFile, PathBuf)> {
-    let path = directory.join("ib_logfile0");
-    if !path.exists() {
-        return Err(CliError::Usage(format!(
-            "{} has no redo log (ib_logfile0), without which its pages cannot be trusted; say where the server has it \
-             with --innodb-log-group-home-dir or --defaults-file",
-            directory.display()
-        )));
-    }
-    let file = File::open(&path).map_err(|error| CliError::io("open", &path, error))?;
-    let size_bytes = file.metadata().map_err(|error| CliError::io("read", &path, error))?.len();
-    Ok((LogFile { file, size_bytes }, path))
-}
-
 fn check_unused(file: &File, directory: &Path) -> Result<()> {
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -393,44 +352,6 @@ fn check_unused(file: &File, directory: &Path) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-fn scan_log(log_file: &LogFile, path: &Path) -> Result<SourceLog> {
-    let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
-    if !log_file.size_bytes.is_multiple_of(LOG_SIZE_UNIT_BYTES) && log_file.size_bytes != LOG_OF_BACKUP_BYTES
-    {
-        return Err(wrong(format!(
-            "{} bytes is not a size a server gives its redo log (a multiple of {LOG_SIZE_UNIT_BYTES}): the file was cut; \
-             use an undamaged copy of the directory",
-            log_file.size_bytes
-        )));
-    }
-    let scan = LogScan::open(log_file).map_err(|error| wrong(error.to_string()))?;
-    let checkpoint_lsn = scan.checkpoint().checkpoint_lsn;
-    let mut resets = LastResets::default();
-    let end = scan.walk(checkpoint_lsn, &mut resets).map_err(|error| wrong(error.to_string()))?;
-    // A checkpoint counts only with the records that were written for it.
-    let expected = scan.checkpoint().end_lsn;
-    if end.end_lsn <= expected {
-        return Err(wrong(format!(
-            "the redo log is damaged or cut: it ends at LSN {}, but its newest checkpoint needs more than {expected}; \
-             use an undamaged copy of the directory",
-            end.end_lsn
-        )));
-    }
-    let mut head = vec![0; 12288];
-    log_file.read_at(0, &mut head).map_err(|error| CliError::io("read", path, error))?;
-    Ok(SourceLog {
-        file_size_bytes: match log_file.size_bytes {
-            LOG_OF_BACKUP_BYTES => LOG_FROM_BACKUP_BYTES,
-            size_bytes => size_bytes,
-        },
-        header: head[..512].to_vec(),
-        checkpoints: [head[4096..4160].to_vec(), head[8192..8256].to_vec()],
-        checkpoint_lsn,
-        end_lsn: end.end_lsn,
-        resets,
-    })
 }
 
 /// `ibdata1:10M;ibdata2:12M:autoextend` as paths and fixed lengths; the last has length 0.

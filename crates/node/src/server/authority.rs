@@ -51,6 +51,7 @@ pub fn check_request(identity: &Identity, request: &Request) -> Result<(), NodeE
         | Request::ImportDirectory { .. }
         | Request::ImportFile { .. }
         | Request::ImportLog { .. }
+        | Request::ImportLogSet { .. }
         | Request::ImportEnd => check_administrator(identity, "importing a volume"),
     };
     checked.map_err(NodeError::Refused)

@@ -12,8 +12,8 @@ use crate::at_rest::KeyFile;
 use crate::error::{Kind, NodeError};
 use crate::home::DirectoryHome;
 use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, prepare_removal};
-use crate::volume::{Export, Import, SERVER_NOT_SAID, Volume};
-use redoubt_redo::Lsn;
+use crate::volume::{Export, Import, LogShape, SERVER_NOT_SAID, Volume};
+use redoubt_redo::{Family, Lsn};
 use redoubt_sync::time;
 use redoubt_transport::{Connection, Identity, check_volume_name};
 use redoubt_wire::control::{
@@ -160,8 +160,8 @@ impl<'s> Session<'s> {
                 self.end_export();
                 Ok(Reply::Done)
             }
-            Request::ImportBegin { volume, system_files, encrypted } => {
-                self.import_begin(&volume, &system_files, encrypted)
+            Request::ImportBegin { volume, family, system_files, encrypted } => {
+                self.import_begin(&volume, &family, &system_files, encrypted)
             }
             Request::ImportDirectory { path, mode } => {
                 usable_path(&path)?;
@@ -174,10 +174,10 @@ impl<'s> Session<'s> {
                 self.upload(file.map(Upload::File))
             }
             Request::ImportLog { file_size_bytes, header, checkpoints, start_lsn } => {
-                let log = self
-                    .importing()
-                    .map(|import| import.log(file_size_bytes, header, checkpoints, Lsn(start_lsn)));
-                self.upload(log.map(|()| Upload::Redo))
+                self.import_log(LogShape::File { file_size_bytes, header, checkpoints }, Lsn(start_lsn))
+            }
+            Request::ImportLogSet { files, start_lsn } => {
+                self.import_log(LogShape::Set(files), Lsn(start_lsn))
             }
             Request::ImportEnd => self.import_end(),
             Request::TraceBegin { volume, one_in } => self.trace_begin(&volume, one_in),
@@ -357,18 +357,33 @@ impl<'s> Session<'s> {
     fn import_begin(
         &mut self,
         name: &str,
+        family: &str,
         system_files: &[(String, u64)],
         is_encrypted: bool,
     ) -> Result<Reply, NodeError> {
+        let family = Family::named(family)
+            .ok_or_else(|| NodeError::Refused(format!("{family:?} is no server family that is known")))?;
         let busy = self.reserve(name)?;
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!("{IMPORT_PREFIX}{name}"));
         // What an earlier attempt left; the name is reserved, so nobody else uses it.
         self.node.remove_directory(&building)?;
         let (home, key_file) = DirectoryHome::create(name, &building, &self.node.options, is_encrypted)?;
-        let import = Import::begin(name, home, &self.node.options, system_files)?;
+        let import = Import::begin(name, home, &self.node.options, family, system_files)?;
         self.import = Some((import, busy));
         Ok(begun(key_file))
+    }
+
+    fn import_log(&mut self, shape: LogShape, start_lsn: Lsn) -> Result<Reply, NodeError> {
+        let paths: Vec<_> = match &shape {
+            LogShape::File { .. } => Vec::new(),
+            LogShape::Set(files) => files.iter().map(|file| file.path.clone()).collect(),
+        };
+        let log = paths
+            .iter()
+            .try_for_each(|path| usable_path(path))
+            .and_then(|()| self.importing()?.log(shape, start_lsn));
+        self.upload(log.map(|()| Upload::Redo))
     }
 
     /// Takes the data frames of a file up to the empty one, even if `target` is an error, so that the connection

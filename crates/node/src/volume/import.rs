@@ -12,12 +12,16 @@ use crate::error::NodeError;
 use crate::home::{DirectoryHome, Folder, Home};
 use crate::namespace::Namespace;
 use crate::options::NodeOptions;
+use redoubt_page::Format;
+use redoubt_page::format::page_lsn;
 use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::mariadb::log_file::CLEAN_END_LEN_BYTES;
-use redoubt_redo::{Family, LastResets, Lsn, SpaceId, walk_mtrs};
+use redoubt_redo::{Family, LastResets, Lsn, Mtr, MtrVisitor, PageId, SpaceId, walk_mtrs};
 use redoubt_wire::Seq;
+use redoubt_wire::control::ImportedLogFile;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +34,7 @@ pub struct Import {
     directory: PathBuf,
     own: Folder,
     identity: Identity,
+    family: Family,
     options: NodeOptions,
     store: Box<dyn PageStore>,
     plain: crate::plain::PlainStore,
@@ -39,19 +44,92 @@ pub struct Import {
     _home: DirectoryHome,
 }
 
+/// The files of a redo log, without the redo in them.
+pub enum LogShape {
+    /// MariaDB's.
+    File {
+        /// Its size.
+        file_size_bytes: u64,
+        /// Its first 512 bytes.
+        header: Vec<u8>,
+        /// Used bytes of its checkpoint blocks.
+        checkpoints: [Vec<u8>; 2],
+    },
+    /// MySQL's, from the one with the checkpoint on.
+    Set(Vec<ImportedLogFile>),
+}
+
 struct ImportedLog {
-    file_size_bytes: u64,
-    header: Vec<u8>,
-    checkpoints: [Vec<u8>; 2],
+    shape: LogShape,
     start_lsn: Lsn,
     redo: Vec<u8>,
+}
+
+fn cut_block() -> NodeError {
+    NodeError::Refused("header or checkpoint block of the redo log is cut".to_owned())
 }
 
 impl ImportedLog {
     /// Where its redo ends, if the server was not shut down.
     fn unclean_end(&self) -> Option<Lsn> {
         let len_bytes = self.redo.len() as u64;
-        (len_bytes > CLEAN_END_LEN_BYTES).then(|| self.start_lsn.advance(len_bytes))
+        let clean_len_bytes = match self.shape {
+            LogShape::File { .. } => CLEAN_END_LEN_BYTES,
+            LogShape::Set(_) => 0,
+        };
+        (len_bytes > clean_len_bytes).then(|| self.start_lsn.advance(len_bytes))
+    }
+
+    fn walk(&self, family: Family) -> Result<WalkedLog, NodeError> {
+        let mut walked = WalkedLog::default();
+        walk_mtrs(family, &self.redo, self.start_lsn, &mut walked)
+            .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
+        Ok(walked)
+    }
+
+    /// Says whose redo it is before any comes: which pages it tells of depends on that.
+    fn note(&self, names: &mut Namespace) -> Result<(), NodeError> {
+        let LogShape::Set(files) = &self.shape else { return Ok(()) };
+        for file in files {
+            names.create_log_file(&file.path, file.mode);
+            for (offset_bytes, block) in &file.blocks {
+                let block = block.first_chunk().ok_or_else(cut_block)?;
+                names.write_log_front(&file.path, *offset_bytes, block, self.start_lsn)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes before the redo in the stream.
+    fn frames(&self) -> Result<Vec<StreamFrame<'_>>, NodeError> {
+        let next_lsn = self.start_lsn;
+        match &self.shape {
+            LogShape::File { file_size_bytes, header, checkpoints: [first, second] } => {
+                let header = header.first_chunk().ok_or_else(cut_block)?;
+                let checkpoints =
+                    [first.first_chunk().ok_or_else(cut_block)?, second.first_chunk().ok_or_else(cut_block)?];
+                let file_size_bytes = *file_size_bytes;
+                Ok(vec![StreamFrame::LogFile { file_size_bytes, header, checkpoints, next_lsn }])
+            }
+            LogShape::Set(files) => {
+                let mut frames = Vec::new();
+                for file in files {
+                    let path = file.path.as_bytes();
+                    frames.push(StreamFrame::Create { path, kind: FileKind::Redo, mode: file.mode });
+                    frames.push(StreamFrame::SetLen { path, len_bytes: file.len_bytes });
+                    for (offset_bytes, block) in &file.blocks {
+                        let block = block.first_chunk().ok_or_else(cut_block)?;
+                        frames.push(StreamFrame::LogFront {
+                            path,
+                            offset_bytes: *offset_bytes,
+                            next_lsn,
+                            block,
+                        });
+                    }
+                }
+                Ok(frames)
+            }
+        }
     }
 }
 
@@ -64,6 +142,7 @@ impl Import {
         name: &str,
         home: DirectoryHome,
         options: &NodeOptions,
+        family: Family,
         system_files: &[(String, u64)],
     ) -> Result<Self, NodeError> {
         // First of all: what is made elsewhere for the volume can be found, and removed, only by its id.
@@ -83,6 +162,7 @@ impl Import {
             directory: own.path().to_owned(),
             own,
             identity,
+            family,
             options: options.clone(),
             store,
             plain,
@@ -152,9 +232,9 @@ impl Import {
             return Ok(());
         }
         let invalid = |reason: String| NodeError::Refused(format!("{path}: page 0: {reason}"));
-        let flags = redoubt_page::flags_of_page0(page0).map_err(|error| invalid(error.to_string()))?;
+        let format = Format::of_page0(self.family, page0).map_err(|error| invalid(error.to_string()))?;
         let page_id = redoubt_page::layout::page_id(page0).ok_or_else(|| invalid("too short".to_owned()))?;
-        self.names.set_flags(object, flags.0);
+        self.names.set_flags(object, format.flags);
         if page_id.space != SpaceId(0) {
             self.names.bind_space(path, page_id.space);
         }
@@ -162,8 +242,15 @@ impl Import {
     }
 
     /// Shape of the redo log; its bytes follow with [`Import::redo`].
-    pub fn log(&mut self, file_size_bytes: u64, header: Vec<u8>, checkpoints: [Vec<u8>; 2], start_lsn: Lsn) {
-        self.log = Some(ImportedLog { file_size_bytes, header, checkpoints, start_lsn, redo: Vec::new() });
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`] if it is one of another family.
+    pub fn log(&mut self, shape: LogShape, start_lsn: Lsn) -> Result<(), NodeError> {
+        if matches!(shape, LogShape::Set(_)) != (self.family == Family::MySql) {
+            return Err(NodeError::Refused(format!("that is no redo log of {}", self.family)));
+        }
+        self.log = Some(ImportedLog { shape, start_lsn, redo: Vec::new() });
+        Ok(())
     }
 
     /// Redo bytes from the checkpoint on, in order.
@@ -182,6 +269,22 @@ impl Import {
         Ok(())
     }
 
+    /// See [`LastResets::note_stored`].
+    fn note_stored(&self, walked: &mut WalkedLog) -> Result<(), NodeError> {
+        for page in &walked.changed {
+            let Some(object) = self.names.known_object_of_space(page.space) else { continue };
+            let Some(flags) = self.names.object(object).and_then(|entry| entry.flags) else { continue };
+            let format = Format { family: self.family, flags };
+            let mut image = vec![0; format.physical_page_size_bytes()];
+            if self.store.read_page(object, page.page_no.0, &mut image)?
+                && let Some(lsn) = page_lsn(self.family, &image)
+            {
+                walked.resets.note_stored(*page, lsn);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes everything durable and moves the volume to `target`. Returns the opened volume.
     ///
     /// # Errors
@@ -194,12 +297,17 @@ impl Import {
             self.store.sync_object(object)?;
         }
         self.plain.sync()?;
+        let mut walked = log.walk(self.family)?;
+        if self.family == Family::MySql {
+            self.note_stored(&mut walked)?;
+        }
+        log.note(&mut self.names)?;
         CheckpointFiles::create(&self.own, &self.names)?;
         self.identity.imported_to_lsn = log.unclean_end().map_or(0, |end| end.0);
         self.identity.write(&self.own)?;
         drop(self.store);
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
-        let fed = volume.feed_log(&log).and_then(|()| volume.drain()).and_then(|end| {
+        let fed = volume.feed_log(&log, walked).and_then(|()| volume.drain()).and_then(|end| {
             volume.receiving.push_own(close_table_at(end));
             volume.wait_applied(end)
         });
@@ -218,33 +326,14 @@ impl Import {
 
 impl Volume {
     /// Feeds an imported redo log through the stream, as a server would.
-    fn feed_log(&self, log: &ImportedLog) -> Result<(), NodeError> {
-        let invalid = || NodeError::Refused("header or checkpoint block of the redo log is cut".to_owned());
-        let header = log.header.first_chunk().ok_or_else(invalid)?;
-        let [first, second] = &log.checkpoints;
-        let checkpoints =
-            [first.first_chunk().ok_or_else(invalid)?, second.first_chunk().ok_or_else(invalid)?];
-        let mut resets = LastResets::default();
-        walk_mtrs(Family::MariaDb, &log.redo, log.start_lsn, &mut resets)
-            .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
-        self.indexing.index.leave_out(resets);
+    fn feed_log(&self, log: &ImportedLog, walked: WalkedLog) -> Result<(), NodeError> {
+        self.indexing.index.leave_out(walked.resets);
         let connection = self.session.next_connection();
         self.receiving.set_current(connection);
-        let frame = StreamFrame::LogFile {
-            file_size_bytes: log.file_size_bytes,
-            header,
-            checkpoints,
-            next_lsn: log.start_lsn,
-        };
-        self.feed(connection, &frame)?;
-        let mut rest = log.redo.as_slice();
-        while !rest.is_empty() {
-            let len = whole_mtrs(rest, REDO_FRAME_BYTES);
-            let (piece, after) = rest.split_at(len);
-            self.feed(connection, &StreamFrame::Redo(piece))?;
-            rest = after;
+        for frame in log.frames()? {
+            self.feed(connection, &frame)?;
         }
-        Ok(())
+        pieces(&log.redo, &walked.ends).try_for_each(|piece| self.feed(connection, &StreamFrame::Redo(piece)))
     }
 
     pub(super) fn feed(&self, connection: u64, frame: &StreamFrame<'_>) -> Result<(), NodeError> {
@@ -259,19 +348,37 @@ impl Volume {
     }
 }
 
-/// Length of the whole mini-transactions in the first `limit` bytes, or of the first one if it is longer.
-fn whole_mtrs(bytes: &[u8], limit: usize) -> usize {
-    use redoubt_redo::mariadb::{MtrStep, next_mtr};
-    let mut at = 0;
-    while at < bytes.len() {
-        match next_mtr(bytes.get(at..).unwrap_or(&[])) {
-            Ok(MtrStep::Mtr { total_len_bytes, .. }) if at == 0 || at + total_len_bytes <= limit => {
-                at += total_len_bytes;
-            }
-            Ok(MtrStep::Mtr { .. }) => break,
-            // Not whole: the parser says what is wrong with it.
-            _ => return bytes.len().min(limit),
-        }
+/// What a look at the whole redo has shown.
+#[derive(Default)]
+struct WalkedLog {
+    resets: LastResets,
+    /// Pages that it changes.
+    changed: HashSet<PageId>,
+    /// End of each mini-transaction, in bytes from the start.
+    ends: Vec<usize>,
+}
+
+impl MtrVisitor for WalkedLog {
+    fn visit_mtr(&mut self, mtr: &Mtr<'_, '_>) {
+        self.resets.visit_mtr(mtr);
+        self.changed.extend(mtr.runs.iter().map(|run| run.page));
+        self.ends.push(mtr.offset_in_bytes + mtr.bytes.len());
     }
-    at
+}
+
+/// `redo` in pieces that end where a mini-transaction does: [`REDO_FRAME_BYTES`] at most, or a single one. What comes after
+/// the last of `ends` is a piece too: the parser says what is wrong with it.
+fn pieces<'r>(redo: &'r [u8], ends: &[usize]) -> impl Iterator<Item = &'r [u8]> {
+    let mut starts = vec![0];
+    let mut last = 0;
+    for end in ends.iter().copied().chain([redo.len()]) {
+        let start = starts.last().copied().unwrap_or_default();
+        if end - start > REDO_FRAME_BYTES && last > start {
+            starts.push(last);
+        }
+        last = end;
+    }
+    starts.push(redo.len());
+    let bounds: Vec<_> = starts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+    bounds.into_iter().filter_map(|bounds| redo.get(bounds)).filter(|piece| !piece.is_empty())
 }

@@ -63,7 +63,7 @@ mod written;
 pub use attach::Accepted;
 pub use export::Export;
 pub use identity::{Identity, SERVER_NOT_SAID};
-pub use import::Import;
+pub use import::{Import, LogShape};
 pub use receiving::{Received, decode_chunk};
 pub use view::{Follower, NextRedo};
 

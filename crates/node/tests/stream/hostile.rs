@@ -11,7 +11,12 @@ fn failed(reply: &Reply, text: &str) {
 fn begin(control: &mut ControlClient, volume: &str) {
     let system_files = vec![("ibdata1".to_owned(), 0)];
     let reply = control
-        .ask(&Request::ImportBegin { volume: volume.to_owned(), system_files, encrypted: false })
+        .ask(&Request::ImportBegin {
+            volume: volume.to_owned(),
+            family: "MariaDB".to_owned(),
+            system_files,
+            encrypted: false,
+        })
         .unwrap();
     assert!(matches!(reply, Reply::Done), "{reply:?}");
 }

@@ -39,7 +39,12 @@ fn upload(control: &mut ControlClient, request: &Request, bytes: &[u8]) {
 fn import(node: &LocalNode, redo: &[u8]) -> Reply {
     let mut control = ControlClient::connect(node.address).unwrap();
     let system_files = vec![("ibdata1".to_owned(), 0)];
-    let begin = Request::ImportBegin { volume: "i".to_owned(), system_files, encrypted: false };
+    let begin = Request::ImportBegin {
+        volume: "i".to_owned(),
+        family: "MariaDB".to_owned(),
+        system_files,
+        encrypted: false,
+    };
     assert!(matches!(control.ask(&begin).unwrap(), Reply::Done));
     for space in [5, 6] {
         let bytes = file(space);
@@ -132,7 +137,12 @@ fn the_name_of_an_import_that_was_given_up_is_free_for_who_comes_next() {
         let volume = format!("i{number}");
         let mut first = ControlClient::connect(node.address).unwrap();
         let system_files = vec![("ibdata1".to_owned(), 0)];
-        let begin = Request::ImportBegin { volume: volume.clone(), system_files, encrypted: false };
+        let begin = Request::ImportBegin {
+            volume: volume.clone(),
+            family: "MariaDB".to_owned(),
+            system_files,
+            encrypted: false,
+        };
         assert!(matches!(first.ask(&begin).unwrap(), Reply::Done));
         let mut second = ControlClient::connect(node.address).unwrap();
         drop(first);

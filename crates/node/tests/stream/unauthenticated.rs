@@ -371,7 +371,12 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
         for request in [
             Request::VolumeCreate { volume: volume.clone(), encrypted: false },
             Request::VolumeDelete { volume: volume.clone(), force: true },
-            Request::ImportBegin { volume, system_files: Vec::new(), encrypted: false },
+            Request::ImportBegin {
+                volume,
+                family: "MariaDB".to_owned(),
+                system_files: Vec::new(),
+                encrypted: false,
+            },
         ] {
             assert!(control.refusal(&request).contains("needs the administrator's certificate"));
         }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redoubt_node::home::DirectoryHome;
-use redoubt_node::volume::{Import, Received, SERVER_NOT_SAID, Volume};
+use redoubt_node::volume::{Import, LogShape, Received, SERVER_NOT_SAID, Volume};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, PageOptions};
 use redoubt_page::{decompress, finalize, page_is_never_written};
 use redoubt_redo::mariadb::log_file::CHECKPOINT_LEN_BYTES;
-use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
+use redoubt_redo::{Family, Lsn, PageId, PageNo, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{Compression, Hello, Role};
@@ -134,7 +134,7 @@ fn import(directory: &Path, base: &Base, redo: &[u8]) -> std::result::Result<Arc
         .collect();
     let options = options(directory);
     let (home, _) = DirectoryHome::create("oracle", &directory.join("import"), &options, false)?;
-    let mut import = Import::begin("oracle", home, &options, &system)?;
+    let mut import = Import::begin("oracle", home, &options, Family::MariaDb, &system)?;
     for path in &base.directories {
         import.directory(path, 0o700);
     }
@@ -148,7 +148,9 @@ fn import(directory: &Path, base: &Base, redo: &[u8]) -> std::result::Result<Arc
         }
     }
     let checkpoints = [base.checkpoint.build().to_vec(), vec![0; CHECKPOINT_LEN_BYTES]];
-    import.log(base.geometry.file_size_bytes(), base.header.clone(), checkpoints, base.start_lsn());
+    let file_size_bytes = base.geometry.file_size_bytes();
+    let shape = LogShape::File { file_size_bytes, header: base.header.clone(), checkpoints };
+    import.log(shape, base.start_lsn())?;
     import.redo(0, redo)?;
     import.finish(&directory.join("volume"))
 }

@@ -19,7 +19,12 @@ fn administrator_requests() -> Vec<Request> {
     vec![
         Request::VolumeCreate { volume: "shop".to_owned(), encrypted: false },
         Request::VolumeDelete { volume: "shop".to_owned(), force: true },
-        Request::ImportBegin { volume: "shop".to_owned(), system_files: Vec::new(), encrypted: false },
+        Request::ImportBegin {
+            volume: "shop".to_owned(),
+            family: "MariaDB".to_owned(),
+            system_files: Vec::new(),
+            encrypted: false,
+        },
         Request::ImportDirectory { path: "d".to_owned(), mode: 0 },
         Request::ImportFile { path: "f".to_owned(), mode: 0, len_bytes: 0, tablespace: false },
         Request::ImportLog {
