@@ -134,11 +134,13 @@ impl Builder {
                     at += runs;
                     continue;
                 }
-                Body::Image { chunk, offset, len } => {
+                Body::Image { chunk, offset, len, is_recovered } => {
                     let image =
                         resolve(chunks, *chunk, *offset, *len).ok_or_else(|| self.unresolved(entry))?;
                     self.replace(image)?;
-                    complete_image(self.format.family, &mut self.page, entry.start_lsn);
+                    if !is_recovered {
+                        complete_image(self.format.family, &mut self.page, entry.start_lsn);
+                    }
                 }
                 Body::Built(page) => self.replace(page)?,
                 Body::Scrub => {

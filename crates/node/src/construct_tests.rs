@@ -49,7 +49,7 @@ impl Chain {
 
     fn image(&mut self, lsn: u64, page: Vec<u8>) -> &mut Self {
         let (chunk, len) = self.bytes(page);
-        self.add(lsn, lsn, Body::Image { chunk, offset: 0, len })
+        self.add(lsn, lsn, Body::Image { chunk, offset: 0, len, is_recovered: false })
     }
 
     fn apply(&self, builder: &mut Builder, limit: Option<u64>) -> Result<usize, NodeError> {
@@ -158,7 +158,7 @@ fn what_cannot_be_applied_is_an_error_that_names_the_page() {
     let error = chain.apply(&mut Builder::empty(ID, FORMAT), None).unwrap_err();
     assert!(error.to_string().contains("bytes of the stream that are not there"), "{error}");
     let mut chain = Chain::new();
-    chain.add(10, 10, Body::Image { chunk: 9, offset: 5, len: 7 });
+    chain.add(10, 10, Body::Image { chunk: 9, offset: 5, len: 7, is_recovered: false });
     let error = chain.apply(&mut Builder::empty(ID, FORMAT), None).unwrap_err();
     assert!(error.to_string().contains("bytes of the stream that are not there"), "{error}");
 }
@@ -394,7 +394,7 @@ fn the_front_of_a_chain_is_built_from_the_image_in_it_and_not_from_what_comes_be
         let chunk = chunk(payload);
         let (number, len) = (table.add_chunk(&chunk), chunk.payload().len() as u32);
         let body = if is_image {
-            Body::Image { chunk: number, offset: 0, len }
+            Body::Image { chunk: number, offset: 0, len, is_recovered: false }
         } else {
             Body::Run { chunk: number, offset: 0, len, reset: None }
         };

@@ -109,9 +109,10 @@ impl<'v> Parser<'v> {
         let number = if chunk.logged { table.add_chunk(chunk) } else { 0 };
         match decode(chunk.kind, chunk.payload())? {
             StreamFrame::Redo(bytes) => self.redo(chunk, bytes, &table, number, &mut outcome)?,
-            StreamFrame::Image { path, page_no, page } => {
-                let offset = chunk.payload().len() - page.len();
-                self.image(chunk, path, page_no, (number, offset, page), &table)?;
+            StreamFrame::Image { path, page_no, page, is_recovered } => {
+                let (offset, len) = ((chunk.payload().len() - page.len()) as u32, page.len() as u32);
+                let body = Body::Image { chunk: number, offset, len, is_recovered };
+                self.image(chunk, path, page_no, (page, body), &table)?;
             }
             StreamFrame::Scrub { path, page_no, pages, lsn } => {
                 self.scrub(path, page_no..page_no.saturating_add(pages), lsn, &table)?;
@@ -356,7 +357,7 @@ impl<'v> Parser<'v> {
         chunk: &Chunk,
         path: &[u8],
         page_no: u32,
-        (number, offset, page): (u32, usize, &[u8]),
+        (page, body): (&[u8], Body),
         table: &Arc<Table>,
     ) -> Result<(), NodeError> {
         let path = text_path(path)?;
@@ -383,7 +384,6 @@ impl<'v> Parser<'v> {
         if self.names.read().known_object_of_space(SYSTEM_SPACE) == Some(object) {
             self.note_changed(PageId { space: SYSTEM_SPACE, page_no: PageNo(page_no) });
         }
-        let body = Body::Image { chunk: number, offset: offset as u32, len: page.len() as u32 };
         self.index.insert(table, PageKey::new(object, page_no), Entry { start_lsn: lsn, end_lsn: lsn, body });
         Ok(())
     }

@@ -162,7 +162,12 @@ fn an_image_between_the_record_of_a_drop_and_the_unlink_is_no_page_of_anything()
     drop_it.file(0x90, 5, b"./d/t.ibd");
     let dropped = fixture.chunk(&StreamFrame::Redo(&drop_it.finish(1)));
     let page = vec![1; 16384];
-    let image = fixture.chunk(&StreamFrame::Image { path: b"d/t.ibd", page_no: 363, page: &page });
+    let image = fixture.chunk(&StreamFrame::Image {
+        path: b"d/t.ibd",
+        page_no: 363,
+        page: &page,
+        is_recovered: false,
+    });
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
     for chunk in [&create, &redo, &dropped, &image] {
         parser.handle(chunk).unwrap();
@@ -218,8 +223,8 @@ fn verify_frames_and_images_find_their_tablespace_or_are_nobodys() {
         StreamFrame::Redo(&create_space(5, "d/t.ibd")),
         StreamFrame::Verify(Verify { path: b"d/t.ibd", page_no: 3, lsn: Lsn(9), digest: 7 }),
         StreamFrame::Verify(Verify { path: b"d/other.ibd", page_no: 3, lsn: Lsn(9), digest: 7 }),
-        StreamFrame::Image { path: b"d/t.ibd", page_no: 3, page: &[1; 16_384] },
-        StreamFrame::Image { path: b"d/other.ibd", page_no: 3, page: &[1; 16_384] },
+        StreamFrame::Image { path: b"d/t.ibd", page_no: 3, page: &[1; 16_384], is_recovered: false },
+        StreamFrame::Image { path: b"d/other.ibd", page_no: 3, page: &[1; 16_384], is_recovered: false },
     ]
     .map(|frame| fixture.chunk(&frame));
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
@@ -381,7 +386,7 @@ fn a_system_tablespace_is_cut_where_trim_pages_said_unless_it_was_used_again() {
     let set_len = |pages: u64| StreamFrame::SetLen { path: b"ibdata1", len_bytes: pages << 14 };
     let redo = |bytes| StreamFrame::Redo(bytes);
     let page = [7; 16384];
-    let image = |page_no| StreamFrame::Image { path: b"ibdata1", page_no, page: &page };
+    let image = |page_no| StreamFrame::Image { path: b"ibdata1", page_no, page: &page, is_recovered: false };
     for (frames, is_cut, what) in [
         (vec![redo(&trim), set_len(768)], true, "by the server"),
         (vec![redo(&trim), redo(&before), image(767), set_len(768)], true, "pages before the end"),

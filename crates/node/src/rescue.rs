@@ -98,10 +98,10 @@ impl PageHistory {
                     reason: error.error.to_string(),
                 })?;
             }
-            StreamFrame::Image { path, page_no, page } => match owner(path, page_no) {
+            StreamFrame::Image { path, page_no, page, is_recovered } => match owner(path, page_no) {
                 ImageOwner::Ours => {
                     self.image_paths.insert(path.to_vec());
-                    self.image(page, chunk.start.lsn);
+                    self.image(page, (!is_recovered).then_some(chunk.start.lsn));
                 }
                 ImageOwner::Other => {
                     self.image_paths.insert(path.to_vec());
@@ -161,7 +161,8 @@ impl PageHistory {
         self.runs.clear();
     }
 
-    fn image(&mut self, image: &[u8], lsn: Lsn) {
+    /// `complete_to`: it has all changes up to there.
+    fn image(&mut self, image: &[u8], complete_to: Option<Lsn>) {
         let unpacked = if self.format.is_page_compressed_image(image) {
             self.format.decompress(image).ok().flatten()
         } else {
@@ -169,7 +170,7 @@ impl PageHistory {
         };
         self.runs.clear();
         self.base = unpacked.filter(|page| page.len() == self.format.physical_page_size_bytes());
-        if let Some(base) = &mut self.base {
+        if let (Some(base), Some(lsn)) = (&mut self.base, complete_to) {
             complete_image(self.format.family, base, lsn);
         }
         if self.base.is_none() {

@@ -48,7 +48,7 @@ impl Log {
     }
 
     fn image(&mut self, page: &[u8], owner: ImageOwner) -> &mut Self {
-        self.frame(&StreamFrame::Image { path: b"d/t.ibd", page_no: 7, page }, 0, owner)
+        self.frame(&StreamFrame::Image { path: b"d/t.ibd", page_no: 7, page, is_recovered: false }, 0, owner)
     }
 
     fn rename(&mut self) -> &mut Self {

@@ -199,7 +199,7 @@ impl Model {
         assert!(layout::set_page_lsn(&mut page, self.end.lsn));
         finalize(&mut page, FLAGS).unwrap();
         let Point { seq, lsn } = self.end;
-        self.push(&StreamFrame::Image { path: b"d/t.ibd", page_no, page: &page });
+        self.push(&StreamFrame::Image { path: b"d/t.ibd", page_no, page: &page, is_recovered: false });
         self.versions.entry(page_no).or_default().push(Version { lsn, seq, page });
     }
 }

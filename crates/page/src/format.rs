@@ -247,8 +247,8 @@ fn up_to_date(page_id: PageId, applied: Applied) -> Result<(), FormatError> {
     }
 }
 
-/// An image that a server wrote when the redo had come to `lsn` has all changes up to there, whatever LSN it has: MySQL
-/// gives a page that was filled without redo that of the oldest page that is not written yet. Its recovery would apply
+/// An image that a server wrote when the redo had come to `lsn`, and not in its recovery, has all changes up to there,
+/// whatever LSN it has: MySQL gives a page that was filled without redo that of the oldest page that is not written yet. Its recovery would apply
 /// to it what redo says of the page that was there before.
 pub fn complete_image(family: Family, page: &mut [u8], lsn: Lsn) {
     let is_written = !page_is_never_written(page);

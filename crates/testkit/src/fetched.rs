@@ -24,6 +24,17 @@ pub fn find(server: FetchedServer) -> Result<Product> {
     server.find_in(&folder)
 }
 
+/// The one of this name, as an option has it.
+///
+/// # Errors
+/// What is wrong with the name.
+pub fn named(name: &str) -> std::result::Result<FetchedServer, String> {
+    FetchedServer::named(name).ok_or_else(|| {
+        let names: Vec<_> = FetchedServer::ALL.iter().map(|server| server.name()).collect();
+        format!("no server {name} can be fetched, but {}", names.join(" and "))
+    })
+}
+
 /// [`find`]; where there is none, says on standard error that `test` is skipped, and why.
 pub fn find_or_skip(server: FetchedServer, test: &str) -> Option<Product> {
     match find(server) {

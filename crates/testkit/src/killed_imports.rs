@@ -14,25 +14,26 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mysql::Conn;
+use redoubt_redo::Family;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
-use redoubt_workload::sql::{connect, execute};
 
 use crate::check::{Snapshot, check_database, finish_purge};
 use crate::command::{Outcome, PATIENCE};
+use crate::fetched;
 use crate::node::Node;
 use crate::oracle::history::{PAGE_SIZES, copy_directory};
 
+mod load;
+
+use load::{Load, prepare};
+
 /// Database of the tables.
 const DATABASE: &str = "killed";
-const TABLES: u32 = 4;
-const CLIENTS: u32 = 4;
 const VOLUME: &str = "killed";
 
 /// What to run.
@@ -44,6 +45,9 @@ pub struct Options {
     /// Number of rounds
     #[arg(long, default_value_t = 3)]
     pub rounds: u32,
+    /// The server, if not mariadbd in PATH: the name of one that scripts/fetch-server has fetched
+    #[arg(long, value_parser = fetched::named)]
+    pub server: Option<FetchedServer>,
     /// Where the data directory of a round that failed goes, as the kill left it
     #[arg(long, default_value = "target/import-killed")]
     pub failures: PathBuf,
@@ -77,6 +81,8 @@ pub struct Summary {
 /// What a round is like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
+    product: Product,
+    family: Family,
     seed: u64,
     page_size_bytes: u32,
     pool_mib: u32,
@@ -88,30 +94,34 @@ struct Plan {
 }
 
 impl Plan {
-    fn of_seed(seed: u64) -> Self {
+    fn of_seed(seed: u64, product: &Product) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         // The common size half the time.
         let page_size_bytes =
             if seed % 2 == 1 { 16384 } else { PAGE_SIZES[(seed / 2) as usize % PAGE_SIZES.len()] };
         let pools: &[u32] = if page_size_bytes > 16384 { &[32, 64] } else { &[8, 16, 32, 64] };
-        let dirty_pct = pick(&mut random, &[0, 10, 90]);
-        let server_args = vec![
-            format!("--innodb-max-dirty-pages-pct={dirty_pct}"),
+        let mut server_args = vec![
+            format!("--innodb-max-dirty-pages-pct={}", pick(&mut random, &[0, 10, 90])),
             format!("--innodb-io-capacity={}", pick(&mut random, &[100, 400, 4000])),
             format!("--innodb-purge-threads={}", pick(&mut random, &[1, 4])),
             format!("--innodb-flush-log-at-trx-commit={}", pick(&mut random, &[0, 1, 2])),
             format!("--innodb-change-buffering={}", pick(&mut random, &["none", "all"])),
-            "--innodb-undo-log-truncate=ON".to_owned(),
-            "--innodb-max-undo-log-size=10485760".to_owned(),
-            "--innodb-lock-wait-timeout=1".to_owned(),
-            "--lock-wait-timeout=1".to_owned(),
-            "--skip-log-bin".to_owned(),
         ];
+        let rest = [
+            "--innodb-undo-log-truncate=ON",
+            "--innodb-max-undo-log-size=10485760",
+            "--innodb-lock-wait-timeout=1",
+            "--lock-wait-timeout=1",
+            "--skip-log-bin",
+        ];
+        server_args.extend(rest.map(str::to_owned));
         Self {
+            product: product.clone(),
+            family: if product.is_mysql() { Family::MySql } else { Family::MariaDb },
             seed,
             page_size_bytes,
             pool_mib: pick(&mut random, pools),
-            // A stock server with 10 MiB may overwrite its own log under this load, and then does not start again.
+            // A stock MariaDB with 10 MiB may overwrite its own log under this load, and then does not start again.
             log_mib: pick(&mut random, &[16, 32, 96]),
             server_args,
             batch: pick(&mut random, &["1MiB", "4MiB", "16MiB"]),
@@ -121,7 +131,10 @@ impl Plan {
     }
 
     fn config(&self) -> ServerConfig {
-        let mut config = ServerConfig::new(Launcher::Stock).innodb_arg("--innodb-undo-tablespaces=3");
+        let mut config = ServerConfig::new(Launcher::Stock).product(self.product.clone());
+        if self.family == Family::MariaDb {
+            config = config.innodb_arg("--innodb-undo-tablespaces=3");
+        }
         config.page_size_bytes = self.page_size_bytes;
         config.buffer_pool_bytes = u64::from(self.pool_mib) << 20;
         config.log_file_size_bytes = u64::from(self.log_mib) << 20;
@@ -142,10 +155,11 @@ fn pick<T: Copy>(random: &mut fastrand::Rng, choices: &[T]) -> T {
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
     let templates =
         tempfile::Builder::new().prefix("rdt-").tempdir().map_err(Error::io("make a temporary directory"))?;
+    let product = options.server.map_or(Ok(Product::MariaDb), fetched::find)?;
     let mut summary = Summary::default();
     for seed in options.seed..options.seed + u64::from(options.rounds) {
         let began = Instant::now();
-        let plan = Plan::of_seed(seed);
+        let plan = Arc::new(Plan::of_seed(seed, &product));
         let template = template(&plan, templates.path())?;
         let mut stock = Server::new(plan.config())?;
         copy_directory(&template, &stock.datadir())?;
@@ -200,7 +214,7 @@ fn keep_directory(from: &Path, target: &Path) -> Result<()> {
     copy_directory(from, target)
 }
 
-fn round(plan: &Plan, stock: &mut Server, failures: &Path, summary: &mut Summary) -> Result<()> {
+fn round(plan: &Arc<Plan>, stock: &mut Server, failures: &Path, summary: &mut Summary) -> Result<()> {
     load_and_kill(plan, stock, summary)?;
     let expected = recovered_by_stock(plan, &stock.datadir())?;
     summary.tables_compared += expected.checksums.len() as u64;
@@ -216,7 +230,7 @@ fn round(plan: &Plan, stock: &mut Server, failures: &Path, summary: &mut Summary
 }
 
 fn round_on_node(
-    plan: &Plan,
+    plan: &Arc<Plan>,
     node: &Node,
     killed: &Path,
     expected: &Snapshot,
@@ -237,10 +251,10 @@ fn round_on_node(
 }
 
 /// Starts the server, and kills it after the plan's time of load.
-fn load_and_kill(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
+fn load_and_kill(plan: &Arc<Plan>, stock: &mut Server, summary: &mut Summary) -> Result<()> {
     stock.start()?;
     prepare(stock, plan)?;
-    let load = Load::start(&stock.socket(), plan.seed, plan.rows);
+    let load = Load::start(&stock.socket(), plan, 0);
     load.run_for(Duration::from_millis(plan.load_ms));
     stock.kill9()?;
     summary.statements += load.stop()?;
@@ -248,125 +262,11 @@ fn load_and_kill(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Resu
 }
 
 /// The same two loads and kills on one stock server.
-fn stock_round(plan: &Plan, stock: &mut Server, summary: &mut Summary) -> Result<()> {
+fn stock_round(plan: &Arc<Plan>, stock: &mut Server, summary: &mut Summary) -> Result<()> {
     load_and_kill(plan, stock, summary)?;
     stock.start()?;
     let result = stand_load_and_kill(plan, stock);
     result.map_err(|error| Error::Violation(format!("stock: {error}\nserver: {}", stock.error_log_tail(60))))
-}
-
-fn prepare(server: &Server, plan: &Plan) -> Result<()> {
-    let mut conn = server.connect()?;
-    execute(&mut conn, &format!("CREATE DATABASE {DATABASE}"))?;
-    execute(&mut conn, &format!("USE {DATABASE}"))?;
-    for table in 0..TABLES {
-        execute(&mut conn, &create_table(table, plan.seed))?;
-        execute(&mut conn, &fill(table, 1, plan.rows))?;
-    }
-    Ok(())
-}
-
-/// Row formats in turn.
-fn create_table(table: u32, seed: u64) -> String {
-    let formats = ["DYNAMIC", "REDUNDANT", "COMPACT", "DYNAMIC PAGE_COMPRESSED=1", "DYNAMIC"];
-    let format = formats[(seed as usize / 3 + table as usize) % formats.len()];
-    format!(
-        "CREATE TABLE t{table} (id INT PRIMARY KEY, k INT NOT NULL, c VARCHAR(160) NOT NULL, b LONGBLOB, KEY k (k), \
-         KEY c (c)) ENGINE=InnoDB CHARSET=latin1 ROW_FORMAT={format}"
-    )
-}
-
-fn fill(table: u32, from: u32, to: u32) -> String {
-    format!(
-        "REPLACE INTO t{table} SELECT seq, seq * 7919 % 10007, REPEAT(MD5(seq), 4), NULL FROM seq_{from}_to_{to}"
-    )
-}
-
-/// Clients that change tables and free pages until the server is gone.
-struct Load {
-    stop: Arc<AtomicBool>,
-    done: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Load {
-    fn start(socket: &Path, seed: u64, rows: u32) -> Self {
-        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let client = |number: u32| {
-            let (stop, done, socket) = (Arc::clone(&stop), Arc::clone(&done), socket.to_owned());
-            let mut random =
-                fastrand::Rng::with_seed(seed.wrapping_mul(1009).wrapping_add(u64::from(number)));
-            std::thread::spawn(move || {
-                let Ok(mut conn) = connect(&socket) else { return };
-                let mut use_it = execute(&mut conn, &format!("USE {DATABASE}"));
-                while use_it.is_ok() && !stop.load(Ordering::Relaxed) {
-                    match step(&mut conn, &mut random, seed, rows, number == 0) {
-                        Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
-                        // Deadlocks, lock waits, tables and indexes that are not there: part of the load.
-                        Err(error) if !error.is_connection_loss() => {}
-                        Err(error) => use_it = Err(error),
-                    }
-                }
-            })
-        };
-        let threads = (0..CLIENTS).map(client).collect();
-        Self { stop, done, threads }
-    }
-
-    /// Lets it run for so long: the time of a kill, which is to be any.
-    fn run_for(&self, time: Duration) {
-        std::thread::sleep(time);
-    }
-
-    /// Ends it after the statements that run, and says how many were done.
-    fn stop(self) -> Result<u64> {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            thread.join().map_err(|_| Error::State("a client of the load panicked".into()))?;
-        }
-        Ok(self.done.load(Ordering::Relaxed))
-    }
-}
-
-/// One statement or small transaction. Only one client defines and empties tables, so that the others go on.
-fn step(conn: &mut Conn, random: &mut fastrand::Rng, seed: u64, rows: u32, defines: bool) -> Result<()> {
-    let table = random.u32(..TABLES);
-    let id = random.u32(1..=rows);
-    let last = id + random.u32(100..2_000);
-    let some_c = random.u32(..);
-    match random.u32(..if defines { 100 } else { 80 }) {
-        0..=34 => {
-            execute(conn, "BEGIN")?;
-            for _ in 0..4 {
-                let id = random.u32(1..=rows);
-                execute(conn, &format!("UPDATE t{table} SET k = k + 1 WHERE id = {id}"))?;
-                execute(conn, &format!("UPDATE t{table} SET c = REPEAT(MD5({some_c}), 3) WHERE id = {id}"))?;
-                execute(conn, &format!("DELETE FROM t{table} WHERE id = {id}"))?;
-                execute(conn, &fill(table, id, id))?;
-            }
-            execute(conn, if random.u8(..8) == 0 { "ROLLBACK" } else { "COMMIT" })
-        }
-        35..=49 => execute(conn, &format!("DELETE FROM t{table} WHERE id BETWEEN {id} AND {last}")),
-        50..=64 => execute(conn, &fill(table, id, last)),
-        65..=69 => execute(conn, &format!("UPDATE t{table} SET c = MD5(c) WHERE id BETWEEN {id} AND {last}")),
-        70..=74 => {
-            let length = random.u32(1_000..60_000);
-            execute(
-                conn,
-                &format!("UPDATE t{table} SET b = REPEAT('b', {length}) WHERE id BETWEEN {id} AND {id} + 20"),
-            )
-        }
-        75..=79 => execute(conn, &format!("UPDATE t{table} SET b = NULL WHERE b IS NOT NULL LIMIT 50")),
-        80..=83 => execute(conn, &format!("TRUNCATE TABLE t{table}")),
-        84..=87 => {
-            execute(conn, &format!("DROP TABLE t{table}"))?;
-            execute(conn, &create_table(table, seed + u64::from(id)))?;
-            execute(conn, &fill(table, 1, rows))
-        }
-        88..=91 => execute(conn, &format!("ALTER TABLE t{table} ADD INDEX more (c, k)")),
-        92..=95 => execute(conn, &format!("ALTER TABLE t{table} DROP INDEX more")),
-        _ => execute(conn, &format!("ALTER TABLE t{table} FORCE")),
-    }
 }
 
 /// What a stock server shows of a copy of the directory.
@@ -392,7 +292,7 @@ fn import(node: &Node, killed: &Path) -> Result<u64> {
 }
 
 /// A server on the volume shows the same, and stands more load and a kill.
-fn require_same_on_volume(plan: &Plan, node: &Node, expected: &Snapshot) -> Result<()> {
+fn require_same_on_volume(plan: &Arc<Plan>, node: &Node, expected: &Snapshot) -> Result<()> {
     let mut config = plan.config();
     config.launcher = node.launcher(VOLUME, Verify::All);
     let mut server = Server::new(config)?;
@@ -408,13 +308,15 @@ fn require_same_on_volume(plan: &Plan, node: &Node, expected: &Snapshot) -> Resu
 }
 
 /// More load, a kill, and a check of what the server shows after it.
-fn stand_load_and_kill(plan: &Plan, server: &mut Server) -> Result<()> {
-    let load = Load::start(&server.socket(), plan.seed + 1_000_000, plan.rows);
+fn stand_load_and_kill(plan: &Arc<Plan>, server: &mut Server) -> Result<()> {
+    let load = Load::start(&server.socket(), plan, 1_000_000);
     load.run_for(Duration::from_millis(600));
     server.kill9()?;
     load.stop()?;
     server.start()?;
-    finish_purge(&mut server.connect()?)?;
+    if plan.family == Family::MariaDb {
+        finish_purge(&mut server.connect()?)?;
+    }
     if let Err(error) = check_database(&mut server.connect()?, DATABASE) {
         // Whether it passes says where to look: at what is stored, or at what the server has not done yet.
         server.shutdown()?;

@@ -12,6 +12,7 @@ fn a_server_killed_under_load_moves_in_as_its_own_recovery_has_it() {
     let options = Options {
         seed: setting("REDOUBT_SEED", 6),
         rounds: setting("REDOUBT_KILLED_IMPORTS", 2) as u32,
+        server: None,
         failures: failures.path().to_owned(),
         go_on: false,
         stock: false,

@@ -19,14 +19,13 @@ pub const CHECKPOINT_LEN_BYTES: usize = 64;
 
 /// Frames of this kind change pages.
 pub const fn changes_pages(kind: u8) -> bool {
-    matches!(kind, KIND_REDO | KIND_IMAGE)
+    matches!(kind, KIND_REDO | KIND_IMAGE | KIND_RECOVERED_IMAGE)
 }
 
 const KIND_REDO: u8 = 1;
 const KIND_LOG_FILE: u8 = 2;
 const KIND_CHECKPOINT: u8 = 3;
-/// Kind of [`StreamFrame::Image`].
-pub const KIND_IMAGE: u8 = 4;
+const KIND_IMAGE: u8 = 4;
 const KIND_CREATE: u8 = 5;
 const KIND_WRITE: u8 = 6;
 const KIND_SET_LEN: u8 = 7;
@@ -38,9 +37,15 @@ const KIND_BIND_SPACE: u8 = 12;
 const KIND_SYSTEM_FILES: u8 = 13;
 const KIND_SCRUB: u8 = 14;
 const KIND_LOG_FRONT: u8 = 15;
+const KIND_RECOVERED_IMAGE: u8 = 16;
 const KIND_VERIFY: u8 = 0x40;
 const KIND_COUNTERS: u8 = 0x41;
 const KIND_TRACE: u8 = 0x42;
+
+/// Frames of this kind are [`StreamFrame::Image`].
+pub const fn is_image(kind: u8) -> bool {
+    matches!(kind, KIND_IMAGE | KIND_RECOVERED_IMAGE)
+}
 
 /// Most pages of one [`StreamFrame::Scrub`].
 pub const MAX_SCRUB_PAGES: u32 = 4096;
@@ -102,6 +107,9 @@ pub enum StreamFrame<'a> {
         page_no: u32,
         /// The page as written by the server.
         page: &'a [u8],
+        /// Written by the recovery of a MySQL: it has all changes up to its LSN, and not those of the redo after that.
+        /// Else it has all up to where the stream is.
+        is_recovered: bool,
     },
     /// A file was created (or emptied by O_TRUNC, if it exists).
     Create {
@@ -279,7 +287,8 @@ impl StreamFrame<'_> {
             Self::LogFile { .. } => KIND_LOG_FILE,
             Self::Checkpoint { .. } => KIND_CHECKPOINT,
             Self::LogFront { .. } => KIND_LOG_FRONT,
-            Self::Image { .. } => KIND_IMAGE,
+            Self::Image { is_recovered: false, .. } => KIND_IMAGE,
+            Self::Image { is_recovered: true, .. } => KIND_RECOVERED_IMAGE,
             Self::Create { .. } => KIND_CREATE,
             Self::Write { .. } => KIND_WRITE,
             Self::SetLen { .. } => KIND_SET_LEN,
@@ -306,7 +315,7 @@ impl StreamFrame<'_> {
         match self {
             Self::Redo(bytes) => out.extend_from_slice(bytes),
             Self::LogFile { .. } | Self::Checkpoint { .. } | Self::LogFront { .. } => self.encode_log(out),
-            Self::Image { path, page_no, page } => {
+            Self::Image { path, page_no, page, is_recovered: _ } => {
                 put_path(out, path);
                 out.extend_from_slice(&page_no.to_le_bytes());
                 out.extend_from_slice(page);
@@ -399,10 +408,11 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
     let frame = match kind {
         KIND_REDO => return Ok(StreamFrame::Redo(payload)),
         KIND_LOG_FILE | KIND_CHECKPOINT | KIND_LOG_FRONT => log_frame(kind, &mut reader)?,
-        KIND_IMAGE => {
+        KIND_IMAGE | KIND_RECOVERED_IMAGE => {
             let path = reader.path("path")?;
             let page_no = reader.u32("page number")?;
-            return Ok(StreamFrame::Image { path, page_no, page: reader.rest() });
+            let is_recovered = kind == KIND_RECOVERED_IMAGE;
+            return Ok(StreamFrame::Image { path, page_no, page: reader.rest(), is_recovered });
         }
         KIND_CREATE => StreamFrame::Create {
             path: reader.path("path")?,
@@ -530,6 +540,7 @@ fn kind_name(kind: u8) -> &'static str {
         KIND_SYSTEM_FILES => "system files",
         KIND_SCRUB => "scrub",
         KIND_LOG_FRONT => "log front",
+        KIND_RECOVERED_IMAGE => "recovered image",
         KIND_VERIFY => "verify",
         KIND_COUNTERS => "counters",
         KIND_TRACE => "trace",

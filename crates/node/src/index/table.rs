@@ -43,6 +43,8 @@ pub enum Body {
         offset: u32,
         /// Length in bytes.
         len: u32,
+        /// See [`redoubt_wire::stream::StreamFrame::Image`].
+        is_recovered: bool,
     },
     /// The page as of this point, built early because its chain had become long.
     Built(Arc<[u8]>),

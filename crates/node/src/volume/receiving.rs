@@ -376,7 +376,7 @@ struct Counted {
 impl Counted {
     fn of(chunk: &Chunk) -> Self {
         Self {
-            is_image: chunk.kind == redoubt_wire::stream::KIND_IMAGE,
+            is_image: redoubt_wire::stream::is_image(chunk.kind),
             received_bytes: chunk.wire.len() as u64,
             // The first redo of a volume does not begin at LSN 0.
             redo_bytes: if chunk.start.lsn == Lsn(0) { 0 } else { chunk.end.lsn.0 - chunk.start.lsn.0 },

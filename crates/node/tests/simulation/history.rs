@@ -352,7 +352,7 @@ impl History {
         layout::set_page_lsn(&mut page, self.end_lsn);
         finalize(&mut page, self.flags).expect("the model's page");
         let lsn = self.end_lsn;
-        let frame = StreamFrame::Image { path: path.as_bytes(), page_no, page: &page };
+        let frame = StreamFrame::Image { path: path.as_bytes(), page_no, page: &page, is_recovered: false };
         let out = self.push(&frame, What::Other, false);
         let version = Version { seq: self.end, lsn, page: Arc::new(page), is_image: true };
         self.versions.entry((space.number, page_no)).or_default().push(version);

@@ -193,6 +193,11 @@ impl DirtyPages {
         self.observed.fetch_max(mtr.end_lsn.0, Ordering::AcqRel);
     }
 
+    /// A mini-transaction was taken in.
+    pub fn has_observed(&self) -> bool {
+        self.observed.load(Ordering::Acquire) != 0
+    }
+
     #[cfg(test)]
     fn change(&self, page: PageId, lsn: Lsn) {
         self.shard(page).entry(page.space).or_default().change(page.page_no.0, lsn);

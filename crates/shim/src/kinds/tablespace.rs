@@ -450,7 +450,9 @@ impl Tablespace {
         } else {
             page
         };
-        let end = content.stream.append(&StreamFrame::Image { path: &path, page_no, page })?;
+        // Nothing is written before the redo of it, so what is written before any redo comes from the server's recovery.
+        let is_recovered = content.family == Family::MySql && !content.dirty.has_observed();
+        let end = content.stream.append(&StreamFrame::Image { path: &path, page_no, page, is_recovered })?;
         content.need.raise(self.number, page_no, end);
         // Again: it may have been read ahead since, and before the image was in the stream.
         self.take_out_of_cache(content, page_no);

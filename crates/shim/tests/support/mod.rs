@@ -258,7 +258,7 @@ impl Model {
             StreamFrame::Checkpoint { slot, block } => {
                 self.log.as_mut().unwrap().checkpoints[usize::from(*slot)] = **block;
             }
-            StreamFrame::Image { path, page_no, page } => {
+            StreamFrame::Image { path, page_no, page, .. } => {
                 self.images += 1;
                 let page = page.to_vec();
                 match self.file_mut(path) {

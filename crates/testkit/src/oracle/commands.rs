@@ -18,6 +18,7 @@ use super::recovery::{self, Crash, Outcome};
 use super::redo::Redo;
 use super::replay::replay;
 use super::shrink;
+use crate::fetched;
 use crate::generator::Config;
 
 /// Where nobody watches a bar, a line for this many cuts.
@@ -65,7 +66,7 @@ pub enum Command {
         #[arg(long)]
         page_size: Option<u32>,
         /// A server that scripts/fetch-server has fetched (mariadb-11.8), else the system's
-        #[arg(long, value_parser = fetched_server)]
+        #[arg(long, value_parser = fetched::named)]
         server: Option<FetchedServer>,
         /// How
         #[command(flatten)]
@@ -137,7 +138,7 @@ pub struct RunOptions {
     #[arg(long)]
     page_size: Option<u32>,
     /// A server that scripts/fetch-server has fetched (mariadb-11.8), else the system's
-    #[arg(long, value_parser = fetched_server)]
+    #[arg(long, value_parser = fetched::named)]
     server: Option<FetchedServer>,
     /// Every this many histories one goes through a node, too; 0: none
     #[arg(long, default_value_t = 4)]
@@ -154,10 +155,6 @@ pub struct RunOptions {
     /// Where scripts of failing histories go
     #[arg(long, default_value = "target/oracle")]
     failures: PathBuf,
-}
-
-fn fetched_server(name: &str) -> std::result::Result<FetchedServer, String> {
-    FetchedServer::named(name).ok_or_else(|| format!("no server {name} can be fetched"))
 }
 
 impl RunOptions {
