@@ -207,8 +207,7 @@ pub struct Options {
     /// short, because server sockets lie in it [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// The server: a program, or a folder that scripts/fetch-server made, such as target/mysql-9.7. MySQL is loaded
-    /// once more for its volume, because a data directory of it cannot be imported yet
+    /// The server: a program, or a folder that scripts/fetch-server made, such as target/mysql-9.7
     #[arg(long, value_name = "FILE|FOLDER", default_value = "mariadbd")]
     pub server: PathBuf,
     /// Further option of all servers; may be repeated

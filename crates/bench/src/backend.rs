@@ -187,17 +187,14 @@ impl Environment<'_> {
 
     /// The address to reach what listens on the storage side, through a delay if one is wanted.
     fn reach(&self, port: u16) -> Result<(SocketAddr, Option<Delay>)> {
-        let address = address_of(&format!("{}:{port}", self.network.storage_address()))?;
+        let address = format!("{}:{port}", self.network.storage_address());
+        let address = address.parse().map_err(|_| Error::State(format!("{address} is no address")))?;
         if self.options.delay.is_zero() {
             return Ok((address, None));
         }
         let delay = Delay::start(&self.network.compute, address, self.options.delay)?;
         Ok((delay.address(), Some(delay)))
     }
-}
-
-fn address_of(text: &str) -> Result<SocketAddr> {
-    text.parse().map_err(|_| Error::State(format!("{text} is no address")))
 }
 
 /// A port on the storage side that nothing listens on.

@@ -52,18 +52,28 @@ impl DataSet {
     }
 
     fn load(&self, parent: &Path, options: &Options) -> Result<()> {
-        let work = directory_in(parent)?;
+        let work = tempfile::Builder::new()
+            .prefix("load-")
+            .tempdir_in(parent)
+            .map_err(Error::io_at("make a directory in", parent))?;
         let config = config(options, Launcher::Stock, LOAD_POOL_BYTES)?;
-        load(Server::with_datadir(config, work.path(), &self.data())?, options)
-    }
-
-    /// The same data, loaded by a server with this launcher.
-    ///
-    /// # Errors
-    /// As for [`DataSet::prepare`].
-    pub fn load_with(&self, launcher: Launcher, options: &Options) -> Result<()> {
-        let work = directory_in(self.directory.parent().unwrap_or(&self.directory))?;
-        load(Server::in_directory(config(options, launcher, LOAD_POOL_BYTES)?, work.path())?, options)
+        let mut server = Server::with_datadir(config, work.path(), &self.data())?;
+        server.install_db()?;
+        // Without them loading writes everything twice; what is on disk in the end is the same.
+        server.start_with(&["--innodb-doublewrite=0", "--innodb-flush-log-at-trx-commit=0"])?;
+        let bar = bar("loading");
+        let threads = std::thread::available_parallelism().map_or(2, usize::from) as u32;
+        let socket = server.socket();
+        match options.workload {
+            Workload::Tpcc => tpcc::load(&socket, tpcc_scale(options), options.seed, threads, &bar)?,
+            Workload::Oltp(_) => oltp::load(&socket, oltp_scale(options), options.seed, threads, &bar)?,
+        }
+        bar.set_message("stopping the loaded server");
+        // Nothing left to purge: no run would begin with another's work.
+        execute(&mut server.connect()?, "SET GLOBAL innodb_fast_shutdown = 0")?;
+        server.shutdown()?;
+        bar.finish_and_clear();
+        Ok(())
     }
 
     /// The data directory.
@@ -97,33 +107,6 @@ impl DataSet {
     pub fn len_bytes(&self) -> Result<u64> {
         directory_len_bytes(&self.data())
     }
-}
-
-fn directory_in(parent: &Path) -> Result<tempfile::TempDir> {
-    tempfile::Builder::new()
-        .prefix("load-")
-        .tempdir_in(parent)
-        .map_err(Error::io_at("make a directory in", parent))
-}
-
-/// Installs, fills and stops a server.
-fn load(mut server: Server, options: &Options) -> Result<()> {
-    server.install_db()?;
-    // Without them loading writes everything twice; what is on disk in the end is the same.
-    server.start_with(&["--innodb-doublewrite=0", "--innodb-flush-log-at-trx-commit=0"])?;
-    let bar = bar("loading");
-    let threads = std::thread::available_parallelism().map_or(2, usize::from) as u32;
-    let socket = server.socket();
-    match options.workload {
-        Workload::Tpcc => tpcc::load(&socket, tpcc_scale(options), options.seed, threads, &bar)?,
-        Workload::Oltp(_) => oltp::load(&socket, oltp_scale(options), options.seed, threads, &bar)?,
-    }
-    bar.set_message("stopping the loaded server");
-    // Nothing left to purge: no run would begin with another's work.
-    execute(&mut server.connect()?, "SET GLOBAL innodb_fast_shutdown = 0")?;
-    server.shutdown()?;
-    bar.finish_and_clear();
-    Ok(())
 }
 
 /// Length of all files below.

@@ -17,18 +17,14 @@ use crate::args::Options;
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Which server these options name.
-///
-/// # Errors
-/// [`Error::ProgramMissing`] for a folder without a server.
-pub fn product(options: &Options) -> Result<Product> {
+fn product(options: &Options) -> Result<Product> {
     if options.server.is_dir() { Product::in_folder(&options.server) } else { Ok(Product::MariaDb) }
 }
 
 /// What a server of these options is started with.
 ///
 /// # Errors
-/// As [`product`].
+/// [`Error::ProgramMissing`] for a folder without a server.
 pub fn config(options: &Options, launcher: Launcher, pool_bytes: u64) -> Result<ServerConfig> {
     let mut config = ServerConfig::new(launcher).product(product(options)?);
     // A name alone is looked for where servers are.

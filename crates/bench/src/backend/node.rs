@@ -11,11 +11,10 @@ use redoubt_workload::launcher::{Launcher, Verify};
 use redoubt_workload::node::wait_until_listening;
 use redoubt_workload::process::{Process, run_to_end};
 
-use super::{Candidate, Environment, Storage, System, address_of};
+use super::{Candidate, Environment, Storage, System};
 use crate::args::Backend;
 use crate::dataset::copy;
 use crate::network::Side;
-use crate::server::product;
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -166,27 +165,15 @@ fn put_data(
     Ok(None)
 }
 
-/// A node's directory with a volume of the data. Of MySQL, whose data directories are not imported yet, it is loaded anew.
+/// A node's directory with a volume of the data.
 fn import(environment: &Environment<'_>, options: &[String], part: &Path) -> Result<()> {
     let log = part.with_extension("log");
     let _ = std::fs::remove_file(&log);
     let place = (&Side::outside(), "127.0.0.1");
     let mut node = Node::start(environment.redoubt, (part, &log), place, options)?;
-    if product(environment.options)?.is_mysql() {
-        node.redoubt(&["volume", "create", "--node", &node.address, VOLUME].map(AsRef::as_ref))?;
-        let launcher = Launcher::Redoubt {
-            node_addr: address_of(&node.address)?,
-            volume: VOLUME.to_owned(),
-            redoubt_bin: environment.redoubt.to_owned(),
-            verify: Verify::Off,
-            options: Vec::new(),
-        };
-        environment.data.load_with(launcher, environment.options)?;
-    } else {
-        let data = environment.data.data();
-        let arguments = ["volume", "import", "--node", &node.address, "--from"].map(AsRef::as_ref);
-        node.redoubt(&[arguments.as_slice(), &[data.as_os_str(), VOLUME.as_ref()]].concat())?;
-    }
+    let data = environment.data.data();
+    let arguments = ["volume", "import", "--node", &node.address, "--from"].map(AsRef::as_ref);
+    node.redoubt(&[arguments.as_slice(), &[data.as_os_str(), VOLUME.as_ref()]].concat())?;
     node.process.terminate(STOP_TIMEOUT)?;
     let _ = std::fs::remove_file(&log);
     Ok(())

@@ -64,6 +64,12 @@ impl Layout {
         set.map_or_else(|| self.datadir.clone(), |(_, directory)| directory)
     }
 
+    /// Directory of what a setting says, or that of another one if it says nothing.
+    pub fn directory_or(&self, option: &str, other: &str) -> PathBuf {
+        let set = places::directory_of(&self.settings, option, &self.datadir);
+        set.map_or_else(|| self.directory(other), |(_, directory)| directory)
+    }
+
     /// Directory of what a setting says, if it is not one that files of a volume may be in.
     pub fn moved_directory(&self, option: &str) -> Option<PathBuf> {
         self.moved.contains(&option).then(|| self.directory(option))

@@ -71,6 +71,7 @@ impl<'s> PageSource<'s> {
             unpacked: 0,
         };
         if source.family == Family::MySql {
+            source.require_undo()?;
             pages.copies = source.doublewritten()?;
             return Ok(pages);
         }

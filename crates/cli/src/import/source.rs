@@ -146,6 +146,21 @@ impl Source {
         self.files.iter().filter(|file| is_undo(&file.path)).count()
     }
 
+    /// The two undo tablespaces that every MySQL has: the server would make one that is missing anew, and what was not
+    /// committed could not be rolled back. Of others its dictionary knows.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] that names the one that is missing.
+    pub fn require_undo(&self) -> Result<()> {
+        let is_missing = |name: &&str| !self.files.iter().any(|file| file.path == *name);
+        let Some(name) = ["undo_001", "undo_002"].into_iter().find(is_missing) else { return Ok(()) };
+        Err(CliError::Usage(format!(
+            "{} has no {name}, without which transactions cannot be rolled back; say where the server has it with \
+             --innodb-undo-directory or --defaults-file",
+            self.layout.directory(UNDO).display()
+        )))
+    }
+
     /// Those that lie elsewhere; the others are found with the rest.
     fn add_system_files(&mut self) -> Result<()> {
         let Some(home) = self.layout.moved_directory(DATA_HOME) else { return Ok(()) };
@@ -188,7 +203,7 @@ impl Source {
     /// # Errors
     /// [`CliError::Io`].
     pub fn doublewritten(&self) -> Result<Vec<u8>> {
-        let directory = self.layout.directory(DOUBLEWRITE);
+        let directory = self.layout.directory_or(DOUBLEWRITE, DATA_HOME);
         let io = |error| CliError::io("read", &directory, error);
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(&directory).map_err(io)? {

@@ -38,11 +38,12 @@ fn use_database(conn: &mut Conn, family: Family) -> Result<()> {
 
 /// Row formats in turn.
 fn create_table(plan: &Plan, table: u32, further: u32) -> String {
-    let [fourth, last] = match plan.family {
-        Family::MariaDb => ["DYNAMIC PAGE_COMPRESSED=1", "DYNAMIC"],
-        // Larger pages cannot have the first.
-        Family::MySql if plan.page_size_bytes > 16384 => ["DYNAMIC", "DYNAMIC COMPRESSION='zlib'"],
-        Family::MySql => ["COMPRESSED", "DYNAMIC COMPRESSION='zlib'"],
+    let [fourth, last] = match (plan.family, plan.page_size_bytes) {
+        (Family::MariaDb, _) => ["DYNAMIC PAGE_COMPRESSED=1", "DYNAMIC"],
+        // Holes are punched by blocks of 4 KiB.
+        (Family::MySql, 4096) => ["COMPRESSED", "DYNAMIC"],
+        (Family::MySql, ..=16384) => ["COMPRESSED", "DYNAMIC COMPRESSION='zlib'"],
+        (Family::MySql, _) => ["DYNAMIC", "DYNAMIC COMPRESSION='zlib'"],
     };
     let formats = ["DYNAMIC", "REDUNDANT", "COMPACT", fourth, last];
     let turn = (plan.seed + u64::from(further)) / 3 + u64::from(table);
