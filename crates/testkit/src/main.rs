@@ -19,7 +19,7 @@ use redoubt_workload::error::{Error, Result};
 use redoubt_workload::load::Until;
 use redoubt_workload::oltp::Mix;
 use redoubt_workload::process::poll_until;
-use redoubt_workload::sql::{connect, connect_within, status_number, try_connect};
+use redoubt_workload::sql::{connect, connect_within, query_text, status_number, try_connect};
 use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
@@ -345,15 +345,18 @@ fn wait_ready(server: &ServerArguments, timeout: Duration, pid: Option<u32>) -> 
 /// `Innodb_data_written` is page writes and doublewrite together; redo is counted apart.
 fn counters(server: &ServerArguments) -> Result<Answer> {
     let mut conn = connect(&server.socket)?;
+    let is_mariadb = query_text(&mut conn, "SELECT VERSION()")?.concat().concat().contains("MariaDB");
     let mut read = |name: &str| status_number(&mut conn, name);
     let redo_bytes = read("Innodb_os_log_written")?;
-    let data_bytes = read("Innodb_data_written")?;
     let doublewrite_bytes = read("Innodb_dblwr_pages_written")? * read("Innodb_page_size")?;
+    // MariaDB counts what it writes to the doublewrite area there too (fil_io in MySQL's fil0fil.cc does not).
+    let in_data = if is_mariadb { doublewrite_bytes } else { 0 };
+    let page_bytes = read("Innodb_data_written")?.saturating_sub(in_data);
     answer(&json!({
         "redo_bytes": redo_bytes,
-        "page_bytes": data_bytes.saturating_sub(doublewrite_bytes),
+        "page_bytes": page_bytes,
         "doublewrite_bytes": doublewrite_bytes,
-        "written_bytes": redo_bytes + data_bytes,
+        "written_bytes": redo_bytes + page_bytes + doublewrite_bytes,
         "dirty_bytes": read("Innodb_buffer_pool_bytes_dirty")?,
     }))
 }
