@@ -182,10 +182,11 @@ server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
 
 # Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of
-# about 10 seconds, from seed SEED on. See docs/oracle.md.
+# about 10 seconds with MariaDB and of 17 with MySQL 9.7, from seed SEED on. See docs/oracle.md.
 import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
+	target/release/redoubt-testkit import-killed --server mysql-9.7 --rounds $(ROUNDS) --seed $(SEED) --go-on
 
 # What starts and takeovers cost with very many tables, binary logs, volumes, with much data, and with a tenth of each.
 # Sizes in SCALE. See docs/results.md.

@@ -3,6 +3,7 @@ use crate::mark::Point;
 use redoubt_page::layout::{page_lsn, set_page_lsn};
 use redoubt_page::{SpaceFlags, digest, finalize, verify};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageWrite};
+use redoubt_redo::Family;
 use redoubt_wire::Seq;
 
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
@@ -97,6 +98,22 @@ fn an_image_replaces_what_was_there_and_redo_goes_on_from_it() {
     chain.apply(&mut builder, None).unwrap();
     assert_eq!(state(&builder), (40, 3));
     verify(&builder.finish().unwrap(), FLAGS).unwrap();
+}
+
+/// What MySQL writes after its redo has come so far has all of it; what its recovery writes, as much as it says.
+#[test]
+fn an_image_of_mysql_has_the_lsn_of_the_stream_unless_recovery_wrote_it() {
+    let format = Format { family: Family::MySql, flags: 0 };
+    let mut image = vec![7; LEN];
+    redoubt_page::mysql::set_page_lsn(&mut image, Lsn(20));
+    for (is_recovered, expected) in [(false, 50), (true, 20)] {
+        let mut chain = Chain::new();
+        let (chunk, len) = chain.bytes(image.clone());
+        chain.add(50, 50, Body::Image { chunk, offset: 0, len, is_recovered });
+        let mut builder = Builder::empty(ID, format);
+        chain.apply(&mut builder, None).unwrap();
+        assert_eq!(redoubt_page::format::page_lsn(format.family, &builder.page), Some(Lsn(expected)));
+    }
 }
 
 #[test]

@@ -55,8 +55,8 @@ impl LastResets {
             })
     }
 
-    /// The page is stored as it was at `lsn`, and up to there nothing in the stream has an effect on it. Said of MySQL, which
-    /// fills pages without redo after redo has begun them anew: then what is stored has more than the stream.
+    /// The page is stored as it was at `lsn`, and up to there nothing in the stream has an effect on it. Said of MySQL,
+    /// which fills pages without redo after redo has begun them anew: then what is stored has more than the stream.
     pub fn note_stored(&mut self, page: PageId, lsn: Lsn) {
         if self.pages.get(&page).is_some_and(|(at, _)| *at < lsn) {
             self.pages.remove(&page);

@@ -30,6 +30,7 @@ impl Layout {
             None => HashMap::new(),
         };
         let path = datadir.canonicalize().unwrap_or_else(|_| datadir.to_owned());
+        forget_index_that_follows_its_log(&mut settings, &path);
         for (option, value) in [
             ("innodb-data-file-path", &given.innodb_data_file_path),
             (DATA_HOME, &given.innodb_data_home_dir),
@@ -202,6 +203,19 @@ impl Layout {
 
 fn is_aria_log(name: &str) -> bool {
     name.starts_with(places::ARIA_LOG_PREFIX)
+}
+
+/// MySQL says of an index that is not set that it is called as its log, without the directory; it lies beside the log.
+fn forget_index_that_follows_its_log(settings: &mut HashMap<String, String>, datadir: &Path) {
+    let Some(index) = settings.get(BINARY_LOG_INDEX) else { return };
+    let beside = places::file_of(settings, BINARY_LOG, datadir)
+        .map(|(_, base)| places::with_ending(&base, "index"))
+        .is_some_and(|beside| {
+            beside.file_name().is_some_and(|name| name == index.as_str()) && beside.exists()
+        });
+    if family_of(datadir) == Family::MySql && beside && !datadir.join(index).exists() {
+        settings.remove(BINARY_LOG_INDEX);
+    }
 }
 
 fn asked(file: &Path, datadir: &Path) -> Result<HashMap<String, String>> {

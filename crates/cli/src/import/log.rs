@@ -1,7 +1,7 @@
 //! The redo log of the data directory to import.
 //!
-//! MariaDB has one file, of which the node gets the header and the checkpoint blocks. MySQL has a set of files; the node
-//! gets the front blocks of those from the checkpoint on. Of both it gets the redo from the checkpoint to the end.
+//! MariaDB has one file, of which the node gets the header and the checkpoint blocks. MySQL has a set of files; the
+//! node gets the front blocks of those from the checkpoint on. Of both it gets the redo from the checkpoint to the end.
 //!
 //! Invariant: `start_lsn` is the start of a mini-transaction, or the end of the log.
 
@@ -97,8 +97,8 @@ fn damaged(path: &Path, end_lsn: Lsn, expected: Lsn) -> CliError {
     wrong(
         path,
         &format_args!(
-            "the redo log is damaged or cut: it ends at LSN {end_lsn}, but its newest checkpoint needs more than {expected}; \
-             use an undamaged copy of the directory"
+            "the redo log is damaged or cut: it ends at LSN {end_lsn}, but its newest checkpoint needs more than \
+             {expected}; use an undamaged copy of the directory"
         ),
     )
 }
@@ -136,8 +136,8 @@ fn open_file(directory: &Path) -> Result<SourceLog> {
         return Err(wrong(
             &path,
             &format_args!(
-                "{size_bytes} bytes is not a size a server gives its redo log (a multiple of {LOG_SIZE_UNIT_BYTES}): the \
-                 file was cut; use an undamaged copy of the directory"
+                "{size_bytes} bytes is not a size a server gives its redo log (a multiple of {LOG_SIZE_UNIT_BYTES}): \
+                 the file was cut; use an undamaged copy of the directory"
             ),
         ));
     }
@@ -201,8 +201,8 @@ fn open_set(directory: &Path) -> Result<SourceLog> {
     let path = directory.join(DIRECTORY);
     if !path.is_dir() {
         return Err(CliError::Usage(format!(
-            "{} has no redo log ({DIRECTORY}), without which its pages cannot be trusted; say where the server has it with \
-             --innodb-log-group-home-dir or --defaults-file",
+            "{} has no redo log ({DIRECTORY}), without which its pages cannot be trusted; say where the server has it \
+             with --innodb-log-group-home-dir or --defaults-file",
             directory.display()
         )));
     }

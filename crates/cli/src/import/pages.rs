@@ -21,8 +21,8 @@ const ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the t
                          ENCRYPTED=NO, or innodb_encrypt_tables=OFF and innodb_encryption_threads, until \
                          information_schema.INNODB_TABLESPACES_ENCRYPTION has no page of it to decrypt)";
 
-const MYSQL_ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the table first, on the stock server (ALTER \
-                               TABLE ... ENCRYPTION='N')";
+const MYSQL_ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the table first, on the stock server \
+                               (ALTER TABLE ... ENCRYPTION='N')";
 
 /// What is known about all tablespaces of a source.
 pub struct PageSource<'s> {

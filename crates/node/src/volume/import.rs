@@ -21,7 +21,7 @@ use redoubt_wire::Seq;
 use redoubt_wire::control::ImportedLogFile;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -353,7 +353,7 @@ impl Volume {
 struct WalkedLog {
     resets: LastResets,
     /// Pages that it changes.
-    changed: HashSet<PageId>,
+    changed: BTreeSet<PageId>,
     /// End of each mini-transaction, in bytes from the start.
     ends: Vec<usize>,
 }
@@ -366,8 +366,8 @@ impl MtrVisitor for WalkedLog {
     }
 }
 
-/// `redo` in pieces that end where a mini-transaction does: [`REDO_FRAME_BYTES`] at most, or a single one. What comes after
-/// the last of `ends` is a piece too: the parser says what is wrong with it.
+/// `redo` in pieces that end where a mini-transaction does: [`REDO_FRAME_BYTES`] at most, or a single one. What comes
+/// after the last of `ends` is a piece too: the parser says what is wrong with it.
 fn pieces<'r>(redo: &'r [u8], ends: &[usize]) -> impl Iterator<Item = &'r [u8]> {
     let mut starts = vec![0];
     let mut last = 0;

@@ -37,6 +37,29 @@ fn what_is_before_the_last_init_or_free_of_a_page_is_void() {
     assert!(!resets(&[write(), write()]).0.starts_anew(page));
 }
 
+/// MySQL may have filled it without redo after that: it does not start anew then.
+#[test]
+fn what_a_stored_page_has_is_void_and_its_init_too() {
+    let page = PageId::new(7, 40);
+    let write = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]));
+    let init = || mtr(|mtr| _ = mtr.init((7, 40)));
+    for (stored, void, starts_anew) in [
+        (1, [true, true, false, false], true),
+        (2, [true, true, false, false], false),
+        (3, [true, true, true, false], false),
+    ] {
+        let (mut resets, starts) = resets(&[write(), init(), write(), write()]);
+        // The end of the mini-transaction before.
+        resets.note_stored(page, starts[stored]);
+        assert_eq!(
+            starts.iter().map(|start| resets.void_page(page, *start)).collect::<Vec<_>>(),
+            void,
+            "{stored}"
+        );
+        assert_eq!(resets.starts_anew(page), starts_anew, "{stored}");
+    }
+}
+
 #[test]
 fn what_is_before_the_trim_or_the_end_of_a_tablespace_is_void() {
     let write = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]).write((8, 40), 100, &[1]));
