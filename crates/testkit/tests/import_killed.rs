@@ -36,6 +36,6 @@ fn require_sound(server: Option<FetchedServer>, seed: u64, rounds: u64) {
     let summary = run(&options, |line| println!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     println!("{summary:#?}");
     assert_eq!((summary.sound, summary.failures.len()), (options.rounds, 0));
-    assert!(summary.statements > 100 && summary.tables_compared > 0, "hardly a load: {summary:?}");
+    assert!(summary.statements > 30 && summary.tables_compared > 0, "hardly a load: {summary:?}");
     assert!(summary.pages_verified > 100, "hardly a page was compared: {summary:?}");
 }

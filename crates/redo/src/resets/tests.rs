@@ -44,7 +44,7 @@ fn what_a_stored_page_has_is_void_and_its_init_too() {
     let write = || mtr(|mtr| _ = mtr.write((7, 40), 100, &[1]));
     let init = || mtr(|mtr| _ = mtr.init((7, 40)));
     for (stored, void, starts_anew) in [
-        (1, [true, true, false, false], true),
+        (1, [true, false, false, false], true),
         (2, [true, true, false, false], false),
         (3, [true, true, true, false], false),
     ] {

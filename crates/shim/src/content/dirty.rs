@@ -248,6 +248,11 @@ impl DirtyPages {
         }
     }
 
+    /// The server has written all pages that were changed before `lsn` (MySQL).
+    pub fn checkpointed(&self, lsn: Lsn) {
+        self.fresh.checkpointed(lsn);
+    }
+
     /// The page was sent as it is, with this LSN (MySQL).
     pub fn sent(&self, page: PageId, lsn: Lsn) {
         let mut shard = self.shard(page);

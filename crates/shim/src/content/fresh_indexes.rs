@@ -15,8 +15,12 @@
 //! Parts of large values do not say which index they belong to. None is explained unless the page began anew in the
 //! redo: it may be one of a table that is rebuilt in a shared tablespace.
 //!
-//! Invariant: an index is here from the mini-transaction that creates its root to the first record that redo puts there
-//! (unless INDEX_LOAD comes first), to another index with that root, or to the end of its tablespace.
+//! A checkpoint after INDEX_LOAD says that all pages that were changed before it are written: the index is one like others
+//! then.
+//!
+//! Invariant: an index is here from the mini-transaction that creates its root to the first record that redo puts there,
+//! or, if INDEX_LOAD comes first, to a checkpoint after that; at most to another index with that root, or to the end of
+//! its tablespace.
 
 use super::new_page::is_index_page;
 use redoubt_page::layout::{PAGE_N_RECS, get_u16, get_u64, page_type};
@@ -98,6 +102,22 @@ impl FreshIndexes {
         self.change(space, |indexes| {
             indexes.iter_mut().filter(|index| index.id == id).for_each(|index| index.loaded = Some(lsn));
         });
+    }
+
+    /// The server has written all pages that were changed before `lsn`.
+    pub fn checkpointed(&self, lsn: Lsn) {
+        if self.is_empty() {
+            return;
+        }
+        let mut by_space = self.by_space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = 0;
+        by_space.retain(|_, indexes| {
+            let before = indexes.len();
+            indexes.retain(|index| index.loaded.is_none_or(|loaded| loaded > lsn));
+            gone += before - indexes.len();
+            !indexes.is_empty()
+        });
+        self.count.fetch_sub(gone, Ordering::AcqRel);
     }
 
     /// The tablespace is gone.

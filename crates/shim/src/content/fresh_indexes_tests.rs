@@ -47,6 +47,28 @@ fn no_page_of_an_index_that_may_be_filled_is_explained_but_its_empty_root() {
 }
 
 #[test]
+fn a_checkpoint_after_index_load_makes_an_index_one_like_others() {
+    let fresh = FreshIndexes::default();
+    fresh.start_from(99);
+    fresh.created(ROOT, 100);
+    fresh.created(OTHER, 101);
+    let elsewhere = PageId::new(8, 4);
+    fresh.created(elsewhere, 102);
+    fresh.loaded(SpaceId(7), 100, Lsn(50));
+    fresh.loaded(SpaceId(8), 102, Lsn(60));
+    let allowed = |page, id| fresh.allow(page, &image(TYPE_INDEX, id, 3), false, CHANGED);
+    fresh.checkpointed(Lsn(49));
+    assert_eq!([allowed(ROOT, 100), allowed(ROOT, 101), allowed(elsewhere, 102)], [false, false, false]);
+    fresh.checkpointed(Lsn(50));
+    assert_eq!([allowed(ROOT, 100), allowed(ROOT, 101), allowed(elsewhere, 102)], [true, false, false]);
+    fresh.checkpointed(Lsn(1000));
+    assert_eq!([allowed(ROOT, 100), allowed(ROOT, 101), allowed(elsewhere, 102)], [true, false, true]);
+    assert!(!fresh.is_empty(), "one is being filled");
+    fresh.used(OTHER);
+    assert!(fresh.is_empty());
+}
+
+#[test]
 fn an_index_is_no_longer_fresh_with_its_first_record_or_without_its_tablespace() {
     let fresh = FreshIndexes::default();
     fresh.start_from(99);

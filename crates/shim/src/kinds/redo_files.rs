@@ -154,6 +154,9 @@ impl RedoFiles {
                     .try_for_each(|piece| content.stream.append(&StreamFrame::Redo(piece)).map(drop))
             }
             Observed::Header(_) | Observed::Checkpoint { .. } | Observed::Encryption => {
+                if let Observed::Checkpoint { checkpoint: Some(lsn), .. } = observed {
+                    content.dirty.checkpointed(lsn);
+                }
                 let Some(block) = bytes.first_chunk() else { return Ok(()) };
                 let offset_bytes = offset_bytes as u32;
                 let frame = StreamFrame::LogFront { path: &path, offset_bytes, next_lsn, block };
