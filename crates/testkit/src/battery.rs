@@ -152,7 +152,7 @@ fn finish(server: &Server, feature: &Feature) -> Result<()> {
 }
 
 fn explain(feature: &str, error: Error, server: &Server) -> Error {
-    let log = server.error_log_tail(15);
+    let log = server.error_log_tail(80);
     match error {
         Error::Exited { .. } | Error::Deadline { .. } => error,
         other => Error::Violation(format!("feature {feature}: {other}\nend of the error log:\n{log}")),
