@@ -6,15 +6,21 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use mysql::Conn;
+use redoubt_page::Format;
+use redoubt_page::layout::{PAGE_LEVEL, TYPE_INDEX, get_u16, page_id, page_type};
 use redoubt_redo::mysql::from_server_lsn;
+use redoubt_redo::{Family, PageId};
 use redoubt_testkit::battery::Restart;
+use redoubt_testkit::command::PATIENCE;
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::process::poll_until;
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 const VOLUME: &str = "v";
 const LOAD: &str = include_str!("mysql/load.sql");
@@ -229,6 +235,74 @@ fn a_data_directory_of_mysql_is_imported() {
     }
 }
 
+/// A page that was written to a doublewrite file, and not to its own any more. What it holds is older than the checkpoint,
+/// as pages of an index that is being built may be, so no redo tells of it. (The stock server takes it from there if it
+/// recovers, which it does not here: its redo ends at the checkpoint.)
+#[test]
+fn a_page_that_only_a_doublewrite_file_has_is_imported() {
+    let test = "a_page_that_only_a_doublewrite_file_has_is_imported";
+    let Some(product) = find_or_skip(FetchedServer::MySql97, test) else { return };
+    let mut config = ServerConfig::new(Launcher::Stock).product(product.clone());
+    config.server_args.push("--innodb-max-dirty-pages-pct=0".to_owned());
+    let mut stock = Server::create(config.clone()).unwrap();
+    let mut conn = stock.connect().unwrap();
+    for statement in LOAD.lines().filter(|line| !line.starts_with("--")) {
+        execute(&mut conn, statement).unwrap();
+    }
+    let expected = contents(&mut conn);
+    let status = |conn: &mut Conn, name: &str| -> u64 {
+        let rows = query_text(conn, &format!("SHOW GLOBAL STATUS LIKE '{name}'")).unwrap();
+        rows[0][1].parse().unwrap()
+    };
+    poll_until("all redo to be before the checkpoint", PATIENCE, || {
+        let written = status(&mut conn, "Innodb_redo_log_current_lsn");
+        Ok((status(&mut conn, "Innodb_redo_log_checkpoint_lsn") == written).then_some(()))
+    })
+    .unwrap();
+    stock.kill9().unwrap();
+    let lost = lose_a_page(&stock.datadir());
+    println!("{lost} is only in a doublewrite file");
+
+    let node = Node::create(&find_redoubt().unwrap(), &["--ring", "64MiB", "--apply-interval", "1"]).unwrap();
+    let (address, from) = (node.address().to_string(), stock.datadir());
+    let arguments = ["volume", "import", VOLUME, "--from", from.to_str().unwrap(), "--node", &address];
+    let said = node.redoubt(&arguments).unwrap();
+    assert!(said.contains("1 pages taken from doublewrite files"), "{said}");
+    config.launcher = node.launcher(VOLUME, Verify::All);
+    let mut server = Server::new(config).unwrap();
+    server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
+    assert_eq!(contents(&mut server.connect().unwrap()), expected);
+    server.shutdown().unwrap();
+    node.require_verified(VOLUME, 0).unwrap();
+}
+
+/// Clears a leaf page of a table that a doublewrite file holds as it is in its own.
+fn lose_a_page(datadir: &Path) -> PageId {
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    let files = |directory: &Path, extension: &str| {
+        let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect::<Vec<_>>()
+    };
+    let copies: Vec<u8> = files(datadir, "dblwr").iter().flat_map(|path| read(path)).collect();
+    for path in files(&datadir.join("w"), "ibd") {
+        let mut bytes = read(&path);
+        let format = Format::of_page0(Family::MySql, &bytes).unwrap();
+        let size = format.physical_page_size_bytes();
+        let is_leaf = |page: &[u8]| page_type(page) == Some(TYPE_INDEX) && get_u16(page, PAGE_LEVEL) == Some(0);
+        let found = copies.chunks_exact(16384).find(|copy| {
+            let at = page_id(copy).map_or(0, |id| id.page_no.0 as usize * size);
+            format.is_replayed() && is_leaf(copy) && bytes.get(at..at + size) == Some(*copy)
+        });
+        if let Some(id) = found.and_then(page_id) {
+            let at = id.page_no.0 as usize * size;
+            bytes[at..at + size].fill(0);
+            std::fs::write(&path, bytes).unwrap();
+            return id;
+        }
+    }
+    panic!("no page of a table is in a doublewrite file of {}", datadir.display());
+}
+
 /// ADD INDEX sorts, and fills pages without redo. Those of an index that was just dropped are still in the buffer pool
 /// with the LSN of their last redo, which would explain what is written then.
 #[test]
@@ -334,4 +408,64 @@ fn compressed_pages_that_are_recovered_in_batches_miss_nothing() {
         }
         fixture.restart_with_same(Restart::KillAndAttach, &mut conn);
     }
+}
+
+/// The moment's server recovers and writes into its own view; the volume's goes on.
+#[test]
+fn a_second_mysql_runs_on_a_moment_and_changes_nothing() {
+    let Some(fixture) = Fixture::new("a_second_mysql_runs_on_a_moment_and_changes_nothing") else { return };
+    let mut conn = fixture.connect();
+    for statement in LOAD.lines().filter(|line| !line.starts_with("--")) {
+        fixture.execute(&mut conn, statement);
+    }
+    let expected = contents(&mut conn);
+    fixture.execute(&mut conn, "BEGIN");
+    fixture.execute(&mut conn, "UPDATE w.a SET v = 'not committed' WHERE id % 2 = 0");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut config = fixture.server.config().clone();
+    config.launcher = Launcher::Reader {
+        node_addr: fixture.node.address(),
+        volume: VOLUME.to_owned(),
+        redoubt_bin: fixture.node.redoubt_bin().to_owned(),
+    };
+    let mut second = Server::in_directory(config, elsewhere.path()).unwrap();
+    second.start().unwrap_or_else(|error| panic!("{error}\n{}", second.error_log_tail(30)));
+    fixture.execute(&mut conn, "COMMIT");
+    fixture.execute(&mut conn, "CREATE TABLE w.later AS SELECT * FROM w.a");
+    let mut on_moment = second.connect().unwrap();
+    assert_eq!(contents(&mut on_moment), expected);
+    execute(&mut on_moment, "UPDATE w.a SET v = 'mine'").unwrap();
+    execute(&mut on_moment, "ALTER TABLE w.a ADD COLUMN mine INT, ADD INDEX mine (mine)").unwrap();
+    drop(on_moment);
+    second.shutdown().unwrap();
+    let left: Vec<_> = std::fs::read_dir(second.datadir()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let count = |conn: &mut Conn, what: &str| query_text(conn, &format!("SELECT COUNT(*) FROM {what}")).unwrap();
+    assert_eq!(count(&mut conn, "w.a WHERE v = 'mine'"), [["0"]]);
+    assert_eq!(count(&mut conn, "w.later"), count(&mut conn, "w.a"));
+    let status = &fixture.node.status(VOLUME).unwrap()["volumes"][0];
+    assert_eq!(status["generation"].as_u64(), Some(2), "the second took the volume over: {status}");
+    fixture.node.require_verified(VOLUME, 1).unwrap();
+    require_views(&fixture);
+}
+
+/// What tools see, and what is not to be had by them.
+fn require_views(fixture: &Fixture) {
+    let address = fixture.node.address().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let view = |options: &[&str], script: &str| {
+        let datadir = directory.path().to_str().unwrap();
+        let run = ["run", "--reader", "--node", &address, "--volume", VOLUME, "--datadir", datadir];
+        fixture.node.redoubt(&[&run[..], options, &["--", "sh", "-euc", script]].concat())
+    };
+    let whole = format!("cd {}; cat ibdata1 mysql.ibd w/a.ibd '#innodb_redo'/* | wc -c", directory.path().display());
+    let bytes: u64 = view(&["--at-once"], &whole).unwrap().trim().parse().unwrap();
+    assert!(bytes > 40 << 20, "{bytes}");
+    let redo = format!("cd {}; cat '#innodb_redo'/* >/dev/null", directory.path().display());
+    let said = view(&[], &redo).map(|_| panic!("the redo log of a live view was read")).unwrap_err();
+    assert!(said.to_string().contains("--at-once"), "{said}");
+    let pages = format!("cd {}; cat ibdata1 mysql.ibd w/a.ibd auto.cnf | wc -c", directory.path().display());
+    let bytes: u64 = view(&[], &pages).unwrap().trim().parse().unwrap();
+    assert!(bytes > 30 << 20, "{bytes}");
 }
