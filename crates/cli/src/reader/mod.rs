@@ -30,11 +30,12 @@ mod source;
 use crate::error::{CliError, Result};
 use crate::places::{self, Moved};
 use crate::run::args::RunArguments;
-use crate::run::server;
+use crate::run::server::{self, Answers};
 use crate::run::settings::is_on;
 use fixed::Fixed;
 use mount::Mount;
 use process::Side;
+use redoubt_redo::Family;
 use redoubt_view::{Complaints, Live, Removed, Tree};
 use source::Source;
 use std::collections::HashMap;
@@ -73,9 +74,14 @@ impl<'a> Wanted<'a> {
     }
 
     /// Of a server.
-    fn settings(&self) -> Result<HashMap<String, String>> {
+    fn answers(&self) -> Result<Answers> {
         let program = server::find_program(self.program)?;
-        Ok(server::effective_settings(&program, self.arguments, Some(self.directory))?.settings)
+        server::effective_settings(&program, self.arguments, Some(self.directory))
+    }
+
+    /// As for [`Wanted::answers`].
+    fn settings(&self) -> Result<HashMap<String, String>> {
+        Ok(self.answers()?.settings)
     }
 
     /// A server sees one moment; anything else what is there now, unless asked for otherwise.
@@ -86,11 +92,20 @@ impl<'a> Wanted<'a> {
     /// For a server that may not write, whatever needs recovery is recovered first, by the same server with its own
     /// options. It refuses to do that itself when it is read-only, and shows changes of open transactions.
     fn recover_first(&self, program: &Path) -> Result<()> {
-        let is_read_only = |settings: HashMap<String, String>| {
-            settings.get("innodb-read-only").is_some_and(|value| is_on(value))
-        };
-        if !self.is(&server::SERVER_NAMES) || !is_read_only(self.settings()?) {
+        if !self.is(&server::SERVER_NAMES) {
             return Ok(());
+        }
+        let answers = self.answers()?;
+        if !answers.settings.get("innodb-read-only").is_some_and(|value| is_on(value)) {
+            return Ok(());
+        }
+        if answers.version.family == Family::MySql {
+            return Err(CliError::Usage(
+                "innodb_read_only=ON is not supported on a view of a MySQL volume: a server that may not write does \
+                 not recover, and MySQL has no way to do only that before. Use super_read_only=ON; the volume is not \
+                 written to in any case"
+                    .to_owned(),
+            ));
         }
         // It ends when there are no more statements, after everything was rolled back.
         let status = Command::new(program)
@@ -210,6 +225,9 @@ fn serve_view(
 ) -> Result<()> {
     let connector = arguments.address.connector()?;
     crate::tls::check_volume(&connector, wanted.volume)?;
+    if wanted.is(&server::SERVER_NAMES) {
+        crate::run::usable_volume(&connector, wanted.volume, wanted.answers()?.version)?;
+    }
     let name = format!("redoubt:{}/{}", connector.address, wanted.volume);
     let is_moment = wanted.is_moment(arguments.at_once);
     let source = Source::begin(connector, wanted.volume, is_moment)?;

@@ -112,7 +112,15 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     Err(CliError::io("start", &server.program, error))
 }
 
-fn usable_volume(connector: &Connector, name: &str, server: ServerVersion) -> Result<VolumeStatus> {
+/// The volume, if this server can start on it.
+///
+/// # Errors
+/// Why it cannot.
+pub(crate) fn usable_volume(
+    connector: &Connector,
+    name: &str,
+    server: ServerVersion,
+) -> Result<VolumeStatus> {
     let volume = crate::status::fetch_volume(connector, name)?;
     if volume.state == "unusable" {
         let what = format!("volume {} could not be opened: {}", volume.name, volume.reason);

@@ -27,8 +27,8 @@ use redoubt_wire::page::FileId;
 use redoubt_wire::view::{ViewFile, ViewLog};
 use std::sync::Arc;
 
-/// The redo log's number; files are counted from 0.
-const LOG_FILE: FileId = FileId(u32::MAX);
+/// Number of the first file of the redo log; those of the others go down from there. Other files are counted from 0.
+const FIRST_LOG_FILE: FileId = FileId(u32::MAX);
 
 /// The moment that is being read.
 #[derive(Default)]
@@ -212,11 +212,10 @@ impl Volume {
         offset_bytes: u64,
         out: &mut [u8],
     ) -> Result<(), NodeError> {
-        if file == LOG_FILE {
-            return self.read_export(export, LOG_FILE_PATH, offset_bytes, out);
-        }
-        match export.names().file(file) {
-            Some(entry) => self.read_kept(export, &entry.path, offset_bytes, out),
+        let names = export.names();
+        let path = names.file(file).map(|entry| entry.path.as_str());
+        match path.or_else(|| log_file(names, file).map(|(path, ..)| path)) {
+            Some(path) => self.read_kept(export, path, offset_bytes, out),
             None => Err(gone(file)),
         }
     }
@@ -234,7 +233,8 @@ impl Volume {
             let why = match self.indexing.names.read().family() {
                 Family::MariaDb => "has no redo log yet",
                 Family::MySql => {
-                    "is MySQL's, whose redo log is not shown in views: export it (`redoubt volume export`)"
+                    "is MySQL's, whose redo log is not shown while it grows: see one moment (`redoubt run --reader \
+                     --at-once`), or export it (`redoubt volume export`)"
                 }
             };
             return Err(NodeError::Refused(format!("volume {} {why}", self.context.name)));
@@ -303,14 +303,24 @@ enum Len {
 }
 
 fn len_of(names: &Namespace, file: FileId) -> Len {
-    if file == LOG_FILE {
-        return Len::Known(names.log_file().map(|log_file| log_file.file_size_bytes));
-    }
     match names.file(file) {
         Some(entry) if entry.tablespace => Len::Known(Some(entry.len_bytes)),
         Some(_) => Len::OfPlain,
-        None => Len::Known(None),
+        None => Len::Known(log_file(names, file).map(|(_, _, len_bytes)| len_bytes)),
     }
+}
+
+/// The files of the redo log, in the order of their numbers: path, permission bits, length in bytes. Files of MySQL come
+/// and go, and what has a number is another one then: only those of a moment are read by number.
+fn log_files(names: &Namespace) -> impl Iterator<Item = (&str, u32, u64)> {
+    let one = names.log_file().map(|log_file| (LOG_FILE_PATH, 0o660, log_file.file_size_bytes));
+    let of_set = names.log_set().into_iter().flat_map(|log_set| &log_set.files);
+    one.into_iter().chain(of_set.map(|(path, file)| (path.as_str(), file.mode, file.len_bytes)))
+}
+
+/// The file of the redo log with this number.
+fn log_file(names: &Namespace, file: FileId) -> Option<(&str, u32, u64)> {
+    log_files(names).nth((FIRST_LOG_FILE.0 - file.0) as usize)
 }
 
 fn gone(file: FileId) -> NodeError {
@@ -329,8 +339,9 @@ fn stat(names: &Namespace, path: &str) -> Option<ViewFile> {
         let entry = VolumeEntry { path: path.to_owned(), kind, mode, len_bytes, checksum: None };
         Some(ViewFile { file: file.0, entry })
     };
-    if path == LOG_FILE_PATH {
-        return found(LOG_FILE, EntryKind::RedoLog, 0o660, names.log_file()?.file_size_bytes);
+    let number = (0..).zip(log_files(names)).find(|(_, (of_log, ..))| *of_log == path);
+    if let Some((number, (_, mode, len_bytes))) = number {
+        return found(FileId(FIRST_LOG_FILE.0 - number), EntryKind::RedoLog, mode, len_bytes);
     }
     match names.file_at(path) {
         Some((file, entry)) if entry.tablespace => {
