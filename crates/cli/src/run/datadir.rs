@@ -12,9 +12,10 @@
 use super::checksums::Checksums;
 use super::fill::{self, Filled};
 use super::server::Server;
-use crate::beneath::check_name;
+use crate::beneath::{Beneath, check_name};
 use crate::client::Client;
 use crate::error::{CliError, Result};
+use redoubt_redo::Family;
 use redoubt_storage::format_version::unknown_version;
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ use std::path::{Path, PathBuf};
 
 const MARKER: &str = ".redoubt";
 const ORPHANS: &str = ".redoubt-orphans";
+/// innodb_buffer_pool_filename, unless it is set.
+const BUFFER_POOL_LIST: &str = "ib_buffer_pool";
 
 /// Version of the marker; those of before it had one count as 1.
 const FORMAT: u32 = 1;
@@ -202,7 +205,22 @@ impl DataDirectory {
         }
         let known: BTreeSet<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
         self.remove_others("", &known, server)?;
-        fill::fill(&self.path, &self.volume, owner, client, &entries, filled, is_attached)
+        fill::fill(&self.path, &self.volume, owner, client, &entries, filled, is_attached)?;
+        if is_attached && !entries.is_empty() && server.version.family == Family::MySql {
+            self.make_buffer_pool_list(owner)?;
+        }
+        Ok(())
+    }
+
+    /// The list of the pages that a server had in its buffer pool is of its host. Where there is none MySQL says so as an
+    /// error, at each first start on a host; an empty list is none. (A new volume needs an empty directory.)
+    fn make_buffer_pool_list(&self, owner: Option<(u32, u32)>) -> Result<()> {
+        if self.path.join(BUFFER_POOL_LIST).exists() {
+            return Ok(());
+        }
+        let beneath = Beneath::open(&self.path, owner)?;
+        let file = beneath.create_new(BUFFER_POOL_LIST)?;
+        beneath.finish(BUFFER_POOL_LIST, &file, 0o640, 0o640)
     }
 
     /// The lock outlives this process image: the server inherits it.
@@ -331,7 +349,7 @@ fn parse_marker(text: &str, marker_path: &Path) -> Result<Option<Marker>> {
 fn is_local(path: &str, name: &str, server: &Server) -> bool {
     name.starts_with(MARKER)
         || name.starts_with("ibtmp")
-        || name.starts_with("ib_buffer_pool")
+        || name.starts_with(BUFFER_POOL_LIST)
         // Written by mariadb-install-db and mariadb-upgrade themselves, not by the server.
         || path == "mysql_upgrade_info"
         || name.starts_with("#sql-temptable")
