@@ -8,12 +8,14 @@
 //! Several connections take turns, one statement at a time, with lock waits of zero: an interleaving without a race.
 //! [`rows`] has the statements on rows, [`transactions`] what begins and ends them, [`tables`] what creates and
 //! removes tables, [`alterations`] what changes them, [`knobs`] the server settings that change what is logged. Each
-//! history begins with a tour of the statements that chance brings up too seldom.
+//! history begins with a tour of the statements that chance brings up too seldom. [`mysql`] makes MySQL's statements of
+//! them.
 
 pub mod alterations;
 pub mod class;
 pub mod knobs;
 pub mod model;
+pub mod mysql;
 pub mod rows;
 pub mod tables;
 mod tour;

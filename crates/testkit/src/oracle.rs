@@ -8,6 +8,7 @@
 //! * [`compare`]: byte for byte, with the list of what may differ and why.
 //! * [`history`]: real servers under random statements ([`crate::generator`]), sysbench, TPC-C.
 //! * [`check`]: whole histories, killed directories, cuts; [`campaign`]: many of them; [`node_path`]: through a node.
+//! * [`mysql`]: the oracle of MySQL, which works another way.
 //! * [`shrink`]: scripts of histories, made small; [`commands`]: the command line.
 //!
 //! See `docs/oracle.md` for how to run it and what it has found.
@@ -19,6 +20,7 @@ pub mod clear;
 pub mod commands;
 pub mod compare;
 pub mod history;
+pub mod mysql;
 pub mod node_path;
 pub mod recovery;
 pub mod redo;

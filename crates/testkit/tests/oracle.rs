@@ -12,6 +12,7 @@ use redoubt_page::layout::page_id;
 use redoubt_page::{RecordKind, flags_of_page0};
 use redoubt_redo::PageId;
 use redoubt_redo::mariadb::varint;
+use redoubt_testkit::fetched::find_or_skip;
 use redoubt_testkit::generator::Config;
 use redoubt_testkit::oracle::base::Base;
 use redoubt_testkit::oracle::campaign::{Kind, Plan, run};
@@ -22,7 +23,8 @@ use redoubt_testkit::oracle::recovery::{Crash, Outcome, next_directory, recover}
 use redoubt_testkit::oracle::redo::{MtrIndex, Redo, RunIndex};
 use redoubt_testkit::oracle::refused::refused_by_both;
 use redoubt_testkit::oracle::replay::{Defect, replay};
-use redoubt_testkit::oracle::{node_path, shrink};
+use redoubt_testkit::oracle::{mysql, node_path, shrink};
+use redoubt_workload::product::FetchedServer;
 
 const PLAIN: Setup =
     Setup { page_size_bytes: 16384, full_crc32: true, pool_mib: 64, encrypted: false, server: None };
@@ -244,4 +246,34 @@ fn a_page_that_a_kill_tore_is_read_from_the_doublewrite_area() {
     file.write_all_at(&vec![0x5a; half], page_at + half as u64).unwrap();
     let mended = Base::read_killed(&recorded.killed).unwrap();
     assert_eq!(mended.page(&path, page_no, copy.len()), Some(copy.as_slice()), "page {page_no} of {path}");
+}
+
+/// Crashes of MySQL in the middle of statements, with undo tablespaces that are truncated and without.
+#[test]
+fn crashes_of_mysql_recover_on_a_volume_as_the_stock_server_recovers_them() {
+    let test = "crashes_of_mysql_recover_on_a_volume_as_the_stock_server_recovers_them";
+    if find_or_skip(FetchedServer::MySql97, test).is_none() {
+        return;
+    }
+    let failures = tempfile::tempdir().unwrap();
+    let plan = mysql::Plan {
+        seed: 2,
+        statements: 500,
+        statements_each: 250,
+        crashes_each: 4,
+        page_size_bytes: None,
+        threads: 2,
+        budget: None,
+        scratch: None,
+        failures: failures.path().to_owned(),
+    };
+    let summary = mysql::run(&plan, &|line| println!("{line}")).unwrap();
+    println!("{}", summary.json());
+    assert!(summary.is_sound(), "{:?}\n{}", summary.failures, summary.checked.refusal);
+    // In so few statements some classes do not come up.
+    let refused: Vec<_> = summary.never().into_iter().filter(|(_, why)| why != "never generated").collect();
+    assert_eq!(refused, [], "classes that never succeeded");
+    let checked = &summary.checked;
+    assert_eq!(checked.crashes, 8);
+    assert!(checked.cuts > 0 && checked.touched > 500 && checked.tables > 80, "{checked:?}");
 }

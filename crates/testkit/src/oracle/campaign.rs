@@ -127,12 +127,6 @@ impl Summary {
 
     /// As JSON.
     pub fn json(&self) -> Value {
-        let classes: BTreeMap<_, _> = self
-            .tally
-            .classes
-            .iter()
-            .map(|(class, (tried, succeeded, _))| (class.name(), [*tried, *succeeded]))
-            .collect();
         let never: BTreeMap<_, _> =
             self.tally.never().into_iter().map(|(class, why)| (class.name(), why)).collect();
         json!({
@@ -140,7 +134,7 @@ impl Summary {
             "page_sizes": self.page_sizes,
             "statements": self.tally.tried(),
             "succeeded": self.tally.succeeded(),
-            "classes": classes,
+            "classes": self.tally.json(),
             "classes_never_successful": never,
             "redo": self.contents,
             "recoveries": self.checked,

@@ -14,6 +14,7 @@ use super::campaign::{self, Kind, Plan, Summary};
 use super::check::{Cut, Limits, check_cuts, crash_at, every_cut};
 use super::compare;
 use super::history::{Recorded, Setup, Workshop};
+use super::mysql;
 use super::recovery::{self, Crash, Outcome};
 use super::redo::Redo;
 use super::replay::replay;
@@ -71,6 +72,15 @@ pub enum Command {
         /// How
         #[command(flatten)]
         options: CutOptions,
+    },
+    /// Check the data directory of a MySQL 9.7 that was killed, as `run --server mysql-9.7` keeps it where one differs
+    Crash {
+        /// The data directory; it is only read
+        #[arg(long)]
+        data: PathBuf,
+        /// Page size of the server in bytes
+        #[arg(long, default_value_t = 16384)]
+        page_size: u32,
     },
     /// Run a script that failed again
     Replay {
@@ -137,7 +147,7 @@ pub struct RunOptions {
     /// Page size in bytes, else by seed
     #[arg(long)]
     page_size: Option<u32>,
-    /// A server that scripts/fetch-server has fetched (mariadb-11.8), else the system's
+    /// A server that scripts/fetch-server has fetched, else the system's
     #[arg(long, value_parser = fetched::named)]
     server: Option<FetchedServer>,
     /// Every this many histories one goes through a node, too; 0: none
@@ -179,6 +189,27 @@ impl RunOptions {
     }
 }
 
+impl RunOptions {
+    /// MySQL has no such history of sysbench or TPC-C, and none that is encrypted; all go through a node.
+    fn mysql_plan(&self) -> Result<mysql::Plan> {
+        if self.kind != Kind::Random || self.encrypted {
+            let what = "the oracle of MySQL has random histories only, and none that is encrypted";
+            return Err(Error::State(what.into()));
+        }
+        Ok(mysql::Plan {
+            seed: self.seed,
+            statements: self.statements,
+            statements_each: self.each,
+            crashes_each: self.cuts,
+            page_size_bytes: self.page_size,
+            threads: self.threads,
+            budget: self.seconds.map(Duration::from_secs),
+            scratch: self.scratch.clone(),
+            failures: self.failures.clone(),
+        })
+    }
+}
+
 /// Runs a command: what to print, and whether all is well.
 ///
 /// # Errors
@@ -197,6 +228,10 @@ pub fn run(command: &Command) -> Result<(Value, bool)> {
             let options = recovery::Options { server, buffer_pool_mib: 128, innodb_args, keys: None };
             compare_directory(data, redo, *cut, &options)
         }
+        Command::Run { options } if options.server == Some(FetchedServer::MySql97) => {
+            let summary = mysql::run(&options.mysql_plan()?, &|line| eprintln!("{line}"))?;
+            Ok((summary.json(), summary.is_sound()))
+        }
         Command::Run { options } => {
             let summary = campaign::run(&options.plan())?;
             Ok((summary.json(), summary.is_sound()))
@@ -207,6 +242,7 @@ pub fn run(command: &Command) -> Result<(Value, bool)> {
             let workshop = Workshop::new(options.scratch.as_deref())?;
             cuts(&workshop, setup, *seed, *statements, options)
         }
+        Command::Crash { data, page_size } => Ok((json!(mysql::check_one(data, *page_size)?), true)),
         Command::Replay { script } => {
             let workshop = Workshop::new(None)?;
             let recorded = workshop.run(&shrink::read(script)?)?;

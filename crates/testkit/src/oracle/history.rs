@@ -201,6 +201,14 @@ impl Tally {
             .collect()
     }
 
+    /// Tried and succeeded by class, as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        let classes = self.classes.iter();
+        classes
+            .map(|(class, (tried, done, _))| (class.name().to_owned(), serde_json::json!([tried, done])))
+            .collect()
+    }
+
     /// Statements tried.
     pub fn tried(&self) -> u64 {
         self.classes.values().map(|entry| entry.0).sum::<u64>() + self.other
@@ -404,7 +412,8 @@ impl Workshop {
             script.setup,
             |server| {
                 let mut tally = run_statements(server, &script.preparation)?;
-                tally.count(Class::Import, import(server).err().map(|error| error.to_string()));
+                tally
+                    .count(Class::Import, import(server, str::to_owned).err().map(|error| error.to_string()));
                 Ok(tally)
             },
             |server| run_statements(server, &script.statements),
@@ -428,35 +437,64 @@ pub struct Script {
 /// # Errors
 /// A lost connection.
 pub fn run_statements(server: &Server, statements: &[Statement]) -> Result<Tally> {
-    let mut connections: Vec<Option<Conn>> = (0..CONNECTIONS).map(|_| None).collect();
-    let files = server.directory().join("files").display().to_string();
-    let mut tally = Tally::default();
-    for statement in statements {
-        let place = usize::from(statement.connection) % connections.len();
-        let Some(slot) = connections.get_mut(place) else { continue };
+    let mut sessions = Sessions::new(server);
+    statements.iter().try_for_each(|statement| sessions.run(statement))?;
+    Ok(sessions.tally)
+}
+
+/// The connections of a history, opened as they are needed.
+#[derive(Debug)]
+pub struct Sessions<'s> {
+    server: &'s Server,
+    connections: Vec<Option<Conn>>,
+    files: String,
+    /// What was run.
+    pub tally: Tally,
+}
+
+impl<'s> Sessions<'s> {
+    /// None is open.
+    pub fn new(server: &'s Server) -> Self {
+        Self {
+            server,
+            connections: (0..CONNECTIONS).map(|_| None).collect(),
+            files: server.directory().join("files").display().to_string(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Runs a statement on its connection, and counts whether the server took it.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn run(&mut self, statement: &Statement) -> Result<()> {
+        let place = usize::from(statement.connection) % self.connections.len();
+        let Some(slot) = self.connections.get_mut(place) else { return Ok(()) };
         let conn = match slot {
             Some(conn) => conn,
             None => {
-                let mut conn = server.connect()?;
+                let mut conn = self.server.connect()?;
                 // The sequence tables `seq_1_to_N` are looked for in the current database.
                 execute(&mut conn, "USE mysql")?;
                 slot.insert(conn)
             }
         };
-        let sql = statement.sql.replace("$FILES", &files);
+        let sql = statement.sql.replace("$FILES", &self.files);
         match conn.query_drop(&sql) {
-            Ok(()) => tally.count(statement.class, None),
+            Ok(()) => self.tally.count(statement.class, None),
             Err(mysql::Error::MySqlError(error)) if !matches!(error.code, 1053 | 1927) => {
-                tally.count(statement.class, Some(format!("{} {}: {sql:.200}", error.code, error.message)));
+                let refusal = format!("{} {}: {sql:.200}", error.code, error.message);
+                self.tally.count(statement.class, Some(refusal));
             }
             Err(error) => return Err(Error::sql(&sql)(error)),
         }
+        Ok(())
     }
-    Ok(tally)
 }
 
-/// Exports a table and imports it as another: before the base, because no redo tells of the pages.
-fn import(server: &Server) -> Result<()> {
+/// Exports a table and imports it as another: before the base, because no redo tells of the pages. `in_dialect` makes the
+/// server's statements of MariaDB's.
+pub(super) fn import(server: &Server, in_dialect: impl Fn(&str) -> String) -> Result<()> {
     let mut conn = server.connect()?;
     for sql in [
         "USE d0",
@@ -467,7 +505,7 @@ fn import(server: &Server) -> Result<()> {
         "ALTER TABLE d0.imported DISCARD TABLESPACE",
         "FLUSH TABLES d0.donor FOR EXPORT",
     ] {
-        execute(&mut conn, sql)?;
+        execute(&mut conn, &in_dialect(sql))?;
     }
     let database = server.datadir().join("d0");
     for extension in ["ibd", "cfg"] {
