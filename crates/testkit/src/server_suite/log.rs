@@ -1,7 +1,7 @@
 //! Reading the log of the test driver.
 //!
-//! A line of a result is `suite.test 'combination' w1 [ outcome ]  comment`; combination and worker may be missing. All
-//! other lines are the tests' own output and are passed over. The script names a log `*.part` until the driver has
+//! A line of a result is `suite.test 'combination' w1 [ outcome ]  comment`; combination and worker may be missing. MySQL's
+//! driver says before it how much is done (`[ 25%]`). All other lines are the tests' own output and are passed over. The script names a log `*.part` until the driver has
 //! ended as it should.
 
 use std::collections::BTreeMap;
@@ -121,8 +121,14 @@ pub(super) fn is_test_name(test: &str) -> bool {
     test.split_once('.').is_some_and(|(suite, name)| is_name(suite) && is_name(name))
 }
 
+/// A line without the share of the tests that are done: `[ 25%] `.
+fn after_share(line: &str) -> &str {
+    let rest = line.strip_prefix('[').and_then(|rest| rest.split_once("%] "));
+    rest.filter(|(share, _)| share.trim().parse::<u8>().is_ok()).map_or(line, |(_, rest)| rest)
+}
+
 fn parse_line(line: &str) -> Option<(Case, Outcome)> {
-    let (left, right) = line.split_once(" [ ")?;
+    let (left, right) = after_share(line).split_once(" [ ")?;
     let (word, comment) = right.split_once(" ]")?;
     let comment = comment.trim();
     let (test, rest) = left.split_once(char::is_whitespace).unwrap_or((left, ""));

@@ -35,6 +35,17 @@ fn the_recorded_log_is_read_whole() {
     assert!(matches!(log.outcomes[&case("main.slow", "")], Outcome::Failed { .. }));
 }
 
+/// As `mysql-test-run` 9.7 says it.
+#[test]
+fn the_share_of_tests_that_are_done_is_passed_over() {
+    let log = log("[  2%] innodb.create_tablespace                  [ pass ]   5945\n\
+                   [100%] innodb.debug                             [ skipped ]  Test needs debug binaries.\n\
+                   [ 50%] innodb.charset 'latin1'                  [ retry-fail ]\n[100%] shutdown_report [ pass ]\n");
+    assert_eq!(log.outcomes.len(), 3, "{:?}", log.outcomes);
+    assert_eq!(log.outcomes[&case("innodb.create_tablespace", "")], Outcome::Passed { again: false });
+    assert!(matches!(log.outcomes[&case("innodb.charset", "latin1")], Outcome::Failed { .. }));
+}
+
 #[test]
 fn output_of_tests_is_no_result() {
     for line in [
