@@ -235,9 +235,9 @@ fn a_data_directory_of_mysql_is_imported() {
     }
 }
 
-/// A page that was written to a doublewrite file, and not to its own any more. What it holds is older than the checkpoint,
-/// as pages of an index that is being built may be, so no redo tells of it. (The stock server takes it from there if it
-/// recovers, which it does not here: its redo ends at the checkpoint.)
+/// A page that was written to a doublewrite file, and not to its own any more. What it holds is older than the
+/// checkpoint, as pages of an index that is being built may be, so no redo tells of it. (The stock server takes it from
+/// there if it recovers, which it does not here: its redo ends at the checkpoint.)
 #[test]
 fn a_page_that_only_a_doublewrite_file_has_is_imported() {
     let test = "a_page_that_only_a_doublewrite_file_has_is_imported";
@@ -288,7 +288,8 @@ fn lose_a_page(datadir: &Path) -> PageId {
         let mut bytes = read(&path);
         let format = Format::of_page0(Family::MySql, &bytes).unwrap();
         let size = format.physical_page_size_bytes();
-        let is_leaf = |page: &[u8]| page_type(page) == Some(TYPE_INDEX) && get_u16(page, PAGE_LEVEL) == Some(0);
+        let is_leaf =
+            |page: &[u8]| page_type(page) == Some(TYPE_INDEX) && get_u16(page, PAGE_LEVEL) == Some(0);
         let found = copies.chunks_exact(16384).find(|copy| {
             let at = page_id(copy).map_or(0, |id| id.page_no.0 as usize * size);
             format.is_replayed() && is_leaf(copy) && bytes.get(at..at + size) == Some(*copy)
@@ -441,7 +442,8 @@ fn a_second_mysql_runs_on_a_moment_and_changes_nothing() {
     let left: Vec<_> = std::fs::read_dir(second.datadir()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 
-    let count = |conn: &mut Conn, what: &str| query_text(conn, &format!("SELECT COUNT(*) FROM {what}")).unwrap();
+    let count =
+        |conn: &mut Conn, what: &str| query_text(conn, &format!("SELECT COUNT(*) FROM {what}")).unwrap();
     assert_eq!(count(&mut conn, "w.a WHERE v = 'mine'"), [["0"]]);
     assert_eq!(count(&mut conn, "w.later"), count(&mut conn, "w.a"));
     let status = &fixture.node.status(VOLUME).unwrap()["volumes"][0];
@@ -459,7 +461,8 @@ fn require_views(fixture: &Fixture) {
         let run = ["run", "--reader", "--node", &address, "--volume", VOLUME, "--datadir", datadir];
         fixture.node.redoubt(&[&run[..], options, &["--", "sh", "-euc", script]].concat())
     };
-    let whole = format!("cd {}; cat ibdata1 mysql.ibd w/a.ibd '#innodb_redo'/* | wc -c", directory.path().display());
+    let whole =
+        format!("cd {}; cat ibdata1 mysql.ibd w/a.ibd '#innodb_redo'/* | wc -c", directory.path().display());
     let bytes: u64 = view(&["--at-once"], &whole).unwrap().trim().parse().unwrap();
     assert!(bytes > 40 << 20, "{bytes}");
     let redo = format!("cd {}; cat '#innodb_redo'/* >/dev/null", directory.path().display());

@@ -245,8 +245,8 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// A page of MySQL that is in a doublewrite file and not in its own yet. No redo may tell of it: pages of an index that
-    /// is being built have none. The server's recovery takes it, however old (`dblwr_recover_page` in
+    /// A page of MySQL that is in a doublewrite file and not in its own yet. No redo may tell of it: pages of an index
+    /// that is being built have none. The server's recovery takes it, however old (`dblwr_recover_page` in
     /// `buf/buf0dblwr.cc`).
     fn complete(&mut self, id: PageId, format: Format, page: &mut [u8]) {
         if let Some(copy) = self.pages.copy_of(id, format).filter(|copy| !page_is_never_written(copy)) {
