@@ -431,6 +431,7 @@ fn a_second_mysql_runs_on_a_moment_and_changes_nothing() {
     };
     let mut second = Server::in_directory(config, elsewhere.path()).unwrap();
     second.start().unwrap_or_else(|error| panic!("{error}\n{}", second.error_log_tail(30)));
+    assert_eq!(second.error_lines(), Vec::<String>::new());
     fixture.execute(&mut conn, "COMMIT");
     fixture.execute(&mut conn, "CREATE TABLE w.later AS SELECT * FROM w.a");
     let mut on_moment = second.connect().unwrap();

@@ -30,6 +30,7 @@ mod source;
 use crate::error::{CliError, Result};
 use crate::places::{self, Moved};
 use crate::run::args::RunArguments;
+use crate::run::datadir;
 use crate::run::server::{self, Answers};
 use crate::run::settings::is_on;
 use fixed::Fixed;
@@ -89,23 +90,27 @@ impl<'a> Wanted<'a> {
         at_once || self.is(&server::SERVER_NAMES)
     }
 
-    /// For a server that may not write, whatever needs recovery is recovered first, by the same server with its own
-    /// options. It refuses to do that itself when it is read-only, and shows changes of open transactions.
-    fn recover_first(&self, program: &Path) -> Result<()> {
+    /// What a server needs in the view before it starts. For one that may not write, whatever needs recovery is
+    /// recovered first, by the same server with its own options. It refuses to do that itself when it is read-only, and
+    /// shows changes of open transactions. MySQL cannot be made to do only that.
+    fn make_ready(&self, program: &Path) -> Result<()> {
         if !self.is(&server::SERVER_NAMES) {
             return Ok(());
         }
         let answers = self.answers()?;
-        if !answers.settings.get("innodb-read-only").is_some_and(|value| is_on(value)) {
-            return Ok(());
-        }
-        if answers.version.family == Family::MySql {
-            return Err(CliError::Usage(
-                "innodb_read_only=ON is not supported on a view of a MySQL volume: a server that may not write does \
-                 not recover, and MySQL has no way to do only that before. Use super_read_only=ON; the volume is not \
-                 written to in any case"
-                    .to_owned(),
-            ));
+        let is_read_only = answers.settings.get("innodb-read-only").is_some_and(|value| is_on(value));
+        match (answers.version.family, is_read_only) {
+            (Family::MariaDb, true) => {}
+            (Family::MariaDb, false) => return Ok(()),
+            (Family::MySql, false) => return datadir::make_buffer_pool_list(self.directory, None),
+            (Family::MySql, true) => {
+                return Err(CliError::Usage(
+                    "innodb_read_only=ON is not supported on a view of a MySQL volume: a server that may not write \
+                     does not recover, and MySQL has no way to do only that before. Use super_read_only=ON; the \
+                     volume is not written to in any case"
+                        .to_owned(),
+                ));
+            }
         }
         // It ends when there are no more statements, after everything was rolled back.
         let status = Command::new(program)
@@ -185,7 +190,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         true => server::find_program(wanted.program)?,
         false => PathBuf::from(wanted.program),
     };
-    wanted.recover_first(&path)?;
+    wanted.make_ready(&path)?;
     let error = Command::new(path).args(wanted.program_arguments()?).exec();
     Err(CliError::io("start", wanted.program, error))
 }
@@ -198,7 +203,7 @@ fn prepare(directory: &Path, in_namespace: bool) -> Result<PathBuf> {
     crate::show::make_directory(directory)?;
     let path = directory.canonicalize().map_err(|error| CliError::io("open", directory, error))?;
     let mut entries = std::fs::read_dir(&path).map_err(|error| CliError::io("list", &path, error))?;
-    let is_servers = crate::run::datadir::volume_id_of(&path).is_some();
+    let is_servers = datadir::volume_id_of(&path).is_some();
     if entries.next().is_none() || (is_servers && in_namespace) {
         return Ok(path);
     }
@@ -234,7 +239,7 @@ fn serve_view(
     let tree: Box<dyn Tree> =
         if is_moment { Box::new(Fixed::new(Arc::clone(&source))?) } else { Box::new(live(&source)) };
     let directory = wanted.directory;
-    if let Some(volume_id) = crate::run::datadir::volume_id_of(directory)
+    if let Some(volume_id) = datadir::volume_id_of(directory)
         && volume_id != source.volume_id
     {
         return Err(CliError::Usage(format!(
@@ -282,7 +287,7 @@ fn owner(wanted: &Wanted<'_>) -> Result<(u32, u32)> {
     }
     let settings = wanted.settings()?;
     let user = settings.get("user").map(String::as_str);
-    Ok(crate::run::datadir::ids_of(user)?.unwrap_or(own))
+    Ok(datadir::ids_of(user)?.unwrap_or(own))
 }
 
 /// The volume as it is now.

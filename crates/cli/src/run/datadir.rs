@@ -207,20 +207,9 @@ impl DataDirectory {
         self.remove_others("", &known, server)?;
         fill::fill(&self.path, &self.volume, owner, client, &entries, filled, is_attached)?;
         if is_attached && !entries.is_empty() && server.version.family == Family::MySql {
-            self.make_buffer_pool_list(owner)?;
+            make_buffer_pool_list(&self.path, owner)?;
         }
         Ok(())
-    }
-
-    /// The list of the pages that a server had in its buffer pool is of its host. Where there is none MySQL says so as an
-    /// error, at each first start on a host; an empty list is none. (A new volume needs an empty directory.)
-    fn make_buffer_pool_list(&self, owner: Option<(u32, u32)>) -> Result<()> {
-        if self.path.join(BUFFER_POOL_LIST).exists() {
-            return Ok(());
-        }
-        let beneath = Beneath::open(&self.path, owner)?;
-        let file = beneath.create_new(BUFFER_POOL_LIST)?;
-        beneath.finish(BUFFER_POOL_LIST, &file, 0o640, 0o640)
     }
 
     /// The lock outlives this process image: the server inherits it.
@@ -355,6 +344,20 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
         || name.starts_with("#sql-temptable")
         || [".pid", ".err", ".sock"].iter().any(|ending| name.ends_with(ending))
         || server.local_files.iter().any(|local| local == path)
+}
+
+/// The list of the pages that a server had in its buffer pool is of its host. Where there is none MySQL says so as an
+/// error, at each first start on a host; an empty list is none. (A new volume needs an empty directory.)
+///
+/// # Errors
+/// [`CliError::Io`].
+pub fn make_buffer_pool_list(directory: &Path, owner: Option<(u32, u32)>) -> Result<()> {
+    if directory.join(BUFFER_POOL_LIST).exists() {
+        return Ok(());
+    }
+    let beneath = Beneath::open(directory, owner)?;
+    let file = beneath.create_new(BUFFER_POOL_LIST)?;
+    beneath.finish(BUFFER_POOL_LIST, &file, 0o640, 0o640)
 }
 
 /// Owner of the files, if this process may and must give them away.
