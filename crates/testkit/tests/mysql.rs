@@ -453,6 +453,35 @@ fn a_second_mysql_runs_on_a_moment_and_changes_nothing() {
     require_views(&fixture);
 }
 
+/// With a keyring one statement could make a volume useless: the server would go on with the encryption of a tablespace at
+/// every start. Group replication is of the kind of plugin that has MariaDB's keys.
+#[test]
+fn a_keyring_is_refused_and_other_plugins_are_not() {
+    let Some(mut fixture) = Fixture::new("a_keyring_is_refused_and_other_plugins_are_not") else { return };
+    let mut conn = fixture.connect();
+    fixture.execute(&mut conn, "CREATE DATABASE w");
+    fixture.execute(&mut conn, "CREATE TABLE w.a (id INT PRIMARY KEY)");
+    let refusal = |conn: &mut Conn, statement: &str| execute(conn, statement).unwrap_err().to_string();
+    let said = refusal(&mut conn, "INSTALL COMPONENT 'file://component_keyring_file'");
+    assert!(said.contains("component_keyring_file is refused"), "{said}");
+    for statement in [
+        "CREATE TABLE w.b (id INT) ENCRYPTION='Y'",
+        "ALTER TABLE w.a ENCRYPTION='Y'",
+        "ALTER TABLESPACE mysql ENCRYPTION='Y'",
+    ] {
+        let said = refusal(&mut conn, statement);
+        assert!(said.contains("keyring"), "{statement}: {said}");
+    }
+    fixture.execute(&mut conn, "INSTALL COMPONENT 'file://component_validate_password'");
+    fixture.execute(&mut conn, "UNINSTALL COMPONENT 'file://component_validate_password'");
+    fixture.execute(&mut conn, "INSTALL PLUGIN group_replication SONAME 'group_replication.so'");
+    fixture.execute(&mut conn, "INSERT INTO w.a VALUES (1)");
+    fixture.restart(Restart::KillAndAttach);
+    assert_eq!(query_text(&mut fixture.connect(), "SELECT id FROM w.a").unwrap(), [["1"]]);
+    let log = std::fs::read_to_string(fixture.server.error_log_path()).unwrap();
+    assert!(log.contains("[redoubt] the keyring component_keyring_file is refused"), "{log}");
+}
+
 /// What tools see, and what is not to be had by them.
 fn require_views(fixture: &Fixture) {
     let address = fixture.node.address().to_string();

@@ -13,11 +13,10 @@ use super::Volume;
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
-use crate::namespace::{LogFileEntry, LogSetEntry, LogSetFile, Namespace};
+use crate::namespace::{LogFileEntry, LogSetEntry, Namespace};
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::{LogImage, rewrite_sequence_bits};
-use redoubt_redo::mysql::from_server_lsn;
 use redoubt_redo::mysql::log_file::FileRange;
 use redoubt_redo::mysql::log_image::{ComposedFile, FirstGroups};
 use redoubt_redo::mysql::walk::walk_mtrs;
@@ -137,8 +136,8 @@ impl Volume {
         let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes)
             .map_err(|error| fixed(error.to_string()))?;
         let checkpoint = log_file.checkpoint().unwrap_or(header.first_lsn).max(header.first_lsn);
-        let redo =
-            self.spool_redo(checkpoint, checkpoint, end, |chunk| redo_from(chunk, checkpoint, &geometry))?;
+        let redo = self
+            .spool_redo(checkpoint, Some(checkpoint), end, |chunk| redo_from(chunk, checkpoint, &geometry))?;
         let image = LogImage {
             geometry,
             header: sized(&log_file.header).ok_or_else(|| fixed("stored log header is cut".to_owned()))?,
@@ -151,17 +150,9 @@ impl Volume {
 
     fn compose_log_set(&self, log_set: &LogSetEntry, end: Point) -> Result<ServerLog, NodeError> {
         let checkpoint = log_set.checkpoint().unwrap_or(end.lsn).min(end.lsn);
-        // The frame that holds it begins with a mini-transaction. Before the first redo the stream has no LSN.
-        let first =
-            log_set.files.values().filter_map(LogSetFile::parsed_header).map(|header| header.start_lsn);
-        let oldest = match self.receiving.retention.position(checkpoint).map(|start| start.lsn) {
-            None => end.lsn,
-            Some(Lsn(0)) => from_server_lsn(first.min().unwrap_or(0)).min(end.lsn),
-            Some(lsn) => lsn,
-        };
         let mut first_groups = FirstGroups::default();
         first_groups.insert(end.lsn);
-        let redo = self.spool_redo(checkpoint, oldest, end, |chunk| {
+        let redo = self.spool_redo(checkpoint, None, end, |chunk| {
             let StreamFrame::Redo(bytes) = decode(chunk.kind, chunk.payload())? else {
                 return Ok(Vec::new());
             };
@@ -173,11 +164,11 @@ impl Volume {
     }
 
     /// Writes redo to an unlinked file: that of each frame from the one on that holds `checkpoint`, as `redo_of` gives
-    /// it. It begins at `oldest` then.
+    /// it. It begins at `oldest` then; `None`: where the first of these frames does, with a mini-transaction.
     fn spool_redo(
         &self,
         checkpoint: Lsn,
-        oldest: Lsn,
+        mut oldest: Option<Lsn>,
         end: Point,
         mut redo_of: impl FnMut(&Chunk) -> Result<Vec<u8>, NodeError>,
     ) -> Result<Spool, NodeError> {
@@ -190,21 +181,32 @@ impl Volume {
             Ok(file)
         });
         let file = file.map_err(io)?;
+        let gone = || {
+            let reason = format!("redo from the server's checkpoint {checkpoint} on is no longer in the log");
+            NodeError::Redo { lsn: checkpoint, reason }
+        };
         let Some(start) = self.receiving.retention.position(checkpoint) else {
             if checkpoint < end.lsn {
-                let reason =
-                    format!("redo from the server's checkpoint {checkpoint} on is no longer in the log");
-                return Err(NodeError::Redo { lsn: checkpoint, reason });
+                return Err(gone());
             }
+            let oldest = oldest.unwrap_or(end.lsn);
             return Ok(Spool { file, oldest, end: oldest });
         };
         let mut len_bytes = 0;
         self.receiving.read_frames(start, end.seq, |chunk| {
             let bytes = redo_of(&chunk)?;
+            if !bytes.is_empty() {
+                oldest.get_or_insert(chunk.start.lsn);
+            }
             file.write_at(len_bytes, &bytes).map_err(io)?;
             len_bytes += bytes.len() as u64;
             Ok(())
         })?;
+        // There may be none: an import of a log that ends at its checkpoint.
+        let oldest = oldest.unwrap_or(end.lsn);
+        if oldest > checkpoint {
+            return Err(gone());
+        }
         if oldest.advance(len_bytes) != end.lsn {
             let reason = format!(
                 "redo from {oldest} has {len_bytes} bytes in the log, but the stream ends at {}",

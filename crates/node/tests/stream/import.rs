@@ -6,7 +6,10 @@ use super::protocol::FIRST_LSN;
 use super::running::{LocalNode, SMALL, options};
 use redoubt_page::{SpaceFlags, finalize, layout};
 use redoubt_redo::mariadb::LogHeader;
-use redoubt_wire::control::{KIND_DATA, KIND_JSON, Reply, Request, encode_data, encode_json};
+use redoubt_redo::{Lsn, mysql};
+use redoubt_wire::control::{
+    ImportedLogFile, KIND_DATA, KIND_JSON, Reply, Request, encode_data, encode_json,
+};
 
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
 const PAGE_LEN: usize = 16_384;
@@ -148,5 +151,53 @@ fn the_name_of_an_import_that_was_given_up_is_free_for_who_comes_next() {
         drop(first);
         assert!(matches!(second.ask(&begin).unwrap(), Reply::Done), "{volume}");
     }
+    node.stop();
+}
+
+/// All that a MySQL had changed was in its files when it was killed, and no mini-transaction starts in the block with its
+/// checkpoint: there is no redo at all to import. The log that is composed then ends where it begins.
+#[test]
+fn a_log_of_mysql_without_redo_is_composed() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = LocalNode::open(&options(directory.path(), SMALL));
+    let mut control = ControlClient::connect(node.address).unwrap();
+    let begin = Request::ImportBegin {
+        volume: "i".to_owned(),
+        family: "MySQL".to_owned(),
+        system_files: vec![("ibdata1".to_owned(), 0)],
+        encrypted: false,
+    };
+    assert!(matches!(control.ask(&begin).unwrap(), Reply::Done));
+    let (start, checkpoint) = (16 * 512, Lsn(100 * 496));
+    let header = mysql::LogFileHeader {
+        set_id: 7,
+        start_lsn: start,
+        creator: b"MySQL 9.7.4".to_vec(),
+        flags: mysql::LogFlags::default(),
+    };
+    let path = "#innodb_redo/#ib_redo3".to_owned();
+    let slot = mysql::CheckpointSlot::First.offset();
+    let checkpoint_block = mysql::log_file::build_checkpoint(mysql::server_lsn(checkpoint)).to_vec();
+    let log = Request::ImportLogSet {
+        files: vec![ImportedLogFile {
+            path: path.clone(),
+            mode: 0o640,
+            len_bytes: 1 << 20,
+            blocks: vec![(0, header.build().to_vec()), (slot as u32, checkpoint_block)],
+        }],
+        start_lsn: checkpoint.0,
+    };
+    upload(&mut control, &log, &[]);
+    let reply = control.ask(&Request::ImportEnd).unwrap();
+    assert!(matches!(reply, Reply::Done), "{reply:?}");
+
+    let reply = control.ask(&Request::ExportBegin { volume: "i".to_owned() }).unwrap();
+    assert!(matches!(reply, Reply::Attached(_)), "{reply:?}");
+    let file = control.file(&Request::ExportFile { volume: "i".to_owned(), path }).unwrap();
+    let block_lsn = mysql::position::block_start(checkpoint);
+    let first = (mysql::log_file::FILE_HEADER_BYTES + block_lsn - start) as usize;
+    let block = mysql::Block::parse(file[first..].first_chunk().unwrap(), block_lsn).unwrap();
+    assert_eq!((block.start, block.payload.len()), (checkpoint, 0));
+    assert_eq!(block.first_group, Some(checkpoint), "where the server goes on");
     node.stop();
 }

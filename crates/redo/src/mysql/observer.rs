@@ -41,7 +41,7 @@ pub enum Observed<'a> {
         /// Its content; `None`: the slot was made empty.
         checkpoint: Option<Lsn>,
     },
-    /// The encryption header. Nothing is encrypted by it alone.
+    /// The encryption header, without a key.
     Encryption,
     /// Zeros in a file that is not part of the log yet, or ahead of the log.
     Filler,
@@ -86,6 +86,12 @@ pub enum ObserveError {
          without; start it again, and leave the redo log on"
     )]
     LoggingDisabled,
+    /// The log is to be encrypted.
+    #[error(
+        "the server was told to encrypt its redo log (innodb_redo_log_encrypt=ON), which a volume cannot follow; start it \
+         again with the log in clear (what SET PERSIST has kept is in mysqld-auto.cnf)"
+    )]
+    Encrypted,
     /// Redo was written to a file whose first LSN is not known.
     #[error("redo was written to redo log file {file}, whose header was not observed")]
     UnknownFile {
@@ -236,6 +242,10 @@ impl LogObserver {
         match CheckpointSlot::ALL.into_iter().find(|slot| slot.offset() == offset) {
             Some(slot) => {
                 Ok(Observed::Checkpoint { slot, checkpoint: parse_checkpoint(block).map(from_server_lsn) })
+            }
+            // With a key in it the next redo is encrypted.
+            None if offset == ENCRYPTION_OFFSET && block.iter().any(|&byte| byte != 0) => {
+                Err(ObserveError::Encrypted)
             }
             None if offset == ENCRYPTION_OFFSET => Ok(Observed::Encryption),
             None => self.on_header(file, block),

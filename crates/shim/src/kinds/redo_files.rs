@@ -16,8 +16,9 @@ use crate::content::Content;
 use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use crate::kinds::log_read;
 use crate::kinds::redo_log::pieces;
+use redoubt_page::mysql::Flags;
 use redoubt_redo::mysql::{LogFileHeader, LogFileName, LogObserver, NewRedo, Observed, from_server_lsn};
-use redoubt_redo::{Lsn, Mtr};
+use redoubt_redo::{Lsn, Mtr, RunRef, SpaceFlagsChange, SpaceId};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, FileKind, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
@@ -41,6 +42,15 @@ pub struct RedoFiles {
     /// By path.
     pub by_path: FilesByPath<RedoFile>,
     observer: Mutex<Option<LogObserver>>,
+}
+
+/// The tablespace that becomes an encrypted one with this mini-transaction.
+fn space_to_be_encrypted(mtr: &Mtr<'_, '_>) -> Option<SpaceId> {
+    let is_encrypted = |run: &&RunRef| match run.space_flags {
+        SpaceFlagsChange::Set(flags) => Flags(flags).is_encrypted(),
+        SpaceFlagsChange::Unchanged | SpaceFlagsChange::Unknown => false,
+    };
+    mtr.runs.iter().find(is_encrypted).map(|run| run.page.space)
 }
 
 fn broken(content: &Content, why: &str) -> Errno {
@@ -137,14 +147,24 @@ impl RedoFiles {
             })?),
         };
         let next_lsn = observer.next_lsn();
-        let mut ends = Vec::new();
+        let (mut ends, mut encrypted) = (Vec::new(), None);
         let observed = observer
             .on_write(name, offset_bytes, bytes, &mut |mtr: &Mtr<'_, '_>| {
                 content.deleted.observe(mtr);
                 content.dirty.observe(mtr);
                 ends.push(mtr.offset_in_bytes + mtr.bytes.len());
+                encrypted = encrypted.or_else(|| space_to_be_encrypted(mtr));
             })
             .map_err(|error| broken(content, &error.to_string()))?;
+        if let Some(space) = encrypted {
+            // Before the node has it: with this redo nobody could start on the volume again.
+            let why = format!(
+                "tablespace {space} is to be encrypted (innodb_undo_log_encrypt=ON, ALTER TABLESPACE ... ENCRYPTION='Y'), \
+                 which a volume cannot have: the node needs pages in clear; start the server again without that (what SET \
+                 PERSIST has kept is in mysqld-auto.cnf)"
+            );
+            return Err(broken(content, &why));
+        }
         match observed {
             Observed::Filler => Ok(()),
             Observed::Redo(NewRedo { bytes, .. }) => {

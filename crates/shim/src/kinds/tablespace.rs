@@ -43,7 +43,7 @@ use classify_page::{PageFacts, facts};
 use export::LocalContent;
 use recovery::KeptHeader;
 use redoubt_page::doublewrite::DoublewriteArea;
-use redoubt_page::{Format, layout};
+use redoubt_page::{Format, layout, mysql};
 use redoubt_redo::{Family, Lsn, PageId, SpaceId};
 use redoubt_wire::Seq;
 use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
@@ -320,6 +320,14 @@ impl Tablespace {
             let Some(path) = self.name.path(&lock).filter(|path| !content.deleted.contains(path)) else {
                 return Ok(());
             };
+            if content.family == Family::MySql && offset_bytes == 0 && is_to_be_encrypted(bytes) {
+                message::error(&format!(
+                    "{} is to be encrypted, which a volume cannot have: the node needs pages in clear. The statement \
+                     fails; leave ENCRYPTION='Y' out, or say ENCRYPTION='N'",
+                    show(&path)
+                ));
+                return Err(Errno::EIO);
+            }
             message::error(&format!(
                 "page write at {offset_bytes} to {}, a tablespace whose page size is not known ({} on the node)",
                 show(&path),
@@ -624,6 +632,11 @@ pub fn create(
             Err(errno)
         }
     }
+}
+
+/// Whether this page 0 is of a tablespace of MySQL that is going to be encrypted.
+fn is_to_be_encrypted(page0: &[u8]) -> bool {
+    matches!(mysql::flags_of_page0(page0), Err(mysql::FlagsError::Encrypted { .. }))
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

@@ -352,6 +352,7 @@ fn checkpoints_and_keys_are_told() {
     let observed = observer.on_write(LogFileName::Log(3), 1536, &block, visitor).unwrap();
     let checkpoint = Some(Lsn(496 * 41 + 88));
     assert_eq!(observed, Observed::Checkpoint { slot: CheckpointSlot::Second, checkpoint });
-    let observed = observer.on_write(LogFileName::Log(3), 1024, &block, visitor).unwrap();
+    let observed = observer.on_write(LogFileName::Log(3), 1024, &[0; 512], visitor).unwrap();
     assert_eq!(observed, Observed::Encryption);
+    assert_eq!(observer.on_write(LogFileName::Log(3), 1024, &block, visitor), Err(ObserveError::Encrypted));
 }
