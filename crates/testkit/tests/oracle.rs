@@ -274,6 +274,6 @@ fn crashes_of_mysql_recover_on_a_volume_as_the_stock_server_recovers_them() {
     let refused: Vec<_> = summary.never().into_iter().filter(|(_, why)| why != "never generated").collect();
     assert_eq!(refused, [], "classes that never succeeded");
     let checked = &summary.checked;
-    assert_eq!(checked.crashes, 8);
+    assert_eq!(checked.crashes + checked.without_undo, 8);
     assert!(checked.cuts > 0 && checked.touched > 500 && checked.tables > 80, "{checked:?}");
 }

@@ -152,8 +152,16 @@ impl Source {
     /// # Errors
     /// [`CliError::Usage`] that names the one that is missing.
     pub fn require_undo(&self) -> Result<()> {
-        let is_missing = |name: &&str| !self.files.iter().any(|file| file.path == *name);
-        let Some(name) = ["undo_001", "undo_002"].into_iter().find(is_missing) else { return Ok(()) };
+        let has = |name: &str| self.files.iter().any(|file| file.path == name);
+        let files = [("undo_001", "undo_1_trunc.log"), ("undo_002", "undo_2_trunc.log")];
+        let Some((name, mark)) = files.into_iter().find(|(name, _)| !has(name)) else { return Ok(()) };
+        if has(mark) {
+            return Err(CliError::Usage(format!(
+                "the server was killed while it made {name} anew ({mark} says so): start it once on {}, or on a copy, and \
+                 shut it down; then import",
+                self.layout.directory(UNDO).display()
+            )));
+        }
         Err(CliError::Usage(format!(
             "{} has no {name}, without which transactions cannot be rolled back; say where the server has it with \
              --innodb-undo-directory or --defaults-file",

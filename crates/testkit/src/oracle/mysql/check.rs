@@ -69,6 +69,8 @@ pub struct Checked {
     pub pages_verified: u64,
     /// Crashes whose pages were not compared: the stock server does not end such a start, or the redo since is gone.
     pub only_rows: u64,
+    /// Crashes between two system calls of a truncation of an undo tablespace, which were not checked.
+    pub without_undo: u64,
     /// Recoveries that the stock server did not end.
     pub refused: u64,
     /// The end of its log at the last of them.
@@ -93,6 +95,7 @@ impl Checked {
             (&mut self.tables, other.tables),
             (&mut self.tables_checked, other.tables_checked),
             (&mut self.pages_verified, other.pages_verified),
+            (&mut self.without_undo, other.without_undo),
             (&mut self.refused, other.refused),
             (&mut self.only_rows, other.only_rows),
         ] {

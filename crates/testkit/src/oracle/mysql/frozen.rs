@@ -70,6 +70,14 @@ fn is_stopped(process_id: u32) -> Result<bool> {
     Ok(true)
 }
 
+/// The server was making one of its own undo tablespaces anew: the file is gone, and not there again yet.
+pub fn has_no_undo(datadir: &Path) -> bool {
+    (1..=2).any(|number| {
+        let file = datadir.join(format!("undo_{number:03}"));
+        !file.exists() && datadir.join(format!("undo_{number}_trunc.log")).exists()
+    })
+}
+
 /// The log of a data directory, in memory.
 #[derive(Debug, Default)]
 pub struct Log(BTreeMap<u64, Vec<u8>>);
