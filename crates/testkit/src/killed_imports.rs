@@ -32,6 +32,8 @@ mod load;
 
 use load::{Load, prepare};
 
+/// Statements of a round before the kill, at least.
+pub const LEAST_STATEMENTS: u64 = 50;
 /// Database of the tables.
 const DATABASE: &str = "killed";
 const VOLUME: &str = "killed";
@@ -255,7 +257,7 @@ fn load_and_kill(plan: &Arc<Plan>, stock: &mut Server, summary: &mut Summary) ->
     stock.start()?;
     prepare(stock, plan)?;
     let load = Load::start(&stock.socket(), plan, 0);
-    load.run_for(Duration::from_millis(plan.load_ms));
+    load.run_for(Duration::from_millis(plan.load_ms), LEAST_STATEMENTS)?;
     stock.kill9()?;
     summary.statements += load.stop()?;
     Ok(())
@@ -310,7 +312,7 @@ fn require_same_on_volume(plan: &Arc<Plan>, node: &Node, expected: &Snapshot) ->
 /// More load, a kill, and a check of what the server shows after it.
 fn stand_load_and_kill(plan: &Arc<Plan>, server: &mut Server) -> Result<()> {
     let load = Load::start(&server.socket(), plan, 1_000_000);
-    load.run_for(Duration::from_millis(600));
+    load.run_for(Duration::from_millis(600), 0)?;
     server.kill9()?;
     load.stop()?;
     server.start()?;

@@ -9,10 +9,12 @@ use std::time::Duration;
 use mysql::Conn;
 use redoubt_redo::Family;
 use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::poll_until;
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::{connect, execute};
 
 use super::{DATABASE, Plan};
+use crate::command::PATIENCE;
 
 const TABLES: u32 = 4;
 const CLIENTS: u32 = 4;
@@ -106,9 +108,13 @@ impl Load {
         Self { stop, done, threads }
     }
 
-    /// Lets it run for so long: the time of a kill, which is to be any.
-    pub(super) fn run_for(&self, time: Duration) {
+    /// Lets it run for so long: the time of a kill, which is to be any. Longer if so many statements have not been done
+    /// by then: what a machine does in a time depends on what else it does.
+    pub(super) fn run_for(&self, time: Duration, least: u64) -> Result<()> {
         std::thread::sleep(time);
+        poll_until("statements of the load", PATIENCE, || {
+            Ok((self.done.load(Ordering::Relaxed) >= least).then_some(()))
+        })
     }
 
     /// Ends it after the statements that run, and says how many were done.
