@@ -235,6 +235,19 @@ fn a_data_directory_of_mysql_is_imported() {
     }
 }
 
+/// A table of some hundred pages.
+fn fill(conn: &mut Conn) {
+    for statement in [
+        "CREATE DATABASE w",
+        "CREATE TABLE w.a (id INT PRIMARY KEY, v VARCHAR(200), KEY v (v))",
+        "SET SESSION cte_max_recursion_depth = 20000",
+        "INSERT INTO w.a WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
+         SELECT i, REPEAT(LEFT(SHA2(i, 256), 20), 5) FROM n",
+    ] {
+        execute(conn, statement).unwrap();
+    }
+}
+
 /// A page that was written to a doublewrite file, and not to its own any more. What it holds is older than the
 /// checkpoint, as pages of an index that is being built may be, so no redo tells of it. (The stock server takes it from
 /// there if it recovers, which it does not here: its redo ends at the checkpoint.)
@@ -246,9 +259,7 @@ fn a_page_that_only_a_doublewrite_file_has_is_imported() {
     config.server_args.push("--innodb-max-dirty-pages-pct=0".to_owned());
     let mut stock = Server::create(config.clone()).unwrap();
     let mut conn = stock.connect().unwrap();
-    for statement in LOAD.lines().filter(|line| !line.starts_with("--")) {
-        execute(&mut conn, statement).unwrap();
-    }
+    fill(&mut conn);
     let expected = contents(&mut conn);
     let status = |conn: &mut Conn, name: &str| -> u64 {
         let rows = query_text(conn, &format!("SHOW GLOBAL STATUS LIKE '{name}'")).unwrap();
@@ -416,9 +427,7 @@ fn compressed_pages_that_are_recovered_in_batches_miss_nothing() {
 fn a_second_mysql_runs_on_a_moment_and_changes_nothing() {
     let Some(fixture) = Fixture::new("a_second_mysql_runs_on_a_moment_and_changes_nothing") else { return };
     let mut conn = fixture.connect();
-    for statement in LOAD.lines().filter(|line| !line.starts_with("--")) {
-        fixture.execute(&mut conn, statement);
-    }
+    fill(&mut conn);
     let expected = contents(&mut conn);
     fixture.execute(&mut conn, "BEGIN");
     fixture.execute(&mut conn, "UPDATE w.a SET v = 'not committed' WHERE id % 2 = 0");
