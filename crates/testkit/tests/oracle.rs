@@ -258,9 +258,9 @@ fn crashes_of_mysql_recover_on_a_volume_as_the_stock_server_recovers_them() {
     let failures = tempfile::tempdir().unwrap();
     let plan = mysql::Plan {
         seed: 2,
-        statements: 360,
-        statements_each: 180,
-        crashes_each: 2,
+        statements: 500,
+        statements_each: 250,
+        crashes_each: 4,
         page_size_bytes: None,
         threads: 2,
         budget: None,
@@ -274,6 +274,6 @@ fn crashes_of_mysql_recover_on_a_volume_as_the_stock_server_recovers_them() {
     let refused: Vec<_> = summary.never().into_iter().filter(|(_, why)| why != "never generated").collect();
     assert_eq!(refused, [], "classes that never succeeded");
     let checked = &summary.checked;
-    assert_eq!(checked.crashes + checked.without_undo, 4);
-    assert!(checked.touched > 250 && checked.tables > 40, "{checked:?}");
+    assert_eq!(checked.crashes + checked.without_undo, 8);
+    assert!(checked.cuts > 0 && checked.touched > 500 && checked.tables > 80, "{checked:?}");
 }
