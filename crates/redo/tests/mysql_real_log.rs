@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use redoubt_redo::mysql::record_reader::RecordReader;
 use redoubt_redo::mysql::{
-    Body, FirstGroups, LogFileName, LogImage, LogObserver, LogSet, LogSetRead, LogSetStop, Observed,
-    from_server_lsn,
+    Body, FirstGroups, LogFileName, LogObserver, LogSet, LogSetRead, LogSetStop, Observed, from_server_lsn,
 };
 use redoubt_redo::{Lsn, Mtr, MtrVisitor};
 
@@ -207,20 +206,6 @@ fn copy_folder(from: &Path, to: &Path) {
     assert!(status.success());
 }
 
-fn image_of(set: &LogSet<'_, Files>, end: Lsn, oldest: Lsn) -> LogImage {
-    let first = &set.files()[0];
-    LogImage {
-        set_id: first.header.set_id,
-        creator: first.header.creator.clone(),
-        first_number: first.number,
-        start_lsn: first.range.start_lsn,
-        file_size_bytes: first.range.size_bytes,
-        checkpoint: set.checkpoint(),
-        oldest,
-        end,
-    }
-}
-
 fn fetch_from(stream: &[u8], start: Lsn) -> impl FnMut(Lsn, &mut [u8]) -> Result<(), Infallible> {
     move |position, part: &mut [u8]| {
         let at = (position.0 - start.0) as usize;
@@ -233,7 +218,7 @@ fn fetch_from(stream: &[u8], start: Lsn) -> impl FnMut(Lsn, &mut [u8]) -> Result
 fn check_blocks(files: &Files, set: &LogSet<'_, Files>, found: &Found, start: Lsn, end: Lsn) {
     let sizes: Vec<u64> = set.files().iter().map(|file| file.range.size_bytes).collect();
     let same_size = sizes.iter().take_while(|&&size| size == sizes[0]).count();
-    let mut image = image_of(set, end, start);
+    let mut image = set.image(start, end).unwrap();
     let starts = set.files().iter().map(|file| (file.number, file.range.start_lsn));
     let mut observer = LogObserver::new(start, starts);
     let mut rng = fastrand::Rng::with_seed(9);
@@ -408,7 +393,7 @@ fn check_recovery(
     let directory = composed.join("data/#innodb_redo");
     fs::remove_dir_all(&directory).unwrap();
     fs::create_dir(&directory).unwrap();
-    let mut image = image_of(set, end, first);
+    let mut image = set.image(first, end).unwrap();
     image.first_number = 7;
     image.start_lsn = redoubt_redo::mysql::position::block_start(first);
     image.file_size_bytes = 1 << 17;

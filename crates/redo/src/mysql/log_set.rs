@@ -17,6 +17,7 @@ use super::block::{BLOCK_BYTES, Block, BlockError, PAYLOAD_BYTES};
 use super::log_file::{
     CheckpointSlot, FILE_HEADER_BYTES, FileRange, LogFileError, LogFileHeader, LogFlags, parse_checkpoint,
 };
+use super::log_image::LogImage;
 use super::observer::complete_part;
 use super::position::{block_start, from_server_lsn};
 use super::walk::walk_mtrs;
@@ -185,6 +186,21 @@ impl<'r, R: LogSetRead + ?Sized> LogSet<'r, R> {
     /// The files in order.
     pub fn files(&self) -> &[LogFile] {
         &self.files
+    }
+
+    /// The log from `oldest` to `end`, with the set's own headers and checkpoint; `None` without files.
+    pub fn image(&self, oldest: Lsn, end: Lsn) -> Option<LogImage> {
+        let first = self.files.first()?;
+        Some(LogImage {
+            set_id: first.header.set_id,
+            creator: first.header.creator.clone(),
+            first_number: first.number,
+            start_lsn: first.range.start_lsn,
+            file_size_bytes: first.range.size_bytes,
+            checkpoint: self.checkpoint,
+            oldest,
+            end,
+        })
     }
 
     /// The newest checkpoint.

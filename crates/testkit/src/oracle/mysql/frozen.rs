@@ -213,18 +213,8 @@ pub fn cut_log(datadir: &Path, random: &mut fastrand::Rng) -> Result<Option<Cut>
     let drawn = Lsn(random.u64(settled.0..=end.0));
     let before = boundaries.iter().rev().find(|boundary| **boundary <= drawn).copied().unwrap_or(start);
     let lsn = if random.u8(..3) > 0 && before >= settled { before } else { drawn };
-    let Some(first) = set.files().first() else { return Ok(None) };
     let block = Lsn(set.checkpoint().0 / BLOCK_PAYLOAD * BLOCK_PAYLOAD);
-    let image = LogImage {
-        set_id: first.header.set_id,
-        creator: first.header.creator.clone(),
-        first_number: first.number,
-        start_lsn: first.range.start_lsn,
-        file_size_bytes: first.range.size_bytes,
-        checkpoint: set.checkpoint(),
-        oldest: block,
-        end: lsn,
-    };
+    let Some(image) = set.image(block, lsn) else { return Ok(None) };
     compose(datadir, &log, &set, &image, &first_groups)?;
     Ok(Some(Cut { lsn, is_inside: before != lsn }))
 }
