@@ -391,10 +391,7 @@ impl Tablespace {
             return Err(Errno::EIO);
         };
         if facts.is_encrypted && !content.takes_clear_pages && !self.is_doublewrite(content, info, page_no)? {
-            message::error(
-                "an encrypted page was written, and the node would hold it in clear: start with `redoubt run --clear-pages` to \
-                 allow that, or set innodb_encrypt_tables=OFF and ALTER TABLE ... ENCRYPTED=NO",
-            );
+            message::error(encrypted::refusal(content.family));
             return Err(Errno::EIO);
         }
         let counters = &content.counters;

@@ -9,6 +9,20 @@ use redoubt_page::flags_of_page0;
 use redoubt_redo::Family;
 use std::sync::atomic::Ordering;
 
+/// Why a page that the server has encrypted is not written.
+pub(super) const fn refusal(family: Family) -> &'static str {
+    match family {
+        Family::MariaDb => {
+            "an encrypted page was written, and the node would hold it in clear: start with `redoubt run --clear-pages` to \
+             allow that, or set innodb_encrypt_tables=OFF and ALTER TABLE ... ENCRYPTED=NO"
+        }
+        Family::MySql => {
+            "an encrypted page was written, and the node cannot read it: encrypted tablespaces of MySQL are not supported. \
+             Use ALTER TABLE ... ENCRYPTION='N'"
+        }
+    }
+}
+
 impl Tablespace {
     /// Before a page is sent as it is.
     ///
@@ -25,9 +39,13 @@ impl Tablespace {
         if !facts(family, page, info, page_no).is_some_and(|facts| facts.is_encrypted) {
             return Ok(());
         }
+        let decrypt = match family {
+            Family::MariaDb => "ENCRYPTED=NO",
+            Family::MySql => "ENCRYPTION='N'",
+        };
         message::error(&format!(
             "page {page_no} of {} is encrypted, and no redo says what is in it: the node cannot read it. An encrypted table \
-             cannot be imported: decrypt it first where it comes from (ALTER TABLE ... ENCRYPTED=NO), and import it into one \
+             cannot be imported: decrypt it first where it comes from (ALTER TABLE ... {decrypt}), and import it into one \
              that is not encrypted",
             show(path)
         ));
