@@ -27,6 +27,6 @@ pub mod flags;
 pub use apply::{ApplyError, RecordKind, RunOutcome, Scratch, apply_run};
 pub use chain::{Applied, apply_changes, apply_known_changes, page_lsn, set_page_lsn};
 pub use checksum::{ChecksumError, finalize, is_encrypted_image, verify};
-pub use compare::{Difference, differing_ranges, digest, first_difference};
+pub use compare::{Difference, content_hash, differing_ranges, digest, first_difference};
 pub use compressed::{PageCompressionError, decompress, is_page_compressed_image};
 pub use flags::{Flags, FlagsError, flags_of_page0};

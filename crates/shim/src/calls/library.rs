@@ -125,6 +125,9 @@ impl Library {
     /// Nothing is at `path` any more.
     pub fn forget(&self, path: &[u8]) {
         self.content.deleted.forget(path);
+        if let Some(tablespace) = self.tablespaces.files.known(path) {
+            tablespace.forget_content(&self.content);
+        }
         self.tablespaces.files.forget(path);
         self.redo_files.by_path.forget(path);
         self.plain.forget(path);

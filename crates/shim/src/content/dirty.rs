@@ -8,7 +8,8 @@
 //!
 //! MySQL differs in two things. A mini-transaction gives its end LSN to every page that it holds exclusively, also to
 //! those that it does not change. So a page may have a later LSN than its last change in the redo, as long as the redo
-//! has come that far. And it fills pages without redo, which the content shows ([`super::new_page`]).
+//! has come that far; and a page without redo since it was written or read last is explained if its content is the same
+//! ([`super::unchanged`]). And it fills pages without redo, which the content shows ([`super::new_page`]).
 //!
 //! A tablespace goes away under the redo log's lock, so its pages are together: what that costs does not grow with
 //! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
@@ -16,6 +17,7 @@
 
 use super::fresh_indexes::FreshIndexes;
 use super::new_page::NewPage;
+use super::unchanged::{ContentHash, Generations, Unchanged};
 use redoubt_page::layout::get_u64;
 use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, PageNo, RunContent, RunRef, SpaceId};
 use rustc_hash::FxHashMap;
@@ -132,7 +134,11 @@ impl SpacePages {
     }
 }
 
-type Shard = FxHashMap<SpaceId, SpacePages>;
+#[derive(Default)]
+struct Shard {
+    spaces: FxHashMap<SpaceId, SpacePages>,
+    unchanged: Unchanged,
+}
 
 /// Page to LSN, in shards.
 pub struct DirtyPages {
@@ -141,6 +147,7 @@ pub struct DirtyPages {
     /// End of the newest mini-transaction that was taken in.
     observed: AtomicU64,
     fresh: FreshIndexes,
+    generations: Generations,
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
@@ -155,6 +162,7 @@ impl DirtyPages {
             shards: std::array::from_fn(|_| Mutex::default()),
             observed: AtomicU64::new(0),
             fresh: FreshIndexes::default(),
+            generations: Generations::default(),
         }
     }
 
@@ -180,7 +188,8 @@ impl DirtyPages {
                 self.free(run.page, mtr.end_lsn);
             } else {
                 let mut shard = self.shard(run.page);
-                let pages = shard.entry(run.page.space).or_default();
+                shard.unchanged.remove(run.page);
+                let pages = shard.spaces.entry(run.page.space).or_default();
                 pages.change(run.page.page_no.0, mtr.end_lsn);
                 if let Some(content) = mtr.contents.get(at) {
                     pages.note_content(run, content, &self.fresh);
@@ -200,46 +209,68 @@ impl DirtyPages {
 
     #[cfg(test)]
     fn change(&self, page: PageId, lsn: Lsn) {
-        self.shard(page).entry(page.space).or_default().change(page.page_no.0, lsn);
+        self.shard(page).spaces.entry(page.space).or_default().change(page.page_no.0, lsn);
     }
 
     fn free(&self, page: PageId, lsn: Lsn) {
-        self.shard(page).entry(page.space).or_default().free(page.page_no.0, lsn);
+        let mut shard = self.shard(page);
+        shard.unchanged.remove(page);
+        shard.spaces.entry(page.space).or_default().free(page.page_no.0, lsn);
     }
 
     /// Whether the page is free.
     pub fn freed(&self, page: PageId) -> Freed {
-        self.shard(page).get(&page.space).map_or(Freed::Unknown, |pages| pages.freed(page.page_no.0))
+        self.shard(page).spaces.get(&page.space).map_or(Freed::Unknown, |pages| pages.freed(page.page_no.0))
     }
 
     /// Whether this version of the page, of which `image` is to be written, is the newest in the stream. If so, the
-    /// entry is removed.
-    pub fn take_if_explained(&self, page: PageId, lsn: Lsn, image: &[u8]) -> bool {
+    /// entry is removed. `hash` is what counts of the image, if the page may be known by it (MySQL).
+    pub fn take_if_explained(&self, page: PageId, lsn: Lsn, image: &[u8], hash: Option<ContentHash>) -> bool {
         let mut shard = self.shard(page);
-        let Some(pages) = shard.get_mut(&page.space) else { return false };
-        let Some(changed) = pages.changed.get(&page.page_no.0) else { return false };
+        let Shard { spaces, unchanged } = &mut *shard;
+        let pages = spaces.get_mut(&page.space);
+        let Some((pages, changed)) = pages
+            .and_then(|pages| pages.changed.get(&page.page_no.0).copied().map(|changed| (pages, changed)))
+        else {
+            // What a recovery writes before any redo is known on the node by its LSN.
+            return self.has_observed()
+                && hash.is_some_and(|hash| unchanged.is(page, hash, &self.generations));
+        };
         let is_explained = match self.family {
-            Family::MariaDb => *changed == lsn,
+            Family::MariaDb => changed == lsn,
             // Ids of temporary tables are taken from it without redo.
             Family::MySql if page == MYSQL_DICTIONARY_HEADER => false,
             Family::MySql => {
                 let new = pages.new.get(&page.page_no.0).copied();
-                (*changed..=Lsn(self.observed.load(Ordering::Acquire))).contains(&lsn)
+                (changed..=Lsn(self.observed.load(Ordering::Acquire))).contains(&lsn)
                     && new.is_none_or(|new| new.agrees(image))
-                    && self.fresh.allow(page, image, new.is_some_and(NewPage::is_changed), *changed)
+                    && self.fresh.allow(page, image, new.is_some_and(NewPage::is_changed), changed)
             }
         };
         if is_explained {
             pages.written(page.page_no.0, false);
             if pages.is_empty() {
-                shard.remove(&page.space);
+                spaces.remove(&page.space);
+            }
+            if let Some(hash) = hash {
+                unchanged.note(page, hash, &self.generations);
             }
         }
         is_explained
     }
 
     /// The server has read a page: at its start the one that says which indexes there are.
-    pub fn note_read(&self, page: PageId, image: &[u8]) {
+    pub fn note_read(&self, page: PageId, image: &[u8], hash: Option<ContentHash>) {
+        if let Some(hash) = hash {
+            let mut shard = self.shard(page);
+            let is_dirty = shard
+                .spaces
+                .get(&page.space)
+                .is_some_and(|pages| pages.changed.contains_key(&page.page_no.0));
+            if !is_dirty {
+                shard.unchanged.note(page, hash, &self.generations);
+            }
+        }
         if self.family == Family::MySql
             && page == MYSQL_DICTIONARY_HEADER
             && let Some(id) = get_u64(image, NEWEST_INDEX_ID)
@@ -254,15 +285,27 @@ impl DirtyPages {
     }
 
     /// The page was sent as it is, with this LSN (MySQL).
-    pub fn sent(&self, page: PageId, lsn: Lsn) {
+    pub fn sent(&self, page: PageId, lsn: Lsn, hash: Option<ContentHash>) {
         let mut shard = self.shard(page);
-        let Some(pages) = shard.get_mut(&page.space) else { return };
-        if pages.changed.get(&page.page_no.0).is_none_or(|changed| *changed <= lsn) {
+        let Shard { spaces, unchanged } = &mut *shard;
+        unchanged.remove(page);
+        if let Some(pages) = spaces.get_mut(&page.space) {
+            if pages.changed.get(&page.page_no.0).is_some_and(|changed| *changed > lsn) {
+                return;
+            }
             pages.written(page.page_no.0, true);
             if pages.is_empty() {
-                shard.remove(&page.space);
+                spaces.remove(&page.space);
             }
         }
+        if let Some(hash) = hash {
+            unchanged.note(page, hash, &self.generations);
+        }
+    }
+
+    /// The file of the tablespace was cut.
+    pub fn forget_content(&self, space: SpaceId) {
+        self.generations.forget(space);
     }
 
     /// Whether there is redo of the page that is newer than its last write, or the page is free.
@@ -275,12 +318,13 @@ impl DirtyPages {
         if first == PageNo(0) {
             return self.forget(space);
         }
+        self.forget_content(space);
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let Some(pages) = shard.get_mut(&space) else { continue };
+            let Some(pages) = shard.spaces.get_mut(&space) else { continue };
             pages.forget_from(first.0);
             if pages.is_empty() {
-                shard.remove(&space);
+                shard.spaces.remove(&space);
             }
         }
     }
@@ -288,8 +332,9 @@ impl DirtyPages {
     /// Forgets the pages of a tablespace.
     pub fn forget(&self, space: SpaceId) {
         self.fresh.forget(space);
+        self.forget_content(space);
         for shard in &self.shards {
-            let gone = lock(shard).remove(&space);
+            let gone = lock(shard).spaces.remove(&space);
             // Their memory is given back without the lock.
             drop(gone);
         }
@@ -299,7 +344,7 @@ impl DirtyPages {
     #[cfg(test)]
     fn sizes(&self) -> (usize, usize) {
         let shards: Vec<_> = self.shards.iter().map(lock).collect();
-        let spaces = || shards.iter().flat_map(|shard| shard.values());
+        let spaces = || shards.iter().flat_map(|shard| shard.spaces.values());
         (spaces().map(|pages| pages.changed.len()).sum(), spaces().map(|pages| pages.free.len()).sum())
     }
 }

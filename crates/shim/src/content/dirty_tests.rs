@@ -32,7 +32,7 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
                     let written = if random.u8(..4) > 0 { newest } else { random.u64(..lsn) };
                     let is_explained = written != FREED && model.get(&(space, page_no)) == Some(&written);
                     assert_eq!(
-                        dirty.take_if_explained(page, Lsn(written), &[]),
+                        dirty.take_if_explained(page, Lsn(written), &[], None),
                         is_explained,
                         "seed {seed}, {lsn}"
                     );
@@ -56,7 +56,7 @@ fn it_is_what_a_plain_map_of_all_pages_is() {
         let changed = model.values().filter(|lsn| **lsn != FREED).count();
         assert_eq!(dirty.sizes().0, changed, "seed {seed}");
         (0..4).for_each(|space| dirty.forget(SpaceId(space)));
-        assert!(dirty.shards.iter().all(|shard| lock(shard).is_empty()), "seed {seed}");
+        assert!(dirty.shards.iter().all(|shard| lock(shard).spaces.is_empty()), "seed {seed}");
     }
 }
 
@@ -69,8 +69,8 @@ fn free_pages_take_a_word_for_64_neighbours_and_none_when_they_are_used_again() 
     assert_eq!(dirty.sizes(), (0, 1 << 12));
     pages().for_each(|page| dirty.change(page, Lsn(2)));
     assert_eq!(dirty.sizes(), (1 << 18, 0));
-    assert!(pages().all(|page| dirty.take_if_explained(page, Lsn(2), &[])));
-    assert!(dirty.shards.iter().all(|shard| lock(shard).is_empty()));
+    assert!(pages().all(|page| dirty.take_if_explained(page, Lsn(2), &[], None)));
+    assert!(dirty.shards.iter().all(|shard| lock(shard).spaces.is_empty()));
 }
 
 /// The medians of many tries are far from both the limit and what looking at every entry would take.
@@ -101,24 +101,10 @@ fn what_mysql_fills_without_redo_is_not_explained_by_the_redo_of_before() {
     const ROOT: PageId = PageId::new(5, 4);
     const PAGE: PageId = PageId::new(5, 9);
     let dirty = DirtyPages::new(Family::MySql);
-    let observe = |end_lsn, run: Option<(PageId, RunContent)>, index_loads: &[IndexLoad]| {
-        let runs: Vec<_> = run.map(|(page, content)| run_of(page, &content)).into_iter().collect();
-        let contents: Vec<_> = run.map(|(_, content)| content).into_iter().collect();
-        dirty.observe(&Mtr {
-            start_lsn: Lsn(end_lsn - 1),
-            end_lsn: Lsn(end_lsn),
-            bytes: &[],
-            records: &[],
-            offset_in_bytes: 0,
-            runs: &runs,
-            contents: &contents,
-            files: &[],
-            index_loads,
-        });
-    };
+    let observe = |end_lsn, run, index_loads: &[IndexLoad]| observe(&dirty, end_lsn, run, index_loads);
     let mut header = vec![0; 16384];
     layout::put(&mut header, NEWEST_INDEX_ID, &99_u64.to_be_bytes());
-    dirty.note_read(MYSQL_DICTIONARY_HEADER, &header);
+    dirty.note_read(MYSQL_DICTIONARY_HEADER, &header, None);
     let image = |id: u64| {
         let mut image = vec![0; 16384];
         layout::put(&mut image, layout::FIL_PAGE_TYPE, &layout::TYPE_INDEX.to_be_bytes());
@@ -130,23 +116,39 @@ fn what_mysql_fills_without_redo_is_not_explained_by_the_redo_of_before() {
     let root = RunContent { is_created: true, has_segments: true, index_id: Some(100), ..insert };
     observe(30, Some((PAGE, insert)), &[]);
     // Before the redo of the new index has come, and after.
-    assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100)));
+    assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100), None));
     observe(40, Some((ROOT, RunContent { records: Some(0), ..root })), &[]);
-    assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100)));
-    assert!(!dirty.take_if_explained(ROOT, Lsn(40), &image(100)), "filled without redo");
-    dirty.sent(ROOT, Lsn(40));
+    assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100), None));
+    assert!(!dirty.take_if_explained(ROOT, Lsn(40), &image(100), None), "filled without redo");
+    dirty.sent(ROOT, Lsn(40), None);
     // The page was freed again, and its LSN raised; nobody has written it yet.
     observe(50, None, &[IndexLoad { root: ROOT, index_id: 100 }]);
     observe(60, None, &[]);
-    assert!(!dirty.take_if_explained(PAGE, Lsn(55), &image(100)));
+    assert!(!dirty.take_if_explained(PAGE, Lsn(55), &image(100), None));
     observe(70, Some((PAGE, insert)), &[]);
-    assert!(!dirty.take_if_explained(PAGE, Lsn(69), &image(100)), "older than its redo");
-    assert!(!dirty.take_if_explained(PAGE, Lsn(71), &image(100)), "its redo has not come");
+    assert!(!dirty.take_if_explained(PAGE, Lsn(69), &image(100), None), "older than its redo");
+    assert!(!dirty.take_if_explained(PAGE, Lsn(71), &image(100), None), "its redo has not come");
     observe(80, None, &[]);
-    assert!(dirty.take_if_explained(PAGE, Lsn(71), &image(100)), "raised without a change");
-    assert!(!dirty.take_if_explained(PAGE, Lsn(71), &image(100)), "once only");
+    assert!(dirty.take_if_explained(PAGE, Lsn(71), &image(100), None), "raised without a change");
+    assert!(!dirty.take_if_explained(PAGE, Lsn(71), &image(100), None), "once only");
     dirty.forget(SpaceId(5));
-    assert!(dirty.shards.iter().all(|shard| lock(shard).is_empty()));
+    assert!(dirty.shards.iter().all(|shard| lock(shard).spaces.is_empty()));
+}
+
+fn observe(dirty: &DirtyPages, end_lsn: u64, run: Option<(PageId, RunContent)>, index_loads: &[IndexLoad]) {
+    let runs: Vec<_> = run.map(|(page, content)| run_of(page, &content)).into_iter().collect();
+    let contents: Vec<_> = run.map(|(_, content)| content).into_iter().collect();
+    dirty.observe(&Mtr {
+        start_lsn: Lsn(end_lsn - 1),
+        end_lsn: Lsn(end_lsn),
+        bytes: &[],
+        records: &[],
+        offset_in_bytes: 0,
+        runs: &runs,
+        contents: &contents,
+        files: &[],
+        index_loads,
+    });
 }
 
 fn run_of(page: PageId, content: &RunContent) -> RunRef {
@@ -159,5 +161,45 @@ fn run_of(page: PageId, content: &RunContent) -> RunRef {
         ends_with_free: false,
         trim_pages: None,
         space_flags: SpaceFlagsChange::Unchanged,
+    }
+}
+
+#[test]
+fn a_page_without_redo_is_explained_if_it_is_as_it_was() {
+    let dirty = DirtyPages::new(Family::MySql);
+    let changed = RunContent { is_changed: true, ..RunContent::default() };
+    let observe = |page, end_lsn| observe(&dirty, end_lsn, Some((page, changed)), &[]);
+    let (page, other) = (PageId::new(5, 9), PageId::new(6, 9));
+    let (old, new) = (Some(ContentHash(1)), Some(ContentHash(2)));
+    let take = |lsn: u64, hash| dirty.take_if_explained(page, Lsn(lsn), &[0; 16384], hash);
+    dirty.note_read(page, &[], old);
+    assert!(!take(10, old), "before any redo");
+    observe(other, 10);
+    assert!(take(10, old), "as it was read");
+    assert!(take(11, old), "and once more");
+    assert!(!take(10, new), "changed without redo");
+    assert!(!take(10, None));
+    observe(page, 20);
+    assert!(!take(10, old), "older than its redo");
+    dirty.note_read(page, &[], old);
+    assert!(take(20, new), "explained by redo");
+    assert!(!take(20, old));
+    assert!(take(25, new), "its LSN was raised since");
+    // As it is; an older one does not count, and makes what was known before doubtful.
+    dirty.sent(page, Lsn(25), old);
+    assert!(take(30, old));
+    observe(page, 40);
+    dirty.sent(page, Lsn(39), new);
+    assert!(take(40, old));
+    assert!(take(40, old));
+    dirty.free(page, Lsn(50));
+    assert!(!take(50, old), "free");
+    for forget in [DirtyPages::forget, DirtyPages::forget_content, |dirty: &DirtyPages, space| {
+        dirty.forget_from(space, PageNo(8));
+    }] {
+        dirty.sent(page, Lsn(60), old);
+        assert!(take(60, old));
+        forget(&dirty, SpaceId(5));
+        assert!(!take(60, old), "its tablespace is gone, or cut");
     }
 }

@@ -36,6 +36,7 @@ use crate::base::real::{self, Errno};
 use crate::content::Content;
 use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use crate::content::read_ahead::Detector;
+use crate::content::unchanged::ContentHash;
 use crate::content::verify::DroppedPage;
 use adopt::{AdoptionState, PIECE_BYTES};
 use cached::Cached;
@@ -258,11 +259,29 @@ impl Tablespace {
     }
 
     fn note_read(&self, content: &Content, offset_bytes: u64, bytes: &[u8]) {
-        if self.is_first_system_file
-            && let Some(page_no) = self.single_page(content, offset_bytes, bytes.len())
-        {
-            content.dirty.note_read(PageId::new(0, page_no), bytes);
+        if content.family != Family::MySql {
+            return;
         }
+        let Some(page_no) = self.single_page(content, offset_bytes, bytes.len()) else { return };
+        let info = *self.lock_info();
+        let first = self.is_first_system_file.then_some(SpaceId(0));
+        let Some(space) = first.or(info.space) else { return };
+        let id = page_id(space, info, page_no);
+        content.dirty.note_read(id, bytes, self.content_hash(content, info, id, bytes));
+    }
+
+    /// What is in the file on the node changes otherwise than page by page.
+    pub fn forget_content(&self, content: &Content) {
+        if let Some(space) = self.lock_info().space {
+            content.dirty.forget_content(space);
+        }
+    }
+
+    /// By what content the page may be known to be as it was: if this is the file of the tablespace that the page says.
+    fn content_hash(&self, content: &Content, info: Info, id: PageId, page: &[u8]) -> Option<ContentHash> {
+        let is_own =
+            content.family == Family::MySql && info.space == Some(id.space) && !self.adoption.is_on();
+        is_own.then(|| ContentHash(mysql::content_hash(page)))
     }
 
     /// How new the bytes must be. One page: as new as when the server wrote it last. Anything else, and page 0
@@ -396,9 +415,10 @@ impl Tablespace {
         }
         let counters = &content.counters;
         let needs_image = info.format.is_some_and(|format| !format.is_replayed());
+        let hash = facts.id.and_then(|id| self.content_hash(content, info, id, page));
         if let Some(id) = facts.id
             && !needs_image
-            && content.dirty.take_if_explained(id, facts.lsn, page)
+            && content.dirty.take_if_explained(id, facts.lsn, page, hash)
         {
             content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
@@ -431,7 +451,7 @@ impl Tablespace {
         if content.family == Family::MySql
             && let Some(id) = facts.id
         {
-            content.dirty.sent(id, facts.lsn);
+            content.dirty.sent(id, facts.lsn, hash);
             self.bind(content, lock, id.space)?;
         }
         Ok(())
@@ -501,6 +521,7 @@ impl Tablespace {
         real::set_len(fd, len_bytes)?;
         // Nothing after the old end is in the cache.
         if len_bytes < old_len_bytes {
+            self.forget_content(content);
             self.cut_cache(content, len_bytes);
             self.kept_header.forget();
         }

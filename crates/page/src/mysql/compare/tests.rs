@@ -17,6 +17,8 @@ fn each_byte_counts_or_does_not() {
             let difference = first_difference(&page, &other);
             assert_eq!(difference.map(|difference| difference.offset), counts.then_some(at));
             assert_eq!(digest(&page) != digest(&other), counts, "{at}");
+            let is_hashed = !matches!(at, 0..4 | 16..24 | 4088..);
+            assert_eq!(content_hash(&page) != content_hash(&other), is_hashed, "{at}");
         }
     }
 }
@@ -26,6 +28,7 @@ fn lengths_differ() {
     let difference = first_difference(&[0; 100], &[0; 50]).unwrap();
     assert_eq!(difference, Difference { offset: 50, first: Some(0), second: None });
     let _ = digest(&[]);
+    let _ = content_hash(&[]);
 }
 
 #[test]

@@ -238,6 +238,7 @@ pub fn begin(
     content.stream.append(&StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode })?;
     tablespace.sent(content.stream.append(&StreamFrame::SetLen { path, len_bytes: status.len_bytes })?);
     tablespace.cut_cache(content, 0);
+    tablespace.forget_content(content);
     // If the node had a part of it before, it was another file.
     *tablespace.lock_info() = Info { format: Some(format), ..Info::default() };
     adoption.send(tablespace, content, lock, 0..1)?;

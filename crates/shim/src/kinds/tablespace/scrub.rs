@@ -58,6 +58,7 @@ impl Tablespace {
                 content.need.raise(self.number, page_no, end);
             }
             content.counters.add(Counter::PagesScrubbed, u64::from(count));
+            self.forget_content(content);
             self.sent(end);
         }
         Ok(())
