@@ -189,16 +189,17 @@ impl<'v> Parser<'v> {
         Ok(())
     }
 
-    /// What a record about a file says for an import, whose files have the names that they had at the end of the redo:
-    /// only the last tablespace with a name has its file. A file that is there then was not deleted, or was put there
-    /// again (for IMPORT TABLESPACE, which no redo describes), and stays as it is.
+    /// What a record about a file says for an import, whose files have the names that they had at the end of the redo
+    /// ([`redoubt_redo::LastResets::is_file_of`]). A file that is there then was not deleted, or was put there again (for
+    /// IMPORT TABLESPACE, which no redo describes), and stays as it is.
     fn of_import<'a>(&self, note: &FileNote<'a>) -> FileRecord<'a> {
         let Some(resets) = self.index.resets() else { return note.record };
         match note.record {
             FileRecord::Create { path }
             | FileRecord::Modify { path }
             | FileRecord::Rename { new_path: path, .. } => {
-                if resets.has_name_last(note.space, path) {
+                let names = self.names.read();
+                if resets.is_file_of(note.space, path, |path| names.has_file_at(path)) {
                     FileRecord::Modify { path }
                 } else {
                     FileRecord::Rename { old_path: path, new_path: path }

@@ -52,6 +52,21 @@ impl Fixture {
         })
     }
 
+    /// Follows the redo of an import that consists of these records about files: kind, tablespace, payload.
+    fn import(&mut self, records: &[(u8, u32, &[u8])]) {
+        let redo = records.iter().flat_map(|(kind, space, payload)| {
+            let mut mtr = MtrWriter::new();
+            mtr.file(*kind, *space, payload);
+            mtr.finish(1)
+        });
+        let redo: Vec<u8> = redo.collect();
+        let mut resets = redoubt_redo::LastResets::default();
+        walk_mtrs(Family::MariaDb, &redo, LSN, &mut resets).unwrap();
+        self.index.leave_out(resets);
+        let chunk = self.chunk(&StreamFrame::Redo(&redo));
+        Parser::new(&self.index, &self.names, &self.plain).handle(&chunk).unwrap();
+    }
+
     fn key(&self, space: u32, page_no: u32) -> PageKey {
         PageKey::new(self.names.read().known_object_of_space(SpaceId(space)).unwrap(), page_no)
     }
@@ -436,26 +451,43 @@ fn the_file_of_an_import_is_of_the_tablespace_that_had_its_name_last() {
         fixture.names.write().object_of_file(file).unwrap();
     }
     fixture.names.write().bind_space("d/t.ibd", SpaceId(5));
-    let names: [(u8, u32, &[u8]); 3] =
-        [(0xb0, 5, b"./d/alter.ibd"), (0xa0, 5, b"./d/alter.ibd\0./d/t.ibd"), (0x80, 6, b"./d/alter.ibd")];
-    let redo: Vec<u8> = names
-        .iter()
-        .flat_map(|(kind, space, payload)| {
-            let mut mtr = MtrWriter::new();
-            mtr.file(*kind, *space, payload);
-            mtr.finish(1)
-        })
-        .collect();
-    let mut resets = redoubt_redo::LastResets::default();
-    walk_mtrs(Family::MariaDb, &redo, LSN, &mut resets).unwrap();
-    fixture.index.leave_out(resets);
-    let chunk = fixture.chunk(&StreamFrame::Redo(&redo));
-    Parser::new(&fixture.index, &fixture.names, &fixture.plain).handle(&chunk).unwrap();
+    fixture.import(&[
+        (0xb0, 5, b"./d/alter.ibd"),
+        (0xa0, 5, b"./d/alter.ibd\0./d/t.ibd"),
+        (0x80, 6, b"./d/alter.ibd"),
+    ]);
     let names = fixture.names.read();
     let object = |path: &str| names.file_at(path).unwrap().1.object;
     let of_space = |space| names.known_object_of_space(SpaceId(space)).map(|object| object.0);
     assert_eq!((object("d/t.ibd"), object("d/alter.ibd")), (of_space(5), of_space(6)));
     assert!(of_space(5).is_some() && of_space(6).is_some() && of_space(5) != of_space(6));
+}
+
+/// After a kill in the middle of TRUNCATE TABLE: the tablespace has given its name to a file that is still empty. The
+/// server removes that one and gives the name back.
+#[test]
+fn a_new_file_under_the_old_name_of_a_tablespace_is_none_of_it_in_an_import() {
+    let mut fixture = Fixture::new();
+    for path in ["d/t.ibd", "d/old.ibd", "d/u.ibd"] {
+        fixture.names.write().create(path, FileKind::Tablespace, 0o660);
+    }
+    // The second rename was logged and not done.
+    let redo = [
+        (0xb0, 5, &b"./d/t.ibd"[..]),
+        (0xb0, 6, b"./d/u.ibd"),
+        (0xa0, 5, b"./d/t.ibd\0./d/old.ibd"),
+        (0xa0, 6, b"./d/u.ibd\0./d/old2.ibd"),
+    ];
+    fixture.import(&redo);
+    let holder = |path: &str| fixture.names.read().file_at(path).unwrap().1.object;
+    let of_space = |space| fixture.names.read().known_object_of_space(SpaceId(space)).map(|object| object.0);
+    assert!(of_space(5).is_some() && of_space(6).is_some());
+    assert_eq!((holder("d/old.ibd"), holder("d/u.ibd")), (of_space(5), of_space(6)));
+    assert_ne!(holder("d/t.ibd"), of_space(5));
+    let effects = fixture.names.write().unlink("d/t.ibd");
+    assert!(effects.is_empty(), "{effects:?}");
+    fixture.names.write().rename("d/old.ibd", "d/t.ibd");
+    assert_eq!(holder("d/t.ibd"), of_space(5));
 }
 
 /// Somebody put the file back after DISCARD TABLESPACE, or an IMPORT TABLESPACE was killed before its checkpoint.

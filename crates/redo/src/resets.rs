@@ -32,6 +32,8 @@ pub struct LastResets {
     /// Where tablespaces were cut: the first page that went.
     cuts: HashMap<SpaceId, Vec<(Lsn, PageNo)>>,
     names: HashMap<Vec<u8>, SpaceId>,
+    /// The names of a tablespace, the last one last.
+    names_of: HashMap<SpaceId, Vec<Vec<u8>>>,
     /// See [`LastResets::note_stored`].
     stored: HashMap<PageId, Lsn>,
 }
@@ -70,10 +72,17 @@ impl LastResets {
         cuts.filter(move |(_, first)| *first <= page.page_no).map(|(lsn, _)| *lsn)
     }
 
-    /// The tablespace is the last one that the stream gives this name to. Names are used again (`#sql-alter-...`): the
-    /// file that lies there after a kill need not be of the tablespace that had the name when the stream begins.
-    pub fn has_name_last(&self, space: SpaceId, path: &[u8]) -> bool {
-        self.names.get(path) == Some(&space)
+    /// The file with this name is that of the tablespace, where the stream ends. `exists` says which files there are.
+    ///
+    /// Names are used again (`#sql-alter-...`), so the file need not be of the tablespace that had the name when the
+    /// stream begins, only of the last one. And a tablespace gets other names (TRUNCATE TABLE puts it aside), so a file
+    /// with one that it had before need not be its own: only if there is none with a later name, because the server was
+    /// killed between the record of a rename and the rename.
+    pub fn is_file_of(&self, space: SpaceId, path: &[u8], exists: impl Fn(&[u8]) -> bool) -> bool {
+        let has_last = |path: &[u8]| self.names.get(path) == Some(&space);
+        let names = self.names_of.get(&space).map_or(&[][..], Vec::as_slice);
+        let later = names.iter().rev().take_while(|name| name.as_slice() != path);
+        has_last(path) && !later.into_iter().any(|name| has_last(name) && exists(name))
     }
 
     /// The page starts anew in the stream: what was stored before it does not matter. Where the stream ends the
@@ -97,6 +106,9 @@ impl MtrVisitor for LastResets {
                 | FileRecord::Modify { path }
                 | FileRecord::Rename { new_path: path, .. } => {
                     self.names.insert(path.to_vec(), note.space);
+                    let names = self.names_of.entry(note.space).or_default();
+                    names.retain(|name| name != path);
+                    names.push(path.to_vec());
                 }
                 FileRecord::Delete { .. } => {
                     self.spaces.insert(note.space, (mtr.start_lsn, SpaceReset::Delete));

@@ -134,6 +134,12 @@ impl Namespace {
         Some((FileId(id), self.tables.files().get(&id)?))
     }
 
+    /// Whether there is a file with this name of the redo.
+    pub fn has_file_at(&self, redo_path: &[u8]) -> bool {
+        let path = redo_path.strip_prefix(b"./").unwrap_or(redo_path);
+        std::str::from_utf8(path).is_ok_and(|path| self.tables.file_at(path).is_some())
+    }
+
     /// A file by its number.
     pub fn file(&self, id: FileId) -> Option<&FileEntry> {
         self.tables.files().get(&id.0)

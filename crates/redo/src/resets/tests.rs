@@ -114,6 +114,24 @@ fn a_name_is_of_the_tablespace_that_got_it_last() {
         name(0xa0, 5, b"./d/alter.ibd\0./d/t.ibd"),
         name(0x80, 6, b"./d/alter.ibd"),
     ]);
-    let last = |space, path: &[u8]| resets.has_name_last(SpaceId(space), path);
+    let last = |space, path: &[u8]| resets.is_file_of(SpaceId(space), path, |_| true);
     assert!(last(5, b"./d/t.ibd") && last(6, b"./d/alter.ibd") && !last(5, b"./d/alter.ibd"));
+}
+
+#[test]
+fn a_tablespace_has_the_file_with_the_last_of_its_names_that_is_there() {
+    let name = |kind, path: &'static [u8]| mtr(|mtr| _ = mtr.file(kind, 5, path));
+    let (resets, _) = resets(&[
+        name(0xb0, b"./d/t.ibd"),
+        name(0xa0, b"./d/t.ibd\0./d/aside.ibd"),
+        name(0xb0, b"./d/t.ibd"),
+        name(0xa0, b"./d/t.ibd\0./d/old.ibd"),
+    ]);
+    let files = |there: &[&[u8]]| {
+        let names: [&[u8]; 3] = [b"./d/t.ibd", b"./d/aside.ibd", b"./d/old.ibd"];
+        names.map(|path| resets.is_file_of(SpaceId(5), path, |name| there.contains(&name)))
+    };
+    assert_eq!(files(&[b"./d/t.ibd", b"./d/old.ibd"]), [false, false, true]);
+    assert_eq!(files(&[b"./d/t.ibd"]), [true, false, true], "the rename was not done");
+    assert_eq!(files(&[b"./d/aside.ibd"]), [true, true, true]);
 }
