@@ -1,0 +1,190 @@
+//! What a member has accepted: entries by slot, and how far it knows each owner's part of the epoch.
+//!
+//! Invariants:
+//! * All slots before `delivered` hold what was chosen, for ever.
+//! * All slots before the start of the epoch hold what the epoch's candidate put there: there is nothing that could
+//!   have been chosen in an earlier epoch and is not there.
+//! * Of each owner, all of its slots before its frontier are known: an entry, or nothing because it was skipped. So an
+//!   owner's part is always a prefix of what it did, and the longest of several is all that any of them knows.
+//! * `delivered` is one after an entry. A slot that was skipped at the end is not delivered: a later epoch may begin
+//!   there.
+
+use crate::message::{Entries, Turns};
+use crate::types::{Entry, EpochStart, Slot};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// First slot whose entry is kept.
+    base: Slot,
+    entries: BTreeMap<Slot, Entry>,
+    epoch: Arc<EpochStart>,
+    frontiers: Vec<Slot>,
+    delivered: Slot,
+}
+
+impl Log {
+    /// A log that goes on after what a snapshot holds.
+    pub fn after(epoch: Arc<EpochStart>, delivered: Slot) -> Self {
+        let frontiers = (0..epoch.owners.len()).map(|owner| epoch.turn(owner, delivered)).collect();
+        Self { base: delivered, entries: BTreeMap::new(), epoch, frontiers, delivered }
+    }
+
+    /// Its epoch.
+    pub const fn epoch(&self) -> &Arc<EpochStart> {
+        &self.epoch
+    }
+
+    /// For each owner of the epoch the first of its slots that is not known.
+    pub fn frontiers(&self) -> &[Slot] {
+        &self.frontiers
+    }
+
+    /// All before this is chosen, and was given out.
+    pub const fn delivered(&self) -> Slot {
+        self.delivered
+    }
+
+    /// The first slot that is kept.
+    pub const fn base(&self) -> Slot {
+        self.base
+    }
+
+    /// All entries are before this slot.
+    pub fn end(&self) -> Slot {
+        self.entries.last_key_value().map_or(self.delivered, |(slot, _)| slot.next())
+    }
+
+    /// The entry of a slot, if there is one.
+    pub fn get(&self, slot: Slot) -> Option<&Entry> {
+        self.entries.get(&slot)
+    }
+
+    /// Entries in these slots.
+    pub fn range(&self, from: Slot, to: Slot) -> Entries {
+        if from >= to {
+            return Vec::new();
+        }
+        self.entries.range(from..to).map(|(slot, entry)| (*slot, entry.clone())).collect()
+    }
+
+    /// Entries from `from` on.
+    pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = (Slot, &Entry)> {
+        self.entries.range(from..).map(|(slot, entry)| (*slot, entry))
+    }
+
+    /// One owner's part from `from` on.
+    pub fn turns_of(&self, owner: usize, from: Slot) -> Turns {
+        let to = self.frontiers[owner];
+        let mut entries = self.range(from, to);
+        entries.retain(|(slot, _)| self.epoch.owner_of(*slot) == Some(owner));
+        Turns { from, to, entries }
+    }
+
+    /// Takes in what an owner did. Returns what was new of it; `None` if what comes before is missing here.
+    pub fn accept(&mut self, owner: usize, turns: &Turns) -> Option<Turns> {
+        let known = *self.frontiers.get(owner)?;
+        if turns.from > known {
+            return None;
+        }
+        let mut new = Turns { from: known, to: turns.to.max(known), entries: Vec::new() };
+        for (slot, entry) in &turns.entries {
+            let is_new = *slot >= known && *slot < turns.to && self.epoch.owner_of(*slot) == Some(owner);
+            if is_new {
+                new.entries.push((*slot, entry.clone()));
+                self.entries.insert(*slot, entry.clone());
+            }
+        }
+        self.frontiers[owner] = new.to;
+        Some(new)
+    }
+
+    /// Begins an epoch: what lies between `from` and its start is `entries`. All before `from` must be delivered.
+    pub fn adopt(&mut self, start: Arc<EpochStart>, from: Slot, entries: &[(Slot, Entry)]) {
+        let from = from.max(self.delivered);
+        drop(self.entries.split_off(&from));
+        let before = entries.iter().filter(|(slot, _)| *slot >= from && *slot < start.slot);
+        self.entries.extend(before.cloned());
+        self.entries.insert(start.slot, Entry::EpochStart(Arc::clone(&start)));
+        self.frontiers = (0..start.owners.len()).map(|owner| start.turn(owner, start.slot.next())).collect();
+        self.epoch = start;
+    }
+
+    /// Takes in what was chosen from `delivered` to before `to`. Does not deliver it.
+    pub fn install(&mut self, to: Slot, entries: &[(Slot, Entry)]) {
+        let from = self.delivered;
+        let mut later = self.entries.split_off(&from);
+        let mut later = later.split_off(&to);
+        for (slot, entry) in entries.iter().filter(|(slot, _)| *slot >= from && *slot < to) {
+            self.entries.insert(*slot, entry.clone());
+            if let Entry::EpochStart(start) = entry
+                && start.ballot > self.epoch.ballot
+            {
+                // What is known of later slots is of an earlier epoch.
+                later.clear();
+                self.epoch = Arc::clone(start);
+                self.frontiers = vec![Slot(0); start.owners.len()];
+            }
+        }
+        self.entries.append(&mut later);
+        if self.epoch.slot < to {
+            for (owner, frontier) in self.frontiers.iter_mut().enumerate() {
+                *frontier = (*frontier).max(self.epoch.turn(owner, to));
+            }
+        }
+    }
+
+    /// Goes on after a snapshot. What is known of later slots stays, unless the snapshot's epoch is newer.
+    pub fn jump(&mut self, epoch: &Arc<EpochStart>, to: Slot) {
+        if to <= self.delivered {
+            return;
+        }
+        if epoch.ballot > self.epoch.ballot {
+            self.entries.clear();
+            self.epoch = Arc::clone(epoch);
+            self.frontiers = vec![Slot(0); epoch.owners.len()];
+        }
+        self.install(to, &[]);
+        self.entries = self.entries.split_off(&to);
+        (self.base, self.delivered) = (to, to);
+    }
+
+    /// All before `to` is chosen. Returns the entries that are so now.
+    pub fn deliver(&mut self, to: Slot) -> Entries {
+        let entries = self.range(self.delivered, to);
+        self.delivered = self.delivered.max(to);
+        entries
+    }
+
+    /// How far everything is chosen, if `begun` says that the epoch is, and `accepted` that a majority has accepted
+    /// an owner's entry.
+    pub fn chosen_to(&self, begun: bool, accepted: impl Fn(usize, Slot) -> bool) -> Slot {
+        let mut chosen = self.delivered;
+        if chosen <= self.epoch.slot {
+            if !begun {
+                return chosen;
+            }
+            chosen = self.epoch.slot.next();
+        }
+        for (slot, _) in self.entries.range(chosen..) {
+            let Some(owner) = self.epoch.owner_of(*slot) else { break };
+            // What the owners did with all slots up to here is known.
+            let turns = self.frontiers.iter().enumerate().map(|(other, from)| self.epoch.turn(other, *from));
+            let is_next = turns.into_iter().all(|turn| turn > *slot);
+            if !is_next || !accepted(owner, *slot) {
+                break;
+            }
+            chosen = slot.next();
+        }
+        chosen
+    }
+
+    /// Gives up what is before `slot`, as far as it is delivered.
+    pub fn give_up(&mut self, slot: Slot) {
+        let base = slot.min(self.delivered).max(self.base);
+        self.entries = self.entries.split_off(&base);
+        self.base = base;
+    }
+}

@@ -1,0 +1,398 @@
+//! How an epoch begins: a candidate gets the promises of a majority, puts together what may have been chosen, and has
+//! a majority take that over with the new epoch's first entry.
+//!
+//! An epoch is a ballot of Paxos for all slots at once, in which each slot has one proposer. Who has begun it has
+//! thrown away what earlier epochs had after its start. So of several logs only those of the newest epoch count, and of
+//! those, for each owner, the longest part.
+//!
+//! The members change with an epoch, one change at a time: the entry is chosen by a majority of the members before and
+//! of those after, and the next change waits until it is. A candidate that finds an epoch of which it does not know
+//! whether it was chosen asks both.
+//!
+//! A member becomes a candidate when a majority sees it or another one that should lose or get slots, or when it has
+//! promised an epoch that does not come. What the others see does no harm if it is wrong.
+
+use super::{Awaited, Member};
+use crate::log::Log;
+use crate::message::{Entries, Message, Turns};
+use crate::record::Record;
+use crate::types::{Ballot, Entry, EpochStart, MemberId, Membership, Owner, Slot, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a candidate has, in its question.
+pub(super) struct Asked {
+    pub epoch: Ballot,
+    pub frontiers: Vec<Slot>,
+    pub delivered: Slot,
+}
+
+/// An answer to a candidate.
+pub(super) struct Promise {
+    pub epoch: Arc<EpochStart>,
+    pub frontiers: Vec<Slot>,
+    pub delivered: Slot,
+    pub entries: Entries,
+}
+
+/// A member that wants to begin an epoch.
+pub(super) struct Candidacy {
+    pub ballot: Ballot,
+    since: Time,
+    asked_at: Option<Time>,
+    /// What the question says this member has: the answers leave it out. So it stays as it is, whatever comes since.
+    asked: Asked,
+    promises: BTreeMap<MemberId, Promise>,
+    has_own: bool,
+}
+
+impl Member {
+    /// Becomes a candidate if one is needed and it is this member's turn, and goes on with it.
+    pub(super) fn consider_candidacy(&mut self) {
+        if let Some(candidacy) = &self.candidacy {
+            if self.now.since(candidacy.since) > self.settings.timing.candidacy_us {
+                self.give_up_candidacy();
+            } else {
+                return self.ask();
+            }
+        }
+        let epoch = Arc::clone(self.log.epoch());
+        if !epoch.membership.contains(self.id) || self.now < self.not_before {
+            return;
+        }
+        let Some(wanted) = self.health.wanted_owners(&epoch, &self.opinions, self.now) else {
+            self.needed_since = None;
+            return;
+        };
+        let is_stuck = self.promised > epoch.ballot;
+        let is_same =
+            wanted.len() == epoch.owners.len() && wanted.iter().all(|owner| epoch.place(*owner).is_some());
+        let is_needed = (!is_same && !wanted.is_empty()) || is_stuck || self.wanted_membership.is_some();
+        if !is_needed {
+            self.needed_since = None;
+            return;
+        }
+        let since = *self.needed_since.get_or_insert(self.now);
+        let rank = match self.wanted_membership {
+            Some(_) => 0,
+            None => self.health.rank(&epoch.membership, self.log.delivered(), self.now),
+        };
+        // Who was promised something has to have the time for it.
+        let patience_us = if is_stuck { self.settings.timing.candidacy_us } else { 0 };
+        if self.now.since(since) >= patience_us + rank * self.settings.timing.rank_us {
+            self.become_candidate();
+        }
+    }
+
+    fn become_candidate(&mut self) {
+        let round = self.newest.max(self.promised).round + 1;
+        let ballot = Ballot { round, candidate: self.id };
+        self.newest = ballot;
+        self.promised = ballot;
+        self.candidacy = Some(Candidacy {
+            ballot,
+            since: self.now,
+            asked_at: None,
+            asked: Asked {
+                epoch: self.log.epoch().ballot,
+                frontiers: self.log.frontiers().to_vec(),
+                delivered: self.log.delivered(),
+            },
+            promises: BTreeMap::new(),
+            has_own: false,
+        });
+        self.handed_on.clear();
+        self.append(Record::Promised(ballot));
+        self.await_durable(Awaited::Promise { to: self.id, ballot });
+    }
+
+    fn give_up_candidacy(&mut self) {
+        self.candidacy = None;
+        self.needed_since = None;
+        self.attempts = (self.attempts + 1).min(8);
+        // Two that want the same should not meet again: neither waits as long as the other.
+        let mixed = (self.id.0 ^ self.newest.round.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let timing = self.settings.timing;
+        let wait_us = timing.rank_us * u64::from(self.attempts);
+        self.not_before = Time(self.now.0 + wait_us + mixed % (wait_us + timing.rank_us));
+    }
+
+    /// Asks those that have not promised yet.
+    fn ask(&mut self) {
+        // Not before its own promise is durable: in another life it could ask for the same epoch with another log.
+        let is_changed = self.is_planted("question of another epoch");
+        let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.has_own) else { return };
+        let wait_us = self.settings.timing.retransmit_us;
+        if candidacy.asked_at.is_some_and(|at| self.now.since(at) < wait_us) {
+            return;
+        }
+        candidacy.asked_at = Some(self.now);
+        let voters = self.log.epoch().voters();
+        let newest = candidacy.promises.values().map(|promise| promise.epoch.voters());
+        let voters = newest.fold(voters, |all, more| all.union(&more));
+        let message = Message::Prepare {
+            ballot: candidacy.ballot,
+            epoch: match is_changed {
+                true => self.log.epoch().ballot,
+                false => candidacy.asked.epoch,
+            },
+            frontiers: candidacy.asked.frontiers.clone(),
+            delivered: candidacy.asked.delivered,
+        };
+        let missing: Vec<_> =
+            voters.iter().filter(|member| !candidacy.promises.contains_key(member)).collect();
+        for member in missing {
+            self.send(member, message.clone());
+        }
+    }
+
+    pub(super) fn on_prepare(&mut self, from: MemberId, ballot: Ballot, asked: Asked) {
+        self.newest = self.newest.max(ballot);
+        if !self.log.epoch().voters().contains(from) {
+            return;
+        }
+        if ballot < self.promised || (ballot == self.promised && ballot.candidate != from) {
+            return self.send(from, Message::Refuse { promised: self.promised });
+        }
+        let peer = self.peer(from);
+        peer.asked = Some(asked.epoch).zip(Some((asked.frontiers, asked.delivered)));
+        if ballot > self.promised {
+            self.promised = ballot;
+            self.candidacy = None;
+            self.needed_since = None;
+            self.handed_on.clear();
+            if !self.is_planted("promise forgotten") {
+                self.append(Record::Promised(ballot));
+            }
+        }
+        self.await_durable(Awaited::Promise { to: from, ballot });
+    }
+
+    /// The promise is durable.
+    pub(super) fn promise(&mut self, to: MemberId, ballot: Ballot) {
+        if self.promised != ballot || self.log.epoch().ballot >= ballot {
+            return;
+        }
+        if to == self.id {
+            if let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.ballot == ballot) {
+                candidacy.has_own = true;
+            }
+            self.ask();
+            return self.try_to_begin();
+        }
+        let Some((epoch, (frontiers, delivered))) = self.peers.get(&to).and_then(|peer| peer.asked.clone())
+        else {
+            return;
+        };
+        if delivered < self.log.base() {
+            let base = self.log.base();
+            return self.send(to, Message::GivenUp { base });
+        }
+        let mine = Arc::clone(self.log.epoch());
+        let mut entries = Entries::new();
+        if epoch == mine.ballot && frontiers.len() == mine.owners.len() {
+            for (owner, from) in frontiers.into_iter().enumerate() {
+                entries.extend(self.log.turns_of(owner, from).entries);
+            }
+        } else if epoch <= mine.ballot {
+            entries = self.log.range(delivered, self.log.end());
+        }
+        let message = Message::Promise {
+            ballot,
+            epoch: mine,
+            frontiers: self.log.frontiers().to_vec(),
+            delivered: self.log.delivered(),
+            entries,
+        };
+        self.send(to, message);
+    }
+
+    pub(super) fn on_refuse(&mut self, promised: Ballot) {
+        self.newest = self.newest.max(promised);
+        if self.candidacy.as_ref().is_some_and(|candidacy| promised > candidacy.ballot) {
+            self.give_up_candidacy();
+        }
+    }
+
+    pub(super) fn on_promise(&mut self, from: MemberId, ballot: Ballot, promise: Promise) {
+        let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.ballot == ballot) else {
+            return;
+        };
+        candidacy.promises.entry(from).or_insert(promise);
+        self.try_to_begin();
+    }
+
+    fn try_to_begin(&mut self) {
+        let Some(candidacy) = self.candidacy.take() else { return };
+        if !self.begin_if_promised(&candidacy) {
+            self.candidacy = Some(candidacy);
+        }
+    }
+
+    /// Begins the epoch if enough have promised it.
+    fn begin_if_promised(&mut self, candidacy: &Candidacy) -> bool {
+        if !candidacy.has_own {
+            return false;
+        }
+        let promises = &candidacy.promises;
+        let mine = self.log.epoch();
+        let newest = promises.values().map(|promise| &promise.epoch).chain([mine]);
+        let Some(mut newest) = newest.max_by_key(|epoch| epoch.ballot).cloned() else { return false };
+        if self.is_planted("epochs of others left out") {
+            newest = Arc::clone(mine);
+        }
+        let has_promised = |member| member == self.id || promises.contains_key(&member);
+        let delivered =
+            promises.values().map(|promise| promise.delivered).chain([self.log.delivered()]).max();
+        let delivered = delivered.unwrap_or_default();
+        let is_chosen = delivered > newest.slot;
+        let has_promised = |member| has_promised(member) || self.is_planted("no majority asked");
+        if !newest.membership.is_majority(has_promised)
+            || !(is_chosen || newest.previous.is_majority(has_promised))
+        {
+            return false;
+        }
+        if !newest.membership.contains(self.id) {
+            return false;
+        }
+        let before = Arc::clone(self.log.epoch());
+        let mut log = self.log.clone();
+        merge(&mut log, &newest, promises, self.log.epoch().ballot);
+        self.log = log;
+        let (previous, membership) = match is_chosen {
+            true => {
+                let wanted = self.wanted_membership.clone();
+                (newest.membership.clone(), wanted.unwrap_or_else(|| newest.membership.clone()))
+            }
+            false => (newest.previous.clone(), newest.membership.clone()),
+        };
+        let start = Arc::new(EpochStart {
+            ballot: candidacy.ballot,
+            slot: self.log.end(),
+            previous,
+            owners: self.new_owners(&newest, &membership),
+            membership,
+        });
+        self.begin(start, &before);
+        // Somebody has delivered it, so it is chosen.
+        if delivered > self.log.delivered() {
+            self.deliver_to(delivered);
+        }
+        true
+    }
+
+    fn new_owners(&self, newest: &EpochStart, membership: &Membership) -> Vec<Owner> {
+        let wanted = self.health.wanted_owners(newest, &self.opinions, self.now).unwrap_or_default();
+        let mut owners: Vec<_> =
+            wanted.into_iter().filter(|owner| membership.contains(owner.member)).collect();
+        if owners.is_empty() {
+            owners.push(self.myself());
+        }
+        owners.sort_unstable();
+        owners
+    }
+
+    fn begin(&mut self, start: Arc<EpochStart>, before: &EpochStart) {
+        let from = self.log.delivered();
+        let entries = self.log.range(from, start.slot);
+        self.log.adopt(Arc::clone(&start), from, &entries);
+        self.entered(before);
+        self.append(Record::Adopted { start: Arc::clone(&start), from, entries });
+        self.await_durable(Awaited::Adopted(start.ballot));
+        for member in start.voters().iter().collect::<Vec<_>>() {
+            if member != self.id {
+                let delivered = self.health.delivered(member);
+                self.send_epoch(member, delivered);
+            }
+        }
+    }
+
+    /// Sends the epoch to a member that has delivered all before `delivered`.
+    pub(super) fn send_epoch(&mut self, to: MemberId, delivered: Slot) {
+        let start = Arc::clone(self.log.epoch());
+        if delivered < self.log.base() {
+            let base = self.log.base();
+            return self.send(to, Message::GivenUp { base });
+        }
+        if self.log.delivered().0.saturating_sub(delivered.0) > self.settings.chunk {
+            // What is chosen comes first, a part at a time.
+            return self.on_fetch(to, delivered);
+        }
+        let entries = self.log.range(delivered, start.slot);
+        self.send(to, Message::Adopt { start, from: delivered, entries });
+    }
+
+    pub(super) fn on_adopt(
+        &mut self,
+        from: MemberId,
+        start: Arc<EpochStart>,
+        first: Slot,
+        entries: &[(Slot, Entry)],
+    ) {
+        self.newest = self.newest.max(start.ballot);
+        if start.ballot < self.promised {
+            return self.send(from, Message::Refuse { promised: self.promised });
+        }
+        if start.ballot == self.log.epoch().ballot {
+            return;
+        }
+        let delivered = self.log.delivered();
+        if first > delivered {
+            return self.send(from, Message::NeedPrefix { ballot: start.ballot, delivered });
+        }
+        if start.slot < delivered {
+            return;
+        }
+        let before = Arc::clone(self.log.epoch());
+        self.log.adopt(Arc::clone(&start), first, entries);
+        self.entered(&before);
+        let entries = self.log.range(delivered, start.slot);
+        self.append(Record::Adopted { start: Arc::clone(&start), from: delivered, entries });
+        self.await_durable(Awaited::Adopted(start.ballot));
+    }
+}
+
+/// Puts into `log`, of the epoch `mine`, all that those who have begun the newest epoch have of it.
+fn merge(log: &mut Log, newest: &Arc<EpochStart>, promises: &BTreeMap<MemberId, Promise>, mine: Ballot) {
+    let of_newest = || promises.values().filter(|promise| promise.epoch.ballot == newest.ballot);
+    if newest.ballot > mine {
+        // Each of them sent all from what is delivered here on.
+        let Some(first) = of_newest().next() else { return };
+        let delivered = log.delivered();
+        if newest.slot >= delivered {
+            log.adopt(Arc::clone(newest), delivered, &first.entries);
+        }
+    }
+    for promise in of_newest() {
+        for owner in 0..newest.owners.len() {
+            let from = log.frontiers()[owner];
+            let to = promise.frontiers.get(owner).copied().unwrap_or(from);
+            let is_of = |slot: &Slot| *slot >= from && newest.owner_of(*slot) == Some(owner);
+            let entries = promise.entries.iter().filter(|(slot, _)| is_of(slot)).cloned().collect();
+            if to > from {
+                log.accept(owner, &Turns { from, to, entries });
+            }
+        }
+    }
+}
+
+impl Member {
+    /// An epoch that this member has not begun is under way.
+    pub(super) fn ask_for_epoch(&mut self, from: MemberId, ballot: Ballot) {
+        if ballot < self.promised {
+            return;
+        }
+        let (now, wait_us, delivered) = (self.now, self.settings.timing.retransmit_us, self.log.delivered());
+        let peer = self.peer(from);
+        if peer.asked_at.is_none_or(|at| now.since(at) >= wait_us) {
+            peer.asked_at = Some(now);
+            self.send(from, Message::NeedPrefix { ballot, delivered });
+        }
+    }
+
+    pub(super) fn on_need_prefix(&mut self, from: MemberId, ballot: Ballot, delivered: Slot) {
+        if ballot <= self.log.epoch().ballot {
+            self.send_epoch(from, delivered);
+        }
+    }
+}

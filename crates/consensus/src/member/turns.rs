@@ -1,0 +1,233 @@
+//! Owned slots: proposals are placed, others are skipped, what others did is accepted and acknowledged, and what a
+//! majority has durably is delivered in order.
+//!
+//! An owner skips its slots before any entry that it sees, in the same message in which it acknowledges it. So a
+//! proposal is chosen after one round trip to a majority and delivered as soon as all owners have answered.
+//!
+//! A skip needs no majority and no disk: nobody else can put anything into the slot in this epoch, this life of its
+//! owner will not, and a later life owns nothing. That no later epoch does either follows from [`Log::chosen_to`]
+//! ending at an entry: a later epoch keeps all chosen entries, and so all slots before them.
+//!
+//! [`Log::chosen_to`]: crate::log::Log::chosen_to
+
+use super::{Awaited, Effect, Member};
+use crate::message::{Message, Progress, Turns};
+use crate::record::Record;
+use crate::types::{Entry, MemberId, Owner, Proposal, Slot};
+use std::sync::Arc;
+
+/// How many proposals are handed on at a time.
+const FORWARDED: usize = 64;
+/// How often it is written down how far everything is delivered.
+const DELIVERED_RECORD_SLOTS: u64 = 1024;
+
+impl Member {
+    pub(super) fn on_progress(&mut self, from: MemberId, progress: Progress) {
+        let now = self.now;
+        self.health.heard(from, &progress, now);
+        self.newest = self.newest.max(progress.epoch);
+        let epoch = Arc::clone(self.log.epoch());
+        if progress.epoch > epoch.ballot {
+            return self.ask_for_epoch(from, progress.epoch);
+        }
+        if progress.epoch < epoch.ballot {
+            return;
+        }
+        if let Some(turns) = &progress.turns
+            && let Some(owner) = epoch.place(Owner { member: from, incarnation: progress.incarnation })
+            && (self.promised == epoch.ballot || self.is_planted("accepted after a promise"))
+        {
+            self.accept(owner, turns);
+        }
+        let mine = self.place();
+        if let Some(acked) = progress.acked.filter(|acked| acked.len() == epoch.owners.len()) {
+            let peer = self.peer(from);
+            peer.is_begun = true;
+            peer.acked.resize(acked.len(), Slot(0));
+            for (owner, (known, to)) in peer.acked.iter_mut().zip(acked).enumerate() {
+                if to > *known {
+                    *known = to;
+                    if Some(owner) == mine {
+                        peer.moved_at = now;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in what an owner did, this member included.
+    fn accept(&mut self, owner: usize, turns: &Turns) {
+        let Some(new) = self.log.accept(owner, turns).filter(|new| new.to > new.from) else { return };
+        let (epoch, to, has_entries) = (self.log.epoch().ballot, new.to, !new.entries.is_empty());
+        if has_entries {
+            self.append(Record::Accepted { epoch, owner, turns: new });
+        }
+        self.await_durable(Awaited::Accepted { epoch, owner, to, has_entries });
+    }
+
+    /// Places what is to be proposed in this member's slots, and skips those before entries of others.
+    pub(super) fn place_proposals(&mut self) {
+        let Some(me) = self.place() else { return };
+        let epoch = Arc::clone(self.log.epoch());
+        let from = self.log.frontiers()[me];
+        let limit = Slot(self.log.delivered().0 + self.settings.window);
+        let mut turns = Turns { from, to: from, entries: Vec::new() };
+        let placed = self.expected.last(self.id, self.incarnation);
+        let own = self.own.iter().filter(|proposal| proposal.id.number > placed).cloned();
+        let mut waiting: Vec<_> = own.chain(self.handed_on.drain(..)).collect();
+        let mut taken = 0;
+        for proposal in &waiting {
+            if turns.to >= limit {
+                break;
+            }
+            taken += 1;
+            if self.expected.take(proposal.id) {
+                turns.entries.push((turns.to, Entry::Proposal(proposal.clone())));
+                turns.to = epoch.turn(me, turns.to.next());
+            }
+        }
+        let rest = waiting.drain(taken..).filter(|proposal| proposal.id.member != self.id);
+        self.handed_on.extend(rest);
+        turns.to = turns.to.max(epoch.turn(me, self.log.end()));
+        self.accept(me, &turns);
+    }
+
+    /// Delivers what is chosen. Whether anything was.
+    pub(super) fn settle(&mut self) -> bool {
+        let epoch = self.log.epoch();
+        let has_begun = |member| match member == self.id {
+            true => self.is_begun,
+            false => self.peers.get(&member).is_some_and(|peer| peer.is_begun),
+        };
+        let begun = epoch.previous.is_majority(has_begun) && epoch.membership.is_majority(has_begun);
+        let begun =
+            begun || (self.is_planted("new members alone") && epoch.membership.is_majority(has_begun));
+        let to = self.log.chosen_to(begun, |owner, slot| {
+            epoch.membership.is_majority(|member| match member == self.id {
+                true => self.acked[owner] > slot,
+                false => self.peers.get(&member).is_some_and(|peer| peer.acked.get(owner) > Some(&slot)),
+            })
+        });
+        let known = self.log.frontiers().iter().copied().min().unwrap_or(to);
+        let is_all_chosen = to == self.log.end() && self.is_planted("skips at the end delivered");
+        let to = if is_all_chosen { to.max(known) } else { to };
+        let is_more = to > self.log.delivered();
+        if is_more {
+            self.deliver_to(to);
+        }
+        is_more
+    }
+
+    pub(super) fn deliver_to(&mut self, to: Slot) {
+        if to <= self.log.delivered() {
+            return;
+        }
+        let mut has_epoch = false;
+        for (slot, entry) in self.log.deliver(to) {
+            match entry {
+                Entry::Proposal(proposal) => {
+                    if self.origins.take(proposal.id) || self.is_planted("delivered twice") {
+                        if self.own.front().is_some_and(|own| own.id == proposal.id) {
+                            self.own.pop_front();
+                        }
+                        self.effects.push(Effect::Deliver { slot, proposal });
+                    }
+                }
+                Entry::EpochStart(start) => {
+                    self.origins.begin(&start);
+                    self.settled_epoch = Arc::clone(&start);
+                    if start.membership != start.previous {
+                        // Ours, or another one that ours did not know of.
+                        self.wanted_membership = None;
+                    }
+                    self.attempts = 0;
+                    has_epoch = true;
+                    self.effects.push(Effect::Begun(start));
+                }
+            }
+        }
+        self.delivered_at = self.now;
+        if has_epoch || to.0 - self.delivered_record.0 >= DELIVERED_RECORD_SLOTS {
+            self.delivered_record = to;
+            self.append(Record::Delivered(to));
+        }
+        self.reach_barriers();
+    }
+
+    /// Hands on what this member cannot place itself.
+    pub(super) fn forward(&mut self) {
+        let epoch = Arc::clone(self.log.epoch());
+        if self.place().is_some() || self.own.is_empty() || self.promised != epoch.ballot {
+            return;
+        }
+        if self.now.since(self.forwarded_at) >= self.settings.timing.retransmit_us {
+            self.forwarded = 0;
+        }
+        let count = epoch.owners.len();
+        let to = (0..count).map(|at| epoch.owners[(at + self.id.0 as usize) % count].member);
+        let Some(to) = to.into_iter().find(|member| self.health.is_heard(*member, self.now)) else { return };
+        let is_new = |proposal: &&Proposal| proposal.id.number > self.forwarded;
+        let proposals: Vec<_> = self.own.iter().filter(is_new).take(FORWARDED).cloned().collect();
+        if let Some(last) = proposals.last() {
+            self.forwarded = last.id.number;
+            self.forwarded_at = self.now;
+            self.send(to, Message::Forward { proposals });
+        }
+    }
+
+    /// Looks for owners that hold the others up, and sends again what was not acknowledged.
+    pub(super) fn watch_turns(&mut self) {
+        let epoch = Arc::clone(self.log.epoch());
+        let end = self.log.end();
+        for (owner, frontier) in self.log.frontiers().to_vec().into_iter().enumerate() {
+            if epoch.owners[owner].member != self.id {
+                let owed = epoch.turn(owner, frontier);
+                self.health.owes(epoch.owners[owner], (owed < end).then_some(owed), self.now);
+            }
+        }
+        let Some(me) = self.place() else { return };
+        let (now, wait_us) = (self.now, self.settings.timing.retransmit_us);
+        let first = epoch.turn(me, epoch.slot.next());
+        for peer in self.peers.values_mut() {
+            let acked = peer.acked.get(me).copied().unwrap_or_default().max(first);
+            if acked >= peer.sent {
+                peer.moved_at = now;
+            } else if now.since(peer.moved_at) >= wait_us {
+                peer.sent = acked;
+                peer.moved_at = now;
+            }
+        }
+    }
+
+    /// Tells the others what is new here.
+    pub(super) fn tell(&mut self) {
+        let epoch = Arc::clone(self.log.epoch());
+        let me = self.place();
+        let me_id = self.id;
+        for member in epoch.voters().iter().filter(|member| *member != me_id) {
+            let mut peer = self.peers.remove(&member).unwrap_or_default();
+            let turns = me.and_then(|me| {
+                let from = peer.sent.max(epoch.turn(me, epoch.slot.next()));
+                // What is given up here it has to get in another way.
+                let is_kept = from >= epoch.turn(me, self.log.base());
+                (is_kept && from < self.log.frontiers()[me]).then(|| self.log.turns_of(me, from))
+            });
+            let is_due =
+                peer.sent_at.is_none_or(|at| self.now.since(at) >= self.settings.timing.heartbeat_us);
+            let with_opinions = is_due || peer.opinion_version != self.opinion_version;
+            if turns.is_some() || with_opinions || peer.ack_version != self.ack_version {
+                if let Some(turns) = &turns {
+                    peer.sent = turns.to;
+                }
+                peer.ack_version = self.ack_version;
+                if with_opinions {
+                    peer.opinion_version = self.opinion_version;
+                }
+                peer.sent_at = Some(self.now);
+                let progress = self.progress(turns, with_opinions);
+                self.send(member, Message::Progress(progress));
+            }
+            self.peers.insert(member, peer);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Which proposals of each member were delivered, so that each is once, and in order.
+//!
+//! A proposal may be in the order several times: its member proposes it again when an epoch ends before it was chosen,
+//! and it may have been both handed on and found again. What counts is the first that comes in turn: the one with the
+//! number after the last. All others count as nothing, for every member alike, because this depends on the order alone.
+
+use crate::types::{EpochStart, Incarnation, MemberId, ProposalId};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Origins(BTreeMap<MemberId, (Incarnation, u64)>);
+
+impl Origins {
+    /// Takes the next entry of the order. Whether it counts.
+    pub fn take(&mut self, id: ProposalId) -> bool {
+        let Some((incarnation, last)) = self.0.get_mut(&id.member) else { return false };
+        if id.incarnation > *incarnation && id.number == 1 {
+            (*incarnation, *last) = (id.incarnation, 1);
+            return true;
+        }
+        let is_next = id.incarnation == *incarnation && id.number == *last + 1;
+        if is_next {
+            *last = id.number;
+        }
+        is_next
+    }
+
+    /// Only members have proposals that count.
+    pub fn begin(&mut self, start: &EpochStart) {
+        self.0.retain(|member, _| start.membership.contains(*member));
+        for member in start.membership.iter() {
+            self.0.entry(member).or_default();
+        }
+    }
+
+    /// Number of the last proposal of a life of a member that counted.
+    pub fn last(&self, member: MemberId, incarnation: Incarnation) -> u64 {
+        let last = self.0.get(&member).filter(|(found, _)| *found == incarnation);
+        last.map_or(0, |(_, number)| *number)
+    }
+}

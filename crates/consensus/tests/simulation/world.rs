@@ -1,0 +1,577 @@
+use fastrand::Rng;
+use redoubt_consensus::message::Message;
+use redoubt_consensus::record::{Record, RecordCount};
+use redoubt_consensus::types::{Incarnation, MemberId, Membership, Owner, ProposalId, Slot, Time};
+use redoubt_consensus::{Effect, Member, Settings};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// What goes wrong, in percent of messages and in times a world.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trouble {
+    pub loss: u64,
+    pub doubled: u64,
+    pub kills: u64,
+    pub pauses: u64,
+    pub partitions: u64,
+    /// Members are removed, and new ones come.
+    pub changes: u64,
+    pub all_killed: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Message { from: MemberId, to: MemberId, message: Message },
+    Synced { member: MemberId, life: u64, records: usize },
+    Tick { member: MemberId, life: u64 },
+    Resume { member: MemberId },
+    Start { member: MemberId },
+    Trouble(Kind),
+    Load,
+    Unblock { from: MemberId, to: MemberId },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Kill,
+    Pause,
+    Partition,
+    Change,
+    KillAll,
+}
+
+struct Queued {
+    at: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+struct Node {
+    member: Option<Member>,
+    /// Lives and pauses, so that what was queued for an earlier one is not for this one.
+    life: u64,
+    /// Durable, then not.
+    disk: Vec<Record>,
+    durable: usize,
+    /// Records of this life that are on disk before its own.
+    before: usize,
+    is_paused: bool,
+    held: Vec<(MemberId, Message)>,
+    /// Thousandths of real time that its clock goes in a thousandth.
+    rate: u64,
+    sync_us: u64,
+    delivered: Slot,
+    barriers: BTreeMap<u64, Slot>,
+    is_gone: bool,
+}
+
+pub struct World {
+    seed: u64,
+    planted: Option<&'static str>,
+    random: Rng,
+    now: u64,
+    next: u64,
+    queue: BinaryHeap<Reverse<Queued>>,
+    nodes: BTreeMap<MemberId, Node>,
+    trouble: Trouble,
+    is_healed: bool,
+    blocked: BTreeSet<(MemberId, MemberId)>,
+    delay_us: u64,
+    /// What is chosen.
+    truth: BTreeMap<Slot, ProposalId>,
+    last: BTreeMap<MemberId, (Incarnation, u64)>,
+    epochs: BTreeSet<Slot>,
+    /// Everybody's end of what is delivered.
+    end: Slot,
+    next_member: u64,
+    next_nonce: u64,
+}
+
+impl World {
+    pub fn new(
+        seed: u64,
+        members: std::ops::RangeInclusive<u64>,
+        trouble: Trouble,
+        planted: Option<&'static str>,
+    ) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let count = random.u64(members);
+        let founders = Membership::new((1..=count).map(MemberId));
+        let delay_us = [50, 200, 2000][random.usize(..3)];
+        let mut world = Self {
+            seed,
+            planted,
+            random,
+            now: 0,
+            next: 0,
+            queue: BinaryHeap::new(),
+            nodes: BTreeMap::new(),
+            trouble,
+            is_healed: false,
+            blocked: BTreeSet::new(),
+            delay_us,
+            truth: BTreeMap::new(),
+            last: BTreeMap::new(),
+            epochs: BTreeSet::new(),
+            end: Slot(1),
+            next_member: count + 1,
+            next_nonce: 1,
+        };
+        for id in founders.iter() {
+            world.add(id, Record::Snapshot(Member::founding(founders.clone())));
+        }
+        let kinds = [
+            (Kind::Kill, trouble.kills),
+            (Kind::Pause, trouble.pauses),
+            (Kind::Partition, trouble.partitions),
+            (Kind::Change, trouble.changes),
+            (Kind::KillAll, trouble.all_killed),
+        ];
+        for (kind, count) in kinds {
+            for _ in 0..count {
+                let at = world.random.u64(300_000..3_000_000);
+                world.push(at, Event::Trouble(kind));
+            }
+        }
+        world.push(0, Event::Load);
+        world
+    }
+
+    fn add(&mut self, id: MemberId, first: Record) {
+        let node = Node {
+            member: None,
+            life: 0,
+            disk: vec![first],
+            durable: 1,
+            before: 1,
+            is_paused: false,
+            held: Vec::new(),
+            rate: self.random.u64(900..1100),
+            sync_us: [100, 300, 5000][self.random.usize(..3)],
+            delivered: Slot(1),
+            barriers: BTreeMap::new(),
+            is_gone: false,
+        };
+        self.nodes.insert(id, node);
+        self.start(id);
+    }
+
+    fn push(&mut self, at: u64, event: Event) {
+        self.next += 1;
+        self.queue.push(Reverse(Queued { at, number: self.next, event }));
+    }
+
+    fn clock(&self, id: MemberId) -> Time {
+        Time(self.now * self.nodes[&id].rate / 1000)
+    }
+
+    fn start(&mut self, id: MemberId) {
+        let now = self.clock(id);
+        let seed = self.seed;
+        let node = self.nodes.get_mut(&id).unwrap();
+        if node.member.is_some() || node.is_gone {
+            return;
+        }
+        node.life += 1;
+        node.disk.truncate(node.durable);
+        node.before = node.disk.len();
+        node.is_paused = false;
+        node.held.clear();
+        node.barriers.clear();
+        let mut settings = Settings { window: 64, chunk: 16, ..Settings::default() };
+        settings.timing.longest_join_us = 1_000_000;
+        settings.planted = self.planted;
+        let member = Member::start(id, node.disk.clone(), settings, now);
+        let mut member = member.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        node.delivered = member.delivered();
+        // The record of the start is durable before anything else is done.
+        let life = node.life;
+        let effects = member.take_effects();
+        node.member = Some(member);
+        let records = effects.iter().filter(|effect| matches!(effect, Effect::Append(_))).count();
+        self.carry_out(
+            id,
+            effects.into_iter().filter(|effect| matches!(effect, Effect::Append(_))).collect(),
+        );
+        self.synced(id, life, records);
+        self.push(self.now, Event::Tick { member: id, life });
+    }
+
+    fn synced(&mut self, id: MemberId, life: u64, records: usize) {
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life == life) else { return };
+        let Some(member) = node.member.as_mut() else { return };
+        node.durable = node.durable.max(node.before + records);
+        member.durable(RecordCount(records as u64));
+        self.effects_of(id);
+    }
+
+    fn effects_of(&mut self, id: MemberId) {
+        let Some(member) = self.nodes.get_mut(&id).and_then(|node| node.member.as_mut()) else { return };
+        let effects = member.take_effects();
+        self.carry_out(id, effects);
+    }
+
+    fn carry_out(&mut self, id: MemberId, effects: Vec<Effect>) {
+        let mut has_records = false;
+        for effect in effects {
+            match effect {
+                Effect::Append(record) => {
+                    has_records = true;
+                    self.nodes.get_mut(&id).unwrap().disk.push(record);
+                }
+                Effect::Send { to, message } => self.send(id, to, message),
+                Effect::Deliver { slot, proposal } => self.check_delivered(id, slot, Some(proposal.id)),
+                Effect::Begun(start) => self.check_delivered(id, start.slot, None),
+                Effect::BarrierReached(nonce) => {
+                    let node = self.nodes.get_mut(&id).unwrap();
+                    let wanted = node.barriers.remove(&nonce).unwrap();
+                    let delivered = node.member.as_ref().unwrap().delivered();
+                    assert!(
+                        delivered >= wanted,
+                        "seed {}: barrier of {id}: {delivered} is before {wanted}",
+                        self.seed
+                    );
+                }
+                Effect::NeedsSnapshot { from } => {
+                    if self.install(id, from) {
+                        // What is left was to be done by the life before.
+                        return;
+                    }
+                }
+            }
+        }
+        let node = &self.nodes[&id];
+        if has_records {
+            let (records, life) = (node.disk.len() - node.before, node.life);
+            let at = self.now + self.random.u64(node.sync_us / 2..node.sync_us * 2);
+            self.push(at, Event::Synced { member: id, life, records });
+        }
+    }
+
+    fn install(&mut self, id: MemberId, from: MemberId) -> bool {
+        let snapshot = self.nodes.get(&from).and_then(|node| node.member.as_ref()).map(Member::snapshot);
+        let Some(snapshot) = snapshot else { return false };
+        let node = self.nodes.get_mut(&id).unwrap();
+        if snapshot.next <= node.member.as_ref().unwrap().delivered() {
+            return false;
+        }
+        // As the product does: it goes on as a new life.
+        node.member = None;
+        node.disk.push(Record::Snapshot(snapshot));
+        node.durable = node.disk.len();
+        self.start(id);
+        true
+    }
+
+    fn check_delivered(&mut self, id: MemberId, slot: Slot, proposal: Option<ProposalId>) {
+        let seed = self.seed;
+        if std::env::var_os("REDOUBT_CONSENSUS_NOTES").is_some() {
+            println!("{} {id} delivers {slot} {proposal:?}", self.now);
+        }
+        let node = self.nodes.get_mut(&id).unwrap();
+        assert!(slot >= node.delivered, "seed {seed}: {id} delivers {slot} again");
+        let skipped = self.truth.range(node.delivered..slot).next();
+        assert!(skipped.is_none(), "seed {seed}: {id} delivers {slot} and has left out {skipped:?}");
+        let skipped = self.epochs.range(node.delivered..slot).next();
+        assert!(skipped.is_none(), "seed {seed}: {id} delivers {slot} and has left out epoch {skipped:?}");
+        node.delivered = slot.next();
+        let Some(proposal) = proposal else {
+            assert!(
+                slot >= self.end || self.epochs.contains(&slot),
+                "seed {seed}: {id} has an epoch at {slot}"
+            );
+            self.epochs.insert(slot);
+            self.end = self.end.max(slot.next());
+            return;
+        };
+        if slot < self.end {
+            let known = self.truth.get(&slot);
+            assert_eq!(known, Some(&proposal), "seed {seed}: {id} delivers something else in {slot}");
+            return;
+        }
+        self.truth.insert(slot, proposal);
+        self.end = slot.next();
+        let last = self.last.entry(proposal.member).or_default();
+        let is_next = if proposal.incarnation == last.0 {
+            proposal.number == last.1 + 1
+        } else {
+            proposal.incarnation > last.0 && proposal.number == 1
+        };
+        assert!(is_next, "seed {seed}: {proposal:?} comes after {last:?}");
+        *last = (proposal.incarnation, proposal.number);
+    }
+
+    fn send(&mut self, from: MemberId, to: MemberId, message: Message) {
+        if self.blocked.contains(&(from, to)) {
+            return;
+        }
+        let (loss, doubled) = if self.is_healed { (0, 0) } else { (self.trouble.loss, self.trouble.doubled) };
+        let copies = match self.random.u64(..100) {
+            roll if roll < loss => 0,
+            roll if roll < loss + doubled => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let slow = if !self.is_healed && self.random.u64(..200) == 0 { 50 } else { 1 };
+            let at = self.now + self.random.u64(self.delay_us / 2..=self.delay_us * 2) * slow;
+            self.push(at, Event::Message { from, to, message: message.clone() });
+        }
+    }
+
+    fn any(&mut self, wanted: impl Fn(&Node) -> bool) -> Option<MemberId> {
+        let ids: Vec<_> =
+            self.nodes.iter().filter(|(_, node)| !node.is_gone && wanted(node)).map(|(id, _)| *id).collect();
+        (!ids.is_empty()).then(|| ids[self.random.usize(..ids.len())])
+    }
+
+    pub fn run(&mut self, until_us: u64) {
+        while let Some(Reverse(queued)) = self.queue.pop() {
+            if queued.at > until_us {
+                self.queue.push(Reverse(queued));
+                break;
+            }
+            self.now = queued.at;
+            self.step(queued.event);
+        }
+        self.now = until_us;
+    }
+
+    fn step(&mut self, event: Event) {
+        match event {
+            Event::Message { from, to, message } => {
+                let now = self.clock(to);
+                let Some(node) = self.nodes.get_mut(&to) else { return };
+                if node.is_paused {
+                    node.held.push((from, message));
+                    return;
+                }
+                let Some(member) = node.member.as_mut() else { return };
+                if std::env::var_os("REDOUBT_CONSENSUS_NOTES").is_some() {
+                    println!("{} {to} gets from {from} {message:?}", self.now);
+                }
+                member.handle(from, message, now);
+                self.effects_of(to);
+            }
+            Event::Synced { member, life, records } => {
+                if self.nodes[&member].is_paused && self.nodes[&member].life == life {
+                    self.push(self.now + 1000, Event::Synced { member, life, records });
+                } else {
+                    self.synced(member, life, records);
+                }
+            }
+            Event::Tick { member: id, life } => {
+                let now = self.clock(id);
+                let node = self.nodes.get_mut(&id).unwrap();
+                if node.life != life || node.member.is_none() {
+                    return;
+                }
+                if !node.is_paused {
+                    node.member.as_mut().unwrap().tick(now);
+                    self.effects_of(id);
+                }
+                self.push(self.now + 2000, Event::Tick { member: id, life });
+            }
+            Event::Resume { member } => {
+                let node = self.nodes.get_mut(&member).unwrap();
+                node.is_paused = false;
+                for (from, message) in std::mem::take(&mut node.held) {
+                    self.push(self.now, Event::Message { from, to: member, message });
+                }
+            }
+            Event::Start { member } => self.start(member),
+            Event::Unblock { from, to } => _ = self.blocked.remove(&(from, to)),
+            Event::Trouble(kind) => self.make(kind),
+            Event::Load => self.load(),
+        }
+    }
+
+    fn load(&mut self) {
+        if let Some(id) = self.any(|node| node.member.is_some() && !node.is_paused) {
+            let count = self.random.usize(1..6);
+            let nonce = self.next_nonce;
+            let end = self.end;
+            let node = self.nodes.get_mut(&id).unwrap();
+            let member = node.member.as_mut().unwrap();
+            if member.undelivered() < 200 {
+                for _ in 0..count {
+                    member.propose(std::sync::Arc::from(&b"x"[..]));
+                }
+            }
+            if nonce.is_multiple_of(8) {
+                node.barriers.insert(nonce, end);
+                member.barrier(nonce);
+            }
+            self.next_nonce += 1;
+            if self.trouble.changes > 0 && nonce % 16 == 3 {
+                let before = Slot(member.delivered().0.saturating_sub(100));
+                member.give_up(before);
+            }
+            self.effects_of(id);
+        }
+        if !self.is_healed {
+            let at = self.now + self.random.u64(100..10_000);
+            self.push(at, Event::Load);
+        }
+    }
+
+    fn kill(&mut self, id: MemberId) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        node.member = None;
+        node.life += 1;
+        // What was not synced may be there all the same, as far as it was written.
+        let unsynced = node.disk.len() - node.durable;
+        let kept = self.random.usize(..=unsynced);
+        node.durable += kept;
+        node.disk.truncate(node.durable);
+        // The others see the connection break, if they can.
+        for other in self.nodes.keys().copied().collect::<Vec<_>>() {
+            if self.random.bool()
+                && let Some(member) = self.nodes.get_mut(&other).unwrap().member.as_mut()
+            {
+                member.lost(id);
+            }
+        }
+        let at = self.now + self.random.u64(1000..800_000);
+        self.push(at, Event::Start { member: id });
+    }
+
+    fn make(&mut self, kind: Kind) {
+        if self.is_healed {
+            return;
+        }
+        match kind {
+            Kind::Kill => {
+                if let Some(id) = self.any(|node| node.member.is_some()) {
+                    self.kill(id);
+                }
+            }
+            Kind::KillAll => {
+                for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+                    if self.nodes[&id].member.is_some() {
+                        self.kill(id);
+                    }
+                }
+            }
+            Kind::Pause => {
+                if let Some(id) = self.any(|node| node.member.is_some() && !node.is_paused) {
+                    self.nodes.get_mut(&id).unwrap().is_paused = true;
+                    let at = self.now + self.random.u64(1000..600_000);
+                    self.push(at, Event::Resume { member: id });
+                }
+            }
+            Kind::Partition => {
+                let Some(id) = self.any(|_| true) else { return };
+                let (is_out, is_in) = [(true, true), (true, false), (false, true)][self.random.usize(..3)];
+                let until = self.now + self.random.u64(1000..800_000);
+                for other in self.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
+                    for (from, to, is_cut) in [(id, other, is_out), (other, id, is_in)] {
+                        if is_cut {
+                            self.blocked.insert((from, to));
+                            self.push(until, Event::Unblock { from, to });
+                        }
+                    }
+                }
+            }
+            Kind::Change => self.change(),
+        }
+    }
+
+    /// A member's disk is lost, or one comes or goes.
+    fn change(&mut self) {
+        let Some(by) = self.any(|node| node.member.is_some() && !node.is_paused) else { return };
+        let member = self.nodes[&by].member.as_ref().unwrap();
+        let before = member.epoch().membership.clone();
+        let snapshot = member.snapshot();
+        let mut ids: Vec<_> = before.iter().collect();
+        let others: Vec<_> = ids.iter().copied().filter(|id| *id != by).collect();
+        let new = MemberId(self.next_member);
+        let roll = self.random.u8(..3);
+        if roll < 2 && !others.is_empty() && (roll == 0 || ids.len() > 3) {
+            let gone = others[self.random.usize(..others.len())];
+            ids.retain(|id| *id != gone);
+        }
+        let comes = roll != 1 && ids.len() < 5;
+        if comes {
+            ids.push(new);
+        }
+        let member = self.nodes.get_mut(&by).unwrap().member.as_mut().unwrap();
+        if member.change_membership(Membership::new(ids)).is_ok() && comes {
+            self.next_member += 1;
+            self.add(new, Record::Snapshot(snapshot));
+        }
+        self.effects_of(by);
+    }
+
+    pub fn heal(&mut self) {
+        self.is_healed = true;
+        self.blocked.clear();
+        let ids: Vec<_> = self.nodes.keys().copied().collect();
+        for id in ids {
+            if self.nodes[&id].is_paused {
+                self.step(Event::Resume { member: id });
+            }
+            self.start(id);
+        }
+    }
+
+    /// Runs until everybody has everything.
+    pub fn settle(&mut self) {
+        for _ in 0..200 {
+            self.run(self.now + 100_000);
+            if self.is_settled() {
+                return;
+            }
+        }
+        for (id, node) in &self.nodes {
+            let member = node.member.as_ref().unwrap();
+            println!(
+                "{id}.{}: delivered {}, epoch {:?}, undelivered {}, owner {}",
+                member.incarnation().0,
+                member.delivered(),
+                member.epoch(),
+                member.undelivered(),
+                member.is_owner()
+            );
+        }
+        panic!("seed {}: not settled; end {}", self.seed, self.end);
+    }
+
+    fn is_settled(&self) -> bool {
+        let newest = self.nodes.values().filter_map(|node| node.member.as_ref()).map(|member| member.epoch());
+        let Some(newest) = newest.max_by_key(|epoch| epoch.ballot) else { return false };
+        newest.membership.iter().all(|id| {
+            let node = &self.nodes[&id];
+            let member = node.member.as_ref().unwrap();
+            let owner = Owner { member: id, incarnation: member.incarnation() };
+            member.delivered() == self.end
+                && member.undelivered() == 0
+                && node.barriers.is_empty()
+                && newest.place(owner).is_some()
+        })
+    }
+
+    pub fn delivered(&self) -> usize {
+        self.truth.len()
+    }
+
+    pub fn epochs(&self) -> usize {
+        self.epochs.len()
+    }
+}
