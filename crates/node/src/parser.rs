@@ -190,7 +190,7 @@ impl<'v> Parser<'v> {
     }
 
     /// What a record about a file says for an import, whose files have the names that they had at the end of the redo
-    /// ([`redoubt_redo::LastResets::is_file_of`]). A file that is there then was not deleted, or was put there again (for
+    /// ([`redoubt_redo::LastResets::is_file_of`]), unless pages in them have said whose they are. A file that is there then was not deleted, or was put there again (for
     /// IMPORT TABLESPACE, which no redo describes), and stays as it is.
     fn of_import<'a>(&self, note: &FileNote<'a>) -> FileRecord<'a> {
         let Some(resets) = self.index.resets() else { return note.record };
@@ -199,7 +199,8 @@ impl<'v> Parser<'v> {
             | FileRecord::Modify { path }
             | FileRecord::Rename { new_path: path, .. } => {
                 let names = self.names.read();
-                if resets.is_file_of(note.space, path, |path| names.has_file_at(path)) {
+                let may_have = |path: &[u8]| names.may_have_file_at(note.space, path);
+                if !names.has_file(note.space) && resets.is_file_of(note.space, path, may_have) {
                     FileRecord::Modify { path }
                 } else {
                     FileRecord::Rename { old_path: path, new_path: path }

@@ -490,6 +490,27 @@ fn a_new_file_under_the_old_name_of_a_tablespace_is_none_of_it_in_an_import() {
     assert_eq!(holder("d/t.ibd"), of_space(5));
 }
 
+/// The rename back was logged and not done. Page 0 has said whose each file is.
+#[test]
+fn what_is_in_a_file_says_more_of_an_import_than_its_name() {
+    let mut fixture = Fixture::new();
+    for path in ["d/t.ibd", "d/old.ibd"] {
+        let (file, _) = fixture.names.write().create(path, FileKind::Tablespace, 0o660);
+        fixture.names.write().object_of_file(file).unwrap();
+    }
+    fixture.names.write().bind_space("d/old.ibd", SpaceId(5));
+    fixture.import(&[
+        (0xb0, 5, b"./d/t.ibd"),
+        (0xa0, 5, b"./d/t.ibd\0./d/old.ibd"),
+        (0x80, 6, b"./d/t.ibd"),
+        (0xa0, 5, b"./d/old.ibd\0./d/t.ibd"),
+    ]);
+    let of_space = |space| fixture.names.read().known_object_of_space(SpaceId(space)).map(|object| object.0);
+    let holder = |path: &str| fixture.names.read().file_at(path).unwrap().1.object;
+    assert_eq!(holder("d/old.ibd"), of_space(5));
+    assert!(of_space(5).is_some() && holder("d/t.ibd") != of_space(5));
+}
+
 /// Somebody put the file back after DISCARD TABLESPACE, or an IMPORT TABLESPACE was killed before its checkpoint.
 #[test]
 fn the_file_of_an_import_stays_although_its_redo_ends_the_tablespace() {

@@ -134,10 +134,14 @@ impl Namespace {
         Some((FileId(id), self.tables.files().get(&id)?))
     }
 
-    /// Whether there is a file with this name of the redo.
-    pub fn has_file_at(&self, redo_path: &[u8]) -> bool {
+    /// Whether there is a file with this name of the redo that may be the tablespace's: it is of no other one.
+    pub fn may_have_file_at(&self, space: SpaceId, redo_path: &[u8]) -> bool {
         let path = redo_path.strip_prefix(b"./").unwrap_or(redo_path);
-        std::str::from_utf8(path).is_ok_and(|path| self.tables.file_at(path).is_some())
+        let file = std::str::from_utf8(path).ok().and_then(|path| self.file_at(path));
+        file.is_some_and(|(_, entry)| {
+            let object = entry.object.and_then(|object| self.object(ObjectId(object)));
+            object.and_then(|object| object.space).is_none_or(|of| of == space.0)
+        })
     }
 
     /// A file by its number.

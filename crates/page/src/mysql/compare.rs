@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use twox_hash::XxHash3_64;
 
+use super::compressed::is_page_compressed_image;
 use crate::layout::{
     FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_LSN, FIL_PAGE_OFFSET, FIL_PAGE_SPACE_ID, FIL_PAGE_TRAILER_BYTES,
     FIL_PAGE_TYPE, TYPE_RTREE, page_type,
@@ -67,7 +68,9 @@ pub fn digest(page: &[u8]) -> u32 {
 /// have the same one by chance less often than memory fails. It is not for keeping. More counts than in [`digest`]: what
 /// a shutdown leaves in page 0 of the system tablespace is in no redo, and the next start needs it.
 pub fn content_hash(page: &[u8]) -> u64 {
-    let end = page.len().saturating_sub(FIL_PAGE_TRAILER_BYTES);
+    // A page-compressed image may be shorter than a page, and has no trailer then.
+    let trailer_bytes = if is_page_compressed_image(page) { 0 } else { FIL_PAGE_TRAILER_BYTES };
+    let end = page.len().saturating_sub(trailer_bytes);
     [FIL_PAGE_OFFSET..FIL_PAGE_LSN, FIL_PAGE_TYPE..end]
         .into_iter()
         .fold(0, |seed, range| XxHash3_64::oneshot_with_seed(seed, page.get(range).unwrap_or_default()))

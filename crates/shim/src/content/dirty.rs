@@ -17,7 +17,7 @@
 
 use super::fresh_indexes::FreshIndexes;
 use super::new_page::NewPage;
-use super::unchanged::{ContentHash, Generations, Unchanged};
+use super::unchanged::{ContentHash, Generations, Ticket, Unchanged};
 use redoubt_page::layout::get_u64;
 use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, PageNo, RunContent, RunRef, SpaceId};
 use rustc_hash::FxHashMap;
@@ -259,16 +259,21 @@ impl DirtyPages {
         is_explained
     }
 
+    /// A read of the page begins (MySQL).
+    pub fn ticket(&self, page: PageId) -> Ticket {
+        self.shard(page).unchanged.ticket(page, &self.generations)
+    }
+
     /// The server has read a page: at its start the one that says which indexes there are.
-    pub fn note_read(&self, page: PageId, image: &[u8], hash: Option<ContentHash>) {
-        if let Some(hash) = hash {
+    pub fn note_read(&self, page: PageId, image: &[u8], hash: Option<(ContentHash, Ticket)>) {
+        if let Some((hash, ticket)) = hash {
             let mut shard = self.shard(page);
             let is_dirty = shard
                 .spaces
                 .get(&page.space)
                 .is_some_and(|pages| pages.changed.contains_key(&page.page_no.0));
             if !is_dirty {
-                shard.unchanged.note(page, hash, &self.generations);
+                shard.unchanged.note_read(page, hash, ticket, &self.generations);
             }
         }
         if self.family == Family::MySql

@@ -172,7 +172,8 @@ fn a_page_without_redo_is_explained_if_it_is_as_it_was() {
     let (page, other) = (PageId::new(5, 9), PageId::new(6, 9));
     let (old, new) = (Some(ContentHash(1)), Some(ContentHash(2)));
     let take = |lsn: u64, hash| dirty.take_if_explained(page, Lsn(lsn), &[0; 16384], hash);
-    dirty.note_read(page, &[], old);
+    let read = |hash: Option<ContentHash>| dirty.note_read(page, &[], hash.zip(Some(dirty.ticket(page))));
+    read(old);
     assert!(!take(10, old), "before any redo");
     observe(other, 10);
     assert!(take(10, old), "as it was read");
@@ -181,7 +182,7 @@ fn a_page_without_redo_is_explained_if_it_is_as_it_was() {
     assert!(!take(10, None));
     observe(page, 20);
     assert!(!take(10, old), "older than its redo");
-    dirty.note_read(page, &[], old);
+    read(old);
     assert!(take(20, new), "explained by redo");
     assert!(!take(20, old));
     assert!(take(25, new), "its LSN was raised since");
@@ -194,6 +195,15 @@ fn a_page_without_redo_is_explained_if_it_is_as_it_was() {
     assert!(take(40, old));
     dirty.free(page, Lsn(50));
     assert!(!take(50, old), "free");
+    // A read that began before something else was said of the page says nothing.
+    let ticket = dirty.ticket(page);
+    dirty.sent(page, Lsn(55), new);
+    dirty.note_read(page, &[], old.zip(Some(ticket)));
+    assert!(take(56, new) && !take(56, old), "read before it was written");
+    let ticket = dirty.ticket(page);
+    dirty.forget_content(SpaceId(5));
+    dirty.note_read(page, &[], old.zip(Some(ticket)));
+    assert!(!take(56, old), "read before the file was cut");
     for forget in [DirtyPages::forget, DirtyPages::forget_content, |dirty: &DirtyPages, space| {
         dirty.forget_from(space, PageNo(8));
     }] {

@@ -7,9 +7,11 @@
 //! Kept is a 64-bit hash of what counts of a page, in a table of a fixed size where a newer page takes the place of an
 //! older one. A page that is missing here is sent, which is never wrong.
 //!
-//! Invariant: what is found for a page is the hash of its content on the node at the end of the stream. So an entry
-//! goes away with the next redo of the page ([`Unchanged::remove`]), and all of a tablespace when its file is cut,
+//! Invariant: what is found for a page is the hash of its content on the node at the end of the stream, up to what no
+//! redo says of it ([`redoubt_page::mysql::compare`]): what the server wrote counts there. So an entry goes away with the next redo of the page ([`Unchanged::remove`]), and all of a tablespace when its file is cut,
 //! scrubbed or goes away ([`Generations::forget`], at a cost that does not grow with the tables).
+//!
+//! What the node answers to a read counts only if nothing was said of the page since the read began ([`Ticket`]).
 //!
 //! A table belongs to a shard of [`super::dirty::DirtyPages`], and is changed under its lock.
 
@@ -28,6 +30,13 @@ pub struct ContentHash(pub u64);
 /// How often a tablespace was forgotten, for all tables.
 pub struct Generations(Box<[AtomicU64]>);
 
+/// What was known when a read began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    version: u32,
+    generation: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     page: PageId,
@@ -38,8 +47,10 @@ struct Entry {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Unchanged {
-    /// Empty until the first page is noted.
+    /// Empty until the first page is noted or asked for.
     entries: Vec<Option<Entry>>,
+    /// How often something was said of a page with this place.
+    versions: Vec<u32>,
 }
 
 impl Default for Generations {
@@ -70,21 +81,45 @@ const fn place(page: PageId) -> usize {
 }
 
 impl Unchanged {
-    /// The node has this content of the page at the end of the stream.
-    pub fn note(&mut self, page: PageId, hash: ContentHash, generations: &Generations) {
+    fn reserve(&mut self) {
         if self.entries.is_empty() {
             self.entries.resize(ENTRIES, None);
+            self.versions.resize(ENTRIES, 0);
         }
+    }
+
+    /// A read of the page begins.
+    pub fn ticket(&mut self, page: PageId, generations: &Generations) -> Ticket {
+        self.reserve();
         let generation = generations.of(page.space).load(Ordering::Acquire);
-        self.entries[place(page)] = Some(Entry { page, generation, hash });
+        Ticket { version: self.versions[place(page)], generation }
+    }
+
+    /// The node has this content of the page at the end of the stream.
+    pub fn note(&mut self, page: PageId, hash: ContentHash, generations: &Generations) {
+        self.reserve();
+        let (place, generation) = (place(page), generations.of(page.space).load(Ordering::Acquire));
+        self.versions[place] = self.versions[place].wrapping_add(1);
+        self.entries[place] = Some(Entry { page, generation, hash });
+    }
+
+    /// The node had this content of the page when it was read.
+    pub fn note_read(&mut self, page: PageId, hash: ContentHash, ticket: Ticket, generations: &Generations) {
+        if self.ticket(page, generations) == ticket {
+            let generation = ticket.generation;
+            self.entries[place(page)] = Some(Entry { page, generation, hash });
+        }
     }
 
     /// The page is changed.
     pub fn remove(&mut self, page: PageId) {
-        if let Some(entry) = self.entries.get_mut(place(page))
-            && entry.is_some_and(|entry| entry.page == page)
-        {
-            *entry = None;
+        if self.entries.is_empty() {
+            return;
+        }
+        let place = place(page);
+        self.versions[place] = self.versions[place].wrapping_add(1);
+        if self.entries[place].is_some_and(|entry| entry.page == page) {
+            self.entries[place] = None;
         }
     }
 

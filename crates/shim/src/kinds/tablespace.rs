@@ -27,6 +27,7 @@ mod definition;
 mod doublewrite;
 mod encrypted;
 pub mod export;
+mod known;
 mod recovery;
 mod scrub;
 
@@ -36,7 +37,6 @@ use crate::base::real::{self, Errno};
 use crate::content::Content;
 use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use crate::content::read_ahead::Detector;
-use crate::content::unchanged::ContentHash;
 use crate::content::verify::DroppedPage;
 use adopt::{AdoptionState, PIECE_BYTES};
 use cached::Cached;
@@ -220,10 +220,11 @@ impl Tablespace {
             message::error("a tablespace file is read that the storage node does not have");
             return Err(Errno::EIO);
         }
+        let asked = self.asked_page(content, offset_bytes, wanted);
         let cached = self.look_into_cache(content, offset_bytes, out, file_len)?;
         // Never page 0, so nothing of what was kept of it.
         if matches!(cached, Cached::Hit) {
-            self.note_read(content, offset_bytes, out);
+            self.note_read(content, asked, out);
             return Ok(wanted);
         }
         let need = self.need_of(content, offset_bytes, wanted);
@@ -252,36 +253,10 @@ impl Tablespace {
         if offset_bytes == 0 {
             self.require_key(content, out)?;
         }
-        self.note_read(content, offset_bytes, out);
+        self.note_read(content, asked, out);
         cached.keep(content, out);
         self.kept_header.lay_over(out, offset_bytes);
         Ok(wanted)
-    }
-
-    fn note_read(&self, content: &Content, offset_bytes: u64, bytes: &[u8]) {
-        if content.family != Family::MySql {
-            return;
-        }
-        let Some(page_no) = self.single_page(content, offset_bytes, bytes.len()) else { return };
-        let info = *self.lock_info();
-        let first = self.is_first_system_file.then_some(SpaceId(0));
-        let Some(space) = first.or(info.space) else { return };
-        let id = page_id(space, info, page_no);
-        content.dirty.note_read(id, bytes, self.content_hash(content, info, id, bytes));
-    }
-
-    /// What is in the file on the node changes otherwise than page by page.
-    pub fn forget_content(&self, content: &Content) {
-        if let Some(space) = self.lock_info().space {
-            content.dirty.forget_content(space);
-        }
-    }
-
-    /// By what content the page may be known to be as it was: if this is the file of the tablespace that the page says.
-    fn content_hash(&self, content: &Content, info: Info, id: PageId, page: &[u8]) -> Option<ContentHash> {
-        let is_own =
-            content.family == Family::MySql && info.space == Some(id.space) && !self.adoption.is_on();
-        is_own.then(|| ContentHash(mysql::content_hash(page)))
     }
 
     /// How new the bytes must be. One page: as new as when the server wrote it last. Anything else, and page 0
@@ -447,17 +422,17 @@ impl Tablespace {
             counters.add(Counter::PagesDropped, 1);
             return Ok(());
         }
-        self.send_image(content, lock, page_no, page, page_size)?;
+        let is_sent = self.send_image(content, lock, page_no, page, page_size)?;
         if content.family == Family::MySql
             && let Some(id) = facts.id
         {
-            content.dirty.sent(id, facts.lsn, hash);
+            content.dirty.sent(id, facts.lsn, hash.filter(|_| is_sent));
             self.bind(content, lock, id.space)?;
         }
         Ok(())
     }
 
-    /// Sends a page as it is. A page-compressed page may be written without its unused rest.
+    /// Sends a page as it is; not that of a deleted file. A page-compressed page may be written without its unused rest.
     fn send_image(
         &self,
         content: &Content,
@@ -465,8 +440,8 @@ impl Tablespace {
         page_no: u32,
         page: &[u8],
         page_size: usize,
-    ) -> Result<(), Errno> {
-        let Some(path) = self.name.path(lock) else { return Ok(()) };
+    ) -> Result<bool, Errno> {
+        let Some(path) = self.name.path(lock) else { return Ok(false) };
         self.require_clear(content.family, page, page_no, &path)?;
         let padded;
         let page = if page.len() < page_size {
@@ -483,7 +458,7 @@ impl Tablespace {
         self.take_out_of_cache(content, page_no);
         content.counters.add(Counter::ImageBytes, page.len() as u64);
         self.sent(end);
-        Ok(())
+        Ok(true)
     }
 
     /// Tells the node once which tablespace this file holds, where no file record does.
@@ -521,12 +496,14 @@ impl Tablespace {
         real::set_len(fd, len_bytes)?;
         // Nothing after the old end is in the cache.
         if len_bytes < old_len_bytes {
-            self.forget_content(content);
             self.cut_cache(content, len_bytes);
             self.kept_header.forget();
         }
         if let Some(path) = self.name.path(lock) {
             self.sent(content.stream.append(&StreamFrame::SetLen { path: &path, len_bytes })?);
+        }
+        if len_bytes < old_len_bytes {
+            self.forget_content(content);
         }
         Ok(())
     }
@@ -636,6 +613,7 @@ pub fn create(
             let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
             tablespace.sent(content.stream.append(&frame)?);
             tablespace.cut_cache(content, 0);
+            tablespace.forget_content(content);
             tablespace.kept_header.forget();
             tablespace.adoption.cancel(content)?;
         } else if !tablespace.look_up(content, &lock, false)? {

@@ -46,3 +46,12 @@ fn a_page_that_was_only_allocated_is_written_with_another_type() {
         Some(FIL_PAGE_TYPE + 1)
     );
 }
+
+#[test]
+fn all_of_a_page_compressed_image_counts() {
+    let mut image = vec![7; 4096];
+    crate::layout::put(&mut image, FIL_PAGE_TYPE, &14_u16.to_be_bytes());
+    let mut other = image.clone();
+    other[4095] ^= 1;
+    assert_ne!(content_hash(&image), content_hash(&other));
+}
