@@ -75,18 +75,27 @@ impl Log {
         self.entries.range(from..).map(|(slot, entry)| (*slot, entry))
     }
 
-    /// One owner's part from `from` on.
-    pub fn turns_of(&self, owner: usize, from: Slot) -> Turns {
-        let to = self.frontiers[owner];
-        let mut entries = self.range(from, to);
-        entries.retain(|(slot, _)| self.epoch.owner_of(*slot) == Some(owner));
-        Turns { from, to, entries }
+    /// One owner's part from `from` on, with at most `limit` entries.
+    pub fn turns_of(&self, owner: usize, from: Slot, limit: usize) -> Turns {
+        let end = self.frontiers[owner];
+        let mut turns = Turns { from, to: end, entries: Vec::new() };
+        for (slot, entry) in self.entries.range(from..end.max(from)) {
+            if self.epoch.owner_of(*slot) == Some(owner) {
+                if turns.entries.len() == limit {
+                    turns.to = *slot;
+                    break;
+                }
+                turns.entries.push((*slot, entry.clone()));
+            }
+        }
+        turns
     }
 
     /// Takes in what an owner did. Returns what was new of it; `None` if what comes before is missing here.
     pub fn accept(&mut self, owner: usize, turns: &Turns) -> Option<Turns> {
         let known = *self.frontiers.get(owner)?;
-        if turns.from > known {
+        let is_proposals = turns.entries.iter().all(|(_, entry)| matches!(entry, Entry::Proposal(_)));
+        if turns.from > known || !is_proposals {
             return None;
         }
         let mut new = Turns { from: known, to: turns.to.max(known), entries: Vec::new() };
@@ -112,21 +121,21 @@ impl Log {
         self.epoch = start;
     }
 
-    /// Takes in what was chosen from `delivered` to before `to`. Does not deliver it.
-    pub fn install(&mut self, to: Slot, entries: &[(Slot, Entry)]) {
+    /// Takes in what was chosen from `delivered` to before `to`. Does not deliver it. `settled` is the epoch at
+    /// `delivered`.
+    pub fn install(&mut self, to: Slot, entries: &[(Slot, Entry)], settled: &Arc<EpochStart>) {
         let from = self.delivered;
         let mut later = self.entries.split_off(&from);
         let mut later = later.split_off(&to);
+        let mut settled = settled;
         for (slot, entry) in entries.iter().filter(|(slot, _)| *slot >= from && *slot < to) {
             self.entries.insert(*slot, entry.clone());
-            if let Entry::EpochStart(start) = entry
-                && start.ballot > self.epoch.ballot
-            {
-                // What is known of later slots is of an earlier epoch.
-                later.clear();
-                self.epoch = Arc::clone(start);
-                self.frontiers = vec![Slot(0); start.owners.len()];
+            if let Entry::EpochStart(start) = entry {
+                settled = start;
             }
+        }
+        if self.leave_for(settled, to) {
+            later.clear();
         }
         self.entries.append(&mut later);
         if self.epoch.slot < to {
@@ -136,17 +145,28 @@ impl Log {
         }
     }
 
+    /// `settled` is the epoch in which everything before `to` was chosen. An earlier one is over; and so is a later one
+    /// that would have begun before `to`: it was never chosen. Whether this log's was such a one, and `settled` is its
+    /// epoch now.
+    fn leave_for(&mut self, settled: &Arc<EpochStart>, to: Slot) -> bool {
+        let is_over = settled.ballot > self.epoch.ballot;
+        let was_never = settled.ballot < self.epoch.ballot && self.epoch.slot < to;
+        if is_over || was_never {
+            self.epoch = Arc::clone(settled);
+            self.frontiers = vec![Slot(0); settled.owners.len()];
+        }
+        is_over || was_never
+    }
+
     /// Goes on after a snapshot. What is known of later slots stays, unless the snapshot's epoch is newer.
     pub fn jump(&mut self, epoch: &Arc<EpochStart>, to: Slot) {
         if to <= self.delivered {
             return;
         }
-        if epoch.ballot > self.epoch.ballot {
+        if self.leave_for(epoch, to) {
             self.entries.clear();
-            self.epoch = Arc::clone(epoch);
-            self.frontiers = vec![Slot(0); epoch.owners.len()];
         }
-        self.install(to, &[]);
+        self.install(to, &[], epoch);
         self.entries = self.entries.split_off(&to);
         (self.base, self.delivered) = (to, to);
     }
@@ -155,19 +175,21 @@ impl Log {
     pub fn deliver(&mut self, to: Slot) -> Entries {
         let entries = self.range(self.delivered, to);
         self.delivered = self.delivered.max(to);
+        if self.epoch.slot < self.delivered {
+            for (owner, frontier) in self.frontiers.iter_mut().enumerate() {
+                *frontier = (*frontier).max(self.epoch.turn(owner, self.delivered));
+            }
+        }
         entries
     }
 
     /// How far everything is chosen, if `begun` says that the epoch is, and `accepted` that a majority has accepted
     /// an owner's entry.
     pub fn chosen_to(&self, begun: bool, accepted: impl Fn(usize, Slot) -> bool) -> Slot {
-        let mut chosen = self.delivered;
-        if chosen <= self.epoch.slot {
-            if !begun {
-                return chosen;
-            }
-            chosen = self.epoch.slot.next();
+        if !begun {
+            return self.delivered;
         }
+        let mut chosen = self.delivered.max(self.epoch.slot.next());
         for (slot, _) in self.entries.range(chosen..) {
             let Some(owner) = self.epoch.owner_of(*slot) else { break };
             // What the owners did with all slots up to here is known.

@@ -90,6 +90,7 @@ enum Awaited {
 /// What is known of another member's part in the epoch.
 #[derive(Clone, Debug, Default)]
 struct Peer {
+    incarnation: Incarnation,
     /// It has durably begun the epoch.
     is_begun: bool,
     /// What it has durably of each owner.
@@ -144,7 +145,9 @@ pub struct Member {
     needed_since: Option<Time>,
     not_before: Time,
     attempts: u32,
-    wanted_membership: Option<Membership>,
+    /// From which members to which.
+    wanted_membership: Option<(Membership, Membership)>,
+    entered_at: Time,
     barriers: Barriers,
     effects: Vec<Effect>,
 }
@@ -251,6 +254,7 @@ impl Member {
             not_before: now,
             attempts: 0,
             wanted_membership: None,
+            entered_at: now,
             barriers: Barriers::default(),
             effects: Vec::new(),
             log,
@@ -262,6 +266,8 @@ impl Member {
         match record {
             Record::Started(incarnation) => self.incarnation = self.incarnation.max(incarnation),
             Record::Promised(ballot) => self.promised = self.promised.max(ballot),
+            // One that is no news was written by a life that did not know better.
+            Record::Snapshot(snapshot) if snapshot.next <= self.log.delivered() => {}
             Record::Snapshot(snapshot) => {
                 self.log.jump(&snapshot.epoch, snapshot.next);
                 self.settled_epoch = snapshot.epoch;
@@ -283,7 +289,7 @@ impl Member {
             }
             Record::Chosen { from, to, entries } => {
                 self.deliver_to(from);
-                self.log.install(to, &entries);
+                self.log.install(to, &entries, &self.settled_epoch);
                 self.deliver_to(to);
             }
             Record::Delivered(slot) => self.deliver_to(slot),
@@ -331,6 +337,30 @@ impl Member {
         }
     }
 
+    /// Records that can take the place of all that were written so far, once they are durable.
+    pub fn checkpoint(&self) -> Vec<Record> {
+        let epoch = self.log.epoch();
+        let delivered = self.log.delivered();
+        let mut records = vec![
+            Record::Snapshot(self.snapshot()),
+            Record::Started(self.incarnation),
+            Record::Promised(self.promised),
+        ];
+        if !self.is_settled() {
+            records.push(Record::Adopted {
+                start: Arc::clone(epoch),
+                from: delivered,
+                entries: self.log.range(delivered, epoch.slot),
+            });
+        }
+        for owner in 0..epoch.owners.len() {
+            let from = epoch.turn(owner, delivered.max(epoch.slot.next()));
+            let turns = self.log.turns_of(owner, from, usize::MAX);
+            records.push(Record::Accepted { epoch: epoch.ballot, owner, turns });
+        }
+        records
+    }
+
     /// Gives up entries before a slot: nobody will ask for them, or gets a snapshot instead.
     pub fn give_up(&mut self, before: Slot) {
         self.log.give_up(before);
@@ -362,11 +392,12 @@ impl Member {
         if !membership.contains(self.id) {
             return Err(MembershipError::NotWithoutMe);
         }
-        if self.log.delivered() <= self.log.epoch().slot || self.wanted_membership.is_some() {
+        if !self.is_settled() || self.wanted_membership.is_some() {
             return Err(MembershipError::UnderWay);
         }
-        if membership != self.log.epoch().membership {
-            self.wanted_membership = Some(membership);
+        let before = self.log.epoch().membership.clone();
+        if membership != before {
+            self.wanted_membership = Some((before, membership));
         }
         Ok(())
     }
@@ -388,26 +419,32 @@ impl Member {
     /// A message has come.
     pub fn handle(&mut self, from: MemberId, message: Message, now: Time) {
         self.now = self.now.max(now);
+        if !message.is_sane() {
+            return;
+        }
         match message {
             Message::Progress(progress) => self.on_progress(from, progress),
             Message::Prepare { ballot, epoch, frontiers, delivered } => {
                 self.on_prepare(from, ballot, epochs::Asked { epoch, frontiers, delivered });
             }
-            Message::Promise { ballot, epoch, frontiers, delivered, entries } => {
-                self.on_promise(from, ballot, epochs::Promise { epoch, frontiers, delivered, entries });
+            Message::Promise { ballot, epoch, frontiers, delivered, settled, entries } => {
+                self.on_promise(
+                    from,
+                    ballot,
+                    epochs::Promise { epoch, frontiers, delivered, settled, entries },
+                );
             }
             Message::Refuse { promised } => self.on_refuse(promised),
             Message::Adopt { start, from: first, entries } => self.on_adopt(from, start, first, &entries),
             Message::NeedPrefix { ballot, delivered } => self.on_need_prefix(from, ballot, delivered),
             Message::Fetch { from: first } => self.on_fetch(from, first),
-            Message::Chosen { from: first, to, entries } => self.on_chosen(first, to, entries),
+            Message::Chosen { from: first, to, entries } => self.on_chosen(from, first, to, entries),
             Message::GivenUp { base } => {
                 if base > self.log.delivered() {
                     self.effects.push(Effect::NeedsSnapshot { from });
                 }
             }
-            Message::Forward { proposals } if self.is_owner() => self.handed_on.extend(proposals),
-            Message::Forward { .. } => {}
+            Message::Forward { proposals } => self.on_forward(proposals),
             Message::BarrierAsk { nonce } => self.on_barrier_ask(from, nonce),
             Message::BarrierAnswer { nonce, epoch, to } => self.on_barrier_answer(from, nonce, epoch, to),
         }
@@ -472,6 +509,11 @@ impl Member {
         }
     }
 
+    /// Whether the epoch of its log is chosen, as far as it knows.
+    fn is_settled(&self) -> bool {
+        self.settled_epoch.ballot == self.log.epoch().ballot
+    }
+
     /// This life of this member.
     const fn myself(&self) -> Owner {
         Owner { member: self.id, incarnation: self.incarnation }
@@ -508,6 +550,7 @@ impl Member {
         self.newest = self.newest.max(epoch.ballot);
         self.promised = self.promised.max(epoch.ballot);
         self.is_begun = false;
+        self.entered_at = self.now;
         self.acked = vec![Slot(0); epoch.owners.len()];
         let mine = epoch.place(self.myself()).map_or(Slot(0), |place| epoch.turn(place, epoch.slot.next()));
         for peer in self.peers.values_mut() {

@@ -84,6 +84,8 @@ pub enum Message {
         frontiers: Vec<Slot>,
         /// All before this is delivered here.
         delivered: Slot,
+        /// The epoch in which it was.
+        settled: Ballot,
         /// What it has and the candidate has not: from the candidate's `delivered` on, or from its `frontiers` if the
         /// epochs are the same.
         entries: Entries,
@@ -147,4 +149,68 @@ pub enum Message {
         /// All entries that it has are before this slot.
         to: Slot,
     },
+}
+
+/// No slot and no round comes this far. Beyond it sums could overflow.
+const LIMIT: u64 = 1 << 60;
+
+impl Message {
+    /// Whether all its numbers are such as a member uses. Any other message is to be dropped.
+    pub fn is_sane(&self) -> bool {
+        match self {
+            Self::Progress(progress) => {
+                is_ballot(progress.epoch)
+                    && is_slot(progress.delivered)
+                    && progress.acked.iter().flatten().all(|slot| is_slot(*slot))
+                    && progress.turns.as_ref().is_none_or(|turns| {
+                        is_slot(turns.from) && is_slot(turns.to) && are_entries(&turns.entries)
+                    })
+            }
+            Self::Prepare { ballot, epoch, frontiers, delivered } => {
+                is_ballot(*ballot)
+                    && is_ballot(*epoch)
+                    && is_slot(*delivered)
+                    && frontiers.iter().all(|slot| is_slot(*slot))
+            }
+            Self::Promise { ballot, epoch, frontiers, delivered, settled, entries } => {
+                is_ballot(*ballot)
+                    && is_epoch(epoch)
+                    && is_ballot(*settled)
+                    && is_slot(*delivered)
+                    && frontiers.len() == epoch.owners.len()
+                    && frontiers.iter().all(|slot| is_slot(*slot))
+                    && are_entries(entries)
+            }
+            Self::Refuse { promised } => is_ballot(*promised),
+            Self::Adopt { start, from, entries } => is_epoch(start) && is_slot(*from) && are_entries(entries),
+            Self::NeedPrefix { ballot, delivered } => is_ballot(*ballot) && is_slot(*delivered),
+            Self::Fetch { from } => is_slot(*from),
+            Self::Chosen { from, to, entries } => is_slot(*from) && is_slot(*to) && are_entries(entries),
+            Self::GivenUp { base } => is_slot(*base),
+            Self::Forward { .. } | Self::BarrierAsk { .. } => true,
+            Self::BarrierAnswer { epoch, to, .. } => is_ballot(*epoch) && is_slot(*to),
+        }
+    }
+}
+
+const fn is_slot(slot: Slot) -> bool {
+    slot.0 < LIMIT
+}
+
+const fn is_ballot(ballot: Ballot) -> bool {
+    ballot.round < LIMIT
+}
+
+fn is_epoch(epoch: &EpochStart) -> bool {
+    is_ballot(epoch.ballot) && is_slot(epoch.slot) && !epoch.membership.is_empty()
+}
+
+fn are_entries(entries: &[(Slot, Entry)]) -> bool {
+    entries.iter().all(|(slot, entry)| {
+        is_slot(*slot)
+            && match entry {
+                Entry::Proposal(_) => true,
+                Entry::EpochStart(start) => is_epoch(start) && start.slot == *slot,
+            }
+    })
 }

@@ -4,17 +4,24 @@
 //! and it may have been both handed on and found again. What counts is the first that comes in turn: the one with the
 //! number after the last. All others count as nothing, for every member alike, because this depends on the order alone.
 
-use crate::types::{EpochStart, Incarnation, MemberId, ProposalId};
+use crate::types::{EpochStart, Incarnation, MemberId, Membership, ProposalId};
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Origins(BTreeMap<MemberId, (Incarnation, u64)>);
+pub struct Origins {
+    /// Of all that ever were members: one may come back.
+    last: BTreeMap<MemberId, (Incarnation, u64)>,
+    members: Membership,
+}
 
 impl Origins {
     /// Takes the next entry of the order. Whether it counts.
     pub fn take(&mut self, id: ProposalId) -> bool {
-        let Some((incarnation, last)) = self.0.get_mut(&id.member) else { return false };
+        if !self.members.contains(id.member) {
+            return false;
+        }
+        let (incarnation, last) = self.last.entry(id.member).or_default();
         if id.incarnation > *incarnation && id.number == 1 {
             (*incarnation, *last) = (id.incarnation, 1);
             return true;
@@ -28,15 +35,12 @@ impl Origins {
 
     /// Only members have proposals that count.
     pub fn begin(&mut self, start: &EpochStart) {
-        self.0.retain(|member, _| start.membership.contains(*member));
-        for member in start.membership.iter() {
-            self.0.entry(member).or_default();
-        }
+        self.members.clone_from(&start.membership);
     }
 
     /// Number of the last proposal of a life of a member that counted.
     pub fn last(&self, member: MemberId, incarnation: Incarnation) -> u64 {
-        let last = self.0.get(&member).filter(|(found, _)| *found == incarnation);
+        let last = self.last.get(&member).filter(|(found, _)| *found == incarnation);
         last.map_or(0, |(_, number)| *number)
     }
 }

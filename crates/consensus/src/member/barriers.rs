@@ -51,6 +51,7 @@ impl Member {
     }
 
     pub(super) fn on_barrier_answer(&mut self, from: MemberId, nonce: u64, epoch: Ballot, to: Slot) {
+        let is_settled = self.is_settled();
         let mine = self.log.epoch();
         let Some(barrier) = self.barriers.0.get_mut(&nonce).filter(|barrier| !barrier.is_known) else {
             return;
@@ -68,10 +69,12 @@ impl Member {
             barrier.answers.extend(mine.voters().iter());
         }
         barrier.answers.insert(from);
+        // What an earlier epoch has after this one's start was not chosen.
+        let to = if epoch < mine.ballot { to.min(mine.slot.next()) } else { to };
         barrier.to = barrier.to.max(to);
         let answers = &barrier.answers;
         barrier.is_known = mine.membership.is_majority(|member| answers.contains(&member))
-            && mine.previous.is_majority(|member| answers.contains(&member));
+            && (is_settled || mine.previous.is_majority(|member| answers.contains(&member)));
         self.reach_barriers();
     }
 

@@ -46,22 +46,25 @@ impl Member {
         self.send(from, Message::Chosen { from: first, to, entries });
     }
 
-    pub(super) fn on_chosen(&mut self, first: Slot, to: Slot, entries: Entries) {
+    pub(super) fn on_chosen(&mut self, from: MemberId, first: Slot, to: Slot, entries: Entries) {
         let delivered = self.log.delivered();
         if first > delivered || to <= delivered {
             return;
         }
         let before = Arc::clone(self.log.epoch());
-        self.log.install(to, &entries);
+        self.log.install(to, &entries, &self.settled_epoch);
         self.append(Record::Chosen { from: first, to, entries });
         self.deliver_to(to);
         let epoch = Arc::clone(self.log.epoch());
-        if epoch.ballot > before.ballot {
+        if epoch.ballot != before.ballot {
             self.entered(&before);
             self.await_durable(Awaited::Adopted(epoch.ballot));
         }
         for (owner, to) in self.log.frontiers().to_vec().into_iter().enumerate() {
             self.await_durable(Awaited::Accepted { epoch: epoch.ballot, owner, to, has_entries: true });
+        }
+        if self.health.delivered(from) > to {
+            self.send(from, Message::Fetch { from: to });
         }
     }
 }

@@ -32,6 +32,7 @@ pub(super) struct Promise {
     pub epoch: Arc<EpochStart>,
     pub frontiers: Vec<Slot>,
     pub delivered: Slot,
+    pub settled: Ballot,
     pub entries: Entries,
 }
 
@@ -64,24 +65,31 @@ impl Member {
             self.needed_since = None;
             return;
         };
-        let is_stuck = self.promised > epoch.ballot;
+        let is_late =
+            !self.is_settled() && self.now.since(self.entered_at) > self.settings.timing.candidacy_us;
+        let is_stuck = self.promised > epoch.ballot || is_late;
         let is_same =
             wanted.len() == epoch.owners.len() && wanted.iter().all(|owner| epoch.place(*owner).is_some());
-        let is_needed = (!is_same && !wanted.is_empty()) || is_stuck || self.wanted_membership.is_some();
+        let is_needed = (!is_same && !wanted.is_empty()) || is_stuck || self.wants_members();
         if !is_needed {
             self.needed_since = None;
             return;
         }
         let since = *self.needed_since.get_or_insert(self.now);
-        let rank = match self.wanted_membership {
-            Some(_) => 0,
-            None => self.health.rank(&epoch.membership, self.log.delivered(), self.now),
+        let rank = match self.wants_members() {
+            true => 0,
+            false => self.health.rank(&epoch.membership, self.log.delivered(), self.now),
         };
         // Who was promised something has to have the time for it.
         let patience_us = if is_stuck { self.settings.timing.candidacy_us } else { 0 };
         if self.now.since(since) >= patience_us + rank * self.settings.timing.rank_us {
             self.become_candidate();
         }
+    }
+
+    /// Whether members are to be changed, and can be.
+    fn wants_members(&self) -> bool {
+        self.wanted_membership.is_some() && self.is_settled()
     }
 
     fn become_candidate(&mut self) {
@@ -192,7 +200,7 @@ impl Member {
         let mut entries = Entries::new();
         if epoch == mine.ballot && frontiers.len() == mine.owners.len() {
             for (owner, from) in frontiers.into_iter().enumerate() {
-                entries.extend(self.log.turns_of(owner, from).entries);
+                entries.extend(self.log.turns_of(owner, from, usize::MAX).entries);
             }
         } else if epoch <= mine.ballot {
             entries = self.log.range(delivered, self.log.end());
@@ -202,6 +210,7 @@ impl Member {
             epoch: mine,
             frontiers: self.log.frontiers().to_vec(),
             delivered: self.log.delivered(),
+            settled: self.settled_epoch.ballot,
             entries,
         };
         self.send(to, message);
@@ -236,16 +245,23 @@ impl Member {
         }
         let promises = &candidacy.promises;
         let mine = self.log.epoch();
-        let newest = promises.values().map(|promise| &promise.epoch).chain([mine]);
-        let Some(mut newest) = newest.max_by_key(|epoch| epoch.ballot).cloned() else { return false };
+        let own = (self.log.delivered(), self.settled_epoch.ballot);
+        let known = promises.values().map(|promise| (promise.delivered, promise.settled)).chain([own]).max();
+        let (delivered, settled) = known.unwrap_or(own);
+        // An epoch that would have begun before what somebody has delivered without it was never chosen.
+        let was_never = |epoch: &EpochStart| epoch.ballot > settled && epoch.slot < delivered;
+        let epochs = promises.values().map(|promise| &promise.epoch).chain([mine]);
+        let newest = epochs.filter(|epoch| !was_never(epoch)).max_by_key(|epoch| epoch.ballot);
+        let Some(mut newest) = newest.cloned() else { return false };
         if self.is_planted("epochs of others left out") {
             newest = Arc::clone(mine);
         }
+        if was_never(mine) || newest.slot < self.log.delivered() && newest.ballot > mine.ballot {
+            // First this member has to be told what was chosen.
+            return false;
+        }
         let has_promised = |member| member == self.id || promises.contains_key(&member);
-        let delivered =
-            promises.values().map(|promise| promise.delivered).chain([self.log.delivered()]).max();
-        let delivered = delivered.unwrap_or_default();
-        let is_chosen = delivered > newest.slot;
+        let is_chosen = settled == newest.ballot;
         let has_promised = |member| has_promised(member) || self.is_planted("no majority asked");
         if !newest.membership.is_majority(has_promised)
             || !(is_chosen || newest.previous.is_majority(has_promised))
@@ -261,8 +277,9 @@ impl Member {
         self.log = log;
         let (previous, membership) = match is_chosen {
             true => {
-                let wanted = self.wanted_membership.clone();
-                (newest.membership.clone(), wanted.unwrap_or_else(|| newest.membership.clone()))
+                let wanted = self.wanted_membership.clone().filter(|(from, _)| *from == newest.membership);
+                let wanted = wanted.map_or_else(|| newest.membership.clone(), |(_, to)| to);
+                (newest.membership.clone(), wanted)
             }
             false => (newest.previous.clone(), newest.membership.clone()),
         };
@@ -340,7 +357,7 @@ impl Member {
         if first > delivered {
             return self.send(from, Message::NeedPrefix { ballot: start.ballot, delivered });
         }
-        if start.slot < delivered {
+        if start.slot < delivered || entries.iter().any(|(slot, _)| *slot >= start.slot) {
             return;
         }
         let before = Arc::clone(self.log.epoch());
@@ -365,7 +382,7 @@ fn merge(log: &mut Log, newest: &Arc<EpochStart>, promises: &BTreeMap<MemberId, 
     }
     for promise in of_newest() {
         for owner in 0..newest.owners.len() {
-            let from = log.frontiers()[owner];
+            let Some(from) = log.frontiers().get(owner).copied() else { return };
             let to = promise.frontiers.get(owner).copied().unwrap_or(from);
             let is_of = |slot: &Slot| *slot >= from && newest.owner_of(*slot) == Some(owner);
             let entries = promise.entries.iter().filter(|(slot, _)| is_of(slot)).cloned().collect();

@@ -10,7 +10,7 @@
 //!
 //! [`Log::chosen_to`]: crate::log::Log::chosen_to
 
-use super::{Awaited, Effect, Member};
+use super::{Awaited, Effect, Member, Peer};
 use crate::message::{Message, Progress, Turns};
 use crate::record::Record;
 use crate::types::{Entry, MemberId, Owner, Proposal, Slot};
@@ -18,6 +18,10 @@ use std::sync::Arc;
 
 /// How many proposals are handed on at a time.
 const FORWARDED: usize = 64;
+/// How many of them wait here for room in the window.
+const MAX_HANDED_ON: usize = 4096;
+/// How many entries one message carries.
+const MAX_ENTRIES: usize = 1024;
 /// How often it is written down how far everything is delivered.
 const DELIVERED_RECORD_SLOTS: u64 = 1024;
 
@@ -27,6 +31,11 @@ impl Member {
         self.health.heard(from, &progress, now);
         self.newest = self.newest.max(progress.epoch);
         let epoch = Arc::clone(self.log.epoch());
+        let peer = self.peer(from);
+        if progress.incarnation > peer.incarnation {
+            // It may know less than the life before: what was skipped is in no record.
+            *peer = Peer { incarnation: progress.incarnation, moved_at: now, ..Peer::default() };
+        }
         if progress.epoch > epoch.ballot {
             return self.ask_for_epoch(from, progress.epoch);
         }
@@ -100,8 +109,9 @@ impl Member {
             false => self.peers.get(&member).is_some_and(|peer| peer.is_begun),
         };
         let begun = epoch.previous.is_majority(has_begun) && epoch.membership.is_majority(has_begun);
-        let begun =
-            begun || (self.is_planted("new members alone") && epoch.membership.is_majority(has_begun));
+        let begun = begun
+            || self.is_settled()
+            || (self.is_planted("new members alone") && epoch.membership.is_majority(has_begun));
         let to = self.log.chosen_to(begun, |owner, slot| {
             epoch.membership.is_majority(|member| match member == self.id {
                 true => self.acked[owner] > slot,
@@ -126,7 +136,9 @@ impl Member {
         for (slot, entry) in self.log.deliver(to) {
             match entry {
                 Entry::Proposal(proposal) => {
-                    if self.origins.take(proposal.id) || self.is_planted("delivered twice") {
+                    let is_in_turn = self.origins.take(proposal.id);
+                    self.expected.take(proposal.id);
+                    if is_in_turn || self.is_planted("delivered twice") {
                         if self.own.front().is_some_and(|own| own.id == proposal.id) {
                             self.own.pop_front();
                         }
@@ -152,6 +164,14 @@ impl Member {
             self.append(Record::Delivered(to));
         }
         self.reach_barriers();
+    }
+
+    /// Another member asks for its proposals to be placed. It asks again for what is not delivered after a while.
+    pub(super) fn on_forward(&mut self, proposals: Vec<Proposal>) {
+        if self.is_owner() {
+            let room = MAX_HANDED_ON.saturating_sub(self.handed_on.len());
+            self.handed_on.extend(proposals.into_iter().take(room));
+        }
     }
 
     /// Hands on what this member cannot place itself.
@@ -210,7 +230,8 @@ impl Member {
                 let from = peer.sent.max(epoch.turn(me, epoch.slot.next()));
                 // What is given up here it has to get in another way.
                 let is_kept = from >= epoch.turn(me, self.log.base());
-                (is_kept && from < self.log.frontiers()[me]).then(|| self.log.turns_of(me, from))
+                let is_new = from < self.log.frontiers()[me] && self.health.is_heard(member, self.now);
+                (is_kept && is_new).then(|| self.log.turns_of(me, from, MAX_ENTRIES))
             });
             let is_due =
                 peer.sent_at.is_none_or(|at| self.now.since(at) >= self.settings.timing.heartbeat_us);
