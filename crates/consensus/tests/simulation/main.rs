@@ -3,7 +3,7 @@
 //!
 //! After each step: whoever delivers a slot delivers what everybody else did, with no gap, each proposal once and in
 //! its member's order; and a barrier is not reached before what was chosen when it was asked for is delivered. When all
-//! trouble is over, everybody delivers everything.
+//! trouble is over, a majority goes on without the others, and then everybody delivers everything.
 //!
 //! `REDOUBT_CONSENSUS_SEEDS=FROM..TO` runs other seeds, `REDOUBT_CONSENSUS_BUG=NAME` one of the planted bugs, and
 //! `REDOUBT_CONSENSUS_NOTES=1` says all that happens.
@@ -28,6 +28,7 @@ fn run(name: &str, trouble: Trouble, members: std::ops::RangeInclusive<u64>, cou
     for seed in seeds {
         let mut world = World::new(seed, members.clone(), trouble, None);
         world.run(3_000_000);
+        world.heal_most();
         world.heal();
         world.settle();
         delivered += world.delivered();
@@ -39,32 +40,32 @@ fn run(name: &str, trouble: Trouble, members: std::ops::RangeInclusive<u64>, cou
 
 #[test]
 fn without_trouble() {
-    run("without trouble", Trouble::default(), 1..=5, 10);
+    run("without trouble", Trouble::default(), 1..=5, 5);
 }
 
 #[test]
 fn messages_are_lost_doubled_and_overtaken() {
-    run("messages", Trouble { loss: 10, doubled: 10, ..Trouble::default() }, 1..=5, 30);
+    run("messages", Trouble { loss: 10, doubled: 10, ..Trouble::default() }, 1..=5, 15);
 }
 
 #[test]
 fn members_are_killed_and_come_back() {
-    run("kills", Trouble { loss: 2, doubled: 2, kills: 6, ..Trouble::default() }, 1..=5, 60);
+    run("kills", Trouble { loss: 2, doubled: 2, kills: 6, ..Trouble::default() }, 1..=5, 25);
 }
 
 #[test]
 fn members_are_stopped_and_go_on() {
-    run("pauses", Trouble { loss: 2, pauses: 8, ..Trouble::default() }, 3..=5, 30);
+    run("pauses", Trouble { loss: 2, pauses: 8, ..Trouble::default() }, 3..=5, 15);
 }
 
 #[test]
 fn members_are_cut_off() {
-    run("partitions", Trouble { loss: 2, partitions: 8, ..Trouble::default() }, 3..=5, 30);
+    run("partitions", Trouble { loss: 2, partitions: 8, ..Trouble::default() }, 3..=5, 15);
 }
 
 #[test]
 fn everything_at_once() {
-    run("everything", EVERYTHING, 3..=5, 80);
+    run("everything", EVERYTHING, 3..=5, 40);
 }
 
 const EVERYTHING: Trouble =
@@ -97,6 +98,7 @@ fn every_planted_bug_is_found() {
             let result = std::panic::catch_unwind(|| {
                 let mut world = World::new(seed, 3..=5, EVERYTHING, Some(bug));
                 world.run(3_000_000);
+                world.heal_most();
                 world.heal();
                 world.settle();
             });

@@ -70,8 +70,8 @@ struct Node {
     /// Durable, then not.
     disk: Vec<Record>,
     durable: usize,
-    /// Records of this life that are on disk before its own.
-    before: usize,
+    /// Where on the disk the first record of this life is, or would be if all were there.
+    before: isize,
     is_paused: bool,
     held: Vec<(MemberId, Message)>,
     /// Thousandths of real time that its clock goes in a thousandth.
@@ -79,6 +79,8 @@ struct Node {
     sync_us: u64,
     delivered: Slot,
     barriers: BTreeMap<u64, Slot>,
+    wants_slots: bool,
+    /// It is no member any more, or down for good.
     is_gone: bool,
 }
 
@@ -94,6 +96,8 @@ pub struct World {
     is_healed: bool,
     blocked: BTreeSet<(MemberId, MemberId)>,
     delay_us: u64,
+    window: u64,
+    chunk: u64,
     /// What is chosen.
     truth: BTreeMap<Slot, ProposalId>,
     last: BTreeMap<MemberId, (Incarnation, u64)>,
@@ -115,6 +119,8 @@ impl World {
         let count = random.u64(members);
         let founders = Membership::new((1..=count).map(MemberId));
         let delay_us = [50, 200, 2000][random.usize(..3)];
+        let window = [16, 64, 1024][random.usize(..3)];
+        let chunk = [2, 16, 256][random.usize(..3)];
         let mut world = Self {
             seed,
             planted,
@@ -127,6 +133,8 @@ impl World {
             is_healed: false,
             blocked: BTreeSet::new(),
             delay_us,
+            window,
+            chunk,
             truth: BTreeMap::new(),
             last: BTreeMap::new(),
             epochs: BTreeSet::new(),
@@ -161,6 +169,7 @@ impl World {
             disk: vec![first],
             durable: 1,
             before: 1,
+            wants_slots: true,
             is_paused: false,
             held: Vec::new(),
             rate: self.random.u64(900..1100),
@@ -191,11 +200,12 @@ impl World {
         }
         node.life += 1;
         node.disk.truncate(node.durable);
-        node.before = node.disk.len();
+        node.before = node.disk.len() as isize;
         node.is_paused = false;
         node.held.clear();
         node.barriers.clear();
-        let mut settings = Settings { window: 64, chunk: 16, ..Settings::default() };
+        let mut settings = Settings { window: self.window, chunk: self.chunk, ..Settings::default() };
+        settings.timing.lag = self.window;
         settings.timing.longest_join_us = 1_000_000;
         settings.planted = self.planted;
         let member = Member::start(id, node.disk.clone(), settings, now);
@@ -217,7 +227,7 @@ impl World {
     fn synced(&mut self, id: MemberId, life: u64, records: usize) {
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life == life) else { return };
         let Some(member) = node.member.as_mut() else { return };
-        node.durable = node.durable.max(node.before + records);
+        node.durable = node.durable.max((node.before + records as isize) as usize);
         member.durable(RecordCount(records as u64));
         self.effects_of(id);
     }
@@ -259,7 +269,7 @@ impl World {
         }
         let node = &self.nodes[&id];
         if has_records {
-            let (records, life) = (node.disk.len() - node.before, node.life);
+            let (records, life) = ((node.disk.len() as isize - node.before) as usize, node.life);
             let at = self.now + self.random.u64(node.sync_us / 2..node.sync_us * 2);
             self.push(at, Event::Synced { member: id, life, records });
         }
@@ -404,12 +414,13 @@ impl World {
 
     fn load(&mut self) {
         if let Some(id) = self.any(|node| node.member.is_some() && !node.is_paused) {
-            let count = self.random.usize(1..6);
+            let count =
+                if self.random.u8(..20) == 0 { self.random.usize(..600) } else { self.random.usize(1..6) };
             let nonce = self.next_nonce;
             let end = self.end;
             let node = self.nodes.get_mut(&id).unwrap();
             let member = node.member.as_mut().unwrap();
-            if member.undelivered() < 200 {
+            if member.undelivered() < 1000 {
                 for _ in 0..count {
                     member.propose(std::sync::Arc::from(&b"x"[..]));
                 }
@@ -422,6 +433,18 @@ impl World {
             if self.trouble.changes > 0 && nonce % 16 == 3 {
                 let before = Slot(member.delivered().0.saturating_sub(100));
                 member.give_up(before);
+            }
+            if self.trouble.changes > 0 && !self.is_healed && nonce % 64 == 5 {
+                node.wants_slots = !node.wants_slots;
+                member.set_willing(node.wants_slots);
+            }
+            if self.trouble.kills > 0 && nonce % 32 == 7 {
+                // The store is written anew, and takes the place of the old one at once.
+                let written = node.disk.len() as isize - node.before;
+                node.disk = member.checkpoint();
+                node.durable = node.disk.len();
+                node.before = node.disk.len() as isize - written;
+                member.durable(RecordCount(written as u64));
             }
             self.effects_of(id);
         }
@@ -477,12 +500,27 @@ impl World {
                 }
             }
             Kind::Partition => {
-                let Some(id) = self.any(|_| true) else { return };
+                let ids: Vec<_> = self.nodes.keys().copied().collect();
                 let (is_out, is_in) = [(true, true), (true, false), (false, true)][self.random.usize(..3)];
                 let until = self.now + self.random.u64(1000..800_000);
-                for other in self.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
-                    for (from, to, is_cut) in [(id, other, is_out), (other, id, is_in)] {
-                        if is_cut {
+                // One member, one link, or a part of them.
+                let (some, others): (Vec<_>, Vec<_>) = match self.random.u8(..3) {
+                    0 => (vec![ids[self.random.usize(..ids.len())]], ids.clone()),
+                    1 => {
+                        (vec![ids[self.random.usize(..ids.len())]], vec![ids[self.random.usize(..ids.len())]])
+                    }
+                    _ => {
+                        let is_one: Vec<_> = ids.iter().map(|_| self.random.bool()).collect();
+                        let of = |wanted| {
+                            ids.iter().zip(&is_one).filter(move |(_, is)| **is == wanted).map(|(id, _)| *id)
+                        };
+                        (of(true).collect(), of(false).collect())
+                    }
+                };
+                for (one, other) in some.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)))
+                {
+                    for (from, to, is_cut) in [(one, other, is_out), (other, one, is_in)] {
+                        if is_cut && from != to {
                             self.blocked.insert((from, to));
                             self.push(until, Event::Unblock { from, to });
                         }
@@ -493,35 +531,75 @@ impl World {
         }
     }
 
-    /// A member's disk is lost, or one comes or goes.
+    /// A member's disk is lost, or some come or go; or one comes back that was no member for a while.
     fn change(&mut self) {
         let Some(by) = self.any(|node| node.member.is_some() && !node.is_paused) else { return };
         let member = self.nodes[&by].member.as_ref().unwrap();
         let before = member.epoch().membership.clone();
         let snapshot = member.snapshot();
         let mut ids: Vec<_> = before.iter().collect();
-        let others: Vec<_> = ids.iter().copied().filter(|id| *id != by).collect();
-        let new = MemberId(self.next_member);
-        let roll = self.random.u8(..3);
-        if roll < 2 && !others.is_empty() && (roll == 0 || ids.len() > 3) {
-            let gone = others[self.random.usize(..others.len())];
-            ids.retain(|id| *id != gone);
+        let former: Vec<_> = self.nodes.keys().copied().filter(|id| !before.contains(*id)).collect();
+        for _ in 0..self.random.usize(1..3) {
+            let others: Vec<_> = ids.iter().copied().filter(|id| *id != by).collect();
+            if !others.is_empty() && self.random.bool() {
+                let gone = others[self.random.usize(..others.len())];
+                ids.retain(|id| *id != gone);
+            }
         }
-        let comes = roll != 1 && ids.len() < 5;
-        if comes {
-            ids.push(new);
+        let mut new = Vec::new();
+        while ids.len() < 3 || (ids.len() < 5 && self.random.u8(..3) == 0) {
+            if !former.is_empty() && self.random.bool() {
+                ids.push(former[self.random.usize(..former.len())]);
+            } else {
+                new.push(MemberId(self.next_member));
+                ids.push(MemberId(self.next_member));
+                self.next_member += 1;
+            }
         }
         let member = self.nodes.get_mut(&by).unwrap().member.as_mut().unwrap();
-        if member.change_membership(Membership::new(ids)).is_ok() && comes {
-            self.next_member += 1;
-            self.add(new, Record::Snapshot(snapshot));
+        if member.change_membership(Membership::new(ids)).is_ok() {
+            for id in new {
+                self.add(id, Record::Snapshot(snapshot.clone()));
+            }
         }
         self.effects_of(by);
+    }
+
+    fn newest(&self) -> std::sync::Arc<redoubt_consensus::types::EpochStart> {
+        let epochs = self.nodes.values().filter_map(|node| node.member.as_ref()).map(Member::epoch);
+        std::sync::Arc::clone(epochs.max_by_key(|epoch| epoch.ballot).unwrap())
+    }
+
+    /// Nothing goes wrong any more, but some less than half of the members are down.
+    pub fn heal_most(&mut self) {
+        self.heal();
+        self.settle();
+        let ids: Vec<_> = self.newest().membership.iter().collect();
+        let down = (ids.len() - 1) / 2;
+        let first = self.random.usize(..ids.len());
+        for at in 0..down {
+            let node = self.nodes.get_mut(&ids[(first + at) % ids.len()]).unwrap();
+            node.member = None;
+            node.life += 1;
+            node.disk.truncate(node.durable);
+            node.is_gone = true;
+        }
+        self.push(self.now, Event::Load);
+        self.settle();
+        for node in self.nodes.values_mut() {
+            node.is_gone = false;
+        }
     }
 
     pub fn heal(&mut self) {
         self.is_healed = true;
         self.blocked.clear();
+        for node in self.nodes.values_mut() {
+            node.wants_slots = true;
+            if let Some(member) = &mut node.member {
+                member.set_willing(true);
+            }
+        }
         let ids: Vec<_> = self.nodes.keys().copied().collect();
         for id in ids {
             if self.nodes[&id].is_paused {
@@ -540,7 +618,7 @@ impl World {
             }
         }
         for (id, node) in &self.nodes {
-            let member = node.member.as_ref().unwrap();
+            let Some(member) = node.member.as_ref() else { continue };
             println!(
                 "{id}.{}: delivered {}, epoch {:?}, undelivered {}, owner {}",
                 member.incarnation().0,
@@ -554,9 +632,8 @@ impl World {
     }
 
     fn is_settled(&self) -> bool {
-        let newest = self.nodes.values().filter_map(|node| node.member.as_ref()).map(|member| member.epoch());
-        let Some(newest) = newest.max_by_key(|epoch| epoch.ballot) else { return false };
-        newest.membership.iter().all(|id| {
+        let newest = self.newest();
+        newest.membership.iter().filter(|id| !self.nodes[id].is_gone).all(|id| {
             let node = &self.nodes[&id];
             let member = node.member.as_ref().unwrap();
             let owner = Owner { member: id, incarnation: member.incarnation() };

@@ -29,7 +29,14 @@ pub struct KeyFile {
 pub struct VolumeKeys {
     directory: PathBuf,
     /// Held for as long as the node lives.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for VolumeKeys {
+    /// A child that is being started has the descriptor too until it is another program.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl VolumeKeys {
@@ -48,7 +55,7 @@ impl VolumeKeys {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(AtRestError::KeysInUse { directory }),
             locked => locked.map_err(|error| AtRestError::io("lock", &directory, error.into()))?,
         }
-        Ok(Self { directory, _lock: lock })
+        Ok(Self { directory, lock })
     }
 
     fn path(&self, volume: &str) -> PathBuf {

@@ -422,6 +422,10 @@ impl Tablespace {
             counters.add(Counter::PagesDropped, 1);
             return Ok(());
         }
+        // Written late: the node has let go of the tablespace when the redo said so, and nobody reads it any more.
+        if self.name.path(lock).is_some_and(|path| content.deleted.contains(&path)) {
+            return Ok(());
+        }
         let is_sent = self.send_image(content, lock, page_no, page, page_size)?;
         if content.family == Family::MySql
             && let Some(id) = facts.id

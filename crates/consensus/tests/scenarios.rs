@@ -1,0 +1,144 @@
+//! What random worlds hardly come to: step by step, with the messages chosen that arrive.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use redoubt_consensus::message::Message;
+use redoubt_consensus::record::{Record, RecordCount, Snapshot};
+use redoubt_consensus::types::{MemberId, Membership, Proposal, Slot, Time};
+use redoubt_consensus::{Effect, Member, Settings};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const A: MemberId = MemberId(1);
+const B: MemberId = MemberId(2);
+const C: MemberId = MemberId(3);
+const X: MemberId = MemberId(4);
+
+/// Members whose disks are fast, and a network that carries what it is told to.
+#[derive(Default)]
+struct Group {
+    now: u64,
+    members: BTreeMap<MemberId, Member>,
+    records: BTreeMap<MemberId, u64>,
+    under_way: Vec<(MemberId, MemberId, Message)>,
+    delivered: BTreeMap<MemberId, BTreeMap<Slot, Proposal>>,
+}
+
+impl Group {
+    fn add(&mut self, id: MemberId, first: Snapshot) {
+        let settings = Settings { window: 2000, chunk: 100, ..Settings::default() };
+        let member = Member::start(id, [Record::Snapshot(first)], settings, Time(self.now)).unwrap();
+        self.members.insert(id, member);
+        self.carry_out(id);
+    }
+
+    fn carry_out(&mut self, id: MemberId) {
+        loop {
+            let effects = self.members.get_mut(&id).unwrap().take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Append(_) => *self.records.entry(id).or_default() += 1,
+                    Effect::Send { to, message } => self.under_way.push((id, to, message)),
+                    Effect::Deliver { slot, proposal } => {
+                        self.delivered.entry(id).or_default().insert(slot, proposal);
+                    }
+                    _ => {}
+                }
+            }
+            self.members.get_mut(&id).unwrap().durable(RecordCount(self.records[&id]));
+        }
+    }
+
+    /// Lets time pass. Messages that `arrives` says do so at once, the others never.
+    fn run(&mut self, duration_ms: u64, arrives: impl Fn(MemberId, MemberId, &Message) -> bool) {
+        for _ in 0..duration_ms / 2 {
+            self.now += 2000;
+            for id in self.members.keys().copied().collect::<Vec<_>>() {
+                self.members.get_mut(&id).unwrap().tick(Time(self.now));
+                self.carry_out(id);
+            }
+            while !self.under_way.is_empty() {
+                for (from, to, message) in std::mem::take(&mut self.under_way) {
+                    if arrives(from, to, &message)
+                        && let Some(member) = self.members.get_mut(&to)
+                    {
+                        member.handle(from, message, Time(self.now));
+                        self.carry_out(to);
+                    }
+                }
+            }
+        }
+    }
+
+    fn propose(&mut self, id: MemberId, count: usize) {
+        let member = self.members.get_mut(&id).unwrap();
+        (0..count).for_each(|_| _ = member.propose(Arc::from(&b"x"[..])));
+        self.carry_out(id);
+    }
+
+    fn delivered(&self, id: MemberId) -> Slot {
+        self.members[&id].delivered()
+    }
+
+    /// Two members have delivered the same where both have delivered anything.
+    fn require_agreement(&self) {
+        for (one, of_one) in &self.delivered {
+            for (other, of_other) in &self.delivered {
+                let Some(from) = of_one.keys().next().max(of_other.keys().next()).copied() else { continue };
+                let to = self.delivered(*one).min(self.delivered(*other)).max(from);
+                let slots = |of: &BTreeMap<Slot, Proposal>| {
+                    of.range(from..to).map(|(slot, _)| *slot).collect::<Vec<_>>()
+                };
+                assert_eq!(slots(of_one), slots(of_other), "{one} and {other}");
+                assert!(of_one.range(from..to).eq(of_other.range(from..to)), "{one} and {other}");
+            }
+        }
+    }
+}
+
+/// A begins an epoch with another member, and only that one takes it over. B and C begin another one from what C had,
+/// which goes far beyond. A hears of it part by part, none of which says that an epoch began: what it has in its own
+/// epoch is not chosen although it has delivered what is in the slot where that would have begun.
+#[test]
+fn an_epoch_that_was_never_chosen_is_left() {
+    let mut group = Group::default();
+    let founders = Membership::new([A, B, C]);
+    for id in founders.iter() {
+        group.add(id, Member::founding(founders.clone()));
+    }
+    group.run(1000, |_, _, _| true);
+    group.propose(A, 10);
+    group.run(200, |_, _, _| true);
+    assert!(group.members.values().all(|member| member.is_owner()));
+    let common = group.delivered(A);
+    let snapshot = group.members[&A].snapshot();
+    group.add(X, snapshot);
+
+    // C goes on alone.
+    group.propose(C, 500);
+    group.members.get_mut(&A).unwrap().change_membership(Membership::new([A, B, X])).unwrap();
+    group.run(40, |from, to, message| match message {
+        Message::Adopt { .. } => to == X,
+        _ if from == C || to == C => false,
+        Message::Promise { .. } | Message::Prepare { .. } => true,
+        _ => [from, to] == [A, X] || [from, to] == [X, A],
+    });
+    group.propose(A, 400);
+    group.run(60, |from, to, _| from != C && to != C && from != B && to != B);
+    let ours = Arc::clone(group.members[&A].epoch());
+    assert!(ours.membership.contains(X) && group.members[&X].epoch().ballot == ours.ballot);
+    assert_eq!(group.delivered(A), common, "not chosen");
+
+    // B and C go on without A.
+    group.run(2000, |from, to, _| ![from, to].iter().any(|id| [A, X].contains(id)));
+    assert!(group.delivered(B).0 > common.0 + 400 && group.delivered(C) == group.delivered(B));
+    group.require_agreement();
+
+    group.run(3000, |_, _, _| true);
+    group.require_agreement();
+    assert_eq!(group.delivered(A), group.delivered(B));
+    assert_eq!(group.members[&A].undelivered(), 0);
+}
