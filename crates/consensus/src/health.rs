@@ -63,6 +63,12 @@ struct Seen {
     losses: u32,
 }
 
+impl Seen {
+    fn is_live(&self, timing: &Timing, now: Time) -> bool {
+        !self.is_lost && self.heard_at.is_some_and(|at| now.since(at) <= timing.silence_us)
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Health {
@@ -127,7 +133,7 @@ impl Health {
 
     /// Members that were heard lately.
     pub fn is_heard(&self, member: MemberId, now: Time) -> bool {
-        member == self.me || self.seen.get(&member).is_some_and(|seen| self.is_live(seen, now))
+        member == self.me || self.seen.get(&member).is_some_and(|seen| seen.is_live(&self.timing, now))
     }
 
     /// What a member had delivered when it was heard last.
@@ -135,11 +141,7 @@ impl Health {
         self.seen.get(&member).map_or(Slot(0), |seen| seen.delivered)
     }
 
-    fn is_live(&self, seen: &Seen, now: Time) -> bool {
-        !seen.is_lost && seen.heard_at.is_some_and(|at| now.since(at) <= self.timing.silence_us)
-    }
-
-    /// Looks at everybody. `me` is this member's own life, `None` if it wants no slots.
+    /// Looks at everybody. `me` is this member's own life, and whether it wants slots.
     pub fn opinions(
         &mut self,
         epoch: &EpochStart,
@@ -161,7 +163,7 @@ impl Health {
                 opinions.push(Opinion { member, incarnation: Incarnation(0), verdict: Verdict::Bad });
                 continue;
             };
-            let is_live = !seen.is_lost && seen.heard_at.is_some_and(|at| now.since(at) <= timing.silence_us);
+            let is_live = seen.is_live(&timing, now);
             let holds_up = seen.owes.is_some_and(|(_, since)| now.since(since) > timing.pace_us);
             let is_behind = newest.0 - seen.delivered.0.min(newest.0) > lag;
             let verdict = if !is_live || holds_up || is_behind || !seen.is_willing {
@@ -189,7 +191,7 @@ impl Health {
                     mine
                 } else {
                     match self.seen.get(&voter) {
-                        Some(seen) if self.is_live(seen, now) => &seen.opinions,
+                        Some(seen) if seen.is_live(&self.timing, now) => &seen.opinions,
                         _ => return false,
                     }
                 };
@@ -215,7 +217,7 @@ impl Health {
         before
             .filter(|member| {
                 self.seen.get(member).is_some_and(|seen| {
-                    self.is_live(seen, now) && seen.delivered.0 + self.timing.lag >= delivered.0
+                    seen.is_live(&self.timing, now) && seen.delivered.0 + self.timing.lag >= delivered.0
                 })
             })
             .count() as u64

@@ -57,11 +57,6 @@ impl Log {
         self.entries.last_key_value().map_or(self.delivered, |(slot, _)| slot.next())
     }
 
-    /// The entry of a slot, if there is one.
-    pub fn get(&self, slot: Slot) -> Option<&Entry> {
-        self.entries.get(&slot)
-    }
-
     /// Entries in these slots.
     pub fn range(&self, from: Slot, to: Slot) -> Entries {
         if from >= to {

@@ -25,7 +25,7 @@ use crate::types::{
     Ballot, Entry, EpochStart, Incarnation, MemberId, Membership, Owner, Proposal, ProposalId, Slot, Time,
 };
 use barriers::Barriers;
-use epochs::Candidacy;
+use epochs::{Asked, Candidacy};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -104,8 +104,8 @@ struct Peer {
     opinion_version: u64,
     sent_at: Option<Time>,
     asked_at: Option<Time>,
-    /// What it has, as it said when it asked for a promise: its epoch, what it has of each owner, what it has delivered.
-    asked: Option<(Ballot, (Vec<Slot>, Slot))>,
+    /// What it has, as it said when it asked for a promise.
+    asked: Option<Asked>,
 }
 
 /// See the module.
@@ -425,7 +425,7 @@ impl Member {
         match message {
             Message::Progress(progress) => self.on_progress(from, progress),
             Message::Prepare { ballot, epoch, frontiers, delivered } => {
-                self.on_prepare(from, ballot, epochs::Asked { epoch, frontiers, delivered });
+                self.on_prepare(from, ballot, Asked { epoch, frontiers, delivered });
             }
             Message::Promise { ballot, epoch, frontiers, delivered, settled, entries } => {
                 self.on_promise(

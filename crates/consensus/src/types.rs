@@ -148,11 +148,6 @@ impl Membership {
         Self::new(self.iter().chain(other.iter()))
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -179,7 +179,7 @@ impl<'v> Parser<'v> {
         outcome: &mut Outcome,
     ) -> Result<(), NodeError> {
         for note in mtr.files {
-            let record = self.of_import(note);
+            let record = self.of_import(note, mtr.start_lsn);
             let effects = self.names.write().file_record(note.space, &record, mtr.start_lsn)?;
             self.note_deaths(effects);
         }
@@ -189,17 +189,18 @@ impl<'v> Parser<'v> {
         Ok(())
     }
 
-    /// What a record about a file says for an import, whose files have the names that they had at the end of the redo
-    /// ([`redoubt_redo::LastResets::is_file_of`]), unless pages in them have said whose they are. A file that is there then was not deleted, or was put there again (for
-    /// IMPORT TABLESPACE, which no redo describes), and stays as it is.
-    fn of_import<'a>(&self, note: &FileNote<'a>) -> FileRecord<'a> {
+    /// What a record about a file, of redo at `lsn`, says for an import, whose files have the names that they had at the
+    /// end of the redo ([`redoubt_redo::LastResets::is_file_of`]), unless pages in them have said whose they are. A file
+    /// that is there then was not deleted, or was put there again (for IMPORT TABLESPACE, which no redo describes), and
+    /// stays as it is.
+    fn of_import<'a>(&self, note: &FileNote<'a>, lsn: Lsn) -> FileRecord<'a> {
         let Some(resets) = self.index.resets() else { return note.record };
         match note.record {
             FileRecord::Create { path }
             | FileRecord::Modify { path }
             | FileRecord::Rename { new_path: path, .. } => {
                 let names = self.names.read();
-                let may_have = |path: &[u8]| names.may_have_file_at(note.space, path);
+                let may_have = |path: &[u8]| names.may_have_file_at(note.space, path, lsn);
                 if !names.has_file(note.space) && resets.is_file_of(note.space, path, may_have) {
                     FileRecord::Modify { path }
                 } else {

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a candidate has, in its question.
+#[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub epoch: Ballot,
     pub frontiers: Vec<Slot>,
@@ -162,8 +163,7 @@ impl Member {
         if ballot < self.promised || (ballot == self.promised && ballot.candidate != from) {
             return self.send(from, Message::Refuse { promised: self.promised });
         }
-        let peer = self.peer(from);
-        peer.asked = Some(asked.epoch).zip(Some((asked.frontiers, asked.delivered)));
+        self.peer(from).asked = Some(asked);
         if ballot > self.promised {
             self.promised = ballot;
             self.candidacy = None;
@@ -188,10 +188,8 @@ impl Member {
             self.ask();
             return self.try_to_begin();
         }
-        let Some((epoch, (frontiers, delivered))) = self.peers.get(&to).and_then(|peer| peer.asked.clone())
-        else {
-            return;
-        };
+        let Some(asked) = self.peers.get(&to).and_then(|peer| peer.asked.clone()) else { return };
+        let Asked { epoch, frontiers, delivered } = asked;
         if delivered < self.log.base() {
             let base = self.log.base();
             return self.send(to, Message::GivenUp { base });
@@ -272,9 +270,7 @@ impl Member {
             return false;
         }
         let before = Arc::clone(self.log.epoch());
-        let mut log = self.log.clone();
-        merge(&mut log, &newest, promises, self.log.epoch().ballot);
-        self.log = log;
+        merge(&mut self.log, &newest, promises);
         let (previous, membership) = match is_chosen {
             true => {
                 let wanted = self.wanted_membership.clone().filter(|(from, _)| *from == newest.membership);
@@ -367,33 +363,7 @@ impl Member {
         self.append(Record::Adopted { start: Arc::clone(&start), from: delivered, entries });
         self.await_durable(Awaited::Adopted(start.ballot));
     }
-}
 
-/// Puts into `log`, of the epoch `mine`, all that those who have begun the newest epoch have of it.
-fn merge(log: &mut Log, newest: &Arc<EpochStart>, promises: &BTreeMap<MemberId, Promise>, mine: Ballot) {
-    let of_newest = || promises.values().filter(|promise| promise.epoch.ballot == newest.ballot);
-    if newest.ballot > mine {
-        // Each of them sent all from what is delivered here on.
-        let Some(first) = of_newest().next() else { return };
-        let delivered = log.delivered();
-        if newest.slot >= delivered {
-            log.adopt(Arc::clone(newest), delivered, &first.entries);
-        }
-    }
-    for promise in of_newest() {
-        for owner in 0..newest.owners.len() {
-            let Some(from) = log.frontiers().get(owner).copied() else { return };
-            let to = promise.frontiers.get(owner).copied().unwrap_or(from);
-            let is_of = |slot: &Slot| *slot >= from && newest.owner_of(*slot) == Some(owner);
-            let entries = promise.entries.iter().filter(|(slot, _)| is_of(slot)).cloned().collect();
-            if to > from {
-                log.accept(owner, &Turns { from, to, entries });
-            }
-        }
-    }
-}
-
-impl Member {
     /// An epoch that this member has not begun is under way.
     pub(super) fn ask_for_epoch(&mut self, from: MemberId, ballot: Ballot) {
         if ballot < self.promised {
@@ -410,6 +380,30 @@ impl Member {
     pub(super) fn on_need_prefix(&mut self, from: MemberId, ballot: Ballot, delivered: Slot) {
         if ballot <= self.log.epoch().ballot {
             self.send_epoch(from, delivered);
+        }
+    }
+}
+
+/// Puts into `log` all that those who have begun the newest epoch have of it.
+fn merge(log: &mut Log, newest: &Arc<EpochStart>, promises: &BTreeMap<MemberId, Promise>) {
+    let of_newest = || promises.values().filter(|promise| promise.epoch.ballot == newest.ballot);
+    if newest.ballot > log.epoch().ballot {
+        // Each of them sent all from what is delivered here on.
+        let Some(first) = of_newest().next() else { return };
+        let delivered = log.delivered();
+        if newest.slot >= delivered {
+            log.adopt(Arc::clone(newest), delivered, &first.entries);
+        }
+    }
+    for promise in of_newest() {
+        for owner in 0..newest.owners.len() {
+            let Some(from) = log.frontiers().get(owner).copied() else { return };
+            let to = promise.frontiers.get(owner).copied().unwrap_or(from);
+            let is_of = |slot: &Slot| *slot >= from && newest.owner_of(*slot) == Some(owner);
+            let entries = promise.entries.iter().filter(|(slot, _)| is_of(slot)).cloned().collect();
+            if to > from {
+                log.accept(owner, &Turns { from, to, entries });
+            }
         }
     }
 }

@@ -81,24 +81,26 @@ impl Member {
         let from = self.log.frontiers()[me];
         let limit = Slot(self.log.delivered().0 + self.settings.window);
         let mut turns = Turns { from, to: from, entries: Vec::new() };
-        let placed = self.expected.last(self.id, self.incarnation);
-        let own = self.own.iter().filter(|proposal| proposal.id.number > placed).cloned();
-        let mut waiting: Vec<_> = own.chain(self.handed_on.drain(..)).collect();
-        let mut taken = 0;
-        for proposal in &waiting {
-            if turns.to >= limit {
+        while turns.to < limit {
+            let own = self.next_own();
+            let is_own = own.is_some();
+            let Some(proposal) = own.or_else(|| self.handed_on.pop_front()) else { break };
+            if self.expected.take(proposal.id) {
+                turns.entries.push((turns.to, Entry::Proposal(proposal)));
+                turns.to = epoch.turn(me, turns.to.next());
+            } else if is_own {
                 break;
             }
-            taken += 1;
-            if self.expected.take(proposal.id) {
-                turns.entries.push((turns.to, Entry::Proposal(proposal.clone())));
-                turns.to = epoch.turn(me, turns.to.next());
-            }
         }
-        let rest = waiting.drain(taken..).filter(|proposal| proposal.id.member != self.id);
-        self.handed_on.extend(rest);
         turns.to = turns.to.max(epoch.turn(me, self.log.end()));
         self.accept(me, &turns);
+    }
+
+    /// The first of this member's own proposals that is not placed. They are numbered without a gap.
+    fn next_own(&self) -> Option<Proposal> {
+        let next = self.expected.last(self.id, self.incarnation) + 1;
+        let at = next.checked_sub(self.own.front()?.id.number)?;
+        self.own.get(usize::try_from(at).ok()?).cloned()
     }
 
     /// Delivers what is chosen. Whether anything was.

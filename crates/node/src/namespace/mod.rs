@@ -134,10 +134,10 @@ impl Namespace {
         Some((FileId(id), self.tables.files().get(&id)?))
     }
 
-    /// Whether there is a file with this name of the redo that may be the tablespace's: it is of no other one.
-    pub fn may_have_file_at(&self, space: SpaceId, redo_path: &[u8]) -> bool {
-        let path = redo_path.strip_prefix(b"./").unwrap_or(redo_path);
-        let file = std::str::from_utf8(path).ok().and_then(|path| self.file_at(path));
+    /// Whether there is a file with this name, of redo at `lsn`, that may be the tablespace's: it is of no other one.
+    pub fn may_have_file_at(&self, space: SpaceId, path: &[u8], lsn: Lsn) -> bool {
+        let path = redo_path(path, lsn).ok();
+        let file = path.as_deref().and_then(|path| self.file_at(path));
         file.is_some_and(|(_, entry)| {
             let object = entry.object.and_then(|object| self.object(ObjectId(object)));
             object.and_then(|object| object.space).is_none_or(|of| of == space.0)

@@ -18,7 +18,7 @@
 use redoubt_redo::{PageId, SpaceId};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Entries of one table: with 64 shards 262,144 pages, in 8 MiB.
+/// Entries of one table: with 64 shards 262,144 pages, in 9 MiB.
 const ENTRIES: usize = 4096;
 /// Counts of forgotten tablespaces. Two that share one forget each other's pages.
 const GENERATIONS: usize = 4096;

@@ -50,3 +50,9 @@ fn neighbours_have_places_of_their_own() {
     generations.forget(SpaceId(7));
     assert!(pages().all(|page| !unchanged.is(page, ContentHash(u64::from(page.page_no.0)), &generations)));
 }
+
+#[test]
+fn a_shard_takes_the_64th_part_of_what_the_documentation_says() {
+    let of_a_place = size_of::<Option<Entry>>() + size_of::<u32>();
+    assert_eq!(64 * ENTRIES * of_a_place, 9 << 20);
+}

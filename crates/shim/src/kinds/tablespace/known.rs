@@ -3,7 +3,7 @@
 use super::{Info, Tablespace, page_id};
 use crate::content::Content;
 use crate::content::unchanged::{ContentHash, Ticket};
-use redoubt_page::mysql;
+use redoubt_page::{Format, mysql};
 use redoubt_redo::{Family, PageId, SpaceId};
 
 /// A page that is about to be read.
@@ -21,7 +21,8 @@ impl Tablespace {
         }
     }
 
-    /// By what content the page may be known to be as it was: if this is the file of the tablespace that the page says.
+    /// By what content the page may be known to be as it was: if this is the file of the tablespace that the page says,
+    /// and not one whose pages are sent in any case.
     pub(super) fn content_hash(
         &self,
         content: &Content,
@@ -29,9 +30,10 @@ impl Tablespace {
         id: PageId,
         page: &[u8],
     ) -> Option<ContentHash> {
-        let is_own =
-            content.family == Family::MySql && info.space == Some(id.space) && !self.adoption.is_on();
-        is_own.then(|| ContentHash(mysql::content_hash(page)))
+        let is_own = info.space == Some(id.space) && !self.adoption.is_on();
+        let is_replayed = info.format.is_none_or(Format::is_replayed);
+        let may_be_known = content.family == Family::MySql && is_own && is_replayed;
+        may_be_known.then(|| ContentHash(mysql::content_hash(page)))
     }
 
     /// The page that a read of these bytes is for, if it is one page that will be known.
