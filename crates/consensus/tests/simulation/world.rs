@@ -227,7 +227,7 @@ impl World {
     fn synced(&mut self, id: MemberId, life: u64, records: usize) {
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life == life) else { return };
         let Some(member) = node.member.as_mut() else { return };
-        node.durable = node.durable.max((node.before + records as isize) as usize);
+        node.durable = (node.durable as isize).max(node.before + records as isize) as usize;
         member.durable(RecordCount(records as u64));
         self.effects_of(id);
     }
