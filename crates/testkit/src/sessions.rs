@@ -46,8 +46,8 @@ pub fn wait_until_still(server: &Server, condition: &str, count: usize, timeout:
 
 fn busy(server: &Server, condition: &str) -> Result<Busy> {
     let statement = format!(
-        "SELECT ID, QUERY_ID FROM information_schema.PROCESSLIST WHERE COMMAND = 'Query' AND ID <> CONNECTION_ID() \
-         AND ({condition}) ORDER BY ID"
+        "SELECT ID, QUERY_ID FROM information_schema.PROCESSLIST WHERE COMMAND IN ('Query', 'Execute') \
+         AND ID <> CONNECTION_ID() AND ({condition}) ORDER BY ID"
     );
     query_text(&mut server.connect()?, &statement)
 }

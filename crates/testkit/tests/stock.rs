@@ -7,10 +7,12 @@
 
 use std::time::Duration;
 
+use mysql::prelude::Queryable;
 use redoubt_testkit::battery::{self, Restart, Schedule};
 use redoubt_testkit::check::{check_all, checksums};
 use redoubt_testkit::features;
 use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_testkit::sessions::wait_until_still;
 use redoubt_testkit::sysbench::Sysbench;
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::load::Until;
@@ -162,4 +164,21 @@ fn a_server_that_cannot_start_says_why() {
     let error = server.start().unwrap_err().to_string();
     assert!(error.contains("no-such-option"), "{error}");
     assert!(server.kill9().is_err(), "the failed server is gone");
+}
+
+/// A client of the ledger that waits for room in the log stands in a prepared INSERT as often as in its COMMIT.
+#[test]
+fn a_session_stands_still_in_a_prepared_statement_too() {
+    let server = Server::create(ServerConfig::new(Launcher::Stock)).unwrap();
+    let mut holder = server.connect().unwrap();
+    execute(&mut holder, "CREATE DATABASE IF NOT EXISTS test").unwrap();
+    execute(&mut holder, "CREATE TABLE test.t (id INT PRIMARY KEY) ENGINE=InnoDB").unwrap();
+    execute(&mut holder, "BEGIN").unwrap();
+    execute(&mut holder, "INSERT INTO test.t VALUES (1)").unwrap();
+    let mut waiting = server.connect().unwrap();
+    execute(&mut waiting, "USE test").unwrap();
+    let insert = std::thread::spawn(move || waiting.exec_drop("INSERT INTO t VALUES (?)", (1,)));
+    wait_until_still(&server, "DB = 'test'", 1, Duration::from_secs(20)).unwrap();
+    execute(&mut holder, "ROLLBACK").unwrap();
+    insert.join().unwrap().unwrap();
 }
