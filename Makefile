@@ -45,7 +45,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -232,6 +232,26 @@ fdp:
 # NFS: the kernel's client in a guest, on a node and a server there. See docs/operations.md.
 nfs:
 	scripts/nfs/run
+
+# What must be true of a group of servers, held against Galera first: the package galera-4 is unpacked into target/galera
+# and not installed. A quarter of an hour; figures on standard output.
+GALERA = target/galera/usr/lib/galera/libgalera_smm.so
+group-anchor: $(GALERA)
+	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
+	REDOUBT_GALERA=$(CURDIR)/$(GALERA) cargo test --release -p redoubt-testkit --test group galera -- --ignored --nocapture \
+	  --test-threads 1
+
+# The same held against our own library, all of it: five minutes.
+group:
+	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
+	cargo build --release -p redoubt-cli -p redoubt-group
+	cargo test --release -p redoubt-testkit --test group own -- --include-ignored --nocapture --test-threads 1
+
+$(GALERA):
+	mkdir -p target/galera
+	cd target/galera && { apt-get download -qq galera-4 || { apt-get update -qq && apt-get download -qq galera-4; }; }
+	cd target/galera && dpkg -x galera-4_*.deb .
+	test -e $@
 
 # What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots,
 # JSON. Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/.

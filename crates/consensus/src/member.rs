@@ -150,6 +150,8 @@ pub struct Member {
     entered_at: Time,
     barriers: Barriers,
     effects: Vec<Effect>,
+    /// See [`Member::take_replayed`].
+    replayed: Vec<Effect>,
 }
 
 /// Why a store's records are none of a member.
@@ -202,7 +204,9 @@ impl Member {
         for (number, record) in records {
             member.replay(record).ok_or(RecoverError::Gap(number as u64))?;
         }
-        member.effects.clear();
+        let is_for_the_user = |effect: &Effect| matches!(effect, Effect::Deliver { .. } | Effect::Begun(_));
+        member.replayed = std::mem::take(&mut member.effects);
+        member.replayed.retain(is_for_the_user);
         member.appended = RecordCount(0);
         let epoch = Arc::clone(member.log.epoch());
         member.entered(&epoch);
@@ -257,6 +261,7 @@ impl Member {
             entered_at: now,
             barriers: Barriers::default(),
             effects: Vec::new(),
+            replayed: Vec::new(),
             log,
         }
     }
@@ -269,6 +274,8 @@ impl Member {
             // One that is no news was written by a life that did not know better.
             Record::Snapshot(snapshot) if snapshot.next <= self.log.delivered() => {}
             Record::Snapshot(snapshot) => {
+                // The user's state at the snapshot has taken the place of what was delivered before it.
+                self.effects.clear();
                 self.log.jump(&snapshot.epoch, snapshot.next);
                 self.settled_epoch = snapshot.epoch;
                 self.origins = snapshot.origins;
@@ -463,6 +470,13 @@ impl Member {
         self.forward();
         self.tell();
         std::mem::take(&mut self.effects)
+    }
+
+    /// What was delivered by earlier lives, from the store's snapshot on, in order: the user of a member builds its own
+    /// state from it. Only [`Effect::Deliver`] and [`Effect::Begun`], and only once; what follows is among the effects.
+    /// If the store has several snapshots, it begins at the last one that was ahead of what had been delivered.
+    pub fn take_replayed(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.replayed)
     }
 
     fn send(&mut self, to: MemberId, message: Message) {

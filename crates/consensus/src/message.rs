@@ -1,5 +1,6 @@
 //! What members tell each other. Any message may be lost, doubled, delayed or overtaken.
 
+use crate::record::Snapshot;
 use crate::types::{Ballot, Entry, EpochStart, Incarnation, MemberId, Proposal, Slot};
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub struct Opinion {
     pub verdict: Verdict,
 }
 
-/// The sender's own part of an epoch: what is in its slots from `from` to before `to`. Those without an entry are skipped.
+/// The sender's own part of an epoch: what is in its slots from `from` to before `to`. Those without an entry are
+/// skipped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Turns {
     /// The first of the sender's slots that this tells of.
@@ -190,6 +192,13 @@ impl Message {
             Self::Forward { .. } | Self::BarrierAsk { .. } => true,
             Self::BarrierAnswer { epoch, to, .. } => is_ballot(*epoch) && is_slot(*to),
         }
+    }
+}
+
+impl Snapshot {
+    /// Whether all its numbers are such as a member uses. Any other one, of another member, is to be dropped.
+    pub fn is_sane(&self) -> bool {
+        is_slot(self.next) && is_epoch(&self.epoch) && self.epoch.slot < self.next
     }
 }
 

@@ -16,6 +16,26 @@ pub struct Origins {
 }
 
 impl Origins {
+    /// From what [`Origins::iter`] and [`Origins::members`] gave.
+    pub(crate) fn from_parts(
+        last: impl IntoIterator<Item = (MemberId, Incarnation, u64)>,
+        members: Membership,
+    ) -> Self {
+        let last = last.into_iter().map(|(member, incarnation, number)| (member, (incarnation, number)));
+        Self { last: last.collect(), members }
+    }
+
+    /// Of each member that ever had a proposal its last life that did, and the number of the last one of that life, by
+    /// member.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (MemberId, Incarnation, u64)> + '_ {
+        self.last.iter().map(|(member, (incarnation, number))| (*member, *incarnation, *number))
+    }
+
+    /// Whose proposals count.
+    pub(crate) const fn members(&self) -> &Membership {
+        &self.members
+    }
+
     /// Takes the next entry of the order. Whether it counts.
     pub fn take(&mut self, id: ProposalId) -> bool {
         if !self.members.contains(id.member) {

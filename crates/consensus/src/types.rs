@@ -127,6 +127,16 @@ impl Membership {
         Self(members)
     }
 
+    /// These members, if they ascend and none comes twice.
+    pub(crate) fn from_ascending(members: Vec<MemberId>) -> Option<Self> {
+        members.is_sorted_by(|member, next| member < next).then_some(Self(members))
+    }
+
+    /// In order.
+    pub(crate) fn as_slice(&self) -> &[MemberId] {
+        &self.0
+    }
+
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = MemberId> + '_ {
         self.0.iter().copied()

@@ -19,16 +19,28 @@ const X: MemberId = MemberId(4);
 struct Group {
     now: u64,
     members: BTreeMap<MemberId, Member>,
-    records: BTreeMap<MemberId, u64>,
+    stores: BTreeMap<MemberId, Vec<Record>>,
+    /// How many records the stores had when their members were started.
+    before: BTreeMap<MemberId, usize>,
     under_way: Vec<(MemberId, MemberId, Message)>,
     delivered: BTreeMap<MemberId, BTreeMap<Slot, Proposal>>,
+    /// What this life of a member gave its user, in order.
+    given: BTreeMap<MemberId, Vec<Effect>>,
 }
 
 impl Group {
     fn add(&mut self, id: MemberId, first: Snapshot) {
+        self.stores.insert(id, vec![Record::Snapshot(first)]);
+        self.start(id);
+    }
+
+    /// Starts a member from its store, again if it runs.
+    fn start(&mut self, id: MemberId) {
         let settings = Settings { window: 2000, chunk: 100, ..Settings::default() };
-        let member = Member::start(id, [Record::Snapshot(first)], settings, Time(self.now)).unwrap();
+        let member = Member::start(id, self.stores[&id].clone(), settings, Time(self.now)).unwrap();
+        self.before.insert(id, self.stores[&id].len());
         self.members.insert(id, member);
+        self.given.insert(id, Vec::new());
         self.carry_out(id);
     }
 
@@ -40,15 +52,18 @@ impl Group {
             }
             for effect in effects {
                 match effect {
-                    Effect::Append(_) => *self.records.entry(id).or_default() += 1,
+                    Effect::Append(record) => self.stores.get_mut(&id).unwrap().push(record),
                     Effect::Send { to, message } => self.under_way.push((id, to, message)),
-                    Effect::Deliver { slot, proposal } => {
-                        self.delivered.entry(id).or_default().insert(slot, proposal);
+                    Effect::Deliver { slot, ref proposal } => {
+                        self.delivered.entry(id).or_default().insert(slot, proposal.clone());
+                        self.given.get_mut(&id).unwrap().push(effect);
                     }
+                    Effect::Begun(_) => self.given.get_mut(&id).unwrap().push(effect),
                     _ => {}
                 }
             }
-            self.members.get_mut(&id).unwrap().durable(RecordCount(self.records[&id]));
+            let written = self.stores[&id].len() - self.before[&id];
+            self.members.get_mut(&id).unwrap().durable(RecordCount(written as u64));
         }
     }
 
@@ -81,6 +96,10 @@ impl Group {
 
     fn delivered(&self, id: MemberId) -> Slot {
         self.members[&id].delivered()
+    }
+
+    fn replayed(&mut self, id: MemberId) -> Vec<Effect> {
+        self.members.get_mut(&id).unwrap().take_replayed()
     }
 
     /// Two members have delivered the same where both have delivered anything.
@@ -141,4 +160,75 @@ fn an_epoch_that_was_never_chosen_is_left() {
     group.require_agreement();
     assert_eq!(group.delivered(A), group.delivered(B));
     assert_eq!(group.members[&A].undelivered(), 0);
+}
+
+/// What the user of a member was given by earlier lives it is given again, from the snapshot of the store on, and then
+/// what follows: nothing is missing or doubled between the two.
+#[test]
+fn a_restarted_member_gives_the_same_deliveries_again() {
+    let is_of_user = |effect: &Effect| matches!(effect, Effect::Deliver { .. } | Effect::Begun(_));
+    let slot_of = |effect: &Effect| match effect {
+        Effect::Deliver { slot, .. } => *slot,
+        Effect::Begun(start) => start.slot,
+        other => panic!("not for the user: {other:?}"),
+    };
+    let mut group = Group::default();
+    let founders = Membership::new([A, B, C]);
+    for id in founders.iter() {
+        group.add(id, Member::founding(founders.clone()));
+        assert_eq!(group.replayed(id), [], "a new member has no earlier lives");
+    }
+    group.run(1000, |_, _, _| true);
+    // More than a member delivers before it writes down how far it is.
+    for id in founders.iter() {
+        group.propose(id, 700);
+    }
+    group.run(1000, |_, _, _| true);
+    let all = group.given[&C].clone();
+    assert!(all.len() > 2100 && all.iter().all(is_of_user), "{}", all.len());
+    assert!(matches!(all[0], Effect::Begun(_)));
+
+    // Once and again, with an epoch without the restarted member each time, and more proposals.
+    let mut replayed = Vec::new();
+    for _ in 0..2 {
+        group.start(B);
+        assert_eq!(group.given[&B], [], "what is replayed is not among the effects");
+        replayed = group.replayed(B);
+        assert!(replayed.len() > 700 && replayed == group.given[&C][..replayed.len()], "{}", replayed.len());
+        assert_eq!(group.replayed(B), [], "given once");
+        group.propose(B, 5);
+        group.run(1000, |_, _, _| true);
+        assert_eq!(group.members[&B].undelivered(), 0);
+        let given = [&replayed[..], &group.given[&B]].concat();
+        assert_eq!(given, group.given[&C]);
+    }
+    let twice = group.given[&C].clone();
+    assert!(twice.len() > all.len() + 10 && replayed.len() > all.len());
+
+    // A store that begins at a later snapshot.
+    let snapshot = group.members[&B].snapshot();
+    group.stores.insert(B, group.members[&B].checkpoint());
+    group.start(B);
+    assert_eq!(group.replayed(B), []);
+    group.propose(A, 1500);
+    group.run(1000, |_, _, _| true);
+    group.start(B);
+    let replayed = group.replayed(B);
+    assert!(replayed.len() > 1000 && replayed == group.given[&C][twice.len()..][..replayed.len()]);
+    assert!(replayed.iter().all(|effect| slot_of(effect) >= snapshot.next));
+
+    // A snapshot in the middle of a store takes the place of all before it, unless it is no news.
+    group.propose(A, 10);
+    group.run(1000, |_, to, _| to != B);
+    let later = group.members[&C].snapshot();
+    assert!(later.next > group.members[&B].delivered());
+    let store = group.stores.get_mut(&B).unwrap();
+    store.extend([Record::Snapshot(later), Record::Snapshot(snapshot)]);
+    group.start(B);
+    assert_eq!(group.replayed(B), []);
+    group.propose(B, 5);
+    let before = group.given[&C].len();
+    group.run(1000, |_, _, _| true);
+    assert_eq!(group.members[&B].undelivered(), 0);
+    assert_eq!(group.given[&B], group.given[&C][before..]);
 }

@@ -13,9 +13,11 @@
 
 pub mod canary;
 pub mod certificate;
+pub mod consensus_codec;
 pub mod corpus;
 pub mod flash_trace;
 pub mod frame_decoder;
+pub mod group_actions;
 pub mod log_segments;
 pub mod mutate;
 pub mod mysql_applier;
@@ -45,8 +47,10 @@ pub struct Target {
 /// All targets but [`canary`], which must fail.
 pub const TARGETS: &[Target] = &[
     Target { name: "certificate", body: certificate::run },
+    Target { name: "consensus_codec", body: consensus_codec::run },
     Target { name: "flash_trace", body: flash_trace::run },
     Target { name: "frame_decoder", body: frame_decoder::run },
+    Target { name: "group_actions", body: group_actions::run },
     Target { name: "log_segments", body: log_segments::run },
     Target { name: "mysql_applier", body: mysql_applier::run },
     Target { name: "mysql_redo_parser", body: mysql_redo_parser::run },

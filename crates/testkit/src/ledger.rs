@@ -75,6 +75,28 @@ impl Entries {
         Self::parse(&text).map_err(|detail| Error::Parse { what: path.display().to_string(), detail })
     }
 
+    /// Reads the files of several ledgers of one seed, with different clients, as one.
+    ///
+    /// # Errors
+    /// As for [`Entries::read`], and [`Error::State`] for files that do not fit together.
+    pub fn read_all<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
+        let mut all: Option<Self> = None;
+        for path in paths {
+            let entries = Self::read(path.as_ref())?;
+            let Some(all) = all.as_mut() else {
+                all = Some(entries);
+                continue;
+            };
+            let known = entries.fates.keys().find(|key| all.fates.contains_key(*key));
+            if entries.seed != all.seed || known.is_some() {
+                let path = path.as_ref().display();
+                return Err(Error::State(format!("{path} has another seed, or a client of another ledger")));
+            }
+            all.fates.extend(entries.fates);
+        }
+        Ok(all.unwrap_or_default())
+    }
+
     fn parse(text: &str) -> std::result::Result<Self, String> {
         // Without its newline the last line may be cut anywhere, even inside a number.
         let complete = text.rfind('\n').map_or("", |end| text.get(..end).unwrap_or(""));
@@ -121,6 +143,8 @@ fn parse_line(line: &str) -> Option<(Fate, (ClientId, Sequence))> {
 pub struct Options {
     /// Number of clients, each with a thread and a connection.
     pub clients: u32,
+    /// Number of the first; ledgers that share a database have clients of their own.
+    pub first_client: u32,
     /// Seed of all contents; that of the file counts when there is one.
     pub seed: u64,
     /// How long a client may go without a connection before the run fails.
@@ -136,6 +160,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             clients: 4,
+            first_client: 0,
             seed: 1,
             reconnect_timeout: Duration::from_secs(120),
             tolerates_errors: false,
@@ -160,6 +185,8 @@ struct LedgerState {
     file: File,
     entries: Entries,
     acknowledged_in_run: u64,
+    /// When the commits of this run were acknowledged, and whose they were.
+    times: Vec<(ClientId, Instant)>,
     connections_lost: u64,
     failed: bool,
 }
@@ -182,6 +209,7 @@ impl Shared {
         state.entries.fates.insert((client, sequence), fate);
         if fate == Fate::Acknowledged {
             state.acknowledged_in_run += 1;
+            state.times.push((client, Instant::now()));
             if self.options.stop_after.is_some_and(|limit| state.acknowledged_in_run >= limit) {
                 self.stop.store(true, Ordering::Relaxed);
             }
@@ -191,7 +219,7 @@ impl Shared {
     }
 }
 
-/// A running ledger.
+/// A running ledger. Dropping it asks the clients to stop and does not wait for them.
 #[derive(Debug)]
 pub struct Run {
     shared: Arc<Shared>,
@@ -218,8 +246,15 @@ impl Run {
     pub fn start(socket: &Path, file: &Path, options: Options) -> Result<Self> {
         let (file, entries) = open(file, options.seed)?;
         client::create_tables(socket, &options)?;
-        let state = LedgerState { file, entries, acknowledged_in_run: 0, connections_lost: 0, failed: false };
-        let clients = options.clients;
+        let state = LedgerState {
+            file,
+            entries,
+            acknowledged_in_run: 0,
+            times: Vec::new(),
+            connections_lost: 0,
+            failed: false,
+        };
+        let clients = options.first_client..options.first_client + options.clients;
         let shared = Arc::new(Shared {
             seed: state.entries.seed,
             socket: socket.to_owned(),
@@ -228,7 +263,7 @@ impl Run {
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
-        let threads = (0..clients)
+        let threads = clients
             .map(|client| {
                 let shared = Arc::clone(&shared);
                 std::thread::spawn(move || client::run(&shared, ClientId(client)))
@@ -240,6 +275,11 @@ impl Run {
     /// Commits acknowledged in this run so far.
     pub fn acknowledged(&self) -> u64 {
         self.shared.state().acknowledged_in_run
+    }
+
+    /// When each commit of this run was acknowledged, and whose it was, in this order.
+    pub fn times(&self) -> Vec<(ClientId, Instant)> {
+        self.shared.state().times.clone()
     }
 
     /// Waits until `count` more commits than now are acknowledged.
@@ -295,9 +335,9 @@ impl Run {
     ///
     /// # Errors
     /// The first error of a client.
-    pub fn join(self) -> Result<Summary> {
+    pub fn join(mut self) -> Result<Summary> {
         let mut first_error = None;
-        for thread in self.threads {
+        for thread in std::mem::take(&mut self.threads) {
             let ended =
                 thread.join().unwrap_or_else(|_| Err(Error::State("a ledger client panicked".into())));
             if let Err(error) = ended {
@@ -314,6 +354,12 @@ impl Run {
             unknown: entries.fates.len() as u64 - entries.acknowledged(),
             connections_lost: state.connections_lost,
         })
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
     }
 }
 

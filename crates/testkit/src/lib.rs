@@ -7,6 +7,7 @@
 //! * [`sessions`]: sessions that stand still, shown without a clock.
 //! * [`flash_trace`]: what the disk under a server is asked to do.
 //! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
+//! * [`group`]: stock servers with a wsrep provider, their load, and what must be the same on all of them.
 //! * [`isolation`]: histories of list-append transactions, and the anomalies they show.
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
@@ -34,6 +35,7 @@ pub mod features;
 pub mod fetched;
 pub mod flash_trace;
 pub mod generator;
+pub mod group;
 pub mod isolation;
 pub mod killed_imports;
 pub mod ledger;

@@ -122,6 +122,12 @@ impl Error {
         matches!(self, Self::Sql { source, .. } if is_retryable(source))
     }
 
+    /// True when a member of a group refuses a statement because it is not, or no longer, part of the group (1047).
+    pub fn is_outside_group(&self) -> bool {
+        matches!(self, Self::Sql { source, .. }
+            if matches!(&**source, mysql::Error::MySqlError(server) if server.code == 1047))
+    }
+
     /// True for a row whose key is there already (1062).
     pub fn is_duplicate_key(&self) -> bool {
         matches!(self, Self::Sql { source, .. }

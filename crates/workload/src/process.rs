@@ -161,13 +161,22 @@ impl Process {
     }
 
     /// Stops the process (SIGSTOP): it does nothing, and its kernel goes on taking bytes for it, until it is
-    /// killed.
+    /// killed or goes on ([`Process::resume`]).
     ///
     /// # Errors
     /// [`Error::Exited`] when it has ended, [`Error::Io`] from the operating system.
     pub fn halt(&mut self) -> Result<()> {
         self.require_running()?;
         self.signal(Signal::STOP)
+    }
+
+    /// Lets a stopped process go on (SIGCONT).
+    ///
+    /// # Errors
+    /// [`Error::Exited`] when it has ended, [`Error::Io`] from the operating system.
+    pub fn resume(&mut self) -> Result<()> {
+        self.require_running()?;
+        self.signal(Signal::CONT)
     }
 
     fn signal(&mut self, signal: Signal) -> Result<()> {

@@ -277,7 +277,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the server answers a query.
+    /// Waits until the server answers a query; a member of a group does so once it is part of it.
     ///
     /// # Errors
     /// [`Error::Exited`] when it ended, [`Error::Deadline`] when it is not ready in time.
@@ -289,7 +289,7 @@ impl Server {
         let ready = poll_until("the server's readiness", timeout, || {
             process.require_running()?;
             match try_connect(&socket)?.map(|mut conn| execute(&mut conn, "DO 1")) {
-                Some(Err(error)) if !error.is_connection_loss() => Err(error),
+                Some(Err(error)) if !error.is_connection_loss() && !error.is_outside_group() => Err(error),
                 Some(Ok(())) => Ok(Some(())),
                 _ => Ok(None),
             }
@@ -318,6 +318,22 @@ impl Server {
     /// [`Error::State`] when it does not run.
     pub fn kill9(&mut self) -> Result<()> {
         self.take_process()?.kill()
+    }
+
+    /// Stops the server (SIGSTOP) until [`Server::resume`]; it can be killed meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it was not started, [`Error::Exited`] when it has ended.
+    pub fn halt(&mut self) -> Result<()> {
+        self.process.as_mut().ok_or_else(|| not_running(&self.directory))?.halt()
+    }
+
+    /// Lets a stopped server go on (SIGCONT).
+    ///
+    /// # Errors
+    /// As for [`Server::halt`].
+    pub fn resume(&mut self) -> Result<()> {
+        self.process.as_mut().ok_or_else(|| not_running(&self.directory))?.resume()
     }
 
     /// Shuts the server down in order (SIGTERM) and waits for its end.
@@ -401,8 +417,10 @@ impl Server {
     }
 
     fn take_process(&mut self) -> Result<Process> {
-        self.process
-            .take()
-            .ok_or_else(|| Error::State(format!("no server runs in {}", self.directory.display())))
+        self.process.take().ok_or_else(|| not_running(&self.directory))
     }
+}
+
+fn not_running(directory: &Path) -> Error {
+    Error::State(format!("no server runs in {}", directory.display()))
 }

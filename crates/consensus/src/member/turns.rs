@@ -186,7 +186,7 @@ impl Member {
             self.forwarded = 0;
         }
         let count = epoch.owners.len();
-        let to = (0..count).map(|at| epoch.owners[(at + self.id.0 as usize) % count].member);
+        let to = (0..count).map(|at| epoch.owners[at.wrapping_add(self.id.0 as usize) % count].member);
         let Some(to) = to.into_iter().find(|member| self.health.is_heard(*member, self.now)) else { return };
         let is_new = |proposal: &&Proposal| proposal.id.number > self.forwarded;
         let proposals: Vec<_> = self.own.iter().filter(is_new).take(FORWARDED).cloned().collect();

@@ -3,7 +3,8 @@
 //!
 //! After each step: whoever delivers a slot delivers what everybody else did, with no gap, each proposal once and in
 //! its member's order; and a barrier is not reached before what was chosen when it was asked for is delivered. When all
-//! trouble is over, a majority goes on without the others, and then everybody delivers everything.
+//! trouble is over, a majority goes on without the others, and then everybody delivers everything. A member that is
+//! started again gives out what it had delivered. All messages and records are what their bytes say.
 //!
 //! `REDOUBT_CONSENSUS_SEEDS=FROM..TO` runs other seeds, `REDOUBT_CONSENSUS_BUG=NAME` one of the planted bugs, and
 //! `REDOUBT_CONSENSUS_NOTES=1` says all that happens.

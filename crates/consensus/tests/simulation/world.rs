@@ -1,4 +1,5 @@
 use fastrand::Rng;
+use redoubt_consensus::codec::{decode_message, decode_record, encode_message, encode_record};
 use redoubt_consensus::message::Message;
 use redoubt_consensus::record::{Record, RecordCount};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership, Owner, ProposalId, Slot, Time};
@@ -211,6 +212,9 @@ impl World {
         let member = Member::start(id, node.disk.clone(), settings, now);
         let mut member = member.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         node.delivered = member.delivered();
+        let (replayed, delivered) = (member.take_replayed(), member.delivered());
+        self.check_replayed(id, &replayed, delivered);
+        let node = self.nodes.get_mut(&id).unwrap();
         // The record of the start is durable before anything else is done.
         let life = node.life;
         let effects = member.take_effects();
@@ -222,6 +226,23 @@ impl World {
         );
         self.synced(id, life, records);
         self.push(self.now, Event::Tick { member: id, life });
+    }
+
+    /// What a new life gives its user again is what was chosen, from the first of it to before `delivered`.
+    fn check_replayed(&self, id: MemberId, replayed: &[Effect], delivered: Slot) {
+        let found: Vec<_> = replayed
+            .iter()
+            .map(|effect| match effect {
+                Effect::Deliver { slot, proposal } => (*slot, Some(proposal.id)),
+                Effect::Begun(start) => (start.slot, None),
+                other => panic!("seed {}: {id} replays {other:?}", self.seed),
+            })
+            .collect();
+        let Some((first, _)) = found.first().copied() else { return };
+        let mut expected: BTreeMap<_, _> =
+            self.truth.range(first..delivered).map(|(slot, proposal)| (*slot, Some(*proposal))).collect();
+        expected.extend(self.epochs.range(first..delivered).map(|slot| (*slot, None)));
+        assert!(found.into_iter().eq(expected), "seed {}: {id} replays something else", self.seed);
     }
 
     fn synced(&mut self, id: MemberId, life: u64, records: usize) {
@@ -244,6 +265,9 @@ impl World {
             match effect {
                 Effect::Append(record) => {
                     has_records = true;
+                    let mut bytes = Vec::new();
+                    encode_record(&record, &mut bytes);
+                    assert_eq!(decode_record(&bytes).as_ref(), Ok(&record), "seed {}", self.seed);
                     self.nodes.get_mut(&id).unwrap().disk.push(record);
                 }
                 Effect::Send { to, message } => self.send(id, to, message),
@@ -329,6 +353,9 @@ impl World {
     }
 
     fn send(&mut self, from: MemberId, to: MemberId, message: Message) {
+        let mut bytes = Vec::new();
+        encode_message(&message, &mut bytes);
+        assert_eq!(decode_message(&bytes).as_ref(), Ok(&message), "seed {}", self.seed);
         if self.blocked.contains(&(from, to)) {
             return;
         }

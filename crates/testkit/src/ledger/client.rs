@@ -73,7 +73,7 @@ pub(super) fn create_tables(socket: &Path, options: &Options) -> Result<()> {
     ] {
         execute(&mut conn, statement)?;
     }
-    for client in 0..options.clients {
+    for client in options.first_client..options.first_client + options.clients {
         execute(&mut conn, &format!("INSERT IGNORE INTO counter VALUES ({client}, 0, 0)"))?;
     }
     Ok(())
@@ -113,7 +113,7 @@ fn run_client(shared: &Shared, client: ClientId) -> Result<()> {
             }
             Err(_) if shared.options.tolerates_errors => {
                 // Some errors end the transaction, others the statement only; a new connection has no transaction.
-                conn = lost(shared);
+                conn = refused(shared);
                 continue;
             }
             Err(error) => return Err(Error::sql("a ledger transaction")(error)),
@@ -124,7 +124,7 @@ fn run_client(shared: &Shared, client: ClientId) -> Result<()> {
             Ok(()) => shared.record(client, next, Fate::Acknowledged)?,
             // Whatever the server says instead of yes, the outcome counts as unknown.
             Err(error) if is_connection_loss(&error) || is_retryable(&error) => conn = lost(shared),
-            Err(_) if shared.options.tolerates_errors => conn = lost(shared),
+            Err(_) if shared.options.tolerates_errors => conn = refused(shared),
             Err(error) => return Err(Error::sql("COMMIT")(error)),
         }
     }
@@ -152,6 +152,12 @@ fn rollback(conn: &mut Conn) -> bool {
 fn lost(shared: &Shared) -> Option<Conn> {
     shared.state().connections_lost += 1;
     None
+}
+
+/// As [`lost`], by a server that may go on refusing for a while.
+fn refused(shared: &Shared) -> Option<Conn> {
+    std::thread::sleep(POLL_INTERVAL);
+    lost(shared)
 }
 
 /// A new connection, `None` when the run stops meanwhile.

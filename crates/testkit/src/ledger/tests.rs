@@ -32,3 +32,20 @@ fn a_reopened_file_goes_on_after_its_last_whole_line() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text, "redoubt-ledger 1 9\nI 0 1\nA 0 1\nI 0 2\n");
 }
+
+#[test]
+fn ledgers_of_different_clients_are_read_as_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let first = file("first", "redoubt-ledger 1 9\nI 0 1\nA 0 1\n");
+    let second = file("second", "redoubt-ledger 1 9\nI 4 1\n");
+    let both = Entries::read_all(&[&first, &second]).unwrap();
+    assert_eq!((both.seed, both.fates.len(), both.acknowledged()), (9, 2, 1));
+    assert!(Entries::read_all(&[&first, &first]).is_err());
+    let other_seed = file("other", "redoubt-ledger 1 8\nI 8 1\n");
+    assert!(Entries::read_all(&[&first, &other_seed]).is_err());
+}

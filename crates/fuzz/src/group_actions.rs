@@ -1,0 +1,65 @@
+//! Any bytes as what members of a group of servers put into their order, and as the array that says which of it
+//! conflicts: read or refused, never a panic, and what is read is encoded to the very same bytes.
+//!
+//! Checked besides: a write set has the length that it says it has; and an array goes on in the same way if it is
+//! encoded and decoded after every step.
+//!
+//! Input: the bytes. An array with many sets is left alone: how many there are is one byte, and allocates.
+
+#[allow(dead_code, missing_docs, reason = "the target uses a part of it")]
+#[path = "../../group/src/certification.rs"]
+mod certification;
+#[allow(dead_code, missing_docs, reason = "the target uses a part of it")]
+#[path = "../../group/src/write_set.rs"]
+mod write_set;
+
+use certification::{Certification, Origin};
+use write_set::{Action, KeyKind, Keys, Seqno, WriteSet};
+
+const MAX_SETS_LOG2: u8 = 5;
+const MAX_STEPS: usize = 40;
+
+/// The target. Panics on a finding.
+pub fn run(data: &[u8]) {
+    if let Ok(action) = Action::decode(data) {
+        assert_eq!(action.encode(), data);
+        if let Action::WriteSet(write_set) = action {
+            assert_eq!(write_set.encoded_len_bytes(), data.len());
+        }
+    }
+    if data.get(1).is_some_and(|sets_log2| *sets_log2 > MAX_SETS_LOG2) {
+        return;
+    }
+    if let Ok(certification) = Certification::decode(data) {
+        assert_eq!(encoded(&certification), data);
+        go_on(certification, data);
+    }
+}
+
+fn encoded(certification: &Certification) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    certification.encode(&mut bytes);
+    bytes
+}
+
+/// Certifies write sets made of the last bytes, four each.
+fn go_on(mut certification: Certification, data: &[u8]) {
+    let mut again = Certification::decode(data).unwrap();
+    for &[distance, origin, flags, key] in data.as_chunks().0.iter().rev().take(MAX_STEPS) {
+        let Some(seqno) = certification.last().0.checked_add(1 << (distance & 33)) else { return };
+        let mut keys = Keys::default();
+        for (number, kind) in [key >> 2, key >> 4].into_iter().zip([key, flags >> 2]) {
+            keys.add(&[&[number]], KeyKind::from_number(kind & 3).unwrap());
+        }
+        let last_seen = Seqno(seqno - i64::from(distance >> 2) - 1);
+        let flags =
+            u32::from(flags) << 2 & WriteSet::ISOLATION | u32::from(flags) & WriteSet::PARALLEL_UNSAFE;
+        let write_set = WriteSet { flags, last_seen, keys, ..WriteSet::default() };
+        let verdict = certification.certify(Seqno(seqno), Origin(u64::from(origin)), &write_set);
+        assert_eq!(again.certify(Seqno(seqno), Origin(u64::from(origin)), &write_set), verdict);
+        assert!(again.floor() <= again.last());
+        let bytes = encoded(&certification);
+        assert_eq!(encoded(&again), bytes);
+        again = Certification::decode(&bytes).unwrap();
+    }
+}

@@ -1,0 +1,135 @@
+//! What the server's receiver threads have to do, in the order in which it came.
+//!
+//! Invariants: the first thing is the beginning, by one thread alone, and nothing else is given out before it is done.
+//! The last thing is the end, given to one thread; all others are told that there is nothing more.
+
+use crate::replica::View;
+use crate::write_set::{Seqno, WriteSet};
+use redoubt_consensus::types::{MemberId, ProposalId};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A thing to do.
+#[derive(Debug)]
+pub enum Item {
+    /// Connect, and get the server's state if it has none.
+    Begin,
+    /// Apply it.
+    WriteSet {
+        /// Where it comes from.
+        id: ProposalId,
+        /// Its position.
+        seqno: Seqno,
+        /// What has to be finished before it.
+        depends_on: Seqno,
+        /// It.
+        write_set: WriteSet,
+    },
+    /// Tell the server.
+    View(View),
+    /// Tell the server that it has all up to here.
+    Synced {
+        /// Up to here.
+        seqno: Seqno,
+    },
+    /// Send the server's state to a member.
+    Donate {
+        /// Who wants it.
+        to: MemberId,
+        /// What the server made of it there.
+        request: Vec<u8>,
+    },
+    /// Leave.
+    End,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    New,
+    Beginning,
+    Begun,
+    Ending,
+    Ended,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    items: VecDeque<Item>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Appliers {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Appliers {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more.
+    pub fn push(&self, item: Item) {
+        self.state().items.push_back(item);
+        self.changed.notify_one();
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.state().items.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next one; waits for it. `None`: there is nothing more.
+    pub fn next(&self) -> Option<Item> {
+        let mut state = self.state();
+        loop {
+            match state.phase {
+                Phase::New => {
+                    state.phase = Phase::Beginning;
+                    return Some(Item::Begin);
+                }
+                Phase::Begun => {
+                    if let Some(item) = state.items.pop_front() {
+                        return Some(item);
+                    }
+                }
+                Phase::Ending => {
+                    state.phase = Phase::Ended;
+                    return Some(Item::End);
+                }
+                Phase::Ended => return None,
+                Phase::Beginning => {}
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The beginning is done.
+    pub fn begun(&self) {
+        let mut state = self.state();
+        if state.phase == Phase::Beginning {
+            state.phase = Phase::Begun;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// No more: what waits is dropped.
+    pub fn end(&self) {
+        let mut state = self.state();
+        if state.phase != Phase::Ended {
+            state.phase = Phase::Ending;
+        }
+        state.items.clear();
+        drop(state);
+        self.changed.notify_all();
+    }
+}

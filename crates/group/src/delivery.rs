@@ -1,0 +1,250 @@
+//! From the order to the server: a thread that says what each entry is, and gives it to whoever has to do something.
+//!
+//! Owns the [`Replica`]. Write sets of this life wake their transactions; those of others, and of earlier lives, go to
+//! the appliers; conflicts give their turn away.
+//!
+//! [`Gate`]: nothing is said any more while it is shut, so that what was said can be waited for.
+
+use crate::appliers::{Appliers, Item};
+use crate::certification::Verdict;
+use crate::monitors::{CommitOrder, Finished};
+use crate::order::{Input, Status, Waiter};
+use crate::replica::{Ordered, Replica, View};
+use crate::transactions::{Stage, Transaction};
+use crate::write_set::{Action, Seqno};
+use redoubt_consensus::types::{MemberId, ProposalId, Slot};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What the order has, in its order.
+pub enum Delivery {
+    /// What was ordered before everything else.
+    Start(Box<Replica>),
+    /// An entry.
+    Entry {
+        /// Its name.
+        id: ProposalId,
+        /// It.
+        body: Arc<[u8]>,
+        /// Who waits for it.
+        transaction: Option<Arc<Transaction>>,
+    },
+    /// All that was chosen when it was asked for is before it.
+    Barrier(Waiter),
+    /// What was ordered before here is to be said.
+    State(Slot),
+    /// A member asks for the state of the server.
+    StateRequest {
+        /// Who.
+        from: MemberId,
+        /// As of this position or later.
+        seqno: Seqno,
+        /// What its server wants.
+        request: Vec<u8>,
+    },
+    /// A member does not give it.
+    StateRefused {
+        /// Who.
+        from: MemberId,
+        /// Why.
+        reason: String,
+    },
+    /// There is no more.
+    End,
+}
+
+/// Counts, for people.
+#[derive(Default)]
+pub struct Counters {
+    /// The last number that was given.
+    pub ordered: AtomicI64,
+    /// Write sets of others that were given to the appliers.
+    pub received: AtomicU64,
+    /// Their bytes.
+    pub received_len_bytes: AtomicU64,
+    /// Write sets of this server that are in the order.
+    pub replicated: AtomicU64,
+    /// Their bytes.
+    pub replicated_len_bytes: AtomicU64,
+    /// Of those, conflicts.
+    pub conflicts: AtomicU64,
+    /// Replays.
+    pub replays: AtomicU64,
+    /// Transactions that were made to give way.
+    pub victims: AtomicU64,
+    /// Keys that the certification has forgotten for lack of room.
+    pub evictions: AtomicU64,
+    /// It passes nothing that has seen less.
+    pub floor: AtomicI64,
+}
+
+#[derive(Default)]
+struct GateState {
+    /// How many want it shut.
+    shut: usize,
+    is_at_gate: bool,
+    is_over: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass(&self) {
+        let mut state = self.state();
+        while state.shut > 0 && !state.is_over {
+            state.is_at_gate = true;
+            self.changed.notify_all();
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_at_gate = false;
+    }
+
+    /// Waits until nothing is said any more. `nudge` makes the thread come by.
+    pub fn shut(&self, nudge: impl FnOnce()) {
+        let mut state = self.state();
+        state.shut += 1;
+        nudge();
+        while !state.is_at_gate && !state.is_over {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// It goes on.
+    pub fn open(&self) {
+        let mut state = self.state();
+        state.shut = state.shut.saturating_sub(1);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Nothing will come any more.
+    pub fn end(&self) {
+        self.state().is_over = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Who is told what.
+pub struct Outlets {
+    /// For the server's receivers.
+    pub appliers: Arc<Appliers>,
+    /// Who commits when.
+    pub commit_order: Arc<CommitOrder>,
+    /// What is done.
+    pub finished: Arc<Finished>,
+    /// The gate.
+    pub gate: Arc<Gate>,
+    /// For people.
+    pub counters: Arc<Counters>,
+    /// Who is there.
+    pub status: Arc<Status>,
+    /// Back to the order.
+    pub order: Sender<Input>,
+    /// A view was ordered.
+    pub viewed: Box<dyn Fn(&View) + Send>,
+    /// A member does not give its state.
+    pub refused: Box<dyn Fn(MemberId, String) + Send>,
+    /// It cannot go on.
+    pub failed: Box<dyn Fn(String) + Send>,
+}
+
+/// Runs until the end of the order.
+pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
+    let mut replica: Option<Box<Replica>> = None;
+    let mut requests = Vec::new();
+    while let Ok(delivery) = deliveries.recv() {
+        outlets.gate.pass();
+        match (delivery, &mut replica) {
+            (Delivery::Start(start), _) => {
+                tell_known(outlets, &start);
+                replica = Some(start);
+            }
+            (Delivery::Entry { id, body, transaction }, Some(replica)) => match Action::decode(&body) {
+                Ok(action) => entry(outlets, replica, id, action, body.len(), transaction),
+                Err(error) => {
+                    return (outlets.failed)(format!(
+                        "an entry of member {} cannot be read: {error}; its server has a newer library, use the same",
+                        id.member
+                    ));
+                }
+            },
+            (Delivery::Barrier(waiter), Some(replica)) => waiter(replica.seqno()),
+            (Delivery::State(slot), Some(replica)) => {
+                let _ = outlets.order.send(Input::State { slot, replica: replica.encode() });
+            }
+            (Delivery::StateRequest { from, seqno, request }, _) => requests.push((from, seqno, request)),
+            (Delivery::StateRefused { from, reason }, _) => (outlets.refused)(from, reason),
+            (Delivery::End, _) => return,
+            (Delivery::Entry { .. } | Delivery::Barrier(_) | Delivery::State(_), None) => {}
+        }
+        // After all that has to be in the state: a single receiver does one thing after another.
+        let ordered = replica.as_ref().map_or(Seqno(0), |replica| replica.seqno());
+        for (to, _, request) in requests.extract_if(.., |(_, seqno, _)| *seqno <= ordered) {
+            outlets.appliers.push(Item::Donate { to, request });
+        }
+    }
+}
+
+/// Those who look after the connections know who is there.
+fn tell_known(outlets: &Outlets, replica: &Replica) {
+    let known = replica.known().cloned().collect();
+    *outlets.status.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+}
+
+fn entry(
+    outlets: &Outlets,
+    replica: &mut Replica,
+    id: ProposalId,
+    action: Action,
+    len_bytes: usize,
+    transaction: Option<Arc<Transaction>>,
+) {
+    let counters = &outlets.counters;
+    match replica.take(id, action) {
+        Ordered::WriteSet { seqno, write_set, verdict } => {
+            counters.ordered.store(seqno.0, Ordering::Relaxed);
+            counters.floor.store(replica.certification().floor().0, Ordering::Relaxed);
+            counters.evictions.store(replica.certification().evictions(), Ordering::Relaxed);
+            match (transaction, verdict) {
+                (Some(transaction), verdict) => {
+                    counters.replicated.fetch_add(1, Ordering::Relaxed);
+                    counters.replicated_len_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
+                    if verdict == Verdict::Conflict {
+                        counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    debug_assert_eq!(transaction.state().stage, Stage::Replicating);
+                    transaction.ordered(seqno, verdict);
+                }
+                (None, Verdict::Conflict) => pass_over(outlets, seqno),
+                (None, Verdict::Passed { depends_on }) => {
+                    counters.received.fetch_add(1, Ordering::Relaxed);
+                    counters.received_len_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
+                    outlets.appliers.push(Item::WriteSet { id, seqno, depends_on, write_set });
+                }
+            }
+        }
+        Ordered::View(view) => {
+            counters.ordered.store(view.seqno.0, Ordering::Relaxed);
+            tell_known(outlets, replica);
+            (outlets.viewed)(&view);
+            outlets.appliers.push(Item::View(view));
+        }
+        Ordered::Nothing => {}
+    }
+}
+
+/// A number that nothing is done for.
+fn pass_over(outlets: &Outlets, seqno: Seqno) {
+    outlets.commit_order.cancel(seqno);
+    outlets.finished.finish(seqno);
+}

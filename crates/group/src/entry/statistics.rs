@@ -1,0 +1,84 @@
+//! Status variables: what `SHOW STATUS LIKE 'wsrep_%'` has from the library.
+
+use super::{NAME, Table, VERSION, guarded, session};
+use crate::abi::{VARIABLE_INTEGER, VARIABLE_TEXT, Variable};
+use crate::session::Session;
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A list for the server. Names and texts are constants.
+struct List(Vec<Variable>);
+
+fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
+    let (counters, status) = (&session.counters, session.status());
+    let count = |counter: u64| i64::try_from(counter).unwrap_or(i64::MAX);
+    let finished = session.finished().0;
+    vec![
+        (c"last_committed", finished),
+        (c"last_ordered", counters.ordered.load(Relaxed)),
+        (c"replicated", count(counters.replicated.load(Relaxed))),
+        (c"replicated_bytes", count(counters.replicated_len_bytes.load(Relaxed))),
+        (c"received", count(counters.received.load(Relaxed))),
+        (c"received_bytes", count(counters.received_len_bytes.load(Relaxed))),
+        (
+            c"local_commits",
+            count(counters.replicated.load(Relaxed)) - count(counters.conflicts.load(Relaxed)),
+        ),
+        (c"local_cert_failures", count(counters.conflicts.load(Relaxed))),
+        (c"local_replays", count(counters.replays.load(Relaxed))),
+        (c"local_bf_aborts", count(counters.victims.load(Relaxed))),
+        (c"local_recv_queue", session.waiting() as i64),
+        (c"local_send_queue", status.undelivered.load(Relaxed) as i64),
+        (c"cert_floor", counters.floor.load(Relaxed)),
+        (c"cert_evictions", count(counters.evictions.load(Relaxed))),
+        (c"group_voters", status.voters.load(Relaxed) as i64),
+        (c"group_slot_owners", status.owners.load(Relaxed) as i64),
+        (c"group_owns_slots", i64::from(status.is_owner.load(Relaxed))),
+        (c"group_epoch", count(status.epoch.load(Relaxed))),
+        (c"group_delivered_slots", count(status.delivered.load(Relaxed))),
+        (c"flow_control_paused_ns", 0),
+        (c"flow_control_sent", 0),
+        (c"flow_control_recv", 0),
+        (c"local_state", if session.is_synced() { 4 } else { 1 }),
+    ]
+}
+
+pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
+    guarded("stats_get", || {
+        // SAFETY: the server's table.
+        let session = unsafe { session(table) };
+        let integer =
+            |(name, value): (&CStr, i64)| Variable { name: name.as_ptr(), kind: VARIABLE_INTEGER, value };
+        let mut variables: Vec<Variable> =
+            session.iter().flat_map(|session| numbers(session)).map(integer).collect();
+        let state = match &session {
+            Some(session) if session.is_synced() => c"Synced",
+            Some(_) => c"Joining",
+            None => c"Disconnected",
+        };
+        let mut text = |name: &'static CStr, value: *const c_char| {
+            variables.push(Variable { name: name.as_ptr(), kind: VARIABLE_TEXT, value: value as i64 });
+        };
+        text(c"local_state_comment", state.as_ptr());
+        text(c"provider_name", NAME.as_ptr().cast());
+        text(c"provider_version", VERSION.as_ptr().cast());
+        variables.push(Variable { name: std::ptr::null(), kind: VARIABLE_TEXT, value: 0 });
+        let mut list = List(variables);
+        let pointer = list.0.as_mut_ptr();
+        // The server gives back the pointer alone: the list is found by it.
+        super::lock(&LISTS).push((pointer as usize, list));
+        pointer
+    })
+}
+
+/// Lists that the server has not given back.
+static LISTS: std::sync::Mutex<Vec<(usize, List)>> = std::sync::Mutex::new(Vec::new());
+
+// SAFETY: its pointers lead to constants.
+unsafe impl Send for List {}
+
+pub(super) unsafe extern "C" fn free(_: Table, variables: *mut Variable) {
+    guarded("stats_free", || super::lock(&LISTS).retain(|(pointer, _)| *pointer != variables as usize));
+}
+
+pub(super) unsafe extern "C" fn reset(_: Table) {}

@@ -1,0 +1,250 @@
+//! What members send each other: frames on a connection that carries them one way.
+//!
+//! A frame is its length (4 bytes, without itself), a kind (1 byte) and what belongs to it. The one who connects sends
+//! [`Frame::Hello`], gets [`Frame::Answer`], and from then on sends frames and gets none: the other direction is another
+//! connection. The version of all formats, those of the consensus included, is in the hello.
+
+use crate::bytes::{BytesError, Reader, put_bytes};
+use crate::replica::GroupId;
+use redoubt_consensus::codec::{
+    CodecError, decode_message, decode_snapshot, encode_message, encode_snapshot,
+};
+use redoubt_consensus::message::Message;
+use redoubt_consensus::record::Snapshot;
+use redoubt_consensus::types::{Incarnation, MemberId};
+use std::io::{self, Read};
+
+/// Version of the frames and of all that is in them.
+pub const VERSION: u32 = 1;
+/// Longer frames are refused: nobody sends one.
+pub const MAX_FRAME_LEN_BYTES: usize = 256 << 20;
+/// No hello is longer: before it nothing is known of the other side.
+pub const MAX_HELLO_LEN_BYTES: usize = 4096;
+const MAGIC: [u8; 8] = *b"RDTGROUP";
+
+/// Who connects.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// Its version.
+    pub version: u32,
+    /// `wsrep_cluster_name`.
+    pub cluster_name: String,
+    /// Its group; none yet: all zero.
+    pub group: GroupId,
+    /// It.
+    pub member: MemberId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Where it listens.
+    pub listen_address: String,
+}
+
+/// What it is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Go on.
+    Welcome {
+        /// Who answers.
+        member: MemberId,
+        /// Its group.
+        group: GroupId,
+        /// Where others listen.
+        addresses: Vec<String>,
+    },
+    /// Not here.
+    Refused {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// A frame.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Frame {
+    /// The first.
+    Hello(Hello),
+    /// The only one in the other direction.
+    Answer(Answer),
+    /// Of the consensus.
+    Message(Message),
+    /// To a new member: from where on it takes part.
+    Start {
+        /// The consensus there.
+        snapshot: Snapshot,
+        /// What was ordered before, encoded: a [`crate::replica::Replica`].
+        replica: Vec<u8>,
+    },
+    /// Asks for the state of the server.
+    StateRequest {
+        /// As of this position or later.
+        seqno: i64,
+        /// What the asking server wants the other one to know: opaque.
+        request: Vec<u8>,
+    },
+    /// It cannot be had.
+    StateRefused {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// Why bytes are no frame.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// They do not fit.
+    #[error("a frame {0}")]
+    Bytes(#[from] BytesError),
+    /// Its content does not.
+    #[error("a frame of the consensus: {0}")]
+    Consensus(#[from] CodecError),
+    /// Its numbers are none that a member uses.
+    #[error("a place to start from that no member sends")]
+    NoSnapshot,
+    /// It is something else altogether.
+    #[error("the other side does not speak this protocol")]
+    NoHello,
+    /// Too long.
+    #[error("a frame of {0} bytes: nobody sends such")]
+    TooLong(usize),
+    /// The connection.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const REFUSED: u8 = 3;
+const MESSAGE: u8 = 4;
+const START: u8 = 5;
+const STATE_REQUEST: u8 = 6;
+const STATE_REFUSED: u8 = 7;
+
+impl Frame {
+    /// As it goes over a connection, its length included.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        match self {
+            Self::Hello(hello) => {
+                out.push(HELLO);
+                out.extend_from_slice(&MAGIC);
+                out.extend_from_slice(&hello.version.to_le_bytes());
+                put_bytes(&mut out, hello.cluster_name.as_bytes());
+                out.extend_from_slice(&hello.group.0);
+                out.extend_from_slice(&hello.member.0.to_le_bytes());
+                out.extend_from_slice(&hello.incarnation.0.to_le_bytes());
+                put_bytes(&mut out, hello.listen_address.as_bytes());
+            }
+            Self::Answer(Answer::Welcome { member, group, addresses }) => {
+                out.push(WELCOME);
+                out.extend_from_slice(&member.0.to_le_bytes());
+                out.extend_from_slice(&group.0);
+                out.extend_from_slice(&(addresses.len() as u32).to_le_bytes());
+                addresses.iter().for_each(|address| put_bytes(&mut out, address.as_bytes()));
+            }
+            Self::Answer(Answer::Refused { reason }) => {
+                out.push(REFUSED);
+                put_bytes(&mut out, reason.as_bytes());
+            }
+            Self::Message(message) => {
+                out.push(MESSAGE);
+                encode_message(message, &mut out);
+            }
+            Self::Start { snapshot, replica } => {
+                out.push(START);
+                put_bytes(&mut out, replica);
+                encode_snapshot(snapshot, &mut out);
+            }
+            Self::StateRequest { seqno, request } => {
+                out.push(STATE_REQUEST);
+                out.extend_from_slice(&seqno.to_le_bytes());
+                put_bytes(&mut out, request);
+            }
+            Self::StateRefused { reason } => {
+                out.push(STATE_REFUSED);
+                put_bytes(&mut out, reason.as_bytes());
+            }
+        }
+        let len = (out.len() - 4) as u32;
+        out[..4].copy_from_slice(&len.to_le_bytes());
+        out
+    }
+
+    /// The other way round, without the length.
+    ///
+    /// # Errors
+    /// The bytes are no frame.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        let mut reader = Reader::new(bytes);
+        let frame = match reader.u8()? {
+            HELLO => {
+                if reader.array::<8>()? != MAGIC {
+                    return Err(FrameError::NoHello);
+                }
+                Self::Hello(Hello {
+                    version: reader.u32()?,
+                    cluster_name: reader.text()?,
+                    group: GroupId(reader.array()?),
+                    member: MemberId(reader.u64()?),
+                    incarnation: Incarnation(reader.u64()?),
+                    listen_address: reader.text()?,
+                })
+            }
+            WELCOME => {
+                let (member, group) = (MemberId(reader.u64()?), GroupId(reader.array()?));
+                let count = reader.u32()?;
+                let addresses = (0..count).map(|_| reader.text()).collect::<Result<_, _>>()?;
+                Self::Answer(Answer::Welcome { member, group, addresses })
+            }
+            REFUSED => Self::Answer(Answer::Refused { reason: reader.text()? }),
+            MESSAGE => Self::Message(decode_message(reader.rest())?),
+            START => {
+                let replica = reader.bytes()?.to_vec();
+                let snapshot = decode_snapshot(reader.rest())?;
+                if !snapshot.is_sane() {
+                    return Err(FrameError::NoSnapshot);
+                }
+                Self::Start { snapshot, replica }
+            }
+            STATE_REQUEST => Self::StateRequest {
+                seqno: i64::from_le_bytes(reader.array()?),
+                request: reader.bytes()?.to_vec(),
+            },
+            STATE_REFUSED => Self::StateRefused { reason: reader.text()? },
+            _ => return Err(reader.unknown().into()),
+        };
+        reader.end()?;
+        Ok(frame)
+    }
+
+    /// The next frame of a connection; `None` where it ends.
+    ///
+    /// # Errors
+    /// The connection broke, or sent something else.
+    pub fn read(from: &mut impl Read, max_len_bytes: usize) -> Result<Option<Self>, FrameError> {
+        let mut head = [0; 4];
+        let mut got = 0;
+        while got < head.len() {
+            match from.read(&mut head[got..]) {
+                Ok(0) if got == 0 => return Ok(None),
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(count) => got += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let len = u32::from_le_bytes(head) as usize;
+        if len > max_len_bytes {
+            return Err(FrameError::TooLong(len));
+        }
+        // Grows with what comes: a length alone takes no memory.
+        let mut bytes = Vec::new();
+        from.take(len as u64).read_to_end(&mut bytes)?;
+        if bytes.len() < len {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Self::decode(&bytes).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests;

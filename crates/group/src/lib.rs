@@ -1,0 +1,46 @@
+//! Replication of whole servers: a wsrep provider that an unmodified MariaDB loads with `wsrep_provider=`.
+//!
+//! What a transaction changed goes into one order that all members share and that is durable at a majority of them
+//! ([`redoubt_consensus`]); each member decides by itself, and all alike, which transactions conflict; what remains is
+//! applied by the server's own threads.
+//!
+//! ```text
+//! server's threads -> entry -> session -> order (member, log, peers) -> delivery (replica) -> appliers, transactions
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`abi`] | the interface in memory |
+//! | [`entry`] | functions that the server calls |
+//! | [`server`] | functions of the server |
+//! | [`session`] | a server in its group |
+//! | [`order`] | the member of the consensus, driven |
+//! | [`delivery`] | what is ordered goes to whoever has to do something |
+//! | [`replica`] | what the order means |
+//! | [`certification`] | which write sets conflict |
+//! | [`write_set`] | what is put into the order |
+//! | [`transactions`], [`monitors`], [`appliers`] | where threads meet |
+//! | [`peers`], [`frame`] | connections and what goes over them |
+//! | [`store`] | what a member finds again |
+//! | [`position`] | how far the server's data is |
+//! | [`options`] | `wsrep_provider_options` |
+//! | [`bytes`] | numbers and texts as bytes |
+
+pub mod abi;
+pub mod appliers;
+pub mod bytes;
+pub mod certification;
+pub mod delivery;
+pub mod entry;
+pub mod frame;
+pub mod monitors;
+pub mod options;
+pub mod order;
+pub mod peers;
+pub mod position;
+pub mod replica;
+pub mod server;
+pub mod session;
+pub mod store;
+pub mod transactions;
+pub mod write_set;

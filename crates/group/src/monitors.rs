@@ -1,0 +1,233 @@
+//! Two positions that threads wait for.
+//!
+//! [`CommitOrder`]: transactions commit in the order of their sequence numbers. One enters when all before it have left.
+//! A ring of places, one for each number that may be waited for, so that who leaves wakes the next one and nobody else.
+//!
+//! [`Finished`]: everything up to here is done and durable in the server, whatever its order was. Appliers wait for what
+//! their write set depends on, readers for what they must see.
+//!
+//! Lock order: the lock of one place of the ring, nothing else with it. A number is waited for by at most one thread.
+
+use crate::write_set::Seqno;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Places of the ring. More transactions than that are never between certification and commit at once: each takes a
+/// thread of the server, or waits in the queue of the appliers without being in the ring.
+const PLACES: usize = 1 << 14;
+
+#[derive(Default)]
+struct Place {
+    /// Has left without ever entering: it is passed over.
+    is_cancelled: Mutex<BTreeSet<i64>>,
+    changed: Condvar,
+}
+
+/// What somebody who waits to enter wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entering {
+    /// To wait on.
+    Wait,
+    /// To enter: all before have left.
+    Enter,
+    /// To go away.
+    GiveUp,
+}
+
+impl Entering {
+    /// Enters as soon as it may.
+    pub const fn when(may_enter: bool) -> Self {
+        if may_enter { Self::Enter } else { Self::Wait }
+    }
+}
+
+/// See the module.
+pub struct CommitOrder {
+    last_left: AtomicI64,
+    places: Vec<Place>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is changed in single steps.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CommitOrder {
+    /// Nothing was ordered.
+    pub fn new() -> Self {
+        Self { last_left: AtomicI64::new(0), places: (0..PLACES).map(|_| Place::default()).collect() }
+    }
+
+    /// Everything up to here has left.
+    pub fn start_after(&self, seqno: Seqno) {
+        self.leave(seqno);
+    }
+
+    /// The last one that has left.
+    pub fn last_left(&self) -> Seqno {
+        Seqno(self.last_left.load(Ordering::SeqCst))
+    }
+
+    fn place(&self, seqno: i64) -> &Place {
+        &self.places[seqno.unsigned_abs() as usize % PLACES]
+    }
+
+    /// Waits until `ask` says so, which is told whether all before `seqno` have left. It is asked with the place locked;
+    /// whoever changes what it answers otherwise has to call [`CommitOrder::wake`]. Whether it has entered.
+    pub fn enter(&self, seqno: Seqno, mut ask: impl FnMut(bool) -> Entering) -> bool {
+        let place = self.place(seqno.0);
+        let mut guard = lock(&place.is_cancelled);
+        loop {
+            match ask(self.last_left.load(Ordering::SeqCst) >= seqno.0 - 1) {
+                Entering::Enter => return true,
+                Entering::GiveUp => return false,
+                Entering::Wait => guard = place.changed.wait(guard).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// It has left; the next one may enter.
+    pub fn leave(&self, seqno: Seqno) {
+        let mut last = seqno.0;
+        loop {
+            self.last_left.fetch_max(last, Ordering::SeqCst);
+            let place = self.place(last + 1);
+            let mut cancelled = lock(&place.is_cancelled);
+            if !cancelled.remove(&(last + 1)) {
+                place.changed.notify_all();
+                return;
+            }
+            last += 1;
+        }
+    }
+
+    /// It will not enter: those after it need not wait for it once those before it have left.
+    pub fn cancel(&self, seqno: Seqno) {
+        {
+            let mut cancelled = lock(&self.place(seqno.0).is_cancelled);
+            let last_left = self.last_left.load(Ordering::SeqCst);
+            if last_left < seqno.0 - 1 {
+                cancelled.insert(seqno.0);
+            }
+            // Before the start, or in the turn of another one.
+            if last_left != seqno.0 - 1 {
+                return;
+            }
+        }
+        self.leave(seqno);
+    }
+
+    /// Whoever waits to enter as `seqno` looks again whether it is interrupted.
+    pub fn wake(&self, seqno: Seqno) {
+        let place = self.place(seqno.0);
+        let guard = lock(&place.is_cancelled);
+        place.changed.notify_all();
+        drop(guard);
+    }
+}
+
+impl Default for CommitOrder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[derive(Default)]
+struct Done {
+    to: i64,
+    /// Above `to`.
+    later: BTreeSet<i64>,
+    is_closed: bool,
+    waiters: usize,
+}
+
+impl Done {
+    fn advance(&mut self) {
+        while self.later.first() == Some(&(self.to + 1)) {
+            self.later.pop_first();
+            self.to += 1;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Finished {
+    done: Mutex<Done>,
+    changed: Condvar,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// It is reached.
+    Reached,
+    /// It took too long.
+    TimedOut,
+    /// Nothing is waited for any more.
+    Closed,
+}
+
+impl Finished {
+    /// Everything up to here is finished.
+    pub fn start_after(&self, seqno: Seqno) {
+        let mut done = lock(&self.done);
+        done.to = done.to.max(seqno.0);
+        let next = done.to + 1;
+        done.later = done.later.split_off(&next);
+        done.advance();
+        drop(done);
+        self.changed.notify_all();
+    }
+
+    /// Everything up to here is.
+    pub fn to(&self) -> Seqno {
+        Seqno(lock(&self.done).to)
+    }
+
+    /// This one is. Saying it twice changes nothing.
+    pub fn finish(&self, seqno: Seqno) {
+        let mut done = lock(&self.done);
+        if seqno.0 <= done.to {
+            return;
+        }
+        done.later.insert(seqno.0);
+        let before = done.to;
+        done.advance();
+        if done.to > before && done.waiters > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until everything up to `seqno` is finished.
+    pub fn wait(&self, seqno: Seqno, deadline: Option<Instant>) -> Wait {
+        let mut done = lock(&self.done);
+        done.waiters += 1;
+        let end = loop {
+            if done.to >= seqno.0 {
+                break Wait::Reached;
+            }
+            if done.is_closed {
+                break Wait::Closed;
+            }
+            done = match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
+                None => self.changed.wait(done).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.is_zero() => break Wait::TimedOut,
+                Some(left) => self.changed.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        };
+        done.waiters -= 1;
+        end
+    }
+
+    /// Ends all waits.
+    pub fn close(&self) {
+        lock(&self.done).is_closed = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

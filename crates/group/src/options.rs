@@ -1,0 +1,136 @@
+//! `wsrep_provider_options`: `name = value` pairs with semicolons between them.
+//!
+//! Names are Galera's where they mean the same. Galera's others are taken and mean nothing here, so that a
+//! configuration can be used as it is; a name that is nobody's is an error that says so.
+
+use std::collections::BTreeMap;
+
+/// Names of Galera's that have no meaning here begin so.
+const IGNORED: &[&str] = &[
+    "base_dir",
+    "base_host",
+    "cert.",
+    "debug",
+    "dbug",
+    "evs.",
+    "gcache.",
+    "gcomm.",
+    "gcs.",
+    "gmcast.",
+    "ist.",
+    "pc.",
+    "protonet.",
+    "repl.",
+    "signal",
+    "socket.",
+    "allocator.",
+];
+
+/// The port that members listen on if nothing else is said.
+pub const DEFAULT_PORT: u16 = 4567;
+/// The largest write set, in bytes, if nothing else is said.
+pub const DEFAULT_MAX_WRITE_SET_LEN_BYTES: u64 = 32 << 20;
+
+/// What can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `base_port`: where this member listens unless its address says it.
+    pub base_port: u16,
+    /// `gmcast.listen_addr`: where this member listens, host and port.
+    pub listen_address: Option<String>,
+    /// `repl.max_ws_size`, in bytes.
+    pub max_write_set_len_bytes: u64,
+    given: BTreeMap<String, String>,
+}
+
+/// What is wrong with a list of options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No `=`.
+    #[error("provider option {0:?} is not of the form name=value")]
+    NoValue(String),
+    /// Nobody knows it.
+    #[error("there is no provider option {0:?}")]
+    Unknown(String),
+    /// The value does not fit.
+    #[error("provider option {name} cannot be {value:?}: {wanted}")]
+    Value {
+        /// Which.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What is wanted.
+        wanted: &'static str,
+    },
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            base_port: DEFAULT_PORT,
+            listen_address: None,
+            max_write_set_len_bytes: DEFAULT_MAX_WRITE_SET_LEN_BYTES,
+            given: BTreeMap::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Takes a list of options on top of those that are set.
+    ///
+    /// # Errors
+    /// Nothing is changed then.
+    pub fn set(&mut self, text: &str) -> Result<(), OptionError> {
+        let mut new = self.clone();
+        for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| OptionError::NoValue(pair.to_owned()))?;
+            new.set_one(name.trim(), value.trim())?;
+        }
+        *self = new;
+        Ok(())
+    }
+
+    fn set_one(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
+        let wrong = |wanted| OptionError::Value { name: name.to_owned(), value: value.to_owned(), wanted };
+        match name {
+            "base_port" => self.base_port = value.parse().map_err(|_| wrong("a port, 1 to 65535"))?,
+            "gmcast.listen_addr" => {
+                let address = value.trim_start_matches("tcp://").trim_start_matches("ssl://");
+                if !address.contains(':') {
+                    return Err(wrong("host:port"));
+                }
+                self.listen_address = Some(address.to_owned());
+            }
+            "repl.max_ws_size" => {
+                let len =
+                    parse_size(value).ok_or_else(|| wrong("a number of bytes; K, M and G may follow it"))?;
+                self.max_write_set_len_bytes = len.min(DEFAULT_MAX_WRITE_SET_LEN_BYTES);
+            }
+            other if IGNORED.iter().any(|known| other.starts_with(known)) => {}
+            other => return Err(OptionError::Unknown(other.to_owned())),
+        }
+        self.given.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// All that is set, as text: what was given, and what holds otherwise.
+    pub fn text(&self) -> String {
+        let mut all = self.given.clone();
+        all.entry("base_port".into()).or_insert_with(|| self.base_port.to_string());
+        all.insert("repl.max_ws_size".into(), self.max_write_set_len_bytes.to_string());
+        all.iter().map(|(name, value)| format!("{name} = {value}; ")).collect()
+    }
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.chars().last()? {
+        'K' | 'k' => (&text[..text.len() - 1], 1_u64 << 10),
+        'M' | 'm' => (&text[..text.len() - 1], 1 << 20),
+        'G' | 'g' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! Options as people write them.
+
+use super::*;
+
+#[test]
+fn a_configuration_of_galera_is_taken() {
+    let mut options = Options::default();
+    options
+        .set("base_port=15001; gcache.size = 256M ;evs.suspect_timeout=PT5S;pc.ignore_sb=no; repl.max_ws_size=1M;")
+        .unwrap();
+    assert_eq!(options.base_port, 15001);
+    assert_eq!(options.max_write_set_len_bytes, 1 << 20);
+    assert!(options.text().contains("gcache.size = 256M; "), "{}", options.text());
+}
+
+#[test]
+fn what_is_wrong_is_said_and_changes_nothing() {
+    let mut options = Options::default();
+    let before = options.clone();
+    for (text, wanted) in [
+        ("base_port=15001;no.such=1", "there is no provider option \"no.such\""),
+        ("base_port=99999", "provider option base_port cannot be \"99999\": a port, 1 to 65535"),
+        ("base_port", "provider option \"base_port\" is not of the form name=value"),
+        (
+            "repl.max_ws_size=2X",
+            "provider option repl.max_ws_size cannot be \"2X\": a number of bytes; K, M and G \
+          may follow it",
+        ),
+        (
+            "gmcast.listen_addr=tcp://10.0.0.1",
+            "provider option gmcast.listen_addr cannot be \"tcp://10.0.0.1\": host:port",
+        ),
+    ] {
+        assert_eq!(options.set(text).unwrap_err().to_string(), wanted, "{text}");
+        assert_eq!(options, before);
+    }
+}

@@ -1,0 +1,474 @@
+//! The member of the consensus, driven: one thread that owns it.
+//!
+//! Takes in what comes from the others, from the server's threads and from the log, one input after another, and carries
+//! out what the member asks for: frames go to [`Peers`], records to the [`Store`], what is chosen to the thread that
+//! decides what it means ([`crate::delivery`]). A second thread makes records durable, so that this one never waits for
+//! a disk.
+//!
+//! A member without a store begins as a newcomer: it says hello to the members of the group, one of them makes it a
+//! member and sends it a place to start from.
+//!
+//! Invariant: nothing is sent before the record of this life is durable.
+
+mod newcomers;
+mod presence;
+mod syncing;
+
+use crate::delivery::Delivery;
+use crate::frame::Frame;
+use crate::peers::{Event, Peers};
+use crate::replica::{GroupId, Known, Replica};
+use crate::store::{Identity, Store, StoreError};
+use crate::transactions::Transaction;
+use crate::write_set::{Action, Arrival, Seqno};
+use newcomers::Newcomers;
+use presence::Arriving;
+use redoubt_consensus::record::{Record, RecordCount, Snapshot};
+use redoubt_consensus::types::{Incarnation, MemberId, Membership, Slot, Time};
+use redoubt_consensus::{Effect, Member, Settings};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use syncing::Syncing;
+
+/// Between two looks at the time.
+const TICK: Duration = Duration::from_millis(5);
+/// A checkpoint is made after so many bytes of log.
+const CHECKPOINT_LEN_BYTES: u64 = 128 << 20;
+/// What is kept in memory for members that are behind. Who needs more has to join anew.
+const KEPT_LEN_BYTES: usize = 256 << 20;
+/// Inputs that are taken in before the member is asked what to do.
+const MAX_INPUTS: usize = 1024;
+/// Between two looks at who is there.
+const LOOK: Duration = Duration::from_millis(100);
+/// A member that did nothing for so long was stopped itself: it knows nothing about the others.
+const STOPPED: Duration = Duration::from_millis(500);
+/// How long a server that leaves waits until the others know.
+pub const LEAVING: Duration = Duration::from_secs(2);
+
+/// What the thread is told.
+pub enum Input {
+    /// From the others.
+    Event(Event),
+    /// To be ordered.
+    Propose {
+        /// It, encoded.
+        body: Arc<[u8]>,
+        /// Who waits for it.
+        transaction: Option<Arc<Transaction>>,
+    },
+    /// To be told when all that is chosen now is delivered.
+    Barrier(Waiter),
+    /// So many records are durable.
+    Synced(u64),
+    /// The log cannot be written any more.
+    StoreFailed(StoreError),
+    /// What was ordered before a slot, encoded.
+    State {
+        /// The slot.
+        slot: Slot,
+        /// Its state.
+        replica: Vec<u8>,
+    },
+    /// Whether this member wants to own slots.
+    Willing(bool),
+    /// A frame for a member.
+    Send(MemberId, Frame),
+    /// To tell the others, and end.
+    Leave,
+}
+
+/// Who waits for a barrier.
+pub type Waiter = Box<dyn FnOnce(Seqno) + Send>;
+
+/// What others may look at.
+#[derive(Default)]
+pub struct Status {
+    /// Members that own slots.
+    pub owners: AtomicUsize,
+    /// Members that vote.
+    pub voters: AtomicUsize,
+    /// Round of the epoch.
+    pub epoch: AtomicU64,
+    /// Slots that are delivered.
+    pub delivered: AtomicU64,
+    /// This member owns slots.
+    pub is_owner: AtomicBool,
+    /// Proposals that are not delivered.
+    pub undelivered: AtomicUsize,
+    /// Who is there, and who was, as last ordered.
+    pub known: Mutex<Vec<Known>>,
+}
+
+/// What it is composed of.
+pub struct Parts {
+    /// Where the store is.
+    pub directory: PathBuf,
+    /// Connections.
+    pub peers: Arc<Peers>,
+    /// What comes in.
+    pub inputs: Receiver<Input>,
+    /// For those who send later.
+    pub sender: Sender<Input>,
+    /// What is chosen goes here.
+    pub deliveries: Sender<Delivery>,
+    /// For others to look at.
+    pub status: Arc<Status>,
+    /// This server, for those who shall see it.
+    pub arrival: Arrival,
+    /// The place of this life in its group is known.
+    pub placed: Box<dyn Fn(GroupId, MemberId, Incarnation) + Send>,
+    /// Messages for the error log: `true` if it is the end.
+    pub say: Box<dyn Fn(bool, String) + Send>,
+}
+
+/// What a member starts from.
+pub enum Origin {
+    /// What it has found.
+    Store(Store, Vec<Record>),
+    /// Nothing: the others will tell. With the id that it has until its store has it.
+    Nothing(MemberId),
+}
+
+/// Why a snapshot is taken.
+enum Purpose {
+    Checkpoint,
+    Newcomer(MemberId, Snapshot),
+}
+
+/// The thread's own.
+pub struct Order {
+    parts: Parts,
+    member: Member,
+    store: Store,
+    began: Instant,
+    syncing: Syncing,
+    appended: u64,
+    own: HashMap<u64, Option<Arc<Transaction>>>,
+    barriers: BTreeMap<u64, Waiter>,
+    next_nonce: u64,
+    states: Vec<(Slot, Purpose)>,
+    newcomers: Newcomers,
+    kept: VecDeque<(Slot, usize)>,
+    kept_len_bytes: usize,
+    heard: BTreeMap<MemberId, Instant>,
+    departing: BTreeMap<MemberId, Instant>,
+    arrival: Arriving,
+    looked_at: Instant,
+    /// It has said that commits wait.
+    has_said_alone: bool,
+    leaving_since: Option<Instant>,
+}
+
+/// Runs until the member leaves. Whatever it needs first, it waits for.
+pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
+    let (store, member) = match origin {
+        Origin::Store(store, records) => {
+            let id = store.identity().member;
+            match Member::start(id, records, Settings::default(), Time(0)) {
+                Ok(member) => (store, member),
+                Err(error) => return (parts.say)(true, format!("the group's log: {error}")),
+            }
+        }
+        Origin::Nothing(id) => match newcomers::be_taken_in(&parts, id) {
+            Ok(Some((store, member, replica))) => {
+                let _ = parts.deliveries.send(Delivery::Start(Box::new(replica)));
+                (store, member)
+            }
+            Ok(None) => return,
+            Err(error) => return (parts.say)(true, error.to_string()),
+        },
+    };
+    if let Some(replica) = replica {
+        let _ = parts.deliveries.send(Delivery::Start(Box::new(replica)));
+    }
+    Order::new(parts, store, member).run();
+}
+
+impl Order {
+    fn new(parts: Parts, store: Store, member: Member) -> Self {
+        let syncing = Syncing::start(store.device(), parts.sender.clone());
+        Self {
+            syncing,
+            member,
+            store,
+            began: Instant::now(),
+            appended: 0,
+            own: HashMap::new(),
+            barriers: BTreeMap::new(),
+            next_nonce: 1,
+            states: Vec::new(),
+            newcomers: Newcomers::default(),
+            kept: VecDeque::new(),
+            kept_len_bytes: 0,
+            heard: BTreeMap::new(),
+            departing: BTreeMap::new(),
+            arrival: Arriving::Not,
+            looked_at: Instant::now(),
+            has_said_alone: false,
+            leaving_since: None,
+            parts,
+        }
+    }
+
+    fn run(mut self) {
+        match self.begin().and_then(|()| self.go_on()) {
+            Ok(()) => {}
+            Err(error) => (self.parts.say)(true, error.to_string()),
+        }
+        self.end();
+    }
+
+    /// Makes this life known to the store, before anybody else hears of it.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        let Identity { group, member: id } = self.store.identity();
+        self.next_nonce = nonce_of(self.member.incarnation());
+        (self.parts.placed)(group, id, self.member.incarnation());
+        for effect in self.member.take_replayed() {
+            self.deliver(effect);
+        }
+        let mut held = Vec::new();
+        for effect in self.member.take_effects() {
+            match effect {
+                Effect::Append(record) => self.append(&record)?,
+                other => held.push(other),
+            }
+        }
+        self.store.device().sync()?;
+        self.parts.peers.set_group(group, self.member.incarnation());
+        self.member.durable(RecordCount(self.appended));
+        (self.parts.say)(false, format!("member {id}, life {}, of its log", self.member.incarnation().0));
+        held.into_iter().try_for_each(|effect| self.carry_out(effect))
+    }
+
+    fn go_on(&mut self) -> Result<(), StoreError> {
+        loop {
+            let mut inputs = Vec::new();
+            match self.parts.inputs.recv_timeout(TICK) {
+                Ok(input) => inputs.push(input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            while inputs.len() < MAX_INPUTS
+                && let Ok(input) = self.parts.inputs.try_recv()
+            {
+                inputs.push(input);
+            }
+            let now = self.now();
+            for input in inputs {
+                self.take_in(input, now)?;
+            }
+            self.member.tick(now);
+            for effect in self.member.take_effects() {
+                self.carry_out(effect)?;
+            }
+            self.syncing.want(self.appended);
+            self.look_around()?;
+            if self.leaving_since.is_some_and(|since| since.elapsed() >= LEAVING || !self.is_present()) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    fn take_in(&mut self, input: Input, now: Time) -> Result<(), StoreError> {
+        match input {
+            Input::Event(event) => self.on_event(event, now),
+            Input::Propose { body, transaction } => {
+                let id = self.member.propose(body);
+                self.own.insert(id.number, transaction);
+            }
+            Input::Barrier(waiter) => {
+                let nonce = self.next_nonce;
+                self.next_nonce += 1;
+                self.barriers.insert(nonce, waiter);
+                self.member.barrier(nonce);
+            }
+            Input::Synced(count) => self.member.durable(RecordCount(count)),
+            Input::StoreFailed(error) => return Err(error),
+            Input::State { slot, replica } => self.on_state(slot, &replica)?,
+            Input::Willing(is_willing) => self.member.set_willing(is_willing),
+            Input::Send(to, frame) => self.parts.peers.send(to, &frame),
+            Input::Leave => {
+                self.leaving_since.get_or_insert_with(Instant::now);
+                self.member.set_willing(false);
+                let (member, incarnation) = (self.member.id(), self.member.incarnation());
+                self.depart(member, incarnation);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: Event, now: Time) {
+        match event {
+            Event::Greeted(hello) => {
+                self.heard.insert(hello.member, Instant::now());
+                if hello.group == GroupId::default() {
+                    self.newcomers.greeted(hello.member, hello.listen_address);
+                } else {
+                    self.newcomers.is_in(hello.member);
+                }
+            }
+            Event::Frame { from, frame: Frame::Message(message) } => {
+                self.heard.insert(from, Instant::now());
+                self.newcomers.is_in(from);
+                self.member.handle(from, message, now);
+            }
+            Event::Frame { from, frame: Frame::StateRequest { seqno, request } } => {
+                let seqno = Seqno(seqno);
+                let _ = self.parts.deliveries.send(Delivery::StateRequest { from, seqno, request });
+            }
+            Event::Frame { from, frame: Frame::StateRefused { reason } } => {
+                let _ = self.parts.deliveries.send(Delivery::StateRefused { from, reason });
+            }
+            // Of another member that has taken this one in, too.
+            Event::Frame { frame: Frame::Start { .. }, .. } => {}
+            Event::Frame { from, .. } => {
+                (self.parts.say)(false, format!("member {from} sent a frame out of place"))
+            }
+            Event::Lost(member) => self.member.lost(member),
+            Event::Said(text) => (self.parts.say)(false, text),
+        }
+    }
+
+    fn append(&mut self, record: &Record) -> Result<(), StoreError> {
+        self.store.append(record)?;
+        self.appended += 1;
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Result<(), StoreError> {
+        match effect {
+            Effect::Append(record) => self.append(&record)?,
+            Effect::Send { to, message } => self.parts.peers.send(to, &Frame::Message(message)),
+            Effect::NeedsSnapshot { from } => (self.parts.say)(
+                true,
+                format!(
+                    "member {from} does not keep what this member lacks any more: stop this server, remove \
+                     redoubt_group.*.log from its data directory and start it; it gets the state of another member"
+                ),
+            ),
+            Effect::BarrierReached(nonce) => {
+                if let Some(waiter) = self.barriers.remove(&nonce) {
+                    let _ = self.parts.deliveries.send(Delivery::Barrier(waiter));
+                }
+            }
+            delivered @ (Effect::Deliver { .. } | Effect::Begun(_)) => self.deliver(delivered),
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, effect: Effect) {
+        let Effect::Deliver { slot, proposal } = effect else { return };
+        let id = proposal.id;
+        let is_own = id.member == self.member.id() && id.incarnation == self.member.incarnation();
+        let transaction = if is_own { self.own.remove(&id.number).flatten() } else { None };
+        self.kept.push_back((slot, proposal.body.len()));
+        self.kept_len_bytes += proposal.body.len();
+        let _ = self.parts.deliveries.send(Delivery::Entry { id, body: proposal.body, transaction });
+    }
+
+    /// What has to be done from time to time.
+    fn look_around(&mut self) -> Result<(), StoreError> {
+        if self.looked_at.elapsed() >= LOOK {
+            if self.looked_at.elapsed() >= STOPPED {
+                self.heard.values_mut().for_each(|heard| *heard = Instant::now());
+            }
+            self.looked_at = Instant::now();
+            self.say_alone();
+            self.arrive();
+            self.drop_absent();
+            self.remove_replaced();
+            self.take_in_newcomers();
+        }
+        while self.kept_len_bytes > KEPT_LEN_BYTES
+            && let Some((slot, len_bytes)) = self.kept.pop_front()
+        {
+            self.kept_len_bytes -= len_bytes;
+            self.member.give_up(slot.next());
+        }
+        if self.store.len_since_checkpoint_bytes() > CHECKPOINT_LEN_BYTES && !self.store.is_checkpoint_begun()
+        {
+            let slot = self.member.delivered();
+            self.store.begin_checkpoint(slot, &self.member.checkpoint())?;
+            self.ask_for_state(slot, Purpose::Checkpoint);
+        }
+        let (status, epoch) = (&self.parts.status, self.member.epoch());
+        status.owners.store(epoch.owners.len(), Ordering::Relaxed);
+        status.voters.store(epoch.membership.iter().count(), Ordering::Relaxed);
+        status.epoch.store(epoch.ballot.round, Ordering::Relaxed);
+        status.delivered.store(self.member.delivered().0, Ordering::Relaxed);
+        status.is_owner.store(self.member.is_owner(), Ordering::Relaxed);
+        status.undelivered.store(self.member.undelivered(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn ask_for_state(&mut self, slot: Slot, purpose: Purpose) {
+        self.states.push((slot, purpose));
+        let _ = self.parts.deliveries.send(Delivery::State(slot));
+    }
+
+    fn on_state(&mut self, slot: Slot, replica: &[u8]) -> Result<(), StoreError> {
+        let (now, later) = std::mem::take(&mut self.states).into_iter().partition(|(of, _)| *of == slot);
+        self.states = later;
+        let now: Vec<(Slot, Purpose)> = now;
+        for (_, purpose) in now {
+            match purpose {
+                Purpose::Checkpoint => self.store.end_checkpoint(slot, replica)?,
+                Purpose::Newcomer(member, snapshot) => {
+                    self.parts.peers.send(member, &Frame::Start { snapshot, replica: replica.to_vec() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn propose(&mut self, action: &Action) {
+        let id = self.member.propose(action.encode().into());
+        self.own.insert(id.number, None);
+    }
+
+    /// Newcomers become members, and are told where to start. One takes the place of a member that was at its address and
+    /// is not heard any more: that one has lost its log.
+    fn take_in_newcomers(&mut self) {
+        let membership = self.member.epoch().membership.clone();
+        for (member, address) in self.newcomers.due() {
+            if !membership.contains(member) {
+                let is_replaced = |id: &MemberId| self.is_gone_from(*id, &address);
+                let stay = membership.iter().filter(|id| !is_replaced(id));
+                let with_it = Membership::new(stay.chain([member]));
+                // If it cannot be done now, it is tried again.
+                let _ = self.member.change_membership(with_it);
+            }
+            let snapshot = self.member.snapshot();
+            self.ask_for_state(snapshot.next, Purpose::Newcomer(member, snapshot));
+        }
+    }
+
+    /// Nothing that waits will come any more.
+    fn end(&mut self) {
+        self.parts.peers.close();
+        self.own
+            .drain()
+            .filter_map(|(_, transaction)| transaction)
+            .for_each(|transaction| transaction.lost());
+        while let Ok(input) = self.parts.inputs.try_recv() {
+            if let Input::Propose { transaction: Some(transaction), .. } = input {
+                transaction.lost();
+            }
+        }
+        self.barriers.clear();
+        let _ = self.parts.deliveries.send(Delivery::End);
+    }
+}
+
+/// No two lives of a member use the same numbers.
+const fn nonce_of(incarnation: Incarnation) -> u64 {
+    incarnation.0 << 40
+}

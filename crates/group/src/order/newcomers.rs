@@ -1,0 +1,91 @@
+//! Members that are not in the group yet: those that ask this one, and this one itself.
+
+use super::{Event, Input, Parts};
+use crate::frame::Frame;
+use crate::replica::{Replica, ReplicaError};
+use crate::store::{Identity, Store, StoreError};
+use redoubt_consensus::record::Record;
+use redoubt_consensus::types::{MemberId, Time};
+use redoubt_consensus::{Member, RecoverError, Settings};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A newcomer is told again where to start after this.
+const AGAIN: Duration = Duration::from_secs(2);
+/// One that is not heard of any more is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+struct Newcomer {
+    address: String,
+    since: Instant,
+    told_at: Option<Instant>,
+}
+
+/// Those that ask.
+#[derive(Default)]
+pub struct Newcomers(BTreeMap<MemberId, Newcomer>);
+
+impl Newcomers {
+    /// It has said hello.
+    pub fn greeted(&mut self, member: MemberId, address: String) {
+        self.0.insert(member, Newcomer { address, since: Instant::now(), told_at: None });
+    }
+
+    /// It has what it needs.
+    pub fn is_in(&mut self, member: MemberId) {
+        self.0.remove(&member);
+    }
+
+    /// Those that are to be told now, with their addresses.
+    pub fn due(&mut self) -> Vec<(MemberId, String)> {
+        self.0.retain(|_, newcomer| newcomer.since.elapsed() < FORGOTTEN);
+        let is_due = |newcomer: &Newcomer| newcomer.told_at.is_none_or(|at| at.elapsed() >= AGAIN);
+        let mut due = Vec::new();
+        for (member, newcomer) in self.0.iter_mut().filter(|(_, newcomer)| is_due(newcomer)) {
+            newcomer.told_at = Some(Instant::now());
+            due.push((*member, newcomer.address.clone()));
+        }
+        due
+    }
+}
+
+/// Why this one cannot become a member.
+#[derive(Debug, thiserror::Error)]
+pub enum TakenInError {
+    /// What it was told means nothing.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    /// Its log cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its log is none.
+    #[error("the group's log: {0}")]
+    Recover(#[from] RecoverError),
+}
+
+/// Waits until a member of the group tells where to start. `None`: it is over before.
+///
+/// # Errors
+/// [`TakenInError`].
+pub fn be_taken_in(parts: &Parts, id: MemberId) -> Result<Option<(Store, Member, Replica)>, TakenInError> {
+    (parts.say)(false, format!("member {id} is new: it waits until a member of the group takes it in"));
+    while let Ok(input) = parts.inputs.recv() {
+        match input {
+            Input::Event(Event::Frame { frame: Frame::Start { snapshot, replica: bytes }, .. }) => {
+                let replica = Replica::decode(&bytes)?;
+                let identity = Identity { group: replica.group(), member: id };
+                let slot = snapshot.next;
+                let records = vec![Record::Snapshot(snapshot)];
+                let store = Store::create(&parts.directory, identity, slot, &records, &bytes)?;
+                let mut member = Member::start(id, records, Settings::default(), Time(0))?;
+                member.set_willing(false);
+                return Ok(Some((store, member, replica)));
+            }
+            Input::Event(Event::Said(text)) => (parts.say)(false, text),
+            Input::Propose { transaction: Some(transaction), .. } => transaction.lost(),
+            Input::Leave => return Ok(None),
+            _ => {}
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,147 @@
+//! Which servers are there: this one says that it is, those that are not heard for long are said not to be.
+//!
+//! This is what the servers show as the group's view. It has nothing to do with who owns slots, which changes within
+//! milliseconds; a server that is said to have gone though it has not says again that it is there.
+
+use super::Order;
+use crate::replica::Known;
+use crate::write_set::{Action, Departure};
+use redoubt_consensus::types::{Incarnation, MemberId, Membership};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// A server that is not heard for so long is not there any more.
+const DEPARTURE: Duration = Duration::from_secs(3);
+
+/// Whether the group knows that this server is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arriving {
+    /// It was not told.
+    Not,
+    /// It was told.
+    Told,
+    /// It knows.
+    Known,
+}
+
+impl Order {
+    /// Tells the group that this server is there, once the group knows this member; and again if somebody thought that
+    /// it had gone.
+    pub(super) fn arrive(&mut self) {
+        let is_present = self.is_present();
+        self.arrival = match self.arrival {
+            Arriving::Not if self.member.epoch().membership.contains(self.member.id()) => {
+                self.propose(&Action::Arrived(self.parts.arrival.clone()));
+                Arriving::Told
+            }
+            Arriving::Told if is_present => Arriving::Known,
+            Arriving::Known if !is_present && self.leaving_since.is_none() => Arriving::Not,
+            other => other,
+        };
+    }
+
+    pub(super) fn is_present(&self) -> bool {
+        let me = (self.member.id(), self.member.incarnation());
+        self.known().iter().any(|known| known.is_there && (known.member, known.incarnation) == me)
+    }
+
+    fn known(&self) -> Vec<Known> {
+        self.parts.status.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Servers that were not heard for long are not there, if most of the others are.
+    pub(super) fn drop_absent(&mut self) {
+        let me = self.member.id();
+        let membership = self.member.epoch().membership.clone();
+        if !membership.is_majority(|id| self.is_heard(id, DEPARTURE / 2)) {
+            return;
+        }
+        let others: Vec<Known> = self.known().into_iter().filter(|known| known.member != me).collect();
+        self.departing.retain(|_, since| since.elapsed() < DEPARTURE);
+        for present in others {
+            if membership.contains(present.member) {
+                self.parts.peers.dial(&present.listen_address);
+            }
+            if !present.is_there {
+                continue;
+            }
+            let heard = *self.heard.entry(present.member).or_insert_with(Instant::now);
+            if heard.elapsed() >= DEPARTURE && !self.departing.contains_key(&present.member) {
+                self.departing.insert(present.member, Instant::now());
+                self.depart(present.member, present.incarnation);
+            }
+        }
+    }
+
+    pub(super) fn depart(&mut self, member: MemberId, incarnation: Incarnation) {
+        self.propose(&Action::Departed(Departure { member: member.0, incarnation: incarnation.0 }));
+    }
+
+    fn is_heard(&self, id: MemberId, within: Duration) -> bool {
+        id == self.member.id() || self.heard.get(&id).is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Whether a member was at this address and is not heard.
+    pub(super) fn is_gone_from(&self, id: MemberId, address: &str) -> bool {
+        let was_there =
+            self.known().iter().any(|known| known.member == id && known.listen_address == address);
+        was_there && !self.is_heard(id, DEPARTURE)
+    }
+
+    /// A member that has lost its log votes no more: there is a newer one at its address. Members are changed one change at
+    /// a time; what cannot be done now is tried again.
+    pub(super) fn remove_replaced(&mut self) {
+        let membership = self.member.epoch().membership.clone();
+        let is_replaced = |id: &MemberId| {
+            let known = self.known();
+            let own = known.iter().find(|known| known.member == *id);
+            own.is_some_and(|own| {
+                let is_newer = |other: &&Known| {
+                    other.member != *id && other.is_there && membership.contains(other.member)
+                };
+                let has_other =
+                    known.iter().filter(is_newer).any(|other| other.listen_address == own.listen_address);
+                !own.is_there && has_other && !self.is_heard(*id, DEPARTURE)
+            })
+        };
+        let stay = Membership::new(membership.iter().filter(|id| !is_replaced(id)));
+        if stay != membership {
+            let _ = self.member.change_membership(stay);
+        }
+    }
+
+    /// Says that commits wait for others, once, and that they go on.
+    pub(super) fn say_alone(&mut self) {
+        let membership = self.member.epoch().membership.clone();
+        let is_alone = !membership.is_majority(|id| self.is_heard(id, DEPARTURE));
+        if is_alone && !self.has_said_alone && self.began.elapsed() >= DEPARTURE {
+            let (heard, missing): (Vec<_>, Vec<_>) =
+                membership.iter().partition(|id| self.is_heard(*id, DEPARTURE));
+            let all = heard.len() + missing.len();
+            let missing: Vec<String> = missing.into_iter().map(|id| self.shown(id)).collect();
+            (self.parts.say)(
+                false,
+                format!(
+                    "commits wait: {} of {all} members are here, {} are needed; not heard: {}",
+                    heard.len(),
+                    all / 2 + 1,
+                    missing.join(", ")
+                ),
+            );
+            self.has_said_alone = true;
+        } else if !is_alone && self.has_said_alone {
+            (self.parts.say)(false, "commits go on: most of the members are here".into());
+            self.has_said_alone = false;
+        }
+    }
+
+    /// A member, for people: by its name if it has one.
+    fn shown(&self, id: MemberId) -> String {
+        let known = self.known();
+        let known = known.iter().find(|known| known.member == id);
+        known.map_or_else(
+            || format!("member {id}"),
+            |known| format!("{} ({})", known.name, known.listen_address),
+        )
+    }
+}

@@ -1,0 +1,84 @@
+//! The thread that makes records durable.
+
+use super::Input;
+use crate::store::StoreError;
+use redoubt_logdev::LogDevice;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+struct Wanted {
+    count: u64,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends with it.
+pub struct Syncing(Arc<Shared>);
+
+impl Syncing {
+    /// One for a device. What it did comes as [`Input::Synced`].
+    pub fn start(device: Arc<dyn LogDevice>, done: Sender<Input>) -> Self {
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        let failed = done.clone();
+        let spawned =
+            std::thread::Builder::new().name("group-sync".into()).spawn(move || sync(&own, &*device, &done));
+        if let Err(source) = spawned {
+            let _ =
+                failed.send(Input::StoreFailed(StoreError::Io { action: "start a thread for it", source }));
+        }
+        Self(shared)
+    }
+
+    /// All records so far are to be durable, `count` of them.
+    pub fn want(&self, count: u64) {
+        let mut wanted = self.0.wanted();
+        if count > wanted.count {
+            wanted.count = count;
+            drop(wanted);
+            self.0.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Syncing {
+    fn drop(&mut self) {
+        self.0.wanted().is_over = true;
+        self.0.changed.notify_one();
+    }
+}
+
+fn sync(shared: &Shared, device: &dyn LogDevice, done: &Sender<Input>) {
+    let mut synced = 0;
+    loop {
+        let mut wanted = shared.wanted();
+        while wanted.count <= synced && !wanted.is_over {
+            wanted = shared.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+        }
+        if wanted.is_over {
+            return;
+        }
+        let count = wanted.count;
+        drop(wanted);
+        let input = match device.sync() {
+            Ok(_) => Input::Synced(count),
+            Err(error) => Input::StoreFailed(error.into()),
+        };
+        synced = count;
+        if done.send(input).is_err() {
+            return;
+        }
+    }
+}

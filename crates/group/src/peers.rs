@@ -1,0 +1,363 @@
+//! Connections to the other members: one for each direction.
+//!
+//! Owns the listener, a thread for each address that is dialled and one for each connection that comes in. Whoever
+//! dials sends, whoever is dialled reads; so two members have two connections, and none has to be given up when both
+//! dial at once. What is sent may be lost with its connection: the consensus sends it again.
+//!
+//! Lock order: `dials`, `links`; neither is held during a call that may wait.
+
+use crate::frame::{Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HELLO_LEN_BYTES, VERSION};
+use crate::replica::GroupId;
+use redoubt_consensus::types::{Incarnation, MemberId};
+use redoubt_transport::{Connection, Connector, Reader, TcpConnection};
+use std::collections::{BTreeSet, HashMap};
+use std::io::BufReader;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two tries of one address: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// What waits for one member at most. More is thrown away: the consensus sends it again.
+const MAX_QUEUED_LEN_BYTES: usize = 64 << 20;
+/// Written at a time.
+const BATCH_LEN_BYTES: usize = 256 << 10;
+/// Connections that come in at the same time.
+const MAX_INCOMING: usize = 256;
+
+/// What comes from the others.
+#[derive(Debug)]
+pub enum Event {
+    /// Somebody has connected.
+    Greeted(Hello),
+    /// A frame.
+    Frame {
+        /// Who has sent it.
+        from: MemberId,
+        /// It.
+        frame: Frame,
+    },
+    /// A connection from this member or to it broke.
+    Lost(MemberId),
+    /// Something to tell people.
+    Said(String),
+}
+
+/// This member as the others see it.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// `wsrep_cluster_name`.
+    pub cluster_name: String,
+    /// Its id.
+    pub member: MemberId,
+    /// Where the others reach it.
+    pub listen_address: String,
+}
+
+struct Link {
+    queue: Sender<Vec<u8>>,
+    queued_len_bytes: Arc<AtomicUsize>,
+}
+
+struct Shared {
+    local: Local,
+    group: Mutex<(GroupId, Incarnation)>,
+    events: Box<dyn Fn(Event) + Send + Sync>,
+    dials: Mutex<BTreeSet<String>>,
+    links: Mutex<HashMap<MemberId, Link>>,
+    connections: Mutex<Vec<std::sync::Weak<dyn Connection>>>,
+    incoming: AtomicUsize,
+    is_closed: AtomicBool,
+    pause: (Mutex<()>, Condvar),
+}
+
+/// See the module.
+pub struct Peers(Arc<Shared>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Peers {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn listen(
+        local: Local,
+        group: GroupId,
+        bind: &str,
+        events: impl Fn(Event) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(bind)?;
+        let shared = Arc::new(Shared {
+            local,
+            group: Mutex::new((group, Incarnation(0))),
+            events: Box::new(events),
+            dials: Mutex::default(),
+            links: Mutex::default(),
+            connections: Mutex::default(),
+            incoming: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+            pause: Default::default(),
+        });
+        let accepting = Arc::clone(&shared);
+        spawn("group-listen", move || accept(&accepting, &listener))?;
+        Ok(Self(shared))
+    }
+
+    /// The group that this member is in, and its life: those who connect from now on are told.
+    pub fn set_group(&self, group: GroupId, incarnation: Incarnation) {
+        *lock(&self.0.group) = (group, incarnation);
+    }
+
+    /// Connects to whoever is at this address, again and again.
+    pub fn dial(&self, address: &str) {
+        dial(&self.0, address);
+    }
+
+    /// Sends a frame, unless there is no connection. Never waits.
+    pub fn send(&self, to: MemberId, frame: &Frame) {
+        let link =
+            lock(&self.0.links).get(&to).map(|link| (link.queue.clone(), Arc::clone(&link.queued_len_bytes)));
+        let Some((queue, queued_len_bytes)) = link else { return };
+        let bytes = frame.encode();
+        let len = bytes.len();
+        let queued = queued_len_bytes.fetch_add(len, Ordering::Relaxed);
+        if queued > MAX_QUEUED_LEN_BYTES || queue.send(bytes).is_err() {
+            queued_len_bytes.fetch_sub(len, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends all connections.
+    pub fn close(&self) {
+        self.0.is_closed.store(true, Ordering::SeqCst);
+        lock(&self.0.links).clear();
+        for connection in lock(&self.0.connections).drain(..).filter_map(|connection| connection.upgrade()) {
+            connection.shutdown();
+        }
+        self.0.pause.1.notify_all();
+        // The listener wakes up and sees that it is over.
+        drop(TcpStream::connect(&self.0.local.listen_address));
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(body).map(drop)
+}
+
+impl Shared {
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    fn say(&self, text: String) {
+        (self.events)(Event::Said(text));
+    }
+
+    fn keep(&self, connection: &Arc<dyn Connection>) {
+        let mut connections = lock(&self.connections);
+        connections.retain(|known| known.strong_count() > 0);
+        connections.push(Arc::downgrade(connection));
+    }
+
+    fn rest(&self, duration: Duration) {
+        let guard = lock(&self.pause.0);
+        drop(self.pause.1.wait_timeout_while(guard, duration, |()| !self.is_closed()));
+    }
+}
+
+fn dial(shared: &Arc<Shared>, address: &str) {
+    if address.is_empty() || address == shared.local.listen_address || shared.is_closed() {
+        return;
+    }
+    if lock(&shared.dials).insert(address.to_owned()) {
+        let (dialling, to) = (Arc::clone(shared), address.to_owned());
+        if spawn("group-dial", move || keep_dialled(&dialling, &to)).is_err() {
+            lock(&shared.dials).remove(address);
+        }
+    }
+}
+
+/// Until the end, or until it turns out that this member itself is there.
+fn keep_dialled(shared: &Arc<Shared>, address: &str) {
+    let mut pause = FIRST_PAUSE;
+    let mut said = String::new();
+    while !shared.is_closed() {
+        match greet(shared, address) {
+            Ok((_, member, _)) if member == shared.local.member => return,
+            Ok((connection, member, addresses)) => {
+                addresses.iter().for_each(|address| dial(shared, address));
+                (pause, said) = (FIRST_PAUSE, String::new());
+                write_all(shared, member, &connection);
+                if !shared.is_closed() {
+                    (shared.events)(Event::Lost(member));
+                }
+            }
+            Err(reason) => {
+                let line = format!("{address}: {reason}");
+                if line != said {
+                    shared.say(line.clone());
+                    said = line;
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        shared.rest(pause);
+    }
+}
+
+type Greeted = (Arc<dyn Connection>, MemberId, Vec<String>);
+
+fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
+    let connector = Connector { address: address.to_owned(), tls: None, silence_limit: None };
+    let connection =
+        connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT).map_err(|error| error.to_string())?;
+    shared.keep(&connection);
+    let (group, incarnation) = *lock(&shared.group);
+    let hello = Hello {
+        version: VERSION,
+        cluster_name: shared.local.cluster_name.clone(),
+        group,
+        member: shared.local.member,
+        incarnation,
+        listen_address: shared.local.listen_address.clone(),
+    };
+    connection.write_all(&Frame::Hello(hello).encode()).map_err(|error| error.to_string())?;
+    let answer = Frame::read(&mut Reader(Arc::clone(&connection)), MAX_HELLO_LEN_BYTES);
+    match answer.map_err(|error| error.to_string())? {
+        Some(Frame::Answer(Answer::Welcome { member, addresses, .. })) => {
+            connection.set_deadline(None).map_err(|error| error.to_string())?;
+            Ok((connection, member, addresses))
+        }
+        Some(Frame::Answer(Answer::Refused { reason })) => Err(format!("refused: {reason}")),
+        Some(_) => Err("answered with something else".into()),
+        None => Err("ended the connection without an answer".into()),
+    }
+}
+
+/// Sends what is queued for a member until its connection breaks.
+fn write_all(shared: &Shared, member: MemberId, connection: &Arc<dyn Connection>) {
+    let (queue, queued) = mpsc::channel();
+    let queued_len_bytes = Arc::new(AtomicUsize::new(0));
+    lock(&shared.links).insert(member, Link { queue, queued_len_bytes: Arc::clone(&queued_len_bytes) });
+    while let Some(batch) = next_batch(&queued) {
+        queued_len_bytes.fetch_sub(batch.len(), Ordering::Relaxed);
+        if connection.write_all(&batch).is_err() {
+            break;
+        }
+    }
+    lock(&shared.links).remove(&member);
+    connection.shutdown();
+}
+
+/// `None` when nobody will send any more.
+fn next_batch(queued: &Receiver<Vec<u8>>) -> Option<Vec<u8>> {
+    let mut batch = queued.recv().ok()?;
+    while batch.len() < BATCH_LEN_BYTES {
+        match queued.recv_timeout(Duration::ZERO) {
+            Ok(more) => batch.extend_from_slice(&more),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Some(batch)
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    while !shared.is_closed() {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                shared.say(format!("cannot take a connection: {error}"));
+                shared.rest(LONGEST_PAUSE);
+                continue;
+            }
+        };
+        if shared.is_closed() || shared.incoming.load(Ordering::Relaxed) >= MAX_INCOMING {
+            continue;
+        }
+        shared.incoming.fetch_add(1, Ordering::Relaxed);
+        let reading = Arc::clone(shared);
+        let spawned = spawn("group-read", move || {
+            let connection: Arc<dyn Connection> = Arc::new(TcpConnection::new(stream));
+            reading.keep(&connection);
+            serve(&reading, &connection);
+            connection.shutdown();
+            reading.incoming.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            shared.incoming.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
+    let mut reader = BufReader::with_capacity(BATCH_LEN_BYTES, Reader(Arc::clone(connection)));
+    let Ok(()) = connection.set_deadline(Some(GREETING_TIMEOUT)) else { return };
+    let hello = match Frame::read(&mut reader, MAX_HELLO_LEN_BYTES) {
+        Ok(Some(Frame::Hello(hello))) => hello,
+        Ok(None) => return,
+        Ok(Some(_)) => return shared.say(format!("{}: did not begin with a hello", connection.peer())),
+        Err(error) => return shared.say(format!("{}: {error}", connection.peer())),
+    };
+    let answer = answer(shared, &hello);
+    let is_refused = matches!(answer, Answer::Refused { .. });
+    let sent = connection.write_all(&Frame::Answer(answer).encode());
+    if is_refused || sent.is_err() || connection.set_deadline(None).is_err() {
+        return;
+    }
+    if hello.member == shared.local.member {
+        return;
+    }
+    let from = hello.member;
+    dial(shared, &hello.listen_address);
+    (shared.events)(Event::Greeted(hello));
+    let end = loop {
+        match Frame::read(&mut reader, MAX_FRAME_LEN_BYTES) {
+            Ok(Some(frame)) => (shared.events)(Event::Frame { from, frame }),
+            Ok(None) => break None,
+            Err(FrameError::Io(_)) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    if let Some(error) = end {
+        shared.say(format!("{}: {error}", connection.peer()));
+    }
+    if !shared.is_closed() {
+        (shared.events)(Event::Lost(from));
+    }
+}
+
+fn answer(shared: &Shared, hello: &Hello) -> Answer {
+    let (group, _) = *lock(&shared.group);
+    let nobody = GroupId::default();
+    if hello.version != VERSION {
+        let reason = format!("its protocol is version {VERSION}, yours version {}", hello.version);
+        return Answer::Refused { reason };
+    }
+    if hello.cluster_name != shared.local.cluster_name {
+        let reason = format!(
+            "its wsrep_cluster_name is {:?}, yours {:?}",
+            shared.local.cluster_name, hello.cluster_name
+        );
+        return Answer::Refused { reason };
+    }
+    if hello.group != group && hello.group != nobody && group != nobody {
+        let reason =
+            "it is in another group of the same name: its data has another history than yours".into();
+        return Answer::Refused { reason };
+    }
+    let addresses = lock(&shared.dials).iter().take(64).cloned().collect();
+    Answer::Welcome { member: shared.local.member, group, addresses }
+}

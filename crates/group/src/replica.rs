@@ -1,0 +1,262 @@
+//! What the order means: sequence numbers, verdicts, and who is there. The same at every member.
+//!
+//! A state machine without I/O: it takes the entries of the order one by one and says what each is. Write sets, DDL and
+//! changes of who is there take the next sequence number; everything else takes none.
+//!
+//! Who is there is not who votes: a member is there from its `Arrived` to a `Departed` of the same life, and the server
+//! shows this as the group's view. Who accepts and who owns slots is a matter of the consensus below, and changes in
+//! milliseconds; a view changes when a server has come or gone.
+//!
+//! | encoded | |
+//! |---|---|
+//! | version | 1 byte: 1 |
+//! | group | 16 bytes |
+//! | sequence number, number of the view | 8 bytes each |
+//! | known servers | count (4 bytes); each: member, life (8 bytes each), whether it is there (1 byte), name, address for clients, address for members |
+//! | certification | the rest: its own format |
+
+use crate::abi::Uuid;
+use crate::bytes::{BytesError, Reader, put_bytes};
+use crate::certification::{Certification, Origin, Verdict};
+use crate::write_set::{Action, Keys, Seqno, WriteSet};
+use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
+use std::collections::BTreeMap;
+
+const VERSION: u8 = 1;
+
+/// Names a group, for as long as any of its data is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupId(pub [u8; 16]);
+
+/// A server that is there, or was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The member.
+    pub member: MemberId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Its name, for people.
+    pub name: String,
+    /// Where clients reach it.
+    pub incoming_address: String,
+    /// Where members reach it.
+    pub listen_address: String,
+    /// It is there now.
+    pub is_there: bool,
+}
+
+/// Who is there, from a position on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// The position.
+    pub seqno: Seqno,
+    /// Number of the view.
+    pub number: i64,
+    /// In the order of their ids.
+    pub members: Vec<Known>,
+}
+
+/// What an entry of the order is.
+#[derive(Debug)]
+pub enum Ordered {
+    /// A transaction, or DDL.
+    WriteSet {
+        /// Its number.
+        seqno: Seqno,
+        /// It.
+        write_set: WriteSet,
+        /// Whether it counts.
+        verdict: Verdict,
+    },
+    /// Somebody came or went.
+    View(View),
+    /// Nothing that has a number.
+    Nothing,
+}
+
+/// Why there is no state in bytes that should be one.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    /// The bytes do not fit.
+    #[error("the state of the group {0}")]
+    Bytes(#[from] BytesError),
+    /// Written by another version.
+    #[error("the state of the group has version {0}; this library reads version {VERSION}")]
+    Version(u8),
+    /// Its parts are of different positions.
+    #[error("the state of the group is of position {seqno}, its certification of {certified}")]
+    Apart {
+        /// That of the state.
+        seqno: i64,
+        /// That of the certification.
+        certified: i64,
+    },
+    /// The certification's part does not fit.
+    #[error("the state of the group: {0}")]
+    Certification(String),
+}
+
+/// See the module.
+pub struct Replica {
+    group: GroupId,
+    seqno: Seqno,
+    view: i64,
+    known: BTreeMap<MemberId, Known>,
+    certification: Certification,
+}
+
+/// As what the server knows a life of a member.
+pub fn uuid_of(member: MemberId, incarnation: Incarnation) -> Uuid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&member.0.to_be_bytes());
+    bytes[8..].copy_from_slice(&incarnation.0.to_be_bytes());
+    Uuid(bytes)
+}
+
+/// As what the certification knows a life of a member. Two lives of a member never have a transaction under way at the
+/// same time, so that it would do no harm if two had the same.
+const fn origin_of(member: MemberId, incarnation: Incarnation) -> Origin {
+    Origin(member.0.wrapping_add(incarnation.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+impl Replica {
+    /// A group of which nothing was ordered yet.
+    pub fn new(group: GroupId, certification: Certification) -> Self {
+        Self { group, seqno: Seqno(0), view: 0, known: BTreeMap::new(), certification }
+    }
+
+    /// The group.
+    pub const fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// The last number that was given.
+    pub const fn seqno(&self) -> Seqno {
+        self.seqno
+    }
+
+    /// Who is there now.
+    pub fn view(&self) -> View {
+        let members = self.known.values().filter(|known| known.is_there).cloned().collect();
+        View { seqno: self.seqno, number: self.view, members }
+    }
+
+    /// All servers that were ever there, by their members.
+    pub fn known(&self) -> impl Iterator<Item = &Known> {
+        self.known.values()
+    }
+
+    /// Evictions and floor of the certification, for people.
+    pub fn certification(&self) -> &Certification {
+        &self.certification
+    }
+
+    /// Takes the next entry.
+    pub fn take(&mut self, id: ProposalId, action: Action) -> Ordered {
+        match action {
+            Action::WriteSet(write_set) => {
+                self.seqno.0 += 1;
+                let origin = origin_of(id.member, id.incarnation);
+                let verdict = self.certification.certify(self.seqno, origin, &write_set);
+                Ordered::WriteSet { seqno: self.seqno, write_set, verdict }
+            }
+            Action::Arrived(arrival) => {
+                let known = Known {
+                    member: id.member,
+                    incarnation: id.incarnation,
+                    name: arrival.name,
+                    incoming_address: arrival.incoming_address,
+                    listen_address: arrival.listen_address,
+                    is_there: true,
+                };
+                self.known.insert(id.member, known);
+                Ordered::View(self.next_view())
+            }
+            Action::Departed(departure) => {
+                let member = MemberId(departure.member);
+                let incarnation = Incarnation(departure.incarnation);
+                let is_it = |known: &&mut Known| known.is_there && known.incarnation == incarnation;
+                let Some(known) = self.known.get_mut(&member).filter(is_it) else { return Ordered::Nothing };
+                known.is_there = false;
+                Ordered::View(self.next_view())
+            }
+            Action::Vote { .. } => Ordered::Nothing,
+        }
+    }
+
+    /// What comes after a view waits for it, as for DDL.
+    fn next_view(&mut self) -> View {
+        self.seqno.0 += 1;
+        self.view += 1;
+        let barrier = WriteSet {
+            transaction_id: 0,
+            connection_id: 0,
+            flags: crate::abi::FLAG_ISOLATION,
+            last_seen: Seqno(self.seqno.0 - 1),
+            keys: Keys::default(),
+            data: Vec::new(),
+        };
+        self.certification.certify(self.seqno, Origin(0), &barrier);
+        self.view()
+    }
+
+    /// All of it, as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.group.0);
+        out.extend_from_slice(&self.seqno.0.to_le_bytes());
+        out.extend_from_slice(&self.view.to_le_bytes());
+        out.extend_from_slice(&(self.known.len() as u32).to_le_bytes());
+        for known in self.known.values() {
+            out.extend_from_slice(&known.member.0.to_le_bytes());
+            out.extend_from_slice(&known.incarnation.0.to_le_bytes());
+            out.push(u8::from(known.is_there));
+            put_bytes(&mut out, known.name.as_bytes());
+            put_bytes(&mut out, known.incoming_address.as_bytes());
+            put_bytes(&mut out, known.listen_address.as_bytes());
+        }
+        self.certification.encode(&mut out);
+        out
+    }
+
+    /// The other way round.
+    ///
+    /// # Errors
+    /// The bytes are none of it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ReplicaError> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(ReplicaError::Version(version));
+        }
+        let group = GroupId(reader.array()?);
+        let seqno = Seqno(i64::from_le_bytes(reader.array()?));
+        let view = i64::from_le_bytes(reader.array()?);
+        let count = reader.u32()?;
+        let mut known = BTreeMap::new();
+        for _ in 0..count {
+            let member = MemberId(reader.u64()?);
+            let incarnation = Incarnation(reader.u64()?);
+            let is_there = match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(reader.unknown().into()),
+            };
+            let (name, incoming_address, listen_address) = (reader.text()?, reader.text()?, reader.text()?);
+            known.insert(
+                member,
+                Known { member, incarnation, name, incoming_address, listen_address, is_there },
+            );
+        }
+        let certification = Certification::decode(reader.rest())
+            .map_err(|error| ReplicaError::Certification(error.to_string()))?;
+        let certified = certification.last();
+        if certified != seqno {
+            return Err(ReplicaError::Apart { seqno: seqno.0, certified: certified.0 });
+        }
+        Ok(Self { group, seqno, view, known, certification })
+    }
+}
+
+#[cfg(test)]
+mod tests;

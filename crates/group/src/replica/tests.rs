@@ -1,0 +1,99 @@
+//! Numbers, views and verdicts follow from the order alone.
+
+use super::*;
+use crate::write_set::{Arrival, Departure, KeyKind};
+
+fn id(member: u64, incarnation: u64) -> ProposalId {
+    ProposalId { member: MemberId(member), incarnation: Incarnation(incarnation), number: 1 }
+}
+
+fn arrived(name: &str) -> Action {
+    Action::Arrived(Arrival {
+        incarnation: 0,
+        name: name.into(),
+        incoming_address: "10.0.0.1:3306".into(),
+        listen_address: "10.0.0.1:4567".into(),
+    })
+}
+
+fn write_set(last_seen: i64, key: &str) -> Action {
+    let mut keys = Keys::default();
+    keys.add(&[b"d", b"t", key.as_bytes()], KeyKind::Exclusive);
+    let data = key.as_bytes().to_vec();
+    Action::WriteSet(WriteSet {
+        transaction_id: 9,
+        connection_id: 3,
+        flags: 1,
+        last_seen: Seqno(last_seen),
+        keys,
+        data,
+    })
+}
+
+fn verdict(ordered: Ordered) -> (i64, Verdict) {
+    match ordered {
+        Ordered::WriteSet { seqno, verdict, .. } => (seqno.0, verdict),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(ordered: Ordered) -> (i64, i64, Vec<String>) {
+    match ordered {
+        Ordered::View(view) => {
+            (view.seqno.0, view.number, view.members.into_iter().map(|member| member.name).collect())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn replica() -> Replica {
+    Replica::new(GroupId([7; 16]), Certification::new(4))
+}
+
+#[test]
+fn who_is_there_follows_from_arrivals_and_departures_of_the_same_life() {
+    let mut replica = replica();
+    assert_eq!(names(replica.take(id(1, 1), arrived("a"))), (1, 1, vec!["a".into()]));
+    assert_eq!(names(replica.take(id(2, 1), arrived("b"))), (2, 2, vec!["a".into(), "b".into()]));
+    assert_eq!(names(replica.take(id(2, 2), arrived("b2"))), (3, 3, vec!["a".into(), "b2".into()]));
+    let departed = |incarnation| Action::Departed(Departure { member: 2, incarnation });
+    assert!(matches!(replica.take(id(1, 1), departed(1)), Ordered::Nothing), "that life is over");
+    assert_eq!(replica.seqno(), Seqno(3), "and it has no number");
+    assert_eq!(names(replica.take(id(1, 1), departed(2))), (4, 4, vec!["a".into()]));
+    assert!(matches!(replica.take(id(1, 1), departed(2)), Ordered::Nothing), "said twice");
+}
+
+#[test]
+fn what_comes_after_a_view_waits_for_it() {
+    let mut replica = replica();
+    replica.take(id(1, 1), arrived("a"));
+    let (seqno, verdict) = verdict(replica.take(id(1, 1), write_set(0, "k")));
+    assert_eq!(seqno, 2);
+    assert_eq!(verdict, Verdict::Passed { depends_on: Seqno(1) });
+}
+
+#[test]
+fn two_members_that_change_the_same_row_conflict_and_a_restored_state_says_the_same() {
+    let mut first = replica();
+    first.take(id(1, 1), arrived("a"));
+    first.take(id(2, 1), arrived("b"));
+    assert!(matches!(verdict(first.take(id(1, 1), write_set(2, "k"))).1, Verdict::Passed { .. }));
+    let mut second = Replica::decode(&first.encode()).unwrap();
+    assert_eq!(second.view(), first.view());
+    for replica in [&mut first, &mut second] {
+        assert_eq!(verdict(replica.take(id(2, 1), write_set(2, "k"))), (4, Verdict::Conflict));
+        let (seqno, passed) = verdict(replica.take(id(2, 1), write_set(3, "k")));
+        assert_eq!((seqno, passed), (5, Verdict::Passed { depends_on: Seqno(3) }));
+    }
+}
+
+#[test]
+fn bytes_that_are_no_state_are_refused() {
+    let mut replica = replica();
+    replica.take(id(1, 1), arrived("a"));
+    let bytes = replica.encode();
+    for len in 0..bytes.len() {
+        assert!(Replica::decode(&bytes[..len]).is_err(), "{len} bytes");
+    }
+    assert!(matches!(Replica::decode(&[2]), Err(ReplicaError::Version(2))));
+}

@@ -1,0 +1,205 @@
+//! A server in its group: from `connect` to `disconnect`.
+//!
+//! Owns the parts and puts them together: connections, the member's thread, the thread of deliveries, and what the
+//! server's own threads meet at. The server's threads come in through [`crate::entry`].
+//!
+//! | part | what |
+//! |---|---|
+//! | [`begin`] | what a member starts from; a group is begun |
+//! | [`receive`] | the server's receiver threads |
+//! | [`transfer`] | the state of a server for another one |
+//! | [`replicate`] | transactions and DDL of this server |
+
+mod begin;
+mod receive;
+mod replicate;
+mod transfer;
+
+use crate::abi::Uuid;
+use crate::appliers::{Appliers, Item};
+use crate::delivery::{Counters, Gate};
+use crate::frame::Frame;
+use crate::monitors::{CommitOrder, Finished};
+use crate::options::Options;
+use crate::order::{Input, Status};
+use crate::replica::{GroupId, Known, uuid_of};
+use crate::server::Server;
+use crate::transactions::{Transaction, Transactions};
+use crate::write_set::Seqno;
+use begin::ConnectError;
+use redoubt_consensus::types::{Incarnation, MemberId};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use transfer::Transfer;
+
+pub use replicate::Certified;
+
+/// What the server says of the group it wants to be in.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// `wsrep_cluster_name`.
+    pub cluster_name: String,
+    /// `wsrep_cluster_address`.
+    pub address: String,
+    /// `--wsrep-new-cluster`.
+    pub is_new: bool,
+}
+
+/// Where this member is in the group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    group: GroupId,
+    member: MemberId,
+    incarnation: Incarnation,
+}
+
+/// See the module.
+pub struct Session {
+    server: Arc<Server>,
+    max_write_set_len_bytes: u64,
+    order: Mutex<Sender<Input>>,
+    appliers: Arc<Appliers>,
+    commit_order: Arc<CommitOrder>,
+    finished: Arc<Finished>,
+    gate: Arc<Gate>,
+    status: Arc<Status>,
+    /// For people.
+    pub counters: Arc<Counters>,
+    transactions: Transactions,
+    isolated: Mutex<HashMap<u64, Seqno>>,
+    place: Mutex<Option<Place>>,
+    /// The first position that is not applied here: the server has all up to it.
+    start: AtomicI64,
+    transfer: Mutex<Transfer>,
+    transferred: Condvar,
+    is_synced: AtomicBool,
+    has_failed: AtomicBool,
+    nudge: Mutex<Sender<crate::delivery::Delivery>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Joins the group, or begins it. Does not wait until it is in it.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, or with what is on the disk.
+    pub fn connect(
+        server: Arc<Server>,
+        options: &Options,
+        wanted: &Wanted,
+    ) -> Result<Arc<Self>, ConnectError> {
+        begin::connect(server, options, wanted)
+    }
+
+    /// The group, once it is known.
+    pub fn group(&self) -> GroupId {
+        lock(&self.place).map_or_else(GroupId::default, |place| place.group)
+    }
+
+    /// This life of this member, as the server knows it.
+    pub fn uuid(&self) -> Uuid {
+        lock(&self.place).map_or_else(Uuid::default, |place| uuid_of(place.member, place.incarnation))
+    }
+
+    /// All up to here is done.
+    pub fn finished(&self) -> Seqno {
+        self.finished.to()
+    }
+
+    /// Whether it has all that the others have.
+    pub fn is_synced(&self) -> bool {
+        self.is_synced.load(Ordering::SeqCst)
+    }
+
+    /// Write sets that wait for an applier.
+    pub fn waiting(&self) -> usize {
+        self.appliers.len()
+    }
+
+    /// For people.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    fn send(&self, input: Input) {
+        // Without a receiver everything has ended, and who waits was told.
+        let _ = lock(&self.order).send(input);
+    }
+
+    /// Leaves: the receivers end, and nothing is ordered any more.
+    pub fn disconnect(&self) {
+        self.is_synced.store(false, Ordering::SeqCst);
+        self.send(Input::Leave);
+    }
+
+    /// Nothing can be done any more.
+    fn fail(&self, reason: &str) {
+        if !self.has_failed.swap(true, Ordering::SeqCst) {
+            self.server.error(&format!("{reason}. This server has left the group"));
+        }
+        self.end();
+    }
+
+    /// The order has ended.
+    fn end(&self) {
+        self.is_synced.store(false, Ordering::SeqCst);
+        lock(&self.transfer).is_over = true;
+        self.transferred.notify_all();
+        self.gate.end();
+        self.finished.close();
+        self.appliers.end();
+    }
+
+    /// Tells the server that it has everything, once it has what is chosen now.
+    fn ask_to_be_synced(self: &Arc<Self>) {
+        let session = Arc::clone(self);
+        self.send(Input::Barrier(Box::new(move |seqno| session.appliers.push(Item::Synced { seqno }))));
+    }
+
+    /// Stops at a position: everything up to it is done, and nothing after it is.
+    pub fn pause(&self) -> Seqno {
+        let nudge = crate::delivery::Delivery::Barrier(Box::new(|_| {}));
+        self.gate.shut(|| {
+            let _ = lock(&self.nudge).send(nudge);
+        });
+        let seqno = Seqno(self.counters.ordered.load(Ordering::SeqCst));
+        self.finished.wait(seqno, None);
+        seqno
+    }
+
+    /// Goes on.
+    pub fn resume(&self) {
+        self.gate.open();
+    }
+
+    fn send_frame(&self, to: MemberId, frame: Frame) {
+        self.send(Input::Send(to, frame));
+    }
+
+    fn me(&self) -> Option<Known> {
+        let place = (*lock(&self.place))?;
+        Some(Known {
+            member: place.member,
+            incarnation: place.incarnation,
+            name: self.server.name.clone(),
+            incoming_address: self.server.incoming_address.clone(),
+            listen_address: String::new(),
+            is_there: true,
+        })
+    }
+
+    /// One that is there.
+    pub fn transaction(&self, id: u64) -> Option<Arc<Transaction>> {
+        self.transactions.get(id)
+    }
+
+    /// A new one.
+    pub fn begin_transaction(&self, id: u64) -> Arc<Transaction> {
+        self.transactions.begin(id)
+    }
+}

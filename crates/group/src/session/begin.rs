@@ -1,0 +1,314 @@
+//! What a member starts from.
+//!
+//! | its files | asked for a new group | what happens |
+//! |---|---|---|
+//! | none | yes | it begins one: its data is the beginning |
+//! | none | no | it is a newcomer: a member takes it in, another server gives it its state |
+//! | a store | no | it goes on from its log and from the position of its data |
+//! | a store | yes | refused: it would have two histories |
+
+use super::transfer::{self, Transfer};
+use super::{Place, Session, Wanted, lock};
+use crate::certification::{Certification, DEFAULT_SETS_LOG2};
+use crate::delivery::{self, Delivery, Outlets};
+use crate::options::{OptionError, Options};
+use crate::order::{self, Input, Origin, Parts};
+use crate::peers::{Local, Peers};
+use crate::position::{self, PositionError};
+use crate::replica::{GroupId, Replica, ReplicaError};
+use crate::server::Server;
+use crate::store::{Found, Identity, Store, StoreError};
+use crate::write_set::{Arrival, Seqno};
+use redoubt_consensus::Member;
+use redoubt_consensus::record::Record;
+use redoubt_consensus::types::{Incarnation, MemberId, Membership};
+use std::io::Read;
+use std::sync::atomic::AtomicI64;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Why there is no group.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The log.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What was ordered.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    /// The position of the data.
+    #[error(transparent)]
+    Position(#[from] PositionError),
+    /// An option.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The address.
+    #[error("cannot listen on {address}: {source}; set wsrep_node_address or the provider option base_port")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Something of the system.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What.
+        action: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Two histories.
+    #[error(
+        "this server is a member of a group already: start it without --wsrep-new-cluster, and the group comes back as \
+         soon as most of its members are there; to begin another group, remove redoubt_group.*.log from its data \
+         directory first"
+    )]
+    MemberAlready,
+    /// Nobody to ask.
+    #[error(
+        "wsrep_cluster_address {0:?} names no member of the group: gcomm://HOST:PORT,HOST:PORT; to begin a group, start \
+         the first server with --wsrep-new-cluster"
+    )]
+    NoAddress(String),
+    /// The data has no position.
+    #[error(
+        "the server's data has no position in the group, though the group's log says it was in it: to get the state of \
+         another member, remove redoubt_group.*.log from the data directory"
+    )]
+    NoPosition,
+    /// A text is too long for the interface.
+    #[error("{what} {text:?} is longer than {max} bytes")]
+    TooLong {
+        /// Which.
+        what: &'static str,
+        /// It.
+        text: String,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// How this server gets its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Data {
+    /// It has all up to here.
+    Is(Seqno),
+    /// Another server has it.
+    OfAnother,
+}
+
+struct Beginning {
+    origin: Origin,
+    replica: Option<Replica>,
+    data: Data,
+    group: GroupId,
+    member: MemberId,
+}
+
+fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
+    let mut bytes = [0; N];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|source| ConnectError::System { action: "read random numbers", source })?;
+    Ok(bytes)
+}
+
+fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
+    let (group, member) = (GroupId(random()?), MemberId(u64::from_le_bytes(random()?)));
+    let snapshot = Member::founding(Membership::new([member]));
+    let replica = Replica::new(group, Certification::new(DEFAULT_SETS_LOG2));
+    let slot = snapshot.next;
+    let records = vec![Record::Snapshot(snapshot)];
+    let identity = Identity { group, member };
+    let store = Store::create(&server.data_directory, identity, slot, &records, &replica.encode())?;
+    transfer::set_mark(&server.data_directory, false)?;
+    let origin = Origin::Store(store, records);
+    Ok(Beginning { origin, replica: Some(replica), data: Data::Is(Seqno(0)), group, member })
+}
+
+fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, ConnectError> {
+    let Identity { group, member } = found.identity;
+    let replica = Replica::decode(&found.replica)?;
+    let data = if transfer::is_marked(&server.data_directory) {
+        server.note("the last transfer of a state to this server did not end: it gets it anew");
+        Data::OfAnother
+    } else {
+        let position = match server.position {
+            Some(position) => Some(position),
+            None => position::recover(&server.data_directory)?,
+        };
+        match position.filter(|(of, _)| *of == group) {
+            Some((_, seqno)) => Data::Is(seqno),
+            // It has begun the group and done nothing since.
+            None if replica.seqno() == Seqno(0) && found.records.len() <= 2 => Data::Is(Seqno(0)),
+            None => return Err(ConnectError::NoPosition),
+        }
+    };
+    Ok(Beginning { origin: Origin::Store(store, found.records), replica: Some(replica), data, group, member })
+}
+
+fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
+    match Store::open(&server.data_directory)? {
+        Some(_) if wanted.is_new => Err(ConnectError::MemberAlready),
+        Some((store, found)) => go_on(server, store, found),
+        None if wanted.is_new => found_group(server),
+        None if addresses.is_empty() => Err(ConnectError::NoAddress(wanted.address.clone())),
+        None => {
+            let member = MemberId(u64::from_le_bytes(random()?));
+            let (data, group) = (Data::OfAnother, GroupId::default());
+            Ok(Beginning { origin: Origin::Nothing(member), replica: None, data, group, member })
+        }
+    }
+}
+
+/// Addresses in a `gcomm://` list.
+fn addresses_in(text: &str, default_port: u16) -> Vec<String> {
+    let list = text.strip_prefix("gcomm://").unwrap_or(text);
+    let list = list.split('?').next().unwrap_or_default();
+    let addresses = list.split(',').map(str::trim).filter(|address| !address.is_empty());
+    addresses.map(|address| with_port(address, default_port)).collect()
+}
+
+fn with_port(address: &str, port: u16) -> String {
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    });
+    if has_port { address.to_owned() } else { format!("{address}:{port}") }
+}
+
+fn limited(what: &'static str, text: &str, max: usize) -> Result<String, ConnectError> {
+    if text.len() > max {
+        return Err(ConnectError::TooLong { what, text: text.to_owned(), max });
+    }
+    Ok(text.to_owned())
+}
+
+/// Where the others reach this member, and where it listens.
+fn own_address(server: &Server, options: &Options) -> Result<(String, String), ConnectError> {
+    let host = if server.address.is_empty() { "127.0.0.1" } else { &server.address };
+    let listen_address = limited("wsrep_node_address", &with_port(host, options.base_port), 255)?;
+    let bind = options.listen_address.clone().unwrap_or_else(|| listen_address.clone());
+    Ok((listen_address, bind))
+}
+
+pub(super) fn connect(
+    server: Arc<Server>,
+    options: &Options,
+    wanted: &Wanted,
+) -> Result<Arc<Session>, ConnectError> {
+    let (listen_address, bind) = own_address(&server, options)?;
+    let arrival = Arrival {
+        incarnation: 0,
+        name: limited("wsrep_node_name", &server.name, 31)?,
+        incoming_address: limited("wsrep_node_incoming_address", &server.incoming_address, 255)?,
+        listen_address: listen_address.clone(),
+    };
+    let addresses = addresses_in(&wanted.address, options.base_port);
+    let begun = beginning(&server, wanted, &addresses)?;
+    let (to_order, inputs) = mpsc::channel();
+    let (to_delivery, deliveries) = mpsc::channel();
+    let local = Local { cluster_name: wanted.cluster_name.clone(), member: begun.member, listen_address };
+    let events = Mutex::new(to_order.clone());
+    let peers = Peers::listen(local, begun.group, &bind, move |event| {
+        let _ = lock(&events).send(Input::Event(event));
+    });
+    let peers = Arc::new(peers.map_err(|source| ConnectError::Listen { address: bind, source })?);
+    let session = Arc::new(new_session(Arc::clone(&server), options, begun.data, &to_order, &to_delivery));
+    addresses.iter().for_each(|address| peers.dial(address));
+    let parts = Parts {
+        directory: server.data_directory.clone(),
+        peers,
+        inputs,
+        sender: to_order.clone(),
+        deliveries: to_delivery,
+        status: Arc::clone(&session.status),
+        arrival,
+        placed: placed(&session),
+        say: say(&session),
+    };
+    let outlets = outlets(&session, to_order);
+    start(begun, parts, deliveries, outlets, Arc::clone(&session))
+        .map_err(|source| ConnectError::System { action: "start a thread", source })?;
+    Ok(session)
+}
+
+fn new_session(
+    server: Arc<Server>,
+    options: &Options,
+    data: Data,
+    order: &Sender<Input>,
+    nudge: &Sender<Delivery>,
+) -> Session {
+    Session {
+        server,
+        max_write_set_len_bytes: options.max_write_set_len_bytes,
+        order: Mutex::new(order.clone()),
+        appliers: Arc::default(),
+        commit_order: Arc::default(),
+        finished: Arc::default(),
+        gate: Arc::default(),
+        status: Arc::default(),
+        counters: Arc::default(),
+        transactions: super::Transactions::default(),
+        isolated: Mutex::default(),
+        place: Mutex::new(None),
+        start: AtomicI64::new(0),
+        transfer: Mutex::new(Transfer::new(data)),
+        transferred: Condvar::new(),
+        is_synced: false.into(),
+        has_failed: false.into(),
+        nudge: Mutex::new(nudge.clone()),
+    }
+}
+
+fn say(session: &Arc<Session>) -> Box<dyn Fn(bool, String) + Send> {
+    let session = Arc::clone(session);
+    Box::new(move |is_end, text| match is_end {
+        true => session.fail(&text),
+        false => session.server.note(&text),
+    })
+}
+
+fn placed(session: &Arc<Session>) -> Box<dyn Fn(GroupId, MemberId, Incarnation) + Send> {
+    let session = Arc::clone(session);
+    Box::new(move |group, member, incarnation| {
+        *lock(&session.place) = Some(Place { group, member, incarnation });
+        drop(lock(&session.transfer));
+        session.transferred.notify_all();
+    })
+}
+
+fn outlets(session: &Arc<Session>, order: Sender<Input>) -> Outlets {
+    let [viewed, refused, failed] = [session, session, session].map(Arc::clone);
+    Outlets {
+        appliers: Arc::clone(&session.appliers),
+        commit_order: Arc::clone(&session.commit_order),
+        finished: Arc::clone(&session.finished),
+        gate: Arc::clone(&session.gate),
+        counters: Arc::clone(&session.counters),
+        status: Arc::clone(&session.status),
+        order,
+        viewed: Box::new(move |view| viewed.on_view(view)),
+        refused: Box::new(move |from, reason| refused.on_refusal(from, &reason)),
+        failed: Box::new(move |reason| failed.fail(&reason)),
+    }
+}
+
+fn start(
+    begun: Beginning,
+    parts: Parts,
+    deliveries: Receiver<Delivery>,
+    outlets: Outlets,
+    session: Arc<Session>,
+) -> std::io::Result<()> {
+    let named = |name: &str| std::thread::Builder::new().name(name.into());
+    named("group-delivery").spawn(move || {
+        delivery::run(&deliveries, &outlets);
+        session.end();
+    })?;
+    named("group-order").spawn(move || order::run(parts, begun.origin, begun.replica))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

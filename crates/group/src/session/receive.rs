@@ -1,0 +1,144 @@
+//! What the server's receiver threads do.
+
+use super::Session;
+use super::transfer::BeginError;
+use crate::abi::Status;
+use crate::appliers::Item;
+use crate::monitors::{Entering, Wait};
+use crate::replica::{View, uuid_of};
+use crate::server::{Applied, Receiver, Refused};
+use crate::transactions::Transaction;
+use crate::write_set::{Seqno, WriteSet};
+use redoubt_consensus::types::ProposalId;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Session {
+    /// Does what there is to do until there is nothing more, or until the server wants its thread back.
+    pub fn receive(self: &Arc<Self>, receiver: Receiver) -> Status {
+        while let Some(item) = self.appliers.next() {
+            match self.receive_one(receiver, item) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Status::Ok,
+                Err(refused) => {
+                    self.fail(&refused.to_string());
+                    return Status::NodeFail;
+                }
+            }
+        }
+        if self.has_failed.load(Ordering::SeqCst) { Status::NodeFail } else { Status::Ok }
+    }
+
+    fn receive_one(self: &Arc<Self>, receiver: Receiver, item: Item) -> Result<ControlFlow<()>, Refused> {
+        match item {
+            Item::Begin => match self.begin(receiver) {
+                Ok(()) | Err(BeginError::Over) => {}
+                Err(BeginError::Refused(refused)) => return Err(refused),
+                Err(error) => self.server.end_process(&error.to_string()),
+            },
+            Item::WriteSet { id, seqno, depends_on, write_set } => {
+                return self.apply(receiver, id, seqno, depends_on, write_set);
+            }
+            Item::View(view) => self.show(receiver, &view)?,
+            Item::Synced { seqno } => {
+                if self.finished.wait(seqno, None) == Wait::Reached {
+                    self.is_synced.store(true, Ordering::SeqCst);
+                    self.set_willing(true);
+                    self.server.synced()?;
+                }
+            }
+            Item::Donate { to, request } => self.donate(receiver, to, &request),
+            Item::End => {
+                let view = View { seqno: self.finished.to(), number: 0, members: Vec::new() };
+                self.server.view(receiver, self.group(), &view, self.uuid())?;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn is_before_start(&self, seqno: Seqno) -> bool {
+        seqno.0 <= self.start.load(Ordering::SeqCst)
+    }
+
+    fn show(&self, receiver: Receiver, view: &View) -> Result<(), Refused> {
+        if self.is_before_start(view.seqno) {
+            return Ok(());
+        }
+        let me = self.uuid();
+        let is_in = view.members.iter().any(|present| uuid_of(present.member, present.incarnation) == me);
+        if is_in && self.finished.wait(Seqno(view.seqno.0 - 1), None) == Wait::Reached {
+            self.server.view(receiver, self.group(), view, me)?;
+        }
+        self.commit_order.cancel(view.seqno);
+        self.finished.finish(view.seqno);
+        Ok(())
+    }
+
+    fn apply(
+        &self,
+        receiver: Receiver,
+        id: ProposalId,
+        seqno: Seqno,
+        depends_on: Seqno,
+        write_set: WriteSet,
+    ) -> Result<ControlFlow<()>, Refused> {
+        if self.is_before_start(seqno) || self.finished.wait(depends_on, None) != Wait::Reached {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let transaction = Transaction::applied(write_set.transaction_id, seqno);
+        let applied = Applied {
+            group: self.group(),
+            seqno,
+            depends_on,
+            source: uuid_of(id.member, id.incarnation),
+            connection_id: write_set.connection_id,
+            flags: write_set.flags,
+        };
+        let exits = self.server.apply(receiver, &transaction, &applied, &write_set.data)?;
+        self.finish(&transaction);
+        Ok(if exits { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    /// It is done, whatever it was: its turn is passed on if it was not taken.
+    pub(super) fn finish(&self, transaction: &Transaction) {
+        let mut state = transaction.state();
+        let Some(seqno) = state.seqno.filter(|_| !std::mem::replace(&mut state.is_finished, true)) else {
+            return;
+        };
+        let has_left = std::mem::replace(&mut state.has_left, true);
+        drop(state);
+        if !has_left {
+            self.commit_order.cancel(seqno);
+        }
+        self.finished.finish(seqno);
+    }
+
+    /// Waits for its turn to commit. Whether it has it: a victim has not.
+    pub fn enter(&self, seqno: Seqno, transaction: Option<&Transaction>) -> bool {
+        let Some(transaction) = transaction else {
+            return self.commit_order.enter(seqno, Entering::when);
+        };
+        self.commit_order.enter(seqno, |may_enter| {
+            let mut state = transaction.state();
+            if transaction.is_local && state.gives_way && !state.is_replaying && !state.has_entered {
+                return Entering::GiveUp;
+            }
+            state.has_entered |= may_enter;
+            Entering::when(may_enter)
+        })
+    }
+
+    /// The server could not apply it, and says why. It ends itself if that may not be.
+    pub fn apply_error(&self, seqno: Seqno, text: &str) {
+        self.server.warn(&format!("write set {}: {}", seqno.0, text.replace('\0', " ").trim()));
+    }
+
+    /// It has committed, in its turn.
+    pub fn leave(&self, seqno: Seqno, transaction: Option<&Transaction>) {
+        if let Some(transaction) = transaction {
+            transaction.state().has_left = true;
+        }
+        self.commit_order.leave(seqno);
+    }
+}

@@ -1,0 +1,200 @@
+//! Transactions and DDL of this server.
+
+use super::{Session, lock};
+use crate::abi::{FLAG_ISOLATION, FLAG_TRX_END, FLAG_TRX_START, Status};
+use crate::monitors::{Entering, Wait};
+use crate::order::Input;
+use crate::server::{Applied, Receiver};
+use crate::transactions::{Stage, State, Transaction};
+use crate::write_set::{Action, Keys, Seqno, WriteSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How a transaction came out, with its place if it has one.
+#[derive(Clone, Copy, Debug)]
+pub struct Certified {
+    /// What the server is told.
+    pub status: Status,
+    /// Its place.
+    pub applied: Option<Applied>,
+}
+
+impl Session {
+    /// Has a transaction ordered, and waits for the verdict.
+    pub fn certify(&self, transaction: &Arc<Transaction>, connection_id: u64, flags: u32) -> Certified {
+        let without_place = |status| Certified { status, applied: None };
+        let write_set = {
+            let mut state = transaction.state();
+            if state.gives_way || !self.is_in_order() {
+                return without_place(Status::ConnectionFail);
+            }
+            state.flags = flags | FLAG_TRX_START;
+            state.connection_id = connection_id;
+            let write_set = self.write_set(transaction.id, &mut state);
+            if write_set.encoded_len_bytes() as u64 > self.max_write_set_len_bytes {
+                return without_place(Status::SizeExceeded);
+            }
+            state.stage = Stage::Replicating;
+            write_set
+        };
+        self.replicate(transaction, write_set);
+        let state = transaction.wait_ordered();
+        match state.stage {
+            Stage::Passed if state.gives_way => self.certified(Status::BruteForceAbort, &state),
+            Stage::Passed => self.certified(Status::Ok, &state),
+            Stage::Conflict => self.certified(Status::TransactionFail, &state),
+            Stage::Executing | Stage::Replicating | Stage::Lost => without_place(Status::ConnectionFail),
+        }
+    }
+
+    fn is_in_order(&self) -> bool {
+        !self.has_failed.load(Ordering::SeqCst)
+    }
+
+    fn write_set(&self, transaction_id: u64, state: &mut State) -> WriteSet {
+        WriteSet {
+            transaction_id,
+            connection_id: state.connection_id,
+            flags: state.flags,
+            last_seen: self.commit_order.last_left(),
+            keys: std::mem::take(&mut state.keys),
+            data: state.data.clone(),
+        }
+    }
+
+    fn replicate(&self, transaction: &Arc<Transaction>, write_set: WriteSet) {
+        let body = Action::WriteSet(write_set).encode().into();
+        let input = Input::Propose { body, transaction: Some(Arc::clone(transaction)) };
+        if lock(&self.order).send(input).is_err() {
+            transaction.lost();
+        }
+    }
+
+    fn applied(&self, state: &State) -> Option<Applied> {
+        Some(Applied {
+            group: self.group(),
+            seqno: state.seqno?,
+            depends_on: state.depends_on,
+            source: self.uuid(),
+            connection_id: state.connection_id,
+            flags: state.flags,
+        })
+    }
+
+    fn certified(&self, status: Status, state: &State) -> Certified {
+        Certified { status, applied: self.applied(state) }
+    }
+
+    /// Nothing of a transaction is left to do.
+    pub fn release(&self, transaction: &Arc<Transaction>) {
+        self.transactions.end(transaction);
+        self.finish(transaction);
+    }
+
+    /// Applies a transaction that had to give way, in its place.
+    pub fn replay(&self, transaction: &Transaction, receiver: Receiver) -> Status {
+        let (applied, data) = {
+            let mut state = transaction.state();
+            let Some(applied) = self.applied(&state).filter(|_| state.stage == Stage::Passed) else {
+                return Status::TransactionFail;
+            };
+            state.is_replaying = true;
+            (applied, std::mem::take(&mut state.data))
+        };
+        self.counters.replays.fetch_add(1, Ordering::Relaxed);
+        if self.finished.wait(Seqno(applied.seqno.0 - 1), None) != Wait::Reached {
+            return Status::NodeFail;
+        }
+        match self.server.apply(receiver, transaction, &applied, &data) {
+            Ok(_) => Status::Ok,
+            Err(refused) => {
+                self.fail(&refused.to_string());
+                Status::Fatal
+            }
+        }
+    }
+
+    /// Something that was ordered at `before` needs what a transaction of this server holds. With its place.
+    pub fn give_way(&self, before: Seqno, victim: u64) -> (Status, Option<Seqno>) {
+        let Some(transaction) = self.transactions.get(victim) else { return (Status::Ok, None) };
+        let mut state = transaction.state();
+        let seqno = state.seqno;
+        let comes_first = seqno.is_some_and(|seqno| seqno < before);
+        let is_decided =
+            state.has_entered || state.is_replaying || state.gives_way || state.stage == Stage::Conflict;
+        if comes_first || is_decided {
+            return (Status::NotAllowed, seqno);
+        }
+        state.gives_way = true;
+        drop(state);
+        self.counters.victims.fetch_add(1, Ordering::Relaxed);
+        if let Some(seqno) = seqno {
+            self.commit_order.wake(seqno);
+        }
+        (Status::Ok, seqno)
+    }
+
+    /// DDL: has it ordered and waits until everything before it is done and nothing else runs.
+    pub fn begin_isolation(&self, connection_id: u64, keys: Keys, action: Vec<u8>, flags: u32) -> Certified {
+        let without_place = |status| Certified { status, applied: None };
+        let transaction = Transaction::local(u64::MAX);
+        let write_set = {
+            let mut state = transaction.state();
+            (state.keys, state.data) = (keys, action);
+            state.connection_id = connection_id;
+            state.flags = flags | FLAG_ISOLATION | FLAG_TRX_START | FLAG_TRX_END;
+            state.stage = Stage::Replicating;
+            self.write_set(u64::MAX, &mut state)
+        };
+        if !self.is_in_order() {
+            return without_place(Status::ConnectionFail);
+        }
+        if write_set.encoded_len_bytes() as u64 > self.max_write_set_len_bytes {
+            return without_place(Status::SizeExceeded);
+        }
+        self.replicate(&transaction, write_set);
+        let state = transaction.wait_ordered();
+        let Some(seqno) = state.seqno else { return without_place(Status::ConnectionFail) };
+        let certified = self.certified(Status::Ok, &state);
+        drop(state);
+        if self.finished.wait(Seqno(seqno.0 - 1), None) != Wait::Reached {
+            return without_place(Status::NodeFail);
+        }
+        self.commit_order.enter(seqno, Entering::when);
+        lock(&self.isolated).insert(connection_id, seqno);
+        certified
+    }
+
+    /// DDL has ended.
+    pub fn end_isolation(&self, connection_id: u64) {
+        if let Some(seqno) = lock(&self.isolated).remove(&connection_id) {
+            self.commit_order.leave(seqno);
+            self.finished.finish(seqno);
+        }
+    }
+
+    /// Waits until a position is done here; without one, until all that was acknowledged anywhere is. The position.
+    pub fn sync_wait(&self, to: Option<Seqno>, timeout: Option<Duration>) -> Result<Seqno, Status> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let to = match to {
+            Some(to) => to,
+            None => {
+                let (done, reached) = mpsc::channel();
+                self.send(Input::Barrier(Box::new(move |seqno| {
+                    let _ = done.send(seqno);
+                })));
+                let reached = match timeout {
+                    Some(timeout) => reached.recv_timeout(timeout).ok(),
+                    None => reached.recv().ok(),
+                };
+                reached.ok_or(Status::ConnectionFail)?
+            }
+        };
+        match self.finished.wait(to, deadline) {
+            Wait::Reached => Ok(self.finished.to()),
+            Wait::TimedOut | Wait::Closed => Err(Status::ConnectionFail),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The state of a server for another one: by the server's own scripts.
+//!
+//! A file marks that a transfer has begun and not ended: what is in the data directory then is no state at all, and the
+//! next start gets one anew. It is made durable before the server asks, and removed after the server has it.
+
+use super::begin::{ConnectError, Data};
+use super::{Session, lock};
+use crate::frame::Frame;
+use crate::order::Input;
+use crate::replica::View;
+use crate::server::{Receiver, Refused};
+use crate::write_set::Seqno;
+use redoubt_consensus::types::{Incarnation, MemberId};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+const MARK: &str = "redoubt_group.transfer.log";
+
+/// What is known of the state of this server.
+pub(super) struct Transfer {
+    pub(super) data: Data,
+    /// The first view that this life is in.
+    view: Option<View>,
+    /// The newest.
+    newest: Option<View>,
+    /// Who was asked, in which life.
+    donor: Option<(MemberId, Incarnation)>,
+    refused: BTreeSet<MemberId>,
+    received: Option<Result<Seqno, String>>,
+    /// This server gives its state to another one.
+    donating_to: Option<MemberId>,
+    pub(super) is_over: bool,
+}
+
+impl Transfer {
+    pub(super) const fn new(data: Data) -> Self {
+        Self {
+            data,
+            view: None,
+            newest: None,
+            donor: None,
+            refused: BTreeSet::new(),
+            received: None,
+            donating_to: None,
+            is_over: false,
+        }
+    }
+}
+
+/// Why this server does not begin.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BeginError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("{0}")]
+    Transfer(String),
+    #[error(transparent)]
+    Mark(#[from] ConnectError),
+    /// It has left before.
+    #[error("it is over")]
+    Over,
+}
+
+fn mark(directory: &Path) -> PathBuf {
+    directory.join(MARK)
+}
+
+/// Whether a transfer has begun and not ended.
+pub(super) fn is_marked(directory: &Path) -> bool {
+    mark(directory).exists()
+}
+
+pub(super) fn set_mark(directory: &Path, is_on: bool) -> Result<(), ConnectError> {
+    let change = if is_on {
+        File::create(mark(directory)).and_then(|file| file.sync_all())
+    } else {
+        match std::fs::remove_file(mark(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    };
+    let synced = change.and_then(|()| File::open(directory)?.sync_all());
+    synced.map_err(|source| ConnectError::System { action: "mark a transfer of the state", source })
+}
+
+impl Session {
+    pub(super) fn on_view(&self, view: &View) {
+        let me = self.uuid();
+        let mut transfer = lock(&self.transfer);
+        let is_in = view
+            .members
+            .iter()
+            .any(|member| crate::replica::uuid_of(member.member, member.incarnation) == me);
+        if transfer.view.is_none() && is_in {
+            transfer.view = Some(view.clone());
+        }
+        let is_donor = |donor| view.members.iter().any(|known| (known.member, known.incarnation) == donor);
+        if let Some(donor) = transfer.donor.filter(|donor| !is_donor(*donor)) {
+            // It may be sending still, and another one must not send to the same place.
+            let gone = format!("member {}, which was to send its state, has gone", donor.0);
+            transfer.received.get_or_insert(Err(gone));
+        }
+        transfer.newest = Some(view.clone());
+        drop(transfer);
+        self.transferred.notify_all();
+    }
+
+    pub(super) fn on_refusal(&self, from: MemberId, reason: &str) {
+        self.server.note(&format!("member {from} does not give its state: {reason}"));
+        let mut transfer = lock(&self.transfer);
+        if transfer.donor.is_some_and(|(donor, _)| donor == from) {
+            transfer.refused.insert(from);
+            transfer.donor = None;
+        }
+        drop(transfer);
+        self.transferred.notify_all();
+    }
+
+    /// The first thing that a receiver does: tells the server where it is, after it has its state.
+    pub(super) fn begin(self: &Arc<Self>, receiver: Receiver) -> Result<(), BeginError> {
+        let me = self.wait_for(|session, _| session.me())?;
+        let data = lock(&self.transfer).data;
+        let seqno = match data {
+            Data::Is(seqno) => {
+                self.start_after(seqno);
+                let view = View { seqno, number: 0, members: vec![me] };
+                self.server.connected(self.group(), &view, self.uuid())?;
+                // The server opens its data while this call lasts.
+                self.server.view(receiver, self.group(), &view, self.uuid())?;
+                seqno
+            }
+            Data::OfAnother => {
+                let view = self.wait_for(|_, transfer| transfer.view.clone())?;
+                self.server.connected(self.group(), &view, self.uuid())?;
+                set_mark(&self.server.data_directory, true)?;
+                let seqno = self.get_state(&view)?;
+                set_mark(&self.server.data_directory, false)?;
+                self.start_after(seqno);
+                seqno
+            }
+        };
+        self.server.note(&format!("applies what comes after {}", seqno.0));
+        self.appliers.begun();
+        self.ask_to_be_synced();
+        Ok(())
+    }
+
+    fn start_after(&self, seqno: Seqno) {
+        self.start.store(seqno.0, std::sync::atomic::Ordering::SeqCst);
+        self.finished.start_after(seqno);
+        self.commit_order.start_after(seqno);
+    }
+
+    /// Waits until there is something.
+    fn wait_for<T>(&self, mut what: impl FnMut(&Self, &mut Transfer) -> Option<T>) -> Result<T, BeginError> {
+        let mut transfer = lock(&self.transfer);
+        loop {
+            if let Some(found) = what(self, &mut transfer) {
+                return Ok(found);
+            }
+            if transfer.is_over {
+                return Err(BeginError::Over);
+            }
+            transfer = self.transferred.wait(transfer).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Asks one member after another until one has sent its state and the server has it.
+    fn get_state(&self, view: &View) -> Result<Seqno, BeginError> {
+        let request = self.server.state_request()?;
+        if request.is_empty() {
+            return Err(BeginError::Transfer("the server did not prepare to receive a state".into()));
+        }
+        let me = self.me().map(|me| me.member);
+        let mut has_said = false;
+        loop {
+            let candidate = self.wait_for(|_, transfer| {
+                if transfer.received.is_some() {
+                    return Some(None);
+                }
+                let newest = transfer.newest.as_ref().unwrap_or(view);
+                let candidates = newest.members.iter().map(|known| (known.member, known.incarnation));
+                let is_candidate = |id: MemberId| Some(id) != me && !transfer.refused.contains(&id);
+                let candidate = candidates.into_iter().find(|(id, _)| is_candidate(*id));
+                if candidate.is_none() && transfer.donor.is_none() {
+                    // All have refused: they may be able to now.
+                    transfer.refused.clear();
+                }
+                if transfer.donor.is_some() {
+                    return None;
+                }
+                transfer.donor = candidate;
+                candidate.map(Some)
+            })?;
+            match candidate {
+                Some((donor, _)) => {
+                    if !has_said {
+                        self.server.note(&format!("asks member {donor} for the state of its server"));
+                        has_said = true;
+                    }
+                    self.send_frame(
+                        donor,
+                        Frame::StateRequest { seqno: view.seqno.0, request: request.clone() },
+                    );
+                }
+                None => {
+                    let received = self.wait_for(|_, transfer| transfer.received.take())?;
+                    return received.map_err(BeginError::Transfer);
+                }
+            }
+        }
+    }
+
+    /// The server has its state, or does not get it.
+    pub fn state_received(&self, result: Result<(crate::replica::GroupId, Seqno), String>) {
+        let group = self.group();
+        let received = result.and_then(|(of, seqno)| match of == group {
+            true => Ok(seqno),
+            false => Err("the state that this server got is not of this group".into()),
+        });
+        lock(&self.transfer).received = Some(received);
+        self.transferred.notify_all();
+    }
+
+    /// Another server wants the state of this one.
+    pub(super) fn donate(self: &Arc<Self>, receiver: Receiver, to: MemberId, request: &[u8]) {
+        let is_free = {
+            let mut transfer = lock(&self.transfer);
+            let is_free = self.is_synced() && transfer.donating_to.is_none();
+            if is_free {
+                transfer.donating_to = Some(to);
+            }
+            is_free
+        };
+        if !is_free {
+            let reason = "it gives it to another one, or has none itself".into();
+            return self.send_frame(to, Frame::StateRefused { reason });
+        }
+        self.server.note(&format!("sends its state to member {to}"));
+        self.is_synced.store(false, std::sync::atomic::Ordering::SeqCst);
+        let seqno = self.finished.to();
+        if let Err(error) = self.server.donate(receiver, request, self.group(), seqno) {
+            self.donated(Err(error.to_string()));
+        }
+    }
+
+    /// The server has sent its state, or has given up.
+    pub fn donated(self: &Arc<Self>, result: Result<(), String>) {
+        let to = lock(&self.transfer).donating_to.take();
+        if let (Some(to), Err(reason)) = (to, result) {
+            self.send_frame(to, Frame::StateRefused { reason });
+        }
+        self.ask_to_be_synced();
+    }
+
+    pub(super) fn set_willing(&self, is_willing: bool) {
+        self.send(Input::Willing(is_willing));
+    }
+}

@@ -1,0 +1,107 @@
+//! What was written is found again, from the last checkpoint that was ended.
+
+use super::*;
+use redoubt_consensus::Member;
+use redoubt_consensus::types::{Incarnation, Membership};
+
+fn identity() -> Identity {
+    Identity { group: GroupId([3; 16]), member: MemberId(11) }
+}
+
+fn first_record() -> Record {
+    Record::Snapshot(Member::founding(Membership::new([MemberId(11)])))
+}
+
+fn create(directory: &Path) -> Store {
+    Store::create(directory, identity(), Slot(1), &[first_record()], b"state at 1").unwrap()
+}
+
+fn found(directory: &Path) -> Found {
+    Store::open(directory).unwrap().unwrap().1
+}
+
+#[test]
+fn a_directory_without_a_store_has_none() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("ibdata1"), b"the server's").unwrap();
+    assert!(Store::open(directory.path()).unwrap().is_none());
+}
+
+#[test]
+fn records_are_found_again_and_the_servers_files_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("ibdata1"), b"the server's").unwrap();
+    let store = create(directory.path());
+    for life in 1..=3 {
+        store.append(&Record::Started(Incarnation(life))).unwrap();
+    }
+    store.device().sync().unwrap();
+    drop(store);
+    let found = found(directory.path());
+    assert_eq!(found.identity, identity());
+    assert_eq!(found.replica, b"state at 1");
+    let lives = (1..=3).map(|life| Record::Started(Incarnation(life)));
+    assert_eq!(found.records, [first_record()].into_iter().chain(lives).collect::<Vec<_>>());
+    assert_eq!(std::fs::read(directory.path().join("ibdata1")).unwrap(), b"the server's");
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let is_own = name.starts_with("redoubt_group.") && name.ends_with(".log");
+        assert!(is_own || name == "ibdata1", "{name}");
+    }
+}
+
+#[test]
+fn a_checkpoint_takes_the_place_of_what_was_before_once_its_state_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = create(directory.path());
+    store.append(&Record::Started(Incarnation(1))).unwrap();
+    store.begin_checkpoint(Slot(9), &[first_record(), Record::Started(Incarnation(1))]).unwrap();
+    assert!(store.is_checkpoint_begun());
+    store.append(&Record::Started(Incarnation(2))).unwrap();
+    store.device().sync().unwrap();
+    drop(store);
+    // It was not ended: the first one counts, and what came after it.
+    let before = found(directory.path());
+    assert_eq!(before.replica, b"state at 1");
+    assert_eq!(before.records.last(), Some(&Record::Started(Incarnation(2))));
+    assert_eq!(before.records.len(), 3);
+
+    let (mut store, _) = Store::open(directory.path()).unwrap().unwrap();
+    store.begin_checkpoint(Slot(9), &[first_record(), Record::Started(Incarnation(2))]).unwrap();
+    store.append(&Record::Started(Incarnation(3))).unwrap();
+    store.end_checkpoint(Slot(8), b"of another slot").unwrap();
+    assert!(store.is_checkpoint_begun());
+    store.end_checkpoint(Slot(9), b"state at 9").unwrap();
+    drop(store);
+    let after = found(directory.path());
+    assert_eq!(after.replica, b"state at 9");
+    assert_eq!(
+        after.records,
+        [first_record(), Record::Started(Incarnation(2)), Record::Started(Incarnation(3))]
+    );
+}
+
+#[test]
+fn a_damaged_head_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(create(directory.path()));
+    let head = directory.path().join("redoubt_group.head.log");
+    let mut bytes = std::fs::read(&head).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&head, &bytes).unwrap();
+    let error = Store::open(directory.path()).err().unwrap().to_string();
+    assert!(error.contains("redoubt_group.head.log has another checksum"), "{error}");
+    std::fs::write(&head, &bytes[..9]).unwrap();
+    let error = Store::open(directory.path()).err().unwrap().to_string();
+    assert!(error.contains("is too short"), "{error}");
+}
+
+#[test]
+fn a_new_store_takes_the_place_of_an_old_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = create(directory.path());
+    store.append(&Record::Started(Incarnation(5))).unwrap();
+    drop(store);
+    drop(create(directory.path()));
+    assert_eq!(found(directory.path()).records, [first_record()]);
+}

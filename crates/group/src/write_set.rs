@@ -1,0 +1,542 @@
+//! What members put into the total order, as bytes: the body of a proposal.
+//!
+//! Owns the layout, and how the keys of a transaction become hashes.
+//!
+//! Invariants:
+//! * What decodes is encoded to the same bytes again: there is one form of everything.
+//! * The decoder trusts nothing. It allocates what the input has room for, and never more because of a number in it.
+//! * Keys are in order of their hashes, each once, so that all members go through them in the same order.
+//!
+//! All numbers are little-endian.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version of the layout, 1 |
+//! | 1 | 1 | what it is: 1 write set, 2 arrival, 3 departure, 4 vote |
+//! | 2 | | one of the following, and nothing after it |
+//!
+//! | write set | |
+//! |---|---|
+//! | 8 | number of the transaction at its server |
+//! | 8 | number of the connection at its server |
+//! | 4 | flags |
+//! | 8 | last seen: the sequence number up to which the transaction knew what had been committed |
+//! | 8 | number of keys |
+//! | 9 each | hash, kind (1 byte) |
+//! | 8 | length of the data |
+//! | | data: what the server gave, opaque |
+//!
+//! | arrival | |
+//! |---|---|
+//! | 8 | incarnation |
+//! | 1 | length of the name, up to 31 |
+//! | | name, UTF-8 |
+//! | 1 | length of the address for clients |
+//! | | address for clients, UTF-8 |
+//! | 1 | length of the address for members |
+//! | | address for members, UTF-8 |
+//!
+//! | departure | | vote | |
+//! |---|---|---|---|
+//! | 8 | member | 8 | sequence number that is voted on |
+//! | 8 | incarnation | 8 | code |
+//!
+//! The hash of a key of *n* parts is XXH3-64 with seed *n* over its parts, each as its length (8 bytes) and its bytes.
+//! Who changes how keys are hashed, which kinds there are, or anything in [`super::certification`] that a verdict
+//! depends on, raises the version: all members of a group must come to the same verdicts.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+
+use twox_hash::XxHash3_64;
+
+const VERSION: u8 = 1;
+const WRITE_SET_TAG: u8 = 1;
+const ARRIVED_TAG: u8 = 2;
+const DEPARTED_TAG: u8 = 3;
+const VOTE_TAG: u8 = 4;
+
+/// Version and tag.
+const HEAD_LEN_BYTES: usize = 2;
+/// Of a write set: everything but head, keys and data.
+const WRITE_SET_FIELDS_LEN_BYTES: usize = 5 * 8 + 4;
+const KEY_LEN_BYTES: usize = 9;
+const LENGTH_LEN_BYTES: usize = 8;
+
+/// Longest name of a server: the provider interface has a field of 32 bytes, with a zero at the end.
+pub const MAX_NAME_LEN_BYTES: usize = 31;
+/// Longest address: the field has 256 bytes.
+pub const MAX_ADDRESS_LEN_BYTES: usize = 255;
+
+/// A place in what the group has committed, counted from 1. 0: before everything.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Seqno(pub i64);
+
+impl fmt::Display for Seqno {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Stands for a key. Two keys with one hash are taken for the same key, which may only cost a needless conflict.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct KeyHash(pub u64);
+
+impl KeyHash {
+    /// Of a key with these parts.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let bytes = with_lengths(parts);
+        Self(XxHash3_64::oneshot_with_seed(parts.len() as u64, &bytes))
+    }
+}
+
+fn with_lengths(parts: &[&[u8]]) -> Vec<u8> {
+    let len_bytes = parts.iter().map(|part| LENGTH_LEN_BYTES + part.len()).sum();
+    let mut bytes = Vec::with_capacity(len_bytes);
+    for part in parts {
+        bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
+
+/// What a transaction did to a key, from weak to strong, with the numbers of the provider interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum KeyKind {
+    /// Must go on being there: the table of a row.
+    Shared = 0,
+    /// Is referred to: the row of a parent.
+    Reference = 1,
+    /// Its row was changed, but not in what is unique.
+    Update = 2,
+    /// Came, went, or became another one.
+    Exclusive = 3,
+}
+
+impl KeyKind {
+    /// All, from weak to strong.
+    pub const ALL: [Self; 4] = [Self::Shared, Self::Reference, Self::Update, Self::Exclusive];
+
+    /// The kind that has this number, if one has.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// Keys of a transaction: each hash once, with the strongest kind that it was added with.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Keys(BTreeMap<KeyHash, KeyKind>);
+
+impl Keys {
+    /// Adds a key with its kind, and what contains it (the key without its last part, without its last two, ...) as
+    /// [`KeyKind::Shared`]. A key without parts adds nothing.
+    pub fn add(&mut self, parts: &[&[u8]], kind: KeyKind) {
+        let bytes = with_lengths(parts);
+        let mut end = 0;
+        for (part, count) in parts.iter().zip(1..) {
+            end += LENGTH_LEN_BYTES + part.len();
+            let hash = XxHash3_64::oneshot_with_seed(count, bytes.get(..end).unwrap_or_default());
+            let is_whole = end == bytes.len() && count == parts.len() as u64;
+            self.insert(KeyHash(hash), if is_whole { kind } else { KeyKind::Shared });
+        }
+    }
+
+    fn insert(&mut self, hash: KeyHash, kind: KeyKind) {
+        match self.0.entry(hash) {
+            Entry::Vacant(entry) => {
+                entry.insert(kind);
+            }
+            Entry::Occupied(mut entry) => {
+                let strongest = kind.max(*entry.get());
+                entry.insert(strongest);
+            }
+        }
+    }
+
+    /// All, in order of their hashes.
+    pub fn iter(&self) -> impl Iterator<Item = (KeyHash, KeyKind)> + '_ {
+        self.0.iter().map(|(&hash, &kind)| (hash, kind))
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What a transaction wants to change.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct WriteSet {
+    /// Number of the transaction at its server.
+    pub transaction_id: u64,
+    /// Number of the connection at its server.
+    pub connection_id: u64,
+    /// Flags of the provider interface.
+    pub flags: u32,
+    /// Everything up to here was committed at its server when it was sent, so it cannot conflict with it.
+    pub last_seen: Seqno,
+    /// What it touches.
+    pub keys: Keys,
+    /// The changes, for the servers.
+    pub data: Vec<u8>,
+}
+
+impl WriteSet {
+    /// Flag: runs alone everywhere, between what is before it and what is after it in the order (DDL).
+    pub const ISOLATION: u32 = 0x4;
+    /// Flag: what comes later must not be applied in parallel with it.
+    pub const PARALLEL_UNSAFE: u32 = 0x8;
+
+    /// Whether it runs alone, and always passes.
+    pub fn is_isolated(&self) -> bool {
+        self.flags & Self::ISOLATION != 0
+    }
+
+    /// Whether everything later waits for it.
+    pub fn is_parallel_unsafe(&self) -> bool {
+        self.flags & (Self::ISOLATION | Self::PARALLEL_UNSAFE) != 0
+    }
+
+    /// Length in bytes of what [`Action::encode`] makes of it.
+    pub fn encoded_len_bytes(&self) -> usize {
+        HEAD_LEN_BYTES + WRITE_SET_FIELDS_LEN_BYTES + self.keys.len() * KEY_LEN_BYTES + self.data.len()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve_exact(self.encoded_len_bytes().saturating_sub(out.len()));
+        out.extend_from_slice(&self.transaction_id.to_le_bytes());
+        out.extend_from_slice(&self.connection_id.to_le_bytes());
+        out.extend_from_slice(&self.flags.to_le_bytes());
+        out.extend_from_slice(&self.last_seen.0.to_le_bytes());
+        out.extend_from_slice(&(self.keys.len() as u64).to_le_bytes());
+        for (hash, kind) in self.keys.iter() {
+            out.extend_from_slice(&hash.0.to_le_bytes());
+            out.push(kind as u8);
+        }
+        out.extend_from_slice(&(self.data.len() as u64).to_le_bytes());
+        out.extend_from_slice(&self.data);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, ActionError> {
+        Ok(Self {
+            transaction_id: reader.u64("transaction")?,
+            connection_id: reader.u64("connection")?,
+            flags: reader.u32("flags")?,
+            last_seen: Seqno(reader.i64("last seen")?),
+            keys: decode_keys(reader)?,
+            data: {
+                let len_bytes = reader.u64("length of the data")?;
+                reader.bytes(len_bytes, "data")?.to_vec()
+            },
+        })
+    }
+}
+
+/// Hashes that ascend, so that none is there twice.
+fn decode_keys(reader: &mut Reader<'_>) -> Result<Keys, ActionError> {
+    let count = reader.u64("number of keys")?;
+    reader.require(count.saturating_mul(KEY_LEN_BYTES as u64), "keys")?;
+    let mut kinds: Vec<(KeyHash, KeyKind)> = Vec::with_capacity(usize::try_from(count).unwrap_or_default());
+    for _ in 0..count {
+        let at_byte = reader.at_byte();
+        let hash = KeyHash(reader.u64("hash")?);
+        if kinds.last().is_some_and(|&(last, _)| last >= hash) {
+            return Err(ActionError::KeysOutOfOrder { at_byte });
+        }
+        let at_byte = reader.at_byte();
+        let number = reader.u8("kind")?;
+        let kind = KeyKind::from_number(number).ok_or(ActionError::UnknownKind { number, at_byte })?;
+        kinds.push((hash, kind));
+    }
+    Ok(Keys(kinds.into_iter().collect()))
+}
+
+/// A server has joined.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Arrival {
+    /// Which of its lives this is.
+    pub incarnation: u64,
+    /// What it is called. What is longer than [`MAX_NAME_LEN_BYTES`] is cut off when it is encoded.
+    pub name: String,
+    /// Where its clients connect. What is longer than [`MAX_ADDRESS_LEN_BYTES`] is cut off when it is encoded.
+    pub incoming_address: String,
+    /// Where other members connect. As `incoming_address`.
+    pub listen_address: String,
+}
+
+impl Arrival {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.incarnation.to_le_bytes());
+        encode_text(&self.name, MAX_NAME_LEN_BYTES, out);
+        encode_text(&self.incoming_address, MAX_ADDRESS_LEN_BYTES, out);
+        encode_text(&self.listen_address, MAX_ADDRESS_LEN_BYTES, out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, ActionError> {
+        Ok(Self {
+            incarnation: reader.u64("incarnation")?,
+            name: decode_text(reader, "name", MAX_NAME_LEN_BYTES)?,
+            incoming_address: decode_text(reader, "address for clients", MAX_ADDRESS_LEN_BYTES)?,
+            listen_address: decode_text(reader, "address for members", MAX_ADDRESS_LEN_BYTES)?,
+        })
+    }
+}
+
+/// At most `limit_bytes`, which a byte can hold, of whole characters.
+fn encode_text(text: &str, limit_bytes: usize, out: &mut Vec<u8>) {
+    let cut = (0..=limit_bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default();
+    out.push(cut.len() as u8);
+    out.extend_from_slice(cut.as_bytes());
+}
+
+fn decode_text(
+    reader: &mut Reader<'_>,
+    what: &'static str,
+    limit_bytes: usize,
+) -> Result<String, ActionError> {
+    let at_byte = reader.at_byte();
+    let len_bytes = reader.u8(what)?;
+    if usize::from(len_bytes) > limit_bytes {
+        return Err(ActionError::TooLong { what, len_bytes, limit_bytes, at_byte });
+    }
+    let at_byte = reader.at_byte();
+    let text = std::str::from_utf8(reader.bytes(u64::from(len_bytes), what)?);
+    text.map(str::to_owned)
+        .map_err(|error| ActionError::NotText { what, at_byte: at_byte + error.valid_up_to() })
+}
+
+/// A member is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Departure {
+    /// Which member.
+    pub member: u64,
+    /// Which of its lives.
+    pub incarnation: u64,
+}
+
+/// One entry of the total order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// A transaction.
+    WriteSet(WriteSet),
+    /// The member that says this is there.
+    Arrived(Arrival),
+    /// A member is not there any more.
+    Departed(Departure),
+    /// What came of applying a write set at the member that says this.
+    Vote {
+        /// Of the write set.
+        seqno: Seqno,
+        /// 0: it went well. Anything else names the error.
+        code: i64,
+    },
+}
+
+impl Action {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, self.tag()];
+        match self {
+            Self::WriteSet(write_set) => write_set.encode(&mut out),
+            Self::Arrived(arrival) => arrival.encode(&mut out),
+            Self::Departed(departure) => {
+                out.extend_from_slice(&departure.member.to_le_bytes());
+                out.extend_from_slice(&departure.incarnation.to_le_bytes());
+            }
+            Self::Vote { seqno, code } => {
+                out.extend_from_slice(&seqno.0.to_le_bytes());
+                out.extend_from_slice(&code.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    fn tag(&self) -> u8 {
+        match self {
+            Self::WriteSet(_) => WRITE_SET_TAG,
+            Self::Arrived(_) => ARRIVED_TAG,
+            Self::Departed(_) => DEPARTED_TAG,
+            Self::Vote { .. } => VOTE_TAG,
+        }
+    }
+
+    /// What [`Action::encode`] has made.
+    ///
+    /// # Errors
+    /// [`ActionError`]: these bytes are nothing that it makes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ActionError> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8("version")?;
+        if version != VERSION {
+            return Err(ActionError::UnknownVersion { version });
+        }
+        let at_byte = reader.at_byte();
+        let action = match reader.u8("tag")? {
+            WRITE_SET_TAG => Self::WriteSet(WriteSet::decode(&mut reader)?),
+            ARRIVED_TAG => Self::Arrived(Arrival::decode(&mut reader)?),
+            DEPARTED_TAG => Self::Departed(Departure {
+                member: reader.u64("member")?,
+                incarnation: reader.u64("incarnation")?,
+            }),
+            VOTE_TAG => {
+                Self::Vote { seqno: Seqno(reader.i64("sequence number")?), code: reader.i64("code")? }
+            }
+            tag => return Err(ActionError::UnknownTag { tag, at_byte }),
+        };
+        match reader.rest() {
+            [] => Ok(action),
+            rest => Err(ActionError::Trailing { len_bytes: rest.len(), at_byte: reader.at_byte() }),
+        }
+    }
+}
+
+/// Why bytes are no [`Action`]. Places are counted in bytes from the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ActionError {
+    /// They end too early.
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
+    /// They go on after the end.
+    #[error("{len_bytes} bytes from byte {at_byte} on belong to nothing")]
+    Trailing {
+        /// How many.
+        len_bytes: usize,
+        /// Where the action ends.
+        at_byte: usize,
+    },
+    /// A layout that came later, or none.
+    #[error("layout version {version} at byte 0 is not known, only {VERSION} is")]
+    UnknownVersion {
+        /// The version that it says.
+        version: u8,
+    },
+    /// No action has this tag.
+    #[error("no action has the tag {tag} at byte {at_byte}")]
+    UnknownTag {
+        /// The tag.
+        tag: u8,
+        /// Where.
+        at_byte: usize,
+    },
+    /// A hash that is not above the one before it.
+    #[error("the key at byte {at_byte} is not above the one before it")]
+    KeysOutOfOrder {
+        /// Where.
+        at_byte: usize,
+    },
+    /// No kind of keys has this number.
+    #[error("no kind of keys has the number {number} at byte {at_byte}")]
+    UnknownKind {
+        /// The number.
+        number: u8,
+        /// Where.
+        at_byte: usize,
+    },
+    /// A text with more bytes than its field has in the provider interface.
+    #[error("{what} has {len_bytes} bytes (byte {at_byte}), and may have {limit_bytes}")]
+    TooLong {
+        /// Which field.
+        what: &'static str,
+        /// Its length.
+        len_bytes: u8,
+        /// What it may be.
+        limit_bytes: usize,
+        /// Where the length is.
+        at_byte: usize,
+    },
+    /// A text that is not UTF-8.
+    #[error("{what} is not UTF-8 at byte {at_byte}")]
+    NotText {
+        /// Which field.
+        what: &'static str,
+        /// Where it stops being UTF-8.
+        at_byte: usize,
+    },
+}
+
+/// Bytes that end within a field, or before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("it ends before or within {what} (byte {at_byte})")]
+pub struct Truncated {
+    /// Which field.
+    pub what: &'static str,
+    /// Where the field begins.
+    pub at_byte: usize,
+}
+
+/// Takes fields off the front of bytes.
+pub(crate) struct Reader<'a> {
+    len_bytes: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { len_bytes: bytes.len(), rest: bytes }
+    }
+
+    /// Where the next field begins.
+    pub(crate) fn at_byte(&self) -> usize {
+        self.len_bytes - self.rest.len()
+    }
+
+    /// What was not taken.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// So many bytes are there.
+    pub(crate) fn require(&self, len_bytes: u64, what: &'static str) -> Result<(), Truncated> {
+        if len_bytes > self.rest.len() as u64 {
+            return Err(Truncated { what, at_byte: self.at_byte() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn bytes(&mut self, len_bytes: u64, what: &'static str) -> Result<&'a [u8], Truncated> {
+        let at_byte = self.at_byte();
+        let taken = usize::try_from(len_bytes).ok().and_then(|len| self.rest.split_at_checked(len));
+        let (bytes, rest) = taken.ok_or(Truncated { what, at_byte })?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Truncated> {
+        let at_byte = self.at_byte();
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(Truncated { what, at_byte })?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, Truncated> {
+        Ok(u8::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, Truncated> {
+        Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, Truncated> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn i64(&mut self, what: &'static str) -> Result<i64, Truncated> {
+        Ok(i64::from_le_bytes(self.array(what)?))
+    }
+}
+
+#[cfg(test)]
+#[path = "write_set/tests.rs"]
+mod tests;

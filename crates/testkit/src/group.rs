@@ -1,0 +1,482 @@
+//! A group of stock servers with a wsrep provider, watched from outside.
+//!
+//! A [`Group`] owns its members: servers on one host, each with a directory, ports and a copy of one fresh data
+//! directory. Nothing here knows a provider from the inside: members are started, killed and stopped as processes, and
+//! asked with SQL. So the same checks hold Galera and any other provider.
+//!
+//! * [`load`]: ledger clients on every member, and how long nobody got a commit acknowledged.
+//! * [`hot`]: one row that all members count up.
+//!
+//! Invariants: a member keeps its addresses over restarts, and nobody else gets them meanwhile ([`ports`]); a member
+//! that is stopped (SIGSTOP) is not asked anything, since it would not answer; dropping a group kills its servers and
+//! no other process, then removes their directories.
+//!
+//! Directory: `m0`, `m1`, ... of [`Server`]; `ledger-0`, ... of [`load`]; `bin` as [`programs`] has it.
+
+pub mod hot;
+pub mod load;
+pub mod ports;
+pub mod programs;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mysql::Conn;
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::process::{find_program, kill9, poll_every, run_to_end};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
+
+use crate::check::Snapshot;
+use crate::ledger::{self, Entries, Report};
+use ports::Port;
+
+/// How long members may take to agree, or to be part of the group again.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two questions to a member: each is a connection of its own, beside a load.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Lines of a member's error log that go into a message.
+const LOG_LINES: usize = 40;
+const HOST: &str = "127.0.0.1";
+
+/// A wsrep provider.
+#[derive(Debug, Clone)]
+pub struct Provider {
+    /// The library.
+    pub library: PathBuf,
+    /// `wsrep_provider_options` of every member, after `base_port`. `{port}` in them is replaced by the member's port
+    /// in the group, `{ist_port}` by another one of its own.
+    pub options: String,
+}
+
+impl Provider {
+    /// Galera with its defaults, but for its addresses.
+    pub fn galera(library: impl Into<PathBuf>) -> Self {
+        let options = format!("gmcast.listen_addr=tcp://{HOST}:{{port}};ist.recv_addr={HOST}:{{ist_port}}");
+        Self { library: library.into(), options }
+    }
+
+    fn options_of(&self, addresses: &Addresses) -> String {
+        let options = self.options.replace("{port}", &addresses.group.to_string());
+        let options = options.replace("{ist_port}", &addresses.ist.to_string());
+        format!("base_port={};{options}", addresses.group)
+    }
+}
+
+/// The ports of a member.
+#[derive(Debug)]
+struct Addresses {
+    group: Port,
+    ist: Port,
+    sst: Port,
+}
+
+#[derive(Debug)]
+struct Member {
+    server: Server,
+    /// By SIGSTOP.
+    stopped: bool,
+    _addresses: Addresses,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Group {
+    members: Vec<Member>,
+    start_times: Vec<Duration>,
+    // After the servers, which live in it.
+    directory: tempfile::TempDir,
+}
+
+impl Group {
+    /// Makes a group: the first member bootstraps it, the others join one after the other, each once the one before is
+    /// synced. `tweak` may change what every member is started with.
+    ///
+    /// # Errors
+    /// The first that fails; [`Error::State`] with the ends of all logs when a member does not come up.
+    pub fn create(provider: &Provider, members: usize, tweak: impl Fn(&mut ServerConfig)) -> Result<Self> {
+        let mut group = Self::prepare(provider, members, tweak)?;
+        for index in 0..members {
+            // Why a member fails to join often stands in another one's log.
+            let joined = group.join(index);
+            joined.map_err(|error| {
+                let logs = group.log_tails(LOG_LINES);
+                Error::State(format!("member {index} does not join: {error}\n{logs}"))
+            })?;
+        }
+        Ok(group)
+    }
+
+    /// The first start of a member.
+    fn join(&mut self, index: usize) -> Result<()> {
+        let start = Instant::now();
+        let bootstrap: &[&str] = if index == 0 { &["--wsrep-new-cluster"] } else { &[] };
+        self.server_mut(index)?.start_with(bootstrap)?;
+        self.wait_synced(index, PATIENCE)?;
+        self.start_times.push(start.elapsed());
+        Ok(())
+    }
+
+    /// Directories and settings of all members.
+    fn prepare(provider: &Provider, members: usize, tweak: impl Fn(&mut ServerConfig)) -> Result<Self> {
+        if !provider.library.is_file() {
+            return Err(Error::missing(provider.library.display().to_string(), "it is the wsrep provider"));
+        }
+        let directory = tempfile::Builder::new()
+            .prefix("rdg-")
+            .tempdir()
+            .map_err(Error::io("make a temporary directory"))?;
+        let path = programs::path(directory.path())?;
+        let addresses = (0..members).map(|_| Addresses::reserve()).collect::<Result<Vec<_>>>()?;
+        let everybody: Vec<String> =
+            addresses.iter().map(|addresses| format!("{HOST}:{}", addresses.group)).collect();
+        let cluster = Cluster { name: cluster_name(directory.path()), everybody: everybody.join(",") };
+        let mut group = Self { members: Vec::new(), start_times: Vec::new(), directory };
+        for (index, addresses) in addresses.into_iter().enumerate() {
+            let mut config = ServerConfig::new(Launcher::Stock);
+            config.log_file_size_bytes = 48 << 20;
+            config.server_args = member_args(provider, &cluster, index, &addresses);
+            config.environment.push(("PATH".to_owned(), path.clone()));
+            tweak(&mut config);
+            let home = group.directory.path().join(format!("m{index}"));
+            let mut server = Server::in_directory(config, &home)?;
+            match group.members.first() {
+                None => server.install_db()?,
+                Some(first) => copy_into(&first.server.datadir(), &server.datadir())?,
+            }
+            group.members.push(Member { server, stopped: false, _addresses: addresses });
+        }
+        Ok(group)
+    }
+
+    /// Number of members, running or not.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// True for a group of nobody.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// How long each member took to its first synced state; without installing, which comes before.
+    pub fn start_times(&self) -> &[Duration] {
+        &self.start_times
+    }
+
+    /// The directory with everything of this group.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The server of member `index`.
+    ///
+    /// # Errors
+    /// [`Error::State`] when there is no such member.
+    pub fn server(&self, index: usize) -> Result<&Server> {
+        Ok(&self.member(index)?.server)
+    }
+
+    /// [`Group::server`], to change it.
+    ///
+    /// # Errors
+    /// As for [`Group::server`].
+    pub fn server_mut(&mut self, index: usize) -> Result<&mut Server> {
+        Ok(&mut self.member_mut(index)?.server)
+    }
+
+    fn member(&self, index: usize) -> Result<&Member> {
+        self.members.get(index).ok_or_else(|| no_member(index))
+    }
+
+    fn member_mut(&mut self, index: usize) -> Result<&mut Member> {
+        self.members.get_mut(index).ok_or_else(|| no_member(index))
+    }
+
+    /// Members that run and are not stopped.
+    pub fn running(&self) -> Vec<usize> {
+        let runs = |member: &Member| member.server.process_id().is_some() && !member.stopped;
+        (0..).zip(&self.members).filter(|(_, member)| runs(member)).map(|(index, _)| index).collect()
+    }
+
+    /// Kills a member with SIGKILL, stopped or not.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it does not run.
+    pub fn kill9(&mut self, index: usize) -> Result<()> {
+        let member = self.member_mut(index)?;
+        member.stopped = false;
+        member.server.kill9()
+    }
+
+    /// Kills all members that run with SIGKILL, so close to each other that none does anything about it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] from the operating system.
+    pub fn kill9_all(&mut self) -> Result<()> {
+        let running: Vec<&mut Member> =
+            self.members.iter_mut().filter(|member| member.server.process_id().is_some()).collect();
+        for id in running.iter().filter_map(|member| member.server.process_id()) {
+            kill9(id.cast_signed())?;
+        }
+        for member in running {
+            member.stopped = false;
+            member.server.kill9()?;
+        }
+        Ok(())
+    }
+
+    /// Shuts a member down in order and waits for its end.
+    ///
+    /// # Errors
+    /// As for [`Server::shutdown`].
+    pub fn shutdown(&mut self, index: usize) -> Result<()> {
+        self.member_mut(index)?.server.shutdown()
+    }
+
+    /// Starts a member again, with nothing but the addresses of all, and waits until it is part of the group.
+    ///
+    /// # Errors
+    /// As for [`Server::start`]; see [`Group::wait_synced`].
+    pub fn start(&mut self, index: usize) -> Result<()> {
+        self.server_mut(index)?.start()?;
+        self.wait_synced(index, PATIENCE)
+    }
+
+    /// Starts all members again after all were down: each as in [`Group::start`], none first, and no operator.
+    ///
+    /// # Errors
+    /// As for [`Group::start`].
+    pub fn start_all_after_blackout(&mut self) -> Result<()> {
+        for member in &mut self.members {
+            member.server.spawn(&[])?;
+        }
+        for member in &mut self.members {
+            member.server.wait_ready()?;
+        }
+        (0..self.len()).try_for_each(|index| self.wait_synced(index, PATIENCE))
+    }
+
+    /// Stops a member's process (SIGSTOP).
+    ///
+    /// # Errors
+    /// As for [`Server::halt`].
+    pub fn stop_process(&mut self, index: usize) -> Result<()> {
+        let member = self.member_mut(index)?;
+        member.server.halt()?;
+        member.stopped = true;
+        Ok(())
+    }
+
+    /// Lets a stopped member go on (SIGCONT).
+    ///
+    /// # Errors
+    /// As for [`Server::resume`].
+    pub fn cont(&mut self, index: usize) -> Result<()> {
+        let member = self.member_mut(index)?;
+        member.server.resume()?;
+        member.stopped = false;
+        Ok(())
+    }
+
+    /// Waits until a member says that it is ready, synced, and in a primary component of all members that run.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] with its last answer and the end of its log, [`Error::Exited`] when it ended.
+    pub fn wait_synced(&mut self, index: usize, timeout: Duration) -> Result<()> {
+        let size = self.running().len().to_string();
+        let wanted = [
+            ("wsrep_cluster_size", size.as_str()),
+            ("wsrep_cluster_status", "Primary"),
+            ("wsrep_local_state_comment", "Synced"),
+            ("wsrep_ready", "ON"),
+        ];
+        let member = self.member_mut(index)?;
+        let mut seen = "it did not answer".to_owned();
+        let synced = poll_every(LOOK_INTERVAL, &format!("member {index} in sync"), timeout, || {
+            member.server.require_running()?;
+            let status = match wsrep_status(&member.server) {
+                Ok(status) => status,
+                Err(error) if error.is_connection_loss() => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let answer = |name: &str| status.get(name).map_or("", String::as_str);
+            if wanted.iter().all(|(name, value)| answer(name) == *value) {
+                return Ok(Some(()));
+            }
+            let answers = wanted.map(|(name, value)| format!("{name} is {:?}, not {value:?}", answer(name)));
+            seen = answers.join(", ");
+            Ok(None)
+        });
+        let log = member.server.error_log_tail(LOG_LINES);
+        synced.map_err(|error| with_detail(error, || format!("{seen}; the end of its log:\n{log}")))
+    }
+
+    /// A value that `SHOW GLOBAL STATUS` of a member has, such as `wsrep_last_committed`.
+    ///
+    /// # Errors
+    /// [`Error::Parse`] when it has none of this name, [`Error::Sql`].
+    pub fn status(&self, index: usize, name: &str) -> Result<String> {
+        let mut status = wsrep_status(self.server(index)?)?;
+        status.remove(name).ok_or_else(|| Error::Parse {
+            what: format!("the status of member {index}"),
+            detail: format!("there is no {name}"),
+        })
+    }
+
+    /// A connection to a member that sees, at each statement, what any member has acknowledged before.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn causal_connection(&self, index: usize) -> Result<Conn> {
+        let mut conn = self.server(index)?.connect()?;
+        execute(&mut conn, "SET SESSION wsrep_sync_wait = 15")?;
+        Ok(conn)
+    }
+
+    /// Waits until all members that run have applied the same, and returns its number. Nothing may be written.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] with what each has applied, [`Error::Sql`].
+    pub fn wait_applied(&self, timeout: Duration) -> Result<u64> {
+        let mut seen = Vec::new();
+        let applied = poll_every(LOOK_INTERVAL, "the same position on all members", timeout, || {
+            seen = self.positions()?;
+            let first = seen.first().copied();
+            Ok(first.filter(|first| seen.iter().all(|position| position == first)))
+        });
+        applied.map_err(|error| {
+            let logs = self.log_tails(LOG_LINES / 2);
+            with_detail(error, || format!("they have applied {seen:?}; the ends of their logs:\n{logs}"))
+        })
+    }
+
+    fn positions(&self) -> Result<Vec<u64>> {
+        let position = |index: usize| {
+            let text = self.status(index, "wsrep_last_committed")?;
+            let parse_error = |_| Error::Parse {
+                what: format!("wsrep_last_committed of member {index}"),
+                detail: text.clone(),
+            };
+            text.parse().map_err(parse_error)
+        };
+        self.running().into_iter().map(position).collect()
+    }
+
+    /// Waits until all members that run have applied the same; then checksums and definitions of all user tables must
+    /// be the same on all. Returns the number of tables. Nothing may be written meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] with every difference; as for [`Group::wait_applied`].
+    pub fn require_equal_checksums(&self) -> Result<usize> {
+        let position = self.wait_applied(PATIENCE)?;
+        let mut first: Option<(usize, Snapshot)> = None;
+        for index in self.running() {
+            let snapshot = Snapshot::take(&mut self.server(index)?.connect()?, None, &[])?;
+            match &first {
+                None => first = Some((index, snapshot)),
+                Some((other, expected)) => {
+                    expected.require_same(&snapshot, &format!("member {index} beside member {other}"))?;
+                }
+            }
+        }
+        if self.positions()?.iter().any(|now| *now != position) {
+            return Err(Error::State(format!("something was written after {position} was compared")));
+        }
+        first
+            .map(|(_, snapshot)| snapshot.checksums.len())
+            .ok_or_else(|| Error::State("no member runs".to_owned()))
+    }
+
+    /// Holds the tables of every member that runs against all ledgers of this group, and returns what was found on the
+    /// last one. No load may run.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] that names the member and the faults; as for [`Group::wait_applied`].
+    pub fn require_sound_ledger(&self) -> Result<Report> {
+        self.wait_applied(PATIENCE)?;
+        let entries = Entries::read_all(&load::ledgers(self))?;
+        let mut last = None;
+        for index in self.running() {
+            let report = ledger::verify(&mut self.server(index)?.connect()?, &entries)?.require_sound();
+            last = Some(report.map_err(|error| Error::Violation(format!("member {index}: {error}")))?);
+        }
+        last.ok_or_else(|| Error::State("no member runs".to_owned()))
+    }
+
+    /// The ends of the members' error logs, for messages.
+    pub fn log_tails(&self, lines: usize) -> String {
+        let tail = |(index, member): (usize, &Member)| {
+            format!("---- member {index}\n{}\n", member.server.error_log_tail(lines))
+        };
+        self.members.iter().enumerate().map(tail).collect()
+    }
+}
+
+impl Addresses {
+    fn reserve() -> Result<Self> {
+        Ok(Self { group: Port::reserve()?, ist: Port::reserve()?, sst: Port::reserve()? })
+    }
+}
+
+/// What all members have in common.
+struct Cluster {
+    name: String,
+    /// Addresses of all.
+    everybody: String,
+}
+
+/// No other group of this host has it.
+fn cluster_name(directory: &Path) -> String {
+    directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn member_args(provider: &Provider, cluster: &Cluster, index: usize, addresses: &Addresses) -> Vec<String> {
+    vec![
+        "--binlog-format=ROW".to_owned(),
+        "--innodb-autoinc-lock-mode=2".to_owned(),
+        "--innodb-flush-log-at-trx-commit=1".to_owned(),
+        "--wsrep-on=ON".to_owned(),
+        format!("--wsrep-provider={}", provider.library.display()),
+        format!("--wsrep-provider-options={}", provider.options_of(addresses)),
+        format!("--wsrep-cluster-name={}", cluster.name),
+        format!("--wsrep-cluster-address=gcomm://{}", cluster.everybody),
+        format!("--wsrep-node-name=m{index}"),
+        format!("--wsrep-node-address={HOST}"),
+        "--wsrep-slave-threads=4".to_owned(),
+        "--wsrep-sst-method=rsync".to_owned(),
+        format!("--wsrep-sst-receive-address={HOST}:{}", addresses.sst),
+    ]
+}
+
+fn wsrep_status(server: &Server) -> Result<BTreeMap<String, String>> {
+    let rows = query_text(&mut server.connect()?, "SHOW GLOBAL STATUS LIKE 'wsrep\\_%'")?;
+    let pair = |row: Vec<String>| {
+        let mut words = row.into_iter();
+        Some((words.next()?, words.next()?))
+    };
+    Ok(rows.into_iter().filter_map(pair).collect())
+}
+
+/// Members begin with the same bytes, so that installing takes its time once.
+fn copy_into(from: &Path, to: &Path) -> Result<()> {
+    let mut command = Command::new(find_program("cp", "coreutils")?);
+    run_to_end(command.args(["-a", "--sparse=always"]).arg(from.join(".")).arg(to)).map(drop)
+}
+
+fn no_member(index: usize) -> Error {
+    Error::State(format!("there is no member {index}"))
+}
+
+fn with_detail(error: Error, detail: impl FnOnce() -> String) -> Error {
+    match error {
+        Error::Deadline { what, after, .. } => Error::Deadline { what, after, detail: detail() },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Programs that a member starts to send or take a whole state: the server's `wsrep_sst_*` scripts, and `rsync`.
+//!
+//! The scripts are the stock ones: where Debian's `mariadb-server` is installed, or in `target/mariadb-server`, where
+//! `scripts/setup.sh` unpacks it.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::find_program;
+
+const SCRIPT: &str = "wsrep_sst_rsync";
+const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/bin");
+
+/// What a server puts in front of `PATH` unless it is somewhere in it, spelt as the server does: in front it would hide
+/// the `rsync` of [`wrap_rsync`].
+const SERVERS_OWN: &str = "/usr//bin";
+
+/// `PATH` of a member, in a group that lies in `directory`.
+///
+/// # Errors
+/// [`Error::ProgramMissing`], [`Error::Io`].
+pub fn path(directory: &Path) -> Result<OsString> {
+    let rsync = find_program("rsync", "rsync")?;
+    let mut places = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        places.push(wrap_rsync(directory, &rsync)?);
+    }
+    places.push(scripts()?);
+    let inherited = std::env::var_os("PATH").unwrap_or_default();
+    places.extend(std::env::split_paths(&inherited));
+    places.extend(["/usr/sbin", "/usr/bin", "/sbin", "/bin", SERVERS_OWN].map(PathBuf::from));
+    std::env::join_paths(places).map_err(|error| Error::State(format!("PATH of a member: {error}")))
+}
+
+/// The directory with the scripts.
+fn scripts() -> Result<PathBuf> {
+    if let Ok(script) = find_program(SCRIPT, "mariadb-server") {
+        return Ok(script.parent().unwrap_or(Path::new("/")).to_owned());
+    }
+    let unpacked = Path::new(UNPACKED);
+    if !unpacked.join(SCRIPT).is_file() {
+        return Err(Error::missing(
+            SCRIPT,
+            "`bash scripts/setup.sh` fetches it (Debian package mariadb-server)",
+        ));
+    }
+    unpacked.canonicalize().map_err(Error::io_at("find", unpacked))
+}
+
+/// An `rsync` that takes files as root. As a daemon of root it would take them as `nobody`, who may not write a data
+/// directory of root; the script leaves that as it is, for servers are not run by root elsewhere.
+fn wrap_rsync(directory: &Path, rsync: &Path) -> Result<PathBuf> {
+    let bin = directory.join("bin");
+    std::fs::create_dir_all(&bin).map_err(Error::io_at("create", &bin))?;
+    let wrapper = bin.join("rsync");
+    let text = format!(
+        "#!/bin/sh\n\
+         case \" $* \" in *' --daemon '*) set -- \"$@\" --dparam=uid=0 --dparam=gid=0 ;; esac\n\
+         exec '{}' \"$@\"\n",
+        rsync.display()
+    );
+    std::fs::write(&wrapper, text).map_err(Error::io_at("write", &wrapper))?;
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&wrapper, executable).map_err(Error::io_at("change", &wrapper))?;
+    Ok(bin)
+}

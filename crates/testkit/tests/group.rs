@@ -1,0 +1,369 @@
+//! Groups of three stock servers with a wsrep provider: what must be true of any provider, each a function of its own.
+//!
+//! Galera goes through them first: what fails there is a fault of the check. Only a blackout is not for it: started
+//! again as everybody is here, its members say that they are in sync, and differ.
+//!
+//! Each check prints a line with its figures.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use std::time::{Duration, Instant};
+
+use mysql::Conn;
+use redoubt_testkit::group::hot;
+use redoubt_testkit::group::load::{Commits, Load};
+use redoubt_testkit::group::{Group, PATIENCE, Provider};
+use redoubt_workload::error::{Error, Result};
+use redoubt_workload::process::timed;
+use redoubt_workload::server::ServerConfig;
+use redoubt_workload::sql::{execute, query_text};
+
+const MEMBERS: usize = 3;
+const ALL: [usize; MEMBERS] = [0, 1, 2];
+/// The member that things happen to, and the others.
+const VICTIM: usize = 2;
+const OTHERS: [usize; MEMBERS - 1] = [0, 1];
+/// Ledger clients of each member.
+const CLIENTS: u32 = 4;
+/// How long the others are watched after something has happened: longer than any of Galera's time-outs.
+const WATCHED: Duration = Duration::from_secs(12);
+
+mod galera {
+    use super::Provider;
+
+    fn provider() -> Provider {
+        let library = std::env::var_os("REDOUBT_GALERA").expect("REDOUBT_GALERA names Galera's library");
+        Provider::galera(library)
+    }
+
+    macro_rules! tests {
+        ($($check:ident),*) => {$(
+            #[test]
+            #[ignore = "needs galera-4: make group-anchor"]
+            fn $check() {
+                super::$check(&provider());
+            }
+        )*};
+    }
+
+    tests!(
+        takes_load_on_all_members,
+        takes_definitions_from_all_members_under_load,
+        counts_exactly_in_one_row,
+        goes_on_without_a_killed_member,
+        goes_on_while_a_member_restarts,
+        goes_on_without_a_stopped_member
+    );
+}
+
+/// The library of this tree: what is short enough for every run, and the rest with `make group`.
+mod own {
+    use super::Provider;
+    use redoubt_workload::launcher::find_redoubt;
+    use std::time::Duration;
+
+    fn provider() -> Provider {
+        let library = find_redoubt().unwrap().with_file_name("libredoubt_group.so");
+        assert!(library.is_file(), "{} is missing: cargo build --release --workspace", library.display());
+        Provider { library, options: String::new() }
+    }
+
+    #[test]
+    fn counts_exactly_in_one_row() {
+        super::counts_exactly_in_one_row(&provider());
+    }
+
+    #[test]
+    fn goes_on_without_a_killed_member() {
+        // Far below Galera's time-outs, and far above what it takes: this is no measurement.
+        let gap = super::goes_on_without_a_killed_member(&provider());
+        assert!(gap < Duration::from_secs(4), "{gap:?}");
+    }
+
+    #[test]
+    fn comes_back_from_a_blackout() {
+        super::comes_back_from_a_blackout(&provider());
+    }
+
+    macro_rules! long_tests {
+        ($($check:ident),*) => {$(
+            #[test]
+            #[ignore = "make group"]
+            fn $check() {
+                super::$check(&provider());
+            }
+        )*};
+    }
+
+    long_tests!(
+        takes_load_on_all_members,
+        takes_definitions_from_all_members_under_load,
+        goes_on_while_a_member_restarts,
+        goes_on_without_a_stopped_member
+    );
+}
+
+/// Runs a check on a new group; where it fails, the ends of the members' logs are shown.
+fn on_group<T>(provider: &Provider, check: impl FnOnce(&mut Group) -> Result<T>) -> T {
+    let small = |config: &mut ServerConfig| config.buffer_pool_bytes = 64 << 20;
+    let created = timed(|| Group::create(provider, MEMBERS, small));
+    let (mut group, elapsed) = created.unwrap_or_else(|error| panic!("no group: {error}"));
+    println!("created in {elapsed:.1?}: members in sync after {:.1?}", group.start_times());
+    check(&mut group).unwrap_or_else(|error| panic!("{error}\n{}", group.log_tails(40)))
+}
+
+/// Ends a load; then all members must have the same, and all that was acknowledged.
+fn end(group: &Group, load: Load) -> Result<()> {
+    let summaries = load.stop()?;
+    let tables = group.require_equal_checksums()?;
+    let report = group.require_sound_ledger()?;
+    println!(
+        "{tables} tables are equal; commits acknowledged {}, found {}; by member {summaries:?}",
+        report.rows_acknowledged, report.rows_found
+    );
+    Ok(())
+}
+
+/// What the others noticed of something that happened at `event`.
+fn tell(what: &str, commits: &Commits, event: Instant, until: Instant) -> Duration {
+    const BEFORE: Duration = Duration::from_secs(3);
+    let gap = commits.longest_gap(event, until);
+    println!(
+        "{what}: {:.3?} without a commit of the others, from {:.3?} after it on; {:.3?} for one client; \
+         {:.0} commits/s before, {:.0} after the gap",
+        gap.length,
+        gap.began.saturating_duration_since(event),
+        commits.longest_gap_of_a_client(event, until).length,
+        commits.per_second(event.checked_sub(BEFORE).unwrap(), event),
+        commits.per_second(gap.began + gap.length, until),
+    );
+    gap.length
+}
+
+/// Lets the load run for so long that its rate is known.
+fn warm_up(load: &Load) -> Result<()> {
+    load.wait_for_more(&ALL, 50, PATIENCE)?;
+    load.run_for(Duration::from_secs(3));
+    Ok(())
+}
+
+fn takes_load_on_all_members(provider: &Provider) {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
+        let from = Instant::now();
+        load.run_for(Duration::from_secs(10));
+        let (commits, until) = (load.commits(&ALL)?, Instant::now());
+        println!(
+            "load on all: {:.0} commits/s with {CLIENTS} clients on each; longest gap {:.3?}",
+            commits.per_second(from, until),
+            commits.longest_gap(from, until).length
+        );
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        end(group, load)
+    });
+}
+
+/// Statements of three threads, each with tables of its own, each statement on the next member: it must find there what
+/// the one before has done. Two of the tables that the load writes are changed under it.
+fn takes_definitions_from_all_members_under_load(provider: &Provider) {
+    const ROUNDS: usize = 4;
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
+        let from = Instant::now();
+        let shared: &Group = group;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                ALL.into_iter().map(|part| scope.spawn(move || define(shared, part, ROUNDS))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })?;
+        let (commits, until) = (load.commits(&ALL)?, Instant::now());
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        println!(
+            "definitions: {:.1?} for {ROUNDS} rounds of three threads; {:.0} commits/s beside; longest gap {:.3?}",
+            until - from,
+            commits.per_second(from, until),
+            commits.longest_gap(from, until).length
+        );
+        end(group, load)?;
+        require_same_users(group, ROUNDS)
+    });
+}
+
+fn define(group: &Group, part: usize, rounds: usize) -> Result<()> {
+    let mut connections = ALL.map(|index| group.causal_connection(index).unwrap());
+    let mut turn = part;
+    let mut on_next = |statement: String| {
+        turn = (turn + 1) % MEMBERS;
+        retried(&mut connections[turn], &statement)
+    };
+    on_next(format!("CREATE DATABASE definitions{part}"))?;
+    for round in 0..rounds {
+        let table = format!("definitions{part}.t{round}");
+        let fill = format!("INSERT INTO {table} (value) SELECT seq FROM definitions{part}.seq_1_to_300");
+        for statement in [
+            format!("CREATE TABLE {table} (id INT AUTO_INCREMENT PRIMARY KEY, value INT) ENGINE=InnoDB"),
+            fill.clone(),
+            format!("ALTER TABLE {table} ADD COLUMN instant INT NOT NULL DEFAULT 7"),
+            format!("ALTER TABLE {table} MODIFY value BIGINT, ALGORITHM=COPY"),
+            format!("CREATE INDEX by_value ON {table} (value)"),
+            fill.clone(),
+            format!("TRUNCATE TABLE {table}"),
+            fill,
+            format!("RENAME TABLE {table} TO {table}_renamed"),
+            format!("CREATE TABLE {table} LIKE {table}_renamed"),
+            format!("DROP TABLE {table}"),
+            format!("CREATE USER 'u{part}_{round}'@'localhost' IDENTIFIED BY 'secret'"),
+            format!("GRANT SELECT ON definitions{part}.* TO 'u{part}_{round}'@'localhost'"),
+        ] {
+            on_next(statement)?;
+        }
+        if round % 2 == 1 {
+            on_next(format!("DROP TABLE {table}_renamed"))?;
+        }
+        // No two threads change the same table.
+        match part {
+            0 => on_next(format!("ALTER TABLE redoubt_ledger.entry ADD COLUMN more{round} INT DEFAULT 3"))?,
+            1 => on_next(format!("CREATE INDEX more{round} ON redoubt_ledger.detail (part, checksum)"))?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Statements may be refused as a conflict with others, and may then be tried again.
+fn retried(conn: &mut Conn, statement: &str) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // Of no table, but after everything acknowledged before: what the statement needs is there.
+        query_text(conn, "SELECT 1")?;
+        match execute(conn, statement) {
+            Err(error) if error.is_retryable() && Instant::now() < until => {}
+            other => return other,
+        }
+    }
+}
+
+/// What the user that was made last may do, and how many there are.
+fn require_same_users(group: &Group, rounds: usize) -> Result<()> {
+    for part in ALL {
+        let user = format!("'u{part}_{}'@'localhost'", rounds - 1);
+        let grants: Vec<_> = ALL
+            .iter()
+            .map(|index| group.server(*index)?.query(&format!("SHOW GRANTS FOR {user}")))
+            .collect::<Result<_>>()?;
+        if grants[0].len() != 2 || grants.iter().any(|other| *other != grants[0]) {
+            return Err(Error::Violation(format!("grants of {user}, by member: {grants:?}")));
+        }
+    }
+    let count = "SELECT COUNT(*) FROM mysql.global_priv WHERE User LIKE 'u%\\_%'";
+    for index in ALL {
+        let found = group.server(index)?.query(count)?;
+        if found != [[(MEMBERS * rounds).to_string()]] {
+            return Err(Error::Violation(format!("member {index} has {found:?} of the users")));
+        }
+    }
+    Ok(())
+}
+
+fn counts_exactly_in_one_row(provider: &Provider) {
+    on_group(provider, |group| {
+        let counted = hot::count(group, CLIENTS as usize, Duration::from_secs(5))?;
+        println!(
+            "one row: {:.0} increments/s, exact; {} of {} tries were conflicts",
+            counted.acknowledged as f64 / counted.elapsed.as_secs_f64(),
+            counted.conflicts,
+            counted.conflicts + counted.acknowledged
+        );
+        group.require_equal_checksums().map(drop)
+    });
+}
+
+/// Returns how long no client of the others had a commit acknowledged.
+fn goes_on_without_a_killed_member(provider: &Provider) -> Duration {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        warm_up(&load)?;
+        let event = Instant::now();
+        group.kill9(VICTIM)?;
+        load.run_for(WATCHED);
+        let until = Instant::now();
+        load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+        let gap = tell("kill -9", &load.commits(&OTHERS)?, event, until);
+        comes_back(group, &load, "start after kill -9", Group::start)?;
+        end(group, load)?;
+        Ok(gap)
+    })
+}
+
+/// Lets the victim come back as `how` says, under load: then its clients go on, and it is in sync.
+fn comes_back(
+    group: &mut Group,
+    load: &Load,
+    what: &str,
+    how: impl FnOnce(&mut Group, usize) -> Result<()>,
+) -> Result<Duration> {
+    let event = Instant::now();
+    how(group, VICTIM)?;
+    load.wait_for_more(&[VICTIM], 20, PATIENCE)?;
+    // One that was stopped may have said so before it knew better.
+    for index in ALL {
+        group.wait_synced(index, PATIENCE)?;
+    }
+    let until = Instant::now();
+    println!("{what}: all in sync after {:.1?}", until - event);
+    Ok(tell(what, &load.commits(&OTHERS)?, event, until))
+}
+
+/// Returns how long no client of the others had a commit acknowledged while the member went, and while it came.
+fn goes_on_while_a_member_restarts(provider: &Provider) -> (Duration, Duration) {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        warm_up(&load)?;
+        let event = Instant::now();
+        let (_, elapsed) = timed(|| group.shutdown(VICTIM))?;
+        println!("shutdown took {elapsed:.1?}");
+        load.run_for(Duration::from_secs(5));
+        let until = Instant::now();
+        load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+        let gone = tell("shutdown", &load.commits(&OTHERS)?, event, until);
+        let came = comes_back(group, &load, "start after shutdown", Group::start)?;
+        end(group, load)?;
+        Ok((gone, came))
+    })
+}
+
+/// Returns how long no client of the others had a commit acknowledged.
+fn goes_on_without_a_stopped_member(provider: &Provider) -> Duration {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        warm_up(&load)?;
+        let event = Instant::now();
+        group.stop_process(VICTIM)?;
+        load.run_for(WATCHED);
+        let until = Instant::now();
+        load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+        let gap = tell("SIGSTOP", &load.commits(&OTHERS)?, event, until);
+        comes_back(group, &load, "SIGCONT", |group, victim| {
+            group.cont(victim)?;
+            group.wait_synced(victim, PATIENCE)
+        })?;
+        end(group, load)?;
+        Ok(gap)
+    })
+}
+
+/// Returns how long all members took to come back, by themselves.
+fn comes_back_from_a_blackout(provider: &Provider) -> Duration {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        warm_up(&load)?;
+        group.kill9_all()?;
+        let (_, elapsed) = timed(|| group.start_all_after_blackout())?;
+        println!("all were killed; all were back after {elapsed:.1?}");
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
+        end(group, load)?;
+        Ok(elapsed)
+    })
+}
