@@ -180,7 +180,11 @@ pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
             },
             (Delivery::Barrier(waiter), Some(replica)) => waiter(replica.seqno()),
             (Delivery::State(slot), Some(replica)) => {
-                let _ = outlets.order.send(Input::State { slot, replica: replica.encode() });
+                let _ = outlets.order.send(Input::State {
+                    slot,
+                    seqno: replica.seqno(),
+                    replica: replica.encode(),
+                });
             }
             (Delivery::StateRequest { from, seqno, request }, _) => requests.push((from, seqno, request)),
             (Delivery::StateRefused { from, reason }, _) => (outlets.refused)(from, reason),

@@ -10,7 +10,7 @@
 
 use crate::write_set::Seqno;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -46,6 +46,7 @@ impl Entering {
 /// See the module.
 pub struct CommitOrder {
     last_left: AtomicI64,
+    is_closed: AtomicBool,
     places: Vec<Place>,
 }
 
@@ -57,7 +58,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl CommitOrder {
     /// Nothing was ordered.
     pub fn new() -> Self {
-        Self { last_left: AtomicI64::new(0), places: (0..PLACES).map(|_| Place::default()).collect() }
+        Self {
+            last_left: AtomicI64::new(0),
+            is_closed: AtomicBool::new(false),
+            places: (0..PLACES).map(|_| Place::default()).collect(),
+        }
     }
 
     /// Everything up to here has left.
@@ -83,6 +88,8 @@ impl CommitOrder {
             match ask(self.last_left.load(Ordering::SeqCst) >= seqno.0 - 1) {
                 Entering::Enter => return true,
                 Entering::GiveUp => return false,
+                // Who should leave before has failed: nobody will enter any more.
+                Entering::Wait if self.is_closed.load(Ordering::SeqCst) => return false,
                 Entering::Wait => guard = place.changed.wait(guard).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -117,6 +124,15 @@ impl CommitOrder {
             }
         }
         self.leave(seqno);
+    }
+
+    /// Ends all waits: nobody enters any more who could not already.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        for place in &self.places {
+            drop(lock(&place.is_cancelled));
+            place.changed.notify_all();
+        }
     }
 
     /// Whoever waits to enter as `seqno` looks again whether it is interrupted.

@@ -70,6 +70,8 @@ pub enum Input {
     State {
         /// The slot.
         slot: Slot,
+        /// The last number that was given before it.
+        seqno: Seqno,
         /// Its state.
         replica: Vec<u8>,
     },
@@ -121,6 +123,8 @@ pub struct Parts {
     pub arrival: Arrival,
     /// The place of this life in its group is known.
     pub placed: Box<dyn Fn(GroupId, MemberId, Incarnation) + Send>,
+    /// How far the server has applied, durably, what was ordered.
+    pub applied: Box<dyn Fn() -> Seqno + Send>,
     /// Messages for the error log: `true` if it is the end.
     pub say: Box<dyn Fn(bool, String) + Send>,
 }
@@ -151,6 +155,8 @@ pub struct Order {
     barriers: BTreeMap<u64, Waiter>,
     next_nonce: u64,
     states: Vec<(Slot, Purpose)>,
+    /// The state of a checkpoint that the server has not applied all of.
+    unapplied: Option<(Slot, Seqno, Vec<u8>)>,
     newcomers: Newcomers,
     kept: VecDeque<(Slot, usize)>,
     kept_len_bytes: usize,
@@ -201,6 +207,7 @@ impl Order {
             barriers: BTreeMap::new(),
             next_nonce: 1,
             states: Vec::new(),
+            unapplied: None,
             newcomers: Newcomers::default(),
             kept: VecDeque::new(),
             kept_len_bytes: 0,
@@ -292,7 +299,7 @@ impl Order {
             }
             Input::Synced(count) => self.member.durable(RecordCount(count)),
             Input::StoreFailed(error) => return Err(error),
-            Input::State { slot, replica } => self.on_state(slot, &replica)?,
+            Input::State { slot, seqno, replica } => self.on_state(slot, seqno, replica),
             Input::Willing(is_willing) => self.member.set_willing(is_willing),
             Input::Send(to, frame) => self.parts.peers.send(to, &frame),
             Input::Leave => {
@@ -386,6 +393,7 @@ impl Order {
             self.drop_absent();
             self.remove_replaced();
             self.take_in_newcomers();
+            self.end_checkpoint()?;
         }
         while self.kept_len_bytes > KEPT_LEN_BYTES
             && let Some((slot, len_bytes)) = self.kept.pop_front()
@@ -414,19 +422,27 @@ impl Order {
         let _ = self.parts.deliveries.send(Delivery::State(slot));
     }
 
-    fn on_state(&mut self, slot: Slot, replica: &[u8]) -> Result<(), StoreError> {
+    fn on_state(&mut self, slot: Slot, seqno: Seqno, replica: Vec<u8>) {
         let (now, later) = std::mem::take(&mut self.states).into_iter().partition(|(of, _)| *of == slot);
         self.states = later;
         let now: Vec<(Slot, Purpose)> = now;
         for (_, purpose) in now {
             match purpose {
-                Purpose::Checkpoint => self.store.end_checkpoint(slot, replica)?,
+                Purpose::Checkpoint => self.unapplied = Some((slot, seqno, replica.clone())),
                 Purpose::Newcomer(member, snapshot) => {
-                    self.parts.peers.send(member, &Frame::Start { snapshot, replica: replica.to_vec() });
+                    self.parts.peers.send(member, &Frame::Start { snapshot, replica: replica.clone() });
                 }
             }
         }
-        Ok(())
+    }
+
+    /// A checkpoint takes the place of what was before it once the server has that: until then it may need it again.
+    fn end_checkpoint(&mut self) -> Result<(), StoreError> {
+        let applied = (self.parts.applied)();
+        match self.unapplied.take_if(|(_, seqno, _)| *seqno <= applied) {
+            Some((slot, _, replica)) => self.store.end_checkpoint(slot, &replica),
+            None => Ok(()),
+        }
     }
 
     fn propose(&mut self, action: &Action) {

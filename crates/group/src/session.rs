@@ -151,6 +151,7 @@ impl Session {
         lock(&self.transfer).is_over = true;
         self.transferred.notify_all();
         self.gate.end();
+        self.commit_order.close();
         self.finished.close();
         self.appliers.end();
     }

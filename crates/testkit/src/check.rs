@@ -5,7 +5,7 @@
 //! table that has any is summed up by a query over all its columns instead. The next AUTO_INCREMENT value is left out
 //! of definitions: the server may skip values over a crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mysql::Conn;
 use redoubt_workload::error::{Error, Result};
@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub definitions: BTreeMap<String, String>,
     /// Database and query to its rows.
     pub probes: BTreeMap<String, Vec<Vec<String>>>,
+    /// Tables that have no file: a server was killed between DISCARD and IMPORT TABLESPACE. They have no definition here.
+    pub without_tablespace: BTreeSet<String>,
 }
 
 impl Snapshot {
@@ -44,7 +46,13 @@ impl Snapshot {
     pub fn take(conn: &mut Conn, database: Option<&str>, probes: &[Probe]) -> Result<Self> {
         let mut snapshot = Self::default();
         for table in user_tables(conn, database)? {
-            snapshot.definitions.insert(table.name(), definition(conn, &table)?);
+            match definition(conn, &table) {
+                Err(error) if error.is_without_tablespace() => {
+                    snapshot.without_tablespace.insert(table.name());
+                    continue;
+                }
+                definition => snapshot.definitions.insert(table.name(), definition?),
+            };
             snapshot.checksums.insert(table.name(), checksum(conn, &table)?);
         }
         for probe in probes {
@@ -64,6 +72,10 @@ impl Snapshot {
         compare("checksum of", &self.checksums, &after.checksums, &mut differences);
         compare("definition of", &self.definitions, &after.definitions, &mut differences);
         compare("answer to", &self.probes, &after.probes, &mut differences);
+        if self.without_tablespace != after.without_tablespace {
+            let (before, after) = (&self.without_tablespace, &after.without_tablespace);
+            differences.push(format!("tables without a tablespace: {before:?}, then {after:?}"));
+        }
         if differences.is_empty() {
             return Ok(());
         }
@@ -204,7 +216,16 @@ pub fn finish_purge(conn: &mut Conn) -> Result<()> {
 /// # Errors
 /// [`Error::Violation`] that names every table with anything but an `OK`.
 pub fn check_all(conn: &mut Conn) -> Result<usize> {
-    let tables = list_tables(conn, &format!("ENGINE = 'InnoDB' AND {CHECKABLE}"))?;
+    check_all_but(conn, &BTreeSet::new())
+}
+
+/// [`check_all`] without some tables, by name (`schema.table`).
+///
+/// # Errors
+/// As for [`check_all`].
+pub fn check_all_but(conn: &mut Conn, left_out: &BTreeSet<String>) -> Result<usize> {
+    let mut tables = list_tables(conn, &format!("ENGINE = 'InnoDB' AND {CHECKABLE}"))?;
+    tables.retain(|table| !left_out.contains(&table.name()));
     check_tables(conn, &tables)
 }
 

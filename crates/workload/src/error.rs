@@ -128,6 +128,13 @@ impl Error {
             if matches!(&**source, mysql::Error::MySqlError(server) if server.code == 1047))
     }
 
+    /// True for a table whose tablespace is not there, or was discarded (1812, 1814): the server knows the table, and
+    /// has no file for it.
+    pub fn is_without_tablespace(&self) -> bool {
+        matches!(self, Self::Sql { source, .. }
+            if matches!(&**source, mysql::Error::MySqlError(server) if matches!(server.code, 1812 | 1814)))
+    }
+
     /// True for a row whose key is there already (1062).
     pub fn is_duplicate_key(&self) -> bool {
         matches!(self, Self::Sql { source, .. }

@@ -69,6 +69,18 @@ fn who_waits_to_enter_can_be_interrupted() {
 }
 
 #[test]
+fn nobody_waits_for_one_that_will_never_leave() {
+    let order = Arc::new(CommitOrder::new());
+    let waiting = {
+        let order = Arc::clone(&order);
+        std::thread::spawn(move || order.enter(Seqno(2), Entering::when))
+    };
+    order.close();
+    assert!(!waiting.join().unwrap());
+    assert!(order.enter(Seqno(1), Entering::when), "whose turn it is may enter still");
+}
+
+#[test]
 fn finished_is_a_prefix() {
     let finished = Arc::new(Finished::default());
     finished.start_after(Seqno(10));

@@ -130,7 +130,7 @@ fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, Conne
     let Identity { group, member } = found.identity;
     let replica = Replica::decode(&found.replica)?;
     let data = if transfer::is_marked(&server.data_directory) {
-        server.note("the last transfer of a state to this server did not end: it gets it anew");
+        server.note("this server has no state, or another one than the group: it gets it anew");
         Data::OfAnother
     } else {
         let position = match server.position {
@@ -138,6 +138,15 @@ fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, Conne
             None => position::recover(&server.data_directory)?,
         };
         match position.filter(|(of, _)| *of == group) {
+            Some((_, seqno)) if seqno < replica.seqno() => {
+                server.warn(&format!(
+                    "the server's data is at {}, and the group's log begins after {}: has the server lost what it had \
+                     committed (innodb_flush_log_at_trx_commit)? It gets its state anew",
+                    seqno.0,
+                    replica.seqno().0
+                ));
+                Data::OfAnother
+            }
             Some((_, seqno)) => Data::Is(seqno),
             // It has begun the group and done nothing since.
             None if replica.seqno() == Seqno(0) && found.records.len() <= 2 => Data::Is(Seqno(0)),
@@ -224,6 +233,7 @@ pub(super) fn connect(
         status: Arc::clone(&session.status),
         arrival,
         placed: placed(&session),
+        applied: applied(&session),
         say: say(&session),
     };
     let outlets = outlets(&session, to_order);
@@ -276,6 +286,11 @@ fn placed(session: &Arc<Session>) -> Box<dyn Fn(GroupId, MemberId, Incarnation) 
         drop(lock(&session.transfer));
         session.transferred.notify_all();
     })
+}
+
+fn applied(session: &Arc<Session>) -> Box<dyn Fn() -> Seqno + Send> {
+    let finished = Arc::clone(&session.finished);
+    Box::new(move || finished.to())
 }
 
 fn outlets(session: &Arc<Session>, order: Sender<Input>) -> Outlets {

@@ -95,7 +95,10 @@ impl Session {
             connection_id: write_set.connection_id,
             flags: write_set.flags,
         };
-        let exits = self.server.apply(receiver, &transaction, &applied, &write_set.data)?;
+        let exits =
+            self.server.apply(receiver, &transaction, &applied, &write_set.data).inspect_err(|_| {
+                self.mark_as_different();
+            })?;
         self.finish(&transaction);
         Ok(if exits { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }

@@ -12,6 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+/// How long a read waits for what it must see, if the server does not say.
+const CAUSAL_READ_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How a transaction came out, with its place if it has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Certified {
@@ -110,6 +113,7 @@ impl Session {
         match self.server.apply(receiver, transaction, &applied, &data) {
             Ok(_) => Status::Ok,
             Err(refused) => {
+                self.mark_as_different();
                 self.fail(&refused.to_string());
                 Status::Fatal
             }
@@ -159,10 +163,10 @@ impl Session {
         let Some(seqno) = state.seqno else { return without_place(Status::ConnectionFail) };
         let certified = self.certified(Status::Ok, &state);
         drop(state);
-        if self.finished.wait(Seqno(seqno.0 - 1), None) != Wait::Reached {
+        let is_reached = self.finished.wait(Seqno(seqno.0 - 1), None) == Wait::Reached;
+        if !is_reached || !self.commit_order.enter(seqno, Entering::when) {
             return without_place(Status::NodeFail);
         }
-        self.commit_order.enter(seqno, Entering::when);
         lock(&self.isolated).insert(connection_id, seqno);
         certified
     }
@@ -175,9 +179,10 @@ impl Session {
         }
     }
 
-    /// Waits until a position is done here; without one, until all that was acknowledged anywhere is. The position.
+    /// Waits until a position is done here, for at most [`CAUSAL_READ_TIMEOUT`] if nothing else is said; without one, until all that was acknowledged anywhere is. The position.
     pub fn sync_wait(&self, to: Option<Seqno>, timeout: Option<Duration>) -> Result<Seqno, Status> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let timeout = timeout.unwrap_or(CAUSAL_READ_TIMEOUT);
+        let deadline = Instant::now() + timeout;
         let to = match to {
             Some(to) => to,
             None => {
@@ -185,14 +190,10 @@ impl Session {
                 self.send(Input::Barrier(Box::new(move |seqno| {
                     let _ = done.send(seqno);
                 })));
-                let reached = match timeout {
-                    Some(timeout) => reached.recv_timeout(timeout).ok(),
-                    None => reached.recv().ok(),
-                };
-                reached.ok_or(Status::ConnectionFail)?
+                reached.recv_timeout(timeout).map_err(|_| Status::ConnectionFail)?
             }
         };
-        match self.finished.wait(to, deadline) {
+        match self.finished.wait(to, Some(deadline)) {
             Wait::Reached => Ok(self.finished.to()),
             Wait::TimedOut | Wait::Closed => Err(Status::ConnectionFail),
         }

@@ -225,6 +225,14 @@ impl Session {
         self.transferred.notify_all();
     }
 
+    /// This server could not do what the others do: its data is another one now, and its next start gets it anew.
+    pub(super) fn mark_as_different(&self) {
+        if let Err(error) = set_mark(&self.server.data_directory, true) {
+            self.server
+                .error(&format!("{error}; remove redoubt_group.*.log before this server is started again"));
+        }
+    }
+
     /// Another server wants the state of this one.
     pub(super) fn donate(self: &Arc<Self>, receiver: Receiver, to: MemberId, request: &[u8]) {
         let is_free = {
