@@ -152,6 +152,8 @@ pub struct Outlets {
     pub order: Sender<Input>,
     /// A view was ordered.
     pub viewed: Box<dyn Fn(&View) + Send>,
+    /// A definition went this way at its origin.
+    pub voted: Box<dyn Fn(ProposalId, Seqno, i64) + Send>,
     /// A member does not give its state.
     pub refused: Box<dyn Fn(MemberId, String) + Send>,
     /// It cannot go on.
@@ -214,6 +216,9 @@ fn entry(
     transaction: Option<Arc<Transaction>>,
 ) {
     let counters = &outlets.counters;
+    if let Action::Vote { seqno, code } = action {
+        (outlets.voted)(id, seqno, code);
+    }
     match replica.take(id, action) {
         Ordered::WriteSet { seqno, write_set, verdict } => {
             counters.ordered.store(seqno.0, Ordering::Relaxed);

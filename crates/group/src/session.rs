@@ -8,9 +8,11 @@
 //! | [`begin`] | what a member starts from; a group is begun |
 //! | [`receive`] | the server's receiver threads |
 //! | [`transfer`] | the state of a server for another one |
+//! | [`outcomes`] | whether what was done here is what was done elsewhere |
 //! | [`replicate`] | transactions and DDL of this server |
 
 mod begin;
+mod outcomes;
 mod receive;
 mod replicate;
 mod transfer;
@@ -27,6 +29,7 @@ use crate::server::Server;
 use crate::transactions::{Transaction, Transactions};
 use crate::write_set::Seqno;
 use begin::ConnectError;
+use outcomes::Outcomes;
 use redoubt_consensus::types::{Incarnation, MemberId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -69,6 +72,7 @@ pub struct Session {
     pub counters: Arc<Counters>,
     transactions: Transactions,
     isolated: Mutex<HashMap<u64, Seqno>>,
+    outcomes: Mutex<Outcomes>,
     place: Mutex<Option<Place>>,
     /// The first position that is not applied here: the server has all up to it.
     start: AtomicI64,
@@ -141,6 +145,7 @@ impl Session {
     fn fail(&self, reason: &str) {
         if !self.has_failed.swap(true, Ordering::SeqCst) {
             self.server.error(&format!("{reason}. This server has left the group"));
+            self.send(Input::Leave);
         }
         self.end();
     }

@@ -14,7 +14,7 @@ use redoubt_testkit::group::hot;
 use redoubt_testkit::group::load::{Commits, Load};
 use redoubt_testkit::group::{Group, PATIENCE, Provider};
 use redoubt_workload::error::{Error, Result};
-use redoubt_workload::process::timed;
+use redoubt_workload::process::{poll_until, timed};
 use redoubt_workload::server::ServerConfig;
 use redoubt_workload::sql::{execute, query_text};
 
@@ -52,7 +52,8 @@ mod galera {
         counts_exactly_in_one_row,
         goes_on_without_a_killed_member,
         goes_on_while_a_member_restarts,
-        goes_on_without_a_stopped_member
+        goes_on_without_a_stopped_member,
+        leaves_when_its_data_differs
     );
 }
 
@@ -99,7 +100,8 @@ mod own {
         takes_load_on_all_members,
         takes_definitions_from_all_members_under_load,
         goes_on_while_a_member_restarts,
-        goes_on_without_a_stopped_member
+        goes_on_without_a_stopped_member,
+        leaves_when_its_data_differs
     );
 }
 
@@ -352,6 +354,36 @@ fn goes_on_without_a_stopped_member(provider: &Provider) -> Duration {
         end(group, load)?;
         Ok(gap)
     })
+}
+
+/// A row is changed that one member does not have, and a definition ends in another way there: it does not go on with
+/// other data than the group, and has the group's after its next start.
+fn leaves_when_its_data_differs(provider: &Provider) {
+    on_group(provider, |group| {
+        let mut conn = group.server(OTHERS[0])?.connect()?;
+        execute(&mut conn, "CREATE DATABASE apart")?;
+        for (difference, statement) in [
+            ("DROP TABLE apart.t", "INSERT INTO apart.t VALUES (3, 3)"),
+            ("UPDATE apart.t SET value = 1", "ALTER TABLE apart.t ADD UNIQUE (value)"),
+        ] {
+            execute(&mut conn, "DROP TABLE IF EXISTS apart.t")?;
+            execute(&mut conn, "CREATE TABLE apart.t (id INT PRIMARY KEY, value INT) ENGINE=InnoDB")?;
+            execute(&mut conn, "INSERT INTO apart.t VALUES (1, 1), (2, 2)")?;
+            group.require_equal_checksums()?;
+            let mut alone = group.server(VICTIM)?.connect()?;
+            // Else the server passes over the errors of definitions and says nothing of them.
+            execute(&mut alone, "SET GLOBAL wsrep_ignore_apply_errors = 0")?;
+            execute(&mut alone, "SET SESSION wsrep_on = 0")?;
+            execute(&mut alone, difference)?;
+            execute(&mut conn, statement)?;
+            let is_out = || Ok((group.status(VICTIM, "wsrep_ready")? == "OFF").then_some(()));
+            poll_until("the end of its membership", PATIENCE, is_out)?;
+            group.shutdown(VICTIM)?;
+            group.start(VICTIM)?;
+            group.wait_synced(VICTIM, PATIENCE)?;
+        }
+        group.require_equal_checksums().map(drop)
+    });
 }
 
 /// Returns how long all members took to come back, by themselves.

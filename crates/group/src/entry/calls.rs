@@ -206,11 +206,19 @@ pub(super) unsafe extern "C" fn commit_order_leave(
         // SAFETY: as above.
         let said: Vec<u8> =
             unsafe { buffers(error, usize::from(!error.is_null())) }.flatten().copied().collect();
-        if !said.is_empty() {
-            session.apply_error(Seqno(place.gtid.seqno), &String::from_utf8_lossy(&said));
+        let seqno = Seqno(place.gtid.seqno);
+        match transaction {
+            Some(applied) if !applied.is_local => {
+                match session.leave_applied(seqno, applied, &String::from_utf8_lossy(&said)) {
+                    true => Status::Ok,
+                    false => Status::NodeFail,
+                }
+            }
+            other => {
+                session.leave(seqno, other);
+                Status::Ok
+            }
         }
-        session.leave(Seqno(place.gtid.seqno), transaction);
-        Status::Ok
     };
     // SAFETY: the server's table.
     unsafe { in_session(table, "commit_order_leave", leave) }
@@ -335,10 +343,13 @@ pub(super) unsafe extern "C" fn to_execute_start(
 pub(super) unsafe extern "C" fn to_execute_end(
     table: Table,
     connection_id: u64,
-    _error: *const Buffer,
+    error: *const Buffer,
 ) -> c_int {
     let end = |session: &Arc<Session>| {
-        session.end_isolation(connection_id);
+        // SAFETY: the server's buffer.
+        let is_error =
+            unsafe { buffers(error, usize::from(!error.is_null())) }.any(|bytes| !bytes.is_empty());
+        session.end_isolation(connection_id, is_error);
         Status::Ok
     };
     // SAFETY: the server's table.

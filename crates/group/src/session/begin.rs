@@ -261,6 +261,7 @@ fn new_session(
         counters: Arc::default(),
         transactions: super::Transactions::default(),
         isolated: Mutex::default(),
+        outcomes: Mutex::default(),
         place: Mutex::new(None),
         start: AtomicI64::new(0),
         transfer: Mutex::new(Transfer::new(data)),
@@ -294,7 +295,7 @@ fn applied(session: &Arc<Session>) -> Box<dyn Fn() -> Seqno + Send> {
 }
 
 fn outlets(session: &Arc<Session>, order: Sender<Input>) -> Outlets {
-    let [viewed, refused, failed] = [session, session, session].map(Arc::clone);
+    let [viewed, voted, refused, failed] = [session; 4].map(Arc::clone);
     Outlets {
         appliers: Arc::clone(&session.appliers),
         commit_order: Arc::clone(&session.commit_order),
@@ -304,6 +305,7 @@ fn outlets(session: &Arc<Session>, order: Sender<Input>) -> Outlets {
         status: Arc::clone(&session.status),
         order,
         viewed: Box::new(move |view| viewed.on_view(view)),
+        voted: Box::new(move |id, seqno, code| voted.on_vote(id, seqno, code)),
         refused: Box::new(move |from, reason| refused.on_refusal(from, &reason)),
         failed: Box::new(move |reason| failed.fail(&reason)),
     }

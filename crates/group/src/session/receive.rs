@@ -1,8 +1,9 @@
 //! What the server's receiver threads do.
 
-use super::Session;
+use super::outcomes::Outcome;
 use super::transfer::BeginError;
-use crate::abi::Status;
+use super::{Session, lock};
+use crate::abi::{FLAG_ISOLATION, Status};
 use crate::appliers::Item;
 use crate::monitors::{Entering, Wait};
 use crate::replica::{View, uuid_of};
@@ -87,6 +88,7 @@ impl Session {
             return Ok(ControlFlow::Continue(()));
         }
         let transaction = Transaction::applied(write_set.transaction_id, seqno);
+        transaction.state().flags = write_set.flags;
         let applied = Applied {
             group: self.group(),
             seqno,
@@ -132,9 +134,34 @@ impl Session {
         })
     }
 
-    /// The server could not apply it, and says why. It ends itself if that may not be.
-    pub fn apply_error(&self, seqno: Seqno, text: &str) {
-        self.server.warn(&format!("write set {}: {}", seqno.0, text.replace('\0', " ").trim()));
+    /// The server has applied a write set, in its turn, or says why it could not. Whether it may go on.
+    pub fn leave_applied(&self, seqno: Seqno, transaction: &Transaction, error: &str) -> bool {
+        if !error.is_empty() {
+            self.server.warn(&format!("write set {}: {}", seqno.0, error.replace('\0', " ").trim()));
+        }
+        let outcome = Outcome::of(!error.is_empty());
+        let is_isolated = transaction.state().flags & FLAG_ISOLATION != 0;
+        let fits = match is_isolated {
+            true => lock(&self.outcomes).here(seqno, outcome),
+            // Its origin could.
+            false => outcome == Outcome::Done,
+        };
+        if fits {
+            self.leave(seqno, Some(transaction));
+        }
+        fits
+    }
+
+    /// A definition went this way at its origin.
+    pub(super) fn on_vote(&self, id: ProposalId, seqno: Seqno, code: i64) {
+        let is_own = uuid_of(id.member, id.incarnation) == self.uuid();
+        if !is_own && !lock(&self.outcomes).at_origin(seqno, Outcome::from_code(code)) {
+            self.mark_as_different();
+            self.fail(&format!(
+                "write set {} did not go here as it went at member {}: the data of this server is another one",
+                seqno.0, id.member
+            ));
+        }
     }
 
     /// It has committed, in its turn.

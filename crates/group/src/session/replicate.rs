@@ -1,5 +1,6 @@
 //! Transactions and DDL of this server.
 
+use super::outcomes::Outcome;
 use super::{Session, lock};
 use crate::abi::{FLAG_ISOLATION, FLAG_TRX_END, FLAG_TRX_START, Status};
 use crate::monitors::{Entering, Wait};
@@ -171,9 +172,11 @@ impl Session {
         certified
     }
 
-    /// DDL has ended.
-    pub fn end_isolation(&self, connection_id: u64) {
+    /// DDL has ended. The others are told how.
+    pub fn end_isolation(&self, connection_id: u64, is_error: bool) {
         if let Some(seqno) = lock(&self.isolated).remove(&connection_id) {
+            let vote = Action::Vote { seqno, code: Outcome::of(is_error).code() };
+            self.send(Input::Propose { body: vote.encode().into(), transaction: None });
             self.commit_order.leave(seqno);
             self.finished.finish(seqno);
         }
