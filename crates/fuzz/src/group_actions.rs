@@ -1,20 +1,14 @@
-//! Any bytes as what members of a group of servers put into their order, and as the array that says which of it
-//! conflicts: read or refused, never a panic, and what is read is encoded to the very same bytes.
+//! Any bytes as what members of a group of servers send each other and put into their order, and as the array that says
+//! which of it conflicts: read or refused, never a panic, and what is read is encoded to the very same bytes.
 //!
 //! Checked besides: a write set has the length that it says it has; and an array goes on in the same way if it is
 //! encoded and decoded after every step.
 //!
 //! Input: the bytes. An array with many sets is left alone: how many there are is one byte, and allocates.
 
-#[allow(dead_code, missing_docs, reason = "the target uses a part of it")]
-#[path = "../../group/src/certification.rs"]
-mod certification;
-#[allow(dead_code, missing_docs, reason = "the target uses a part of it")]
-#[path = "../../group/src/write_set.rs"]
-mod write_set;
-
-use certification::{Certification, Origin};
-use write_set::{Action, KeyKind, Keys, Seqno, WriteSet};
+use redoubt_group::certification::{Certification, Origin};
+use redoubt_group::frame::Frame;
+use redoubt_group::write_set::{Action, KeyKind, Keys, Seqno, WriteSet};
 
 const MAX_SETS_LOG2: u8 = 5;
 const MAX_STEPS: usize = 40;
@@ -26,6 +20,10 @@ pub fn run(data: &[u8]) {
         if let Action::WriteSet(write_set) = action {
             assert_eq!(write_set.encoded_len_bytes(), data.len());
         }
+    }
+    // A frame has its length before it when it is encoded.
+    if let Ok(frame) = Frame::decode(data) {
+        assert_eq!(frame.encode().get(4..), Some(data));
     }
     if data.get(1).is_some_and(|sets_log2| *sets_log2 > MAX_SETS_LOG2) {
         return;

@@ -52,10 +52,6 @@ pub const CAP_INCREMENTAL: u32 = 1 << 8;
 
 /// The last part of a transaction.
 pub const FLAG_TRX_END: u32 = 1 << 0;
-/// In isolation from everything else.
-pub const FLAG_ISOLATION: u32 = 1 << 2;
-/// Nothing after it may be applied before it.
-pub const FLAG_PA_UNSAFE: u32 = 1 << 3;
 /// The first part of a transaction.
 pub const FLAG_TRX_START: u32 = 1 << 6;
 

@@ -191,7 +191,7 @@ impl Replica {
         let barrier = WriteSet {
             transaction_id: 0,
             connection_id: 0,
-            flags: crate::abi::FLAG_ISOLATION,
+            flags: WriteSet::ISOLATION,
             last_seen: Seqno(self.seqno.0 - 1),
             keys: Keys::default(),
             data: Vec::new(),
@@ -236,6 +236,9 @@ impl Replica {
         let mut known = BTreeMap::new();
         for _ in 0..count {
             let member = MemberId(reader.u64()?);
+            if known.last_key_value().is_some_and(|(last, _)| *last >= member) {
+                return Err(reader.unknown().into());
+            }
             let incarnation = Incarnation(reader.u64()?);
             let is_there = match reader.u8()? {
                 0 => false,

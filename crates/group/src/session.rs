@@ -199,11 +199,6 @@ impl Session {
         })
     }
 
-    /// One that is there.
-    pub fn transaction(&self, id: u64) -> Option<Arc<Transaction>> {
-        self.transactions.get(id)
-    }
-
     /// A new one.
     pub fn begin_transaction(&self, id: u64) -> Arc<Transaction> {
         self.transactions.begin(id)

@@ -96,4 +96,11 @@ fn bytes_that_are_no_state_are_refused() {
         assert!(Replica::decode(&bytes[..len]).is_err(), "{len} bytes");
     }
     assert!(matches!(Replica::decode(&[2]), Err(ReplicaError::Version(2))));
+    // Two servers of one member: the second entry is the first one again.
+    let entry = 16 + 1 + 4 + 1 + 4 + 13 + 4 + 13;
+    let count_at = 1 + 16 + 8 + 8;
+    let mut doubled = bytes.clone();
+    doubled[count_at] = 2;
+    doubled.splice(count_at + 4..count_at + 4, bytes[count_at + 4..count_at + 4 + entry].to_vec());
+    assert!(matches!(Replica::decode(&doubled), Err(ReplicaError::Bytes(BytesError::Unknown { .. }))));
 }

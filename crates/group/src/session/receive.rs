@@ -3,7 +3,7 @@
 use super::outcomes::Outcome;
 use super::transfer::BeginError;
 use super::{Session, lock};
-use crate::abi::{FLAG_ISOLATION, Status};
+use crate::abi::Status;
 use crate::appliers::Item;
 use crate::monitors::{Entering, Wait};
 use crate::replica::{View, uuid_of};
@@ -140,7 +140,7 @@ impl Session {
             self.server.warn(&format!("write set {}: {}", seqno.0, error.replace('\0', " ").trim()));
         }
         let outcome = Outcome::of(!error.is_empty());
-        let is_isolated = transaction.state().flags & FLAG_ISOLATION != 0;
+        let is_isolated = transaction.state().flags & WriteSet::ISOLATION != 0;
         let fits = match is_isolated {
             true => lock(&self.outcomes).here(seqno, outcome),
             // Its origin could.

@@ -2,7 +2,7 @@
 
 use super::outcomes::Outcome;
 use super::{Session, lock};
-use crate::abi::{FLAG_ISOLATION, FLAG_TRX_END, FLAG_TRX_START, Status};
+use crate::abi::{FLAG_TRX_END, FLAG_TRX_START, Status};
 use crate::monitors::{Entering, Wait};
 use crate::order::Input;
 use crate::server::{Applied, Receiver};
@@ -29,21 +29,19 @@ impl Session {
     /// Has a transaction ordered, and waits for the verdict.
     pub fn certify(&self, transaction: &Arc<Transaction>, connection_id: u64, flags: u32) -> Certified {
         let without_place = |status| Certified { status, applied: None };
-        let write_set = {
+        let body = {
             let mut state = transaction.state();
             if state.gives_way || !self.is_in_order() {
                 return without_place(Status::ConnectionFail);
             }
             state.flags = flags | FLAG_TRX_START;
             state.connection_id = connection_id;
-            let write_set = self.write_set(transaction.id, &mut state);
-            if write_set.encoded_len_bytes() as u64 > self.max_write_set_len_bytes {
-                return without_place(Status::SizeExceeded);
+            match self.encoded(transaction.id, &mut state) {
+                Some(body) => body,
+                None => return without_place(Status::SizeExceeded),
             }
-            state.stage = Stage::Replicating;
-            write_set
         };
-        self.replicate(transaction, write_set);
+        self.replicate(transaction, body);
         let state = transaction.wait_ordered();
         match state.stage {
             Stage::Passed if state.gives_way => self.certified(Status::BruteForceAbort, &state),
@@ -57,19 +55,29 @@ impl Session {
         !self.has_failed.load(Ordering::SeqCst)
     }
 
-    fn write_set(&self, transaction_id: u64, state: &mut State) -> WriteSet {
-        WriteSet {
+    /// What goes into the order; `None` if that is too long. The changes stay where they are, for a replay.
+    fn encoded(&self, transaction_id: u64, state: &mut State) -> Option<Arc<[u8]>> {
+        let write_set = WriteSet {
             transaction_id,
             connection_id: state.connection_id,
             flags: state.flags,
             last_seen: self.commit_order.last_left(),
             keys: std::mem::take(&mut state.keys),
-            data: state.data.clone(),
+            data: std::mem::take(&mut state.data),
+        };
+        let is_too_long = write_set.encoded_len_bytes() as u64 > self.max_write_set_len_bytes;
+        let action = Action::WriteSet(write_set);
+        let body = (!is_too_long).then(|| action.encode().into());
+        if let Action::WriteSet(write_set) = action {
+            state.data = write_set.data;
         }
+        if body.is_some() {
+            state.stage = Stage::Replicating;
+        }
+        body
     }
 
-    fn replicate(&self, transaction: &Arc<Transaction>, write_set: WriteSet) {
-        let body = Action::WriteSet(write_set).encode().into();
+    fn replicate(&self, transaction: &Arc<Transaction>, body: Arc<[u8]>) {
         let input = Input::Propose { body, transaction: Some(Arc::clone(transaction)) };
         if lock(&self.order).send(input).is_err() {
             transaction.lost();
@@ -145,21 +153,20 @@ impl Session {
     pub fn begin_isolation(&self, connection_id: u64, keys: Keys, action: Vec<u8>, flags: u32) -> Certified {
         let without_place = |status| Certified { status, applied: None };
         let transaction = Transaction::local(u64::MAX);
-        let write_set = {
-            let mut state = transaction.state();
-            (state.keys, state.data) = (keys, action);
-            state.connection_id = connection_id;
-            state.flags = flags | FLAG_ISOLATION | FLAG_TRX_START | FLAG_TRX_END;
-            state.stage = Stage::Replicating;
-            self.write_set(u64::MAX, &mut state)
-        };
         if !self.is_in_order() {
             return without_place(Status::ConnectionFail);
         }
-        if write_set.encoded_len_bytes() as u64 > self.max_write_set_len_bytes {
-            return without_place(Status::SizeExceeded);
-        }
-        self.replicate(&transaction, write_set);
+        let body = {
+            let mut state = transaction.state();
+            (state.keys, state.data) = (keys, action);
+            state.connection_id = connection_id;
+            state.flags = flags | WriteSet::ISOLATION | FLAG_TRX_START | FLAG_TRX_END;
+            match self.encoded(u64::MAX, &mut state) {
+                Some(body) => body,
+                None => return without_place(Status::SizeExceeded),
+            }
+        };
+        self.replicate(&transaction, body);
         let state = transaction.wait_ordered();
         let Some(seqno) = state.seqno else { return without_place(Status::ConnectionFail) };
         let certified = self.certified(Status::Ok, &state);
