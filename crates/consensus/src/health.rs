@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 pub struct Timing {
     /// A member with nothing to say says so after this.
     pub heartbeat_us: u64,
+    /// What another member does not wait for it is told with something else, or after this.
+    pub lazy_us: u64,
     /// A member that is not heard for this long is silent.
     pub silence_us: u64,
     /// An owner that does not say for this long what it does with slots before those of others holds them up.
@@ -37,6 +39,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             heartbeat_us: 20_000,
+            lazy_us: 1_000,
             silence_us: 100_000,
             pace_us: 60_000,
             retransmit_us: 30_000,

@@ -132,6 +132,9 @@ pub struct Member {
     is_begun: bool,
     acked: Vec<Slot>,
     ack_version: u64,
+    /// Of each owner: the version of what was acknowledged of it last, and its last entry.
+    ack_versions: Vec<u64>,
+    last_entries: Vec<Slot>,
     appended: RecordCount,
     durable: RecordCount,
     awaited: VecDeque<(RecordCount, Awaited)>,
@@ -244,6 +247,8 @@ impl Member {
             is_begun: false,
             acked: vec![Slot(0); log.frontiers().len()],
             ack_version: 1,
+            ack_versions: vec![0; log.frontiers().len()],
+            last_entries: vec![Slot(0); log.frontiers().len()],
             appended: RecordCount(0),
             durable: RecordCount(0),
             awaited: VecDeque::new(),
@@ -516,7 +521,10 @@ impl Member {
                 }
                 Awaited::Accepted { epoch, owner, to, has_entries } if epoch == self.log.epoch().ballot => {
                     self.acked[owner] = self.acked[owner].max(to);
-                    self.ack_version += u64::from(has_entries);
+                    if has_entries {
+                        self.ack_version += 1;
+                        self.ack_versions[owner] = self.ack_version;
+                    }
                 }
                 Awaited::Adopted(_) | Awaited::Accepted { .. } => {}
             }
@@ -566,6 +574,8 @@ impl Member {
         self.is_begun = false;
         self.entered_at = self.now;
         self.acked = vec![Slot(0); epoch.owners.len()];
+        self.ack_versions = vec![0; epoch.owners.len()];
+        self.last_entries = vec![Slot(0); epoch.owners.len()];
         let mine = epoch.place(self.myself()).map_or(Slot(0), |place| epoch.turn(place, epoch.slot.next()));
         for peer in self.peers.values_mut() {
             peer.is_begun = false;

@@ -8,13 +8,14 @@
 use crate::appliers::{Appliers, Item};
 use crate::certification::Verdict;
 use crate::monitors::{CommitOrder, Finished};
+use crate::order::inbox::Inlet;
 use crate::order::{Input, Status, Waiter};
 use crate::replica::{Ordered, Replica, View};
 use crate::transactions::{Stage, Transaction};
 use crate::write_set::{Action, Seqno};
 use redoubt_consensus::types::{MemberId, ProposalId, Slot};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the order has, in its order.
@@ -149,7 +150,7 @@ pub struct Outlets {
     /// Who is there.
     pub status: Arc<Status>,
     /// Back to the order.
-    pub order: Sender<Input>,
+    pub order: Inlet,
     /// A view was ordered.
     pub viewed: Box<dyn Fn(&View) + Send>,
     /// A definition went this way at its origin.
@@ -182,11 +183,8 @@ pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
             },
             (Delivery::Barrier(waiter), Some(replica)) => waiter(replica.seqno()),
             (Delivery::State(slot), Some(replica)) => {
-                let _ = outlets.order.send(Input::State {
-                    slot,
-                    seqno: replica.seqno(),
-                    replica: replica.encode(),
-                });
+                let (seqno, replica) = (replica.seqno(), replica.encode());
+                outlets.order.post(Input::State { slot, seqno, replica });
             }
             (Delivery::StateRequest { from, seqno, request }, _) => requests.push((from, seqno, request)),
             (Delivery::StateRefused { from, reason }, _) => (outlets.refused)(from, reason),

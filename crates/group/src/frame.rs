@@ -6,6 +6,7 @@
 
 use crate::bytes::{BytesError, Reader, put_bytes};
 use crate::replica::GroupId;
+use crate::write_set::Seqno;
 use redoubt_consensus::codec::{
     CodecError, decode_message, decode_snapshot, encode_message, encode_snapshot,
 };
@@ -15,7 +16,7 @@ use redoubt_consensus::types::{Incarnation, MemberId};
 use std::io::{self, Read};
 
 /// Version of the frames and of all that is in them.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longer frames are refused: nobody sends one.
 pub const MAX_FRAME_LEN_BYTES: usize = 256 << 20;
 /// No hello is longer: before it nothing is known of the other side.
@@ -74,6 +75,8 @@ pub enum Frame {
         /// What was ordered before, encoded: a [`crate::replica::Replica`].
         replica: Vec<u8>,
     },
+    /// How far the sender's server has applied what is ordered.
+    Applied(Seqno),
     /// Asks for the state of the server.
     StateRequest {
         /// As of this position or later.
@@ -118,55 +121,77 @@ const MESSAGE: u8 = 4;
 const START: u8 = 5;
 const STATE_REQUEST: u8 = 6;
 const STATE_REFUSED: u8 = 7;
+const APPLIED: u8 = 8;
 
 impl Frame {
     /// As it goes over a connection, its length included.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![0; 4];
+        let mut out = Vec::new();
+        self.encode_to(&mut out);
+        out
+    }
+
+    /// As [`Frame::encode`], after what is there.
+    pub fn encode_to(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.extend_from_slice(&[0; 4]);
+        self.encode_content(out);
+        let len = (out.len() - begin - 4) as u32;
+        out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+    }
+
+    /// Whether these bytes begin with a frame and all of it.
+    pub fn is_whole(bytes: &[u8]) -> bool {
+        let content = bytes.split_first_chunk().map(|(len, content)| (u32::from_le_bytes(*len), content));
+        content.is_some_and(|(len, content)| content.len() >= len as usize)
+    }
+
+    fn encode_content(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => {
                 out.push(HELLO);
                 out.extend_from_slice(&MAGIC);
                 out.extend_from_slice(&hello.version.to_le_bytes());
-                put_bytes(&mut out, hello.cluster_name.as_bytes());
+                put_bytes(out, hello.cluster_name.as_bytes());
                 out.extend_from_slice(&hello.group.0);
                 out.extend_from_slice(&hello.member.0.to_le_bytes());
                 out.extend_from_slice(&hello.incarnation.0.to_le_bytes());
-                put_bytes(&mut out, hello.listen_address.as_bytes());
+                put_bytes(out, hello.listen_address.as_bytes());
             }
             Self::Answer(Answer::Welcome { member, group, addresses }) => {
                 out.push(WELCOME);
                 out.extend_from_slice(&member.0.to_le_bytes());
                 out.extend_from_slice(&group.0);
                 out.extend_from_slice(&(addresses.len() as u32).to_le_bytes());
-                addresses.iter().for_each(|address| put_bytes(&mut out, address.as_bytes()));
+                addresses.iter().for_each(|address| put_bytes(out, address.as_bytes()));
             }
             Self::Answer(Answer::Refused { reason }) => {
                 out.push(REFUSED);
-                put_bytes(&mut out, reason.as_bytes());
+                put_bytes(out, reason.as_bytes());
             }
             Self::Message(message) => {
                 out.push(MESSAGE);
-                encode_message(message, &mut out);
+                encode_message(message, out);
             }
             Self::Start { snapshot, replica } => {
                 out.push(START);
-                put_bytes(&mut out, replica);
-                encode_snapshot(snapshot, &mut out);
+                put_bytes(out, replica);
+                encode_snapshot(snapshot, out);
+            }
+            Self::Applied(seqno) => {
+                out.push(APPLIED);
+                out.extend_from_slice(&seqno.0.to_le_bytes());
             }
             Self::StateRequest { seqno, request } => {
                 out.push(STATE_REQUEST);
                 out.extend_from_slice(&seqno.to_le_bytes());
-                put_bytes(&mut out, request);
+                put_bytes(out, request);
             }
             Self::StateRefused { reason } => {
                 out.push(STATE_REFUSED);
-                put_bytes(&mut out, reason.as_bytes());
+                put_bytes(out, reason.as_bytes());
             }
         }
-        let len = (out.len() - 4) as u32;
-        out[..4].copy_from_slice(&len.to_le_bytes());
-        out
     }
 
     /// The other way round, without the length.
@@ -205,6 +230,7 @@ impl Frame {
                 }
                 Self::Start { snapshot, replica }
             }
+            APPLIED => Self::Applied(Seqno(i64::from_le_bytes(reader.array()?))),
             STATE_REQUEST => Self::StateRequest {
                 seqno: i64::from_le_bytes(reader.array()?),
                 request: reader.bytes()?.to_vec(),

@@ -20,6 +20,7 @@
 //! | [`certification`] | which write sets conflict |
 //! | [`write_set`] | what is put into the order |
 //! | [`transactions`], [`monitors`], [`appliers`] | where threads meet |
+//! | [`pace`] | who is ahead waits a moment |
 //! | [`peers`], [`frame`] | connections and what goes over them |
 //! | [`store`] | what a member finds again |
 //! | [`position`] | how far the server's data is |
@@ -36,6 +37,7 @@ pub mod frame;
 pub mod monitors;
 pub mod options;
 pub mod order;
+pub mod pace;
 pub mod peers;
 pub mod position;
 pub mod replica;

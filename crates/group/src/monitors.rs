@@ -4,14 +4,15 @@
 //! A ring of places, one for each number that may be waited for, so that who leaves wakes the next one and nobody else.
 //!
 //! [`Finished`]: everything up to here is done and durable in the server, whatever its order was. Appliers wait for what
-//! their write set depends on, readers for what they must see.
+//! their write set depends on, readers for what they must see. Who need not wait any more is woken, and nobody else.
 //!
 //! Lock order: the lock of one place of the ring, nothing else with it. A number is waited for by at most one thread.
 
 use crate::write_set::Seqno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::Instant;
 
 /// Places of the ring. More transactions than that are never between certification and commit at once: each takes a
@@ -156,24 +157,29 @@ struct Done {
     /// Above `to`.
     later: BTreeSet<i64>,
     is_closed: bool,
-    waiters: usize,
+    /// Who waits for what; the second number tells those apart that wait for the same.
+    waiting: BTreeMap<(i64, u64), Thread>,
+    next_waiter: u64,
 }
 
 impl Done {
-    fn advance(&mut self) {
+    /// Those that need not wait any more.
+    fn advance(&mut self) -> BTreeMap<(i64, u64), Thread> {
         while self.later.first() == Some(&(self.to + 1)) {
             self.later.pop_first();
             self.to += 1;
         }
+        if self.waiting.first_key_value().is_none_or(|((wanted, _), _)| *wanted > self.to) {
+            return BTreeMap::new();
+        }
+        let waiting = self.waiting.split_off(&(self.to + 1, 0));
+        std::mem::replace(&mut self.waiting, waiting)
     }
 }
 
 /// See the module.
 #[derive(Default)]
-pub struct Finished {
-    done: Mutex<Done>,
-    changed: Condvar,
-}
+pub struct Finished(Mutex<Done>);
 
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,60 +195,75 @@ pub enum Wait {
 impl Finished {
     /// Everything up to here is finished.
     pub fn start_after(&self, seqno: Seqno) {
-        let mut done = lock(&self.done);
+        let mut done = lock(&self.0);
         done.to = done.to.max(seqno.0);
         let next = done.to + 1;
         done.later = done.later.split_off(&next);
-        done.advance();
+        let waited = done.advance();
         drop(done);
-        self.changed.notify_all();
+        wake(waited);
     }
 
     /// Everything up to here is.
     pub fn to(&self) -> Seqno {
-        Seqno(lock(&self.done).to)
+        Seqno(lock(&self.0).to)
     }
 
     /// This one is. Saying it twice changes nothing.
     pub fn finish(&self, seqno: Seqno) {
-        let mut done = lock(&self.done);
+        let mut done = lock(&self.0);
         if seqno.0 <= done.to {
             return;
         }
         done.later.insert(seqno.0);
-        let before = done.to;
-        done.advance();
-        if done.to > before && done.waiters > 0 {
-            self.changed.notify_all();
-        }
+        let waited = done.advance();
+        drop(done);
+        wake(waited);
     }
 
     /// Waits until everything up to `seqno` is finished.
     pub fn wait(&self, seqno: Seqno, deadline: Option<Instant>) -> Wait {
-        let mut done = lock(&self.done);
-        done.waiters += 1;
-        let end = loop {
-            if done.to >= seqno.0 {
-                break Wait::Reached;
-            }
-            if done.is_closed {
-                break Wait::Closed;
-            }
-            done = match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
-                None => self.changed.wait(done).unwrap_or_else(PoisonError::into_inner),
-                Some(left) if left.is_zero() => break Wait::TimedOut,
-                Some(left) => self.changed.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner).0,
+        let mut done = lock(&self.0);
+        if done.to >= seqno.0 {
+            return Wait::Reached;
+        }
+        let place = (seqno.0, done.next_waiter);
+        done.next_waiter += 1;
+        done.waiting.insert(place, thread::current());
+        loop {
+            // It may be woken by something else, or too late: what counts is what it finds.
+            let end = match (done.to >= seqno.0, done.is_closed) {
+                (true, _) => Some(Wait::Reached),
+                (false, true) => Some(Wait::Closed),
+                (false, false) => None,
             };
-        };
-        done.waiters -= 1;
-        end
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let end = end.or_else(|| left.is_some_and(|left| left.is_zero()).then_some(Wait::TimedOut));
+            if let Some(end) = end {
+                done.waiting.remove(&place);
+                return end;
+            }
+            drop(done);
+            match left {
+                None => thread::park(),
+                Some(left) => thread::park_timeout(left),
+            }
+            done = lock(&self.0);
+        }
     }
 
     /// Ends all waits.
     pub fn close(&self) {
-        lock(&self.done).is_closed = true;
-        self.changed.notify_all();
+        let mut done = lock(&self.0);
+        done.is_closed = true;
+        let waited = std::mem::take(&mut done.waiting);
+        drop(done);
+        wake(waited);
     }
+}
+
+fn wake(waited: BTreeMap<(i64, u64), Thread>) {
+    waited.into_values().for_each(|thread| thread.unpark());
 }
 
 #[cfg(test)]

@@ -1,26 +1,29 @@
-//! The member of the consensus, driven: one thread that owns it.
+//! The member of the consensus, driven.
 //!
 //! Takes in what comes from the others, from the server's threads and from the log, one input after another, and carries
 //! out what the member asks for: frames go to [`Peers`], records to the [`Store`], what is chosen to the thread that
-//! decides what it means ([`crate::delivery`]). A second thread makes records durable, so that this one never waits for
-//! a disk.
+//! decides what it means ([`crate::delivery`]). Whoever has something for it drives it ([`inbox`]). Another thread makes
+//! records durable, so that nobody who drives it waits for a disk.
 //!
 //! A member without a store begins as a newcomer: it says hello to the members of the group, one of them makes it a
 //! member and sends it a place to start from.
 //!
 //! Invariant: nothing is sent before the record of this life is durable.
 
+pub mod inbox;
 mod newcomers;
 mod presence;
 mod syncing;
 
 use crate::delivery::Delivery;
 use crate::frame::Frame;
+use crate::pace::Pace;
 use crate::peers::{Event, Peers};
 use crate::replica::{GroupId, Known, Replica};
 use crate::store::{Identity, Store, StoreError};
 use crate::transactions::Transaction;
 use crate::write_set::{Action, Arrival, Seqno};
+use inbox::Inlet;
 use newcomers::Newcomers;
 use presence::Arriving;
 use redoubt_consensus::record::{Record, RecordCount, Snapshot};
@@ -29,7 +32,7 @@ use redoubt_consensus::{Effect, Member, Settings};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use syncing::Syncing;
@@ -38,10 +41,13 @@ use syncing::Syncing;
 const TICK: Duration = Duration::from_millis(5);
 /// A checkpoint is made after so many bytes of log.
 const CHECKPOINT_LEN_BYTES: u64 = 128 << 20;
+/// The server has made durable by then what it has committed, however it is set (`innodb_flush_log_at_trx_commit`, and
+/// `innodb_flush_log_at_timeout`, 1 s by default). If not, its next start finds that, and gets a state anew.
+const DURABLE_IN_SERVER: Duration = Duration::from_secs(30);
 /// What is kept in memory for members that are behind. Who needs more has to join anew.
 const KEPT_LEN_BYTES: usize = 256 << 20;
-/// Inputs that are taken in before the member is asked what to do.
-const MAX_INPUTS: usize = 1024;
+/// Between two times that a member is told how far this one has applied what is ordered.
+const TELL_APPLIED: Duration = Duration::from_millis(5);
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(100);
 /// A member that did nothing for so long was stopped itself: it knows nothing about the others.
@@ -83,6 +89,15 @@ pub enum Input {
     Leave,
 }
 
+impl Input {
+    /// It is not taken in any more.
+    fn lost(self) {
+        if let Self::Propose { transaction: Some(transaction), .. } = self {
+            transaction.lost();
+        }
+    }
+}
+
 /// Who waits for a barrier.
 pub type Waiter = Box<dyn FnOnce(Seqno) + Send>;
 
@@ -112,18 +127,18 @@ pub struct Parts {
     /// Connections.
     pub peers: Arc<Peers>,
     /// What comes in.
-    pub inputs: Receiver<Input>,
-    /// For those who send later.
-    pub sender: Sender<Input>,
+    pub inlet: Inlet,
     /// What is chosen goes here.
     pub deliveries: Sender<Delivery>,
     /// For others to look at.
     pub status: Arc<Status>,
+    /// How far the others are.
+    pub pace: Arc<Pace>,
     /// This server, for those who shall see it.
     pub arrival: Arrival,
     /// The place of this life in its group is known.
     pub placed: Box<dyn Fn(GroupId, MemberId, Incarnation) + Send>,
-    /// How far the server has applied, durably, what was ordered.
+    /// How far the server has applied what was ordered.
     pub applied: Box<dyn Fn() -> Seqno + Send>,
     /// Messages for the error log: `true` if it is the end.
     pub say: Box<dyn Fn(bool, String) + Send>,
@@ -137,13 +152,22 @@ pub enum Origin {
     Nothing(MemberId),
 }
 
+/// The state of a checkpoint that has not taken the place of the log before it.
+struct Unapplied {
+    slot: Slot,
+    seqno: Seqno,
+    replica: Vec<u8>,
+    /// The server has applied it.
+    applied_at: Option<Instant>,
+}
+
 /// Why a snapshot is taken.
 enum Purpose {
     Checkpoint,
     Newcomer(MemberId, Snapshot),
 }
 
-/// The thread's own.
+/// See the module.
 pub struct Order {
     parts: Parts,
     member: Member,
@@ -155,12 +179,12 @@ pub struct Order {
     barriers: BTreeMap<u64, Waiter>,
     next_nonce: u64,
     states: Vec<(Slot, Purpose)>,
-    /// The state of a checkpoint that the server has not applied all of.
-    unapplied: Option<(Slot, Seqno, Vec<u8>)>,
+    unapplied: Option<Unapplied>,
     newcomers: Newcomers,
     kept: VecDeque<(Slot, usize)>,
     kept_len_bytes: usize,
     heard: BTreeMap<MemberId, Instant>,
+    told_applied_at: BTreeMap<MemberId, Instant>,
     departing: BTreeMap<MemberId, Instant>,
     arrival: Arriving,
     looked_at: Instant,
@@ -191,12 +215,21 @@ pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
     if let Some(replica) = replica {
         let _ = parts.deliveries.send(Delivery::Start(Box::new(replica)));
     }
-    Order::new(parts, store, member).run();
+    let inlet = Arc::clone(&parts.inlet);
+    let mut order = Order::new(parts, store, member);
+    match order.begin() {
+        Ok(()) => inlet.run(order, TICK),
+        Err(error) => {
+            (order.parts.say)(true, error.to_string());
+            order.end();
+            inlet.close();
+        }
+    }
 }
 
 impl Order {
     fn new(parts: Parts, store: Store, member: Member) -> Self {
-        let syncing = Syncing::start(store.device(), parts.sender.clone());
+        let syncing = Syncing::start(store.device(), Arc::clone(&parts.inlet));
         Self {
             syncing,
             member,
@@ -212,6 +245,7 @@ impl Order {
             kept: VecDeque::new(),
             kept_len_bytes: 0,
             heard: BTreeMap::new(),
+            told_applied_at: BTreeMap::new(),
             departing: BTreeMap::new(),
             arrival: Arriving::Not,
             looked_at: Instant::now(),
@@ -219,14 +253,6 @@ impl Order {
             leaving_since: None,
             parts,
         }
-    }
-
-    fn run(mut self) {
-        match self.begin().and_then(|()| self.go_on()) {
-            Ok(()) => {}
-            Err(error) => (self.parts.say)(true, error.to_string()),
-        }
-        self.end();
     }
 
     /// Makes this life known to the store, before anybody else hears of it.
@@ -251,33 +277,33 @@ impl Order {
         held.into_iter().try_for_each(|effect| self.carry_out(effect))
     }
 
-    fn go_on(&mut self) -> Result<(), StoreError> {
-        loop {
-            let mut inputs = Vec::new();
-            match self.parts.inputs.recv_timeout(TICK) {
-                Ok(input) => inputs.push(input),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            }
-            while inputs.len() < MAX_INPUTS
-                && let Ok(input) = self.parts.inputs.try_recv()
-            {
-                inputs.push(input);
-            }
-            let now = self.now();
-            for input in inputs {
-                self.take_in(input, now)?;
-            }
-            self.member.tick(now);
-            for effect in self.member.take_effects() {
-                self.carry_out(effect)?;
-            }
-            self.syncing.want(self.appended);
-            self.look_around()?;
-            if self.leaving_since.is_some_and(|since| since.elapsed() >= LEAVING || !self.is_present()) {
-                return Ok(());
-            }
+    /// Takes in what has come, and does what follows from it. Whether it goes on.
+    fn take_all_in(&mut self, inputs: Vec<Input>) -> bool {
+        let done = self.try_take_all_in(inputs);
+        self.goes_on(done)
+    }
+
+    fn try_take_all_in(&mut self, inputs: Vec<Input>) -> Result<(), StoreError> {
+        let now = self.now();
+        for input in inputs {
+            self.take_in(input, now)?;
         }
+        self.member.tick(now);
+        for effect in self.member.take_effects() {
+            self.carry_out(effect)?;
+        }
+        self.parts.peers.flush();
+        self.syncing.want(self.appended);
+        Ok(())
+    }
+
+    fn goes_on(&self, done: Result<(), StoreError>) -> bool {
+        if let Err(error) = &done {
+            (self.parts.say)(true, error.to_string());
+        }
+        let has_left =
+            self.leaving_since.is_some_and(|since| since.elapsed() >= LEAVING || !self.is_present());
+        done.is_ok() && !has_left
     }
 
     fn now(&self) -> Time {
@@ -327,6 +353,7 @@ impl Order {
                 self.newcomers.is_in(from);
                 self.member.handle(from, message, now);
             }
+            Event::Frame { from, frame: Frame::Applied(seqno) } => self.parts.pace.told(from, seqno),
             Event::Frame { from, frame: Frame::StateRequest { seqno, request } } => {
                 let seqno = Seqno(seqno);
                 let _ = self.parts.deliveries.send(Delivery::StateRequest { from, seqno, request });
@@ -344,6 +371,16 @@ impl Order {
         }
     }
 
+    /// Goes with what is sent anyway.
+    fn tell_applied(&mut self, to: MemberId) {
+        let now = Instant::now();
+        let told_at = self.told_applied_at.get(&to);
+        if told_at.is_none_or(|at| now.duration_since(*at) >= TELL_APPLIED) {
+            self.told_applied_at.insert(to, now);
+            self.parts.peers.send(to, &Frame::Applied((self.parts.applied)()));
+        }
+    }
+
     fn append(&mut self, record: &Record) -> Result<(), StoreError> {
         self.store.append(record)?;
         self.appended += 1;
@@ -353,7 +390,10 @@ impl Order {
     fn carry_out(&mut self, effect: Effect) -> Result<(), StoreError> {
         match effect {
             Effect::Append(record) => self.append(&record)?,
-            Effect::Send { to, message } => self.parts.peers.send(to, &Frame::Message(message)),
+            Effect::Send { to, message } => {
+                self.parts.peers.send(to, &Frame::Message(message));
+                self.tell_applied(to);
+            }
             Effect::NeedsSnapshot { from } => (self.parts.say)(
                 true,
                 format!(
@@ -381,8 +421,13 @@ impl Order {
         let _ = self.parts.deliveries.send(Delivery::Entry { id, body: proposal.body, transaction });
     }
 
-    /// What has to be done from time to time.
-    fn look_around(&mut self) -> Result<(), StoreError> {
+    /// What has to be done from time to time. Whether it goes on.
+    fn look_around(&mut self) -> bool {
+        let done = self.try_look_around();
+        self.goes_on(done)
+    }
+
+    fn try_look_around(&mut self) -> Result<(), StoreError> {
         if self.looked_at.elapsed() >= LOOK {
             if self.looked_at.elapsed() >= STOPPED {
                 self.heard.values_mut().for_each(|heard| *heard = Instant::now());
@@ -428,7 +473,10 @@ impl Order {
         let now: Vec<(Slot, Purpose)> = now;
         for (_, purpose) in now {
             match purpose {
-                Purpose::Checkpoint => self.unapplied = Some((slot, seqno, replica.clone())),
+                Purpose::Checkpoint => {
+                    let replica = replica.clone();
+                    self.unapplied = Some(Unapplied { slot, seqno, replica, applied_at: None });
+                }
                 Purpose::Newcomer(member, snapshot) => {
                     self.parts.peers.send(member, &Frame::Start { snapshot, replica: replica.clone() });
                 }
@@ -436,11 +484,18 @@ impl Order {
         }
     }
 
-    /// A checkpoint takes the place of what was before it once the server has that: until then it may need it again.
+    /// A checkpoint takes the place of what was before it once the server has that durably: until then it may need it
+    /// again. The server makes durable by itself what it has committed, be it later.
     fn end_checkpoint(&mut self) -> Result<(), StoreError> {
         let applied = (self.parts.applied)();
-        match self.unapplied.take_if(|(_, seqno, _)| *seqno <= applied) {
-            Some((slot, _, replica)) => self.store.end_checkpoint(slot, &replica),
+        if let Some(unapplied) = self.unapplied.as_mut().filter(|unapplied| unapplied.seqno <= applied) {
+            unapplied.applied_at.get_or_insert_with(Instant::now);
+        }
+        let is_durable = |unapplied: &mut Unapplied| {
+            unapplied.applied_at.is_some_and(|at| at.elapsed() >= DURABLE_IN_SERVER)
+        };
+        match self.unapplied.take_if(is_durable) {
+            Some(Unapplied { slot, replica, .. }) => self.store.end_checkpoint(slot, &replica),
             None => Ok(()),
         }
     }
@@ -468,17 +523,12 @@ impl Order {
     }
 
     /// Nothing that waits will come any more.
-    fn end(&mut self) {
+    fn end(mut self) {
         self.parts.peers.close();
         self.own
             .drain()
             .filter_map(|(_, transaction)| transaction)
             .for_each(|transaction| transaction.lost());
-        while let Ok(input) = self.parts.inputs.try_recv() {
-            if let Input::Propose { transaction: Some(transaction), .. } = input {
-                transaction.lost();
-            }
-        }
         self.barriers.clear();
         let _ = self.parts.deliveries.send(Delivery::End);
     }

@@ -4,17 +4,21 @@
 //! dials sends, whoever is dialled reads; so two members have two connections, and none has to be given up when both
 //! dial at once. What is sent may be lost with its connection: the consensus sends it again.
 //!
-//! Lock order: `dials`, `links`; neither is held during a call that may wait.
+//! Frames are gathered for each member ([`Peers::send`]) and then written by whoever calls [`Peers::flush`], as far as
+//! the kernel has room. What it has no room for waits for the thread that has dialled, and what comes after it does, so
+//! that a member that reads nothing costs the caller no time.
+//!
+//! Lock order: `dials`, `links`, `gathered`; the first is not held during a call that may wait.
 
 use crate::frame::{Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HELLO_LEN_BYTES, VERSION};
 use crate::replica::GroupId;
 use redoubt_consensus::types::{Incarnation, MemberId};
-use redoubt_transport::{Connection, Connector, Reader, TcpConnection};
+use redoubt_transport::{Connection, Connector, Reader, TcpConnection, Written};
 use std::collections::{BTreeSet, HashMap};
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,16 +64,21 @@ pub struct Local {
 }
 
 struct Link {
+    connection: Arc<dyn Connection>,
+    /// What waits for the thread that has dialled.
     queue: Sender<Vec<u8>>,
+    /// Pieces that it has not written. None: it writes nothing, and will not unless it is given something.
+    queued: Arc<AtomicUsize>,
     queued_len_bytes: Arc<AtomicUsize>,
 }
 
 struct Shared {
     local: Local,
     group: Mutex<(GroupId, Incarnation)>,
-    events: Box<dyn Fn(Event) + Send + Sync>,
+    events: Box<dyn Fn(Event, bool) + Send + Sync>,
     dials: Mutex<BTreeSet<String>>,
     links: Mutex<HashMap<MemberId, Link>>,
+    gathered: Mutex<HashMap<MemberId, Vec<u8>>>,
     connections: Mutex<Vec<std::sync::Weak<dyn Connection>>>,
     incoming: AtomicUsize,
     is_closed: AtomicBool,
@@ -84,7 +93,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Peers {
-    /// Listens.
+    /// Listens. What comes is given to `events`, with whether nothing else has come with it.
     ///
     /// # Errors
     /// The address cannot be had.
@@ -92,7 +101,7 @@ impl Peers {
         local: Local,
         group: GroupId,
         bind: &str,
-        events: impl Fn(Event) + Send + Sync + 'static,
+        events: impl Fn(Event, bool) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(bind)?;
         let shared = Arc::new(Shared {
@@ -101,6 +110,7 @@ impl Peers {
             events: Box::new(events),
             dials: Mutex::default(),
             links: Mutex::default(),
+            gathered: Mutex::default(),
             connections: Mutex::default(),
             incoming: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
@@ -121,16 +131,25 @@ impl Peers {
         dial(&self.0, address);
     }
 
-    /// Sends a frame, unless there is no connection. Never waits.
+    /// A frame for a member, sent with the next flush; lost if there is no connection then.
     pub fn send(&self, to: MemberId, frame: &Frame) {
-        let link =
-            lock(&self.0.links).get(&to).map(|link| (link.queue.clone(), Arc::clone(&link.queued_len_bytes)));
-        let Some((queue, queued_len_bytes)) = link else { return };
-        let bytes = frame.encode();
-        let len = bytes.len();
-        let queued = queued_len_bytes.fetch_add(len, Ordering::Relaxed);
-        if queued > MAX_QUEUED_LEN_BYTES || queue.send(bytes).is_err() {
-            queued_len_bytes.fetch_sub(len, Ordering::Relaxed);
+        frame.encode_to(lock(&self.0.gathered).entry(to).or_default());
+    }
+
+    /// Sends what is gathered. Never waits.
+    pub fn flush(&self) {
+        let links = lock(&self.0.links);
+        let mut gathered = lock(&self.0.gathered);
+        gathered.retain(|to, _| links.contains_key(to));
+        for (to, bytes) in gathered.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
+            if let Some(link) = links.get(to) {
+                link.send(bytes);
+            }
+            // As long as usual, it is used again.
+            if bytes.capacity() > BATCH_LEN_BYTES {
+                *bytes = Vec::new();
+            }
+            bytes.clear();
         }
     }
 
@@ -153,6 +172,29 @@ impl Drop for Peers {
     }
 }
 
+impl Link {
+    fn send(&self, bytes: &[u8]) {
+        if self.queued.load(Ordering::SeqCst) == 0 {
+            match self.connection.write_now(bytes) {
+                Ok(Written::All) => return,
+                // The thread writes the rest, or finds that there is no connection any more.
+                Ok(Written::Held) | Err(_) => return self.queue(Vec::new()),
+                Ok(Written::Not) => {}
+            }
+        }
+        if self.queued_len_bytes.load(Ordering::SeqCst) <= MAX_QUEUED_LEN_BYTES {
+            self.queue(bytes.to_vec());
+        }
+    }
+
+    fn queue(&self, bytes: Vec<u8>) {
+        self.queued.fetch_add(1, Ordering::SeqCst);
+        self.queued_len_bytes.fetch_add(bytes.len(), Ordering::SeqCst);
+        // Without a receiver the link ends.
+        let _ = self.queue.send(bytes);
+    }
+}
+
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.into()).spawn(body).map(drop)
 }
@@ -163,7 +205,7 @@ impl Shared {
     }
 
     fn say(&self, text: String) {
-        (self.events)(Event::Said(text));
+        (self.events)(Event::Said(text), true);
     }
 
     fn keep(&self, connection: &Arc<dyn Connection>) {
@@ -202,7 +244,7 @@ fn keep_dialled(shared: &Arc<Shared>, address: &str) {
                 (pause, said) = (FIRST_PAUSE, String::new());
                 write_all(shared, member, &connection);
                 if !shared.is_closed() {
-                    (shared.events)(Event::Lost(member));
+                    (shared.events)(Event::Lost(member), true);
                 }
             }
             Err(reason) => {
@@ -249,29 +291,36 @@ fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
 
 /// Sends what is queued for a member until its connection breaks.
 fn write_all(shared: &Shared, member: MemberId, connection: &Arc<dyn Connection>) {
-    let (queue, queued) = mpsc::channel();
-    let queued_len_bytes = Arc::new(AtomicUsize::new(0));
-    lock(&shared.links).insert(member, Link { queue, queued_len_bytes: Arc::clone(&queued_len_bytes) });
-    while let Some(batch) = next_batch(&queued) {
-        queued_len_bytes.fetch_sub(batch.len(), Ordering::Relaxed);
+    let (queue, waiting) = mpsc::channel();
+    let (queued, queued_len_bytes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let link = Link {
+        connection: Arc::clone(connection),
+        queue,
+        queued: Arc::clone(&queued),
+        queued_len_bytes: Arc::clone(&queued_len_bytes),
+    };
+    lock(&shared.links).insert(member, link);
+    while let Some((count, batch)) = next_batch(&waiting) {
         if connection.write_all(&batch).is_err() {
             break;
         }
+        queued_len_bytes.fetch_sub(batch.len(), Ordering::SeqCst);
+        queued.fetch_sub(count, Ordering::SeqCst);
     }
     lock(&shared.links).remove(&member);
     connection.shutdown();
 }
 
-/// `None` when nobody will send any more.
-fn next_batch(queued: &Receiver<Vec<u8>>) -> Option<Vec<u8>> {
-    let mut batch = queued.recv().ok()?;
-    while batch.len() < BATCH_LEN_BYTES {
-        match queued.recv_timeout(Duration::ZERO) {
-            Ok(more) => batch.extend_from_slice(&more),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-        }
+/// Pieces, and how many they are. `None` when nobody will send any more.
+fn next_batch(waiting: &Receiver<Vec<u8>>) -> Option<(usize, Vec<u8>)> {
+    let (mut count, mut batch) = (1, waiting.recv().ok()?);
+    while batch.len() < BATCH_LEN_BYTES
+        && let Ok(more) = waiting.try_recv()
+    {
+        batch.extend_from_slice(&more);
+        count += 1;
     }
-    Some(batch)
+    Some((count, batch))
 }
 
 fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
@@ -322,10 +371,13 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
     }
     let from = hello.member;
     dial(shared, &hello.listen_address);
-    (shared.events)(Event::Greeted(hello));
+    (shared.events)(Event::Greeted(hello), true);
     let end = loop {
         match Frame::read(&mut reader, MAX_FRAME_LEN_BYTES) {
-            Ok(Some(frame)) => (shared.events)(Event::Frame { from, frame }),
+            Ok(Some(frame)) => {
+                let is_last = !Frame::is_whole(reader.buffer());
+                (shared.events)(Event::Frame { from, frame }, is_last);
+            }
             Ok(None) => break None,
             Err(FrameError::Io(_)) => break None,
             Err(error) => break Some(error),
@@ -335,7 +387,7 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
         shared.say(format!("{}: {error}", connection.peer()));
     }
     if !shared.is_closed() {
-        (shared.events)(Event::Lost(from));
+        (shared.events)(Event::Lost(from), true);
     }
 }
 

@@ -23,7 +23,9 @@ use crate::delivery::{Counters, Gate};
 use crate::frame::Frame;
 use crate::monitors::{CommitOrder, Finished};
 use crate::options::Options;
+use crate::order::inbox::Inlet;
 use crate::order::{Input, Status};
+use crate::pace::Pace;
 use crate::replica::{GroupId, Known, uuid_of};
 use crate::server::Server;
 use crate::transactions::{Transaction, Transactions};
@@ -62,12 +64,13 @@ struct Place {
 pub struct Session {
     server: Arc<Server>,
     max_write_set_len_bytes: u64,
-    order: Mutex<Sender<Input>>,
+    order: Inlet,
     appliers: Arc<Appliers>,
     commit_order: Arc<CommitOrder>,
     finished: Arc<Finished>,
     gate: Arc<Gate>,
     status: Arc<Status>,
+    pace: Arc<Pace>,
     /// For people.
     pub counters: Arc<Counters>,
     transactions: Transactions,
@@ -131,8 +134,7 @@ impl Session {
     }
 
     fn send(&self, input: Input) {
-        // Without a receiver everything has ended, and who waits was told.
-        let _ = lock(&self.order).send(input);
+        self.order.post(input);
     }
 
     /// Leaves: the receivers end, and nothing is ordered any more.

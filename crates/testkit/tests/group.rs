@@ -83,7 +83,13 @@ mod own {
 
     #[test]
     fn comes_back_from_a_blackout() {
-        super::comes_back_from_a_blackout(&provider());
+        super::comes_back_from_a_blackout(&provider(), &[]);
+    }
+
+    /// The servers lose up to a second of what they have committed: their log is in their memory until then.
+    #[test]
+    fn comes_back_from_a_blackout_of_servers_that_do_not_sync() {
+        super::comes_back_from_a_blackout(&provider(), &["--innodb-flush-log-at-trx-commit=0"]);
     }
 
     macro_rules! long_tests {
@@ -107,7 +113,18 @@ mod own {
 
 /// Runs a check on a new group; where it fails, the ends of the members' logs are shown.
 fn on_group<T>(provider: &Provider, check: impl FnOnce(&mut Group) -> Result<T>) -> T {
-    let small = |config: &mut ServerConfig| config.buffer_pool_bytes = 64 << 20;
+    on_group_with(provider, &[], check)
+}
+
+fn on_group_with<T>(
+    provider: &Provider,
+    arguments: &[&str],
+    check: impl FnOnce(&mut Group) -> Result<T>,
+) -> T {
+    let small = |config: &mut ServerConfig| {
+        config.buffer_pool_bytes = 64 << 20;
+        config.server_args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    };
     let created = timed(|| Group::create(provider, MEMBERS, small));
     let (mut group, elapsed) = created.unwrap_or_else(|error| panic!("no group: {error}"));
     println!("created in {elapsed:.1?}: members in sync after {:.1?}", group.start_times());
@@ -387,8 +404,8 @@ fn leaves_when_its_data_differs(provider: &Provider) {
 }
 
 /// Returns how long all members took to come back, by themselves.
-fn comes_back_from_a_blackout(provider: &Provider) -> Duration {
-    on_group(provider, |group| {
+fn comes_back_from_a_blackout(provider: &Provider, arguments: &[&str]) -> Duration {
+    on_group_with(provider, arguments, |group| {
         let load = Load::start(group, CLIENTS)?;
         warm_up(&load)?;
         group.kill9_all()?;

@@ -21,6 +21,12 @@ pub trait Connection: Debug + Send + Sync {
     /// The connection is of no use any more: part of the bytes may have been sent.
     fn write_all(&self, bytes: &[u8]) -> Result<()>;
 
+    /// As [`Connection::write_all`], without waiting for the peer. The next write waits for what it has held back.
+    ///
+    /// # Errors
+    /// As [`Connection::write_all`].
+    fn write_now(&self, bytes: &[u8]) -> Result<Written>;
+
     /// Ends both directions and with them every call that is under way. Repeating it does nothing.
     fn shutdown(&self);
 
@@ -64,6 +70,18 @@ pub trait Connection: Debug + Send + Sync {
     fn delay(&self) -> Option<Delay> {
         None
     }
+}
+
+/// What became of bytes that were to be written without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// All are on their way.
+    All,
+    /// The connection has taken them, and holds back what the peer has no room for: the next write sends that first,
+    /// be it one of no bytes.
+    Held,
+    /// None was taken: another thread is writing.
+    Not,
 }
 
 /// Time from sending to the peer's acknowledgement, as the operating system measures it.

@@ -23,7 +23,7 @@ pub mod tcp;
 pub mod tls;
 
 pub use connect::Connector;
-pub use connection::{Connection, Delay, Reader};
+pub use connection::{Connection, Delay, Reader, Written};
 pub use credentials::{CredentialFiles, Credentials};
 pub use error::TransportError;
 pub use identity::{Identity, check_volume_name};

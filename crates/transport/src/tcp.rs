@@ -6,13 +6,13 @@
 //! A time-out is the kernel's (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Under a deadline each call gets what is left of it, at
 //! most the time-out; that costs a call to the kernel each time, but deadlines are only for greetings.
 
-use crate::connection::{Connection, Delay};
+use crate::connection::{Connection, Delay, Written};
 use crate::identity::Identity;
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, send, sockopt};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Time without a byte before the kernel asks the peer whether it is there, and between such questions.
@@ -30,8 +30,8 @@ pub struct TcpConnection {
     /// Both ends are on one host: there is no network between them.
     is_local: bool,
     limits: Mutex<Limits>,
-    /// One writer at a time: the kernel may take part of a write and then another thread's.
-    writing: Mutex<()>,
+    /// One writer at a time: the kernel may take part of a write and then another thread's. What a write held back.
+    writing: Mutex<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +92,36 @@ impl TcpConnection {
         self.shutdown();
     }
 
+    /// Waits until all are written.
+    fn send_all(&self, mut bytes: &[u8]) -> Result<()> {
+        let limits = *self.limits();
+        while !bytes.is_empty() {
+            if let Some(deadline) = limits.deadline {
+                self.stream.set_write_timeout(left(deadline, limits.write)?)?;
+            }
+            match (&self.stream).write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the kernel has room for; what is left.
+    fn send_some<'a>(&self, mut bytes: &'a [u8]) -> Result<&'a [u8]> {
+        while !bytes.is_empty() {
+            match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(bytes)
+    }
+
     fn limits(&self) -> std::sync::MutexGuard<'_, Limits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,21 +158,29 @@ impl Connection for TcpConnection {
         }
     }
 
-    fn write_all(&self, mut bytes: &[u8]) -> Result<()> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let limits = *self.limits();
-        while !bytes.is_empty() {
-            if let Some(deadline) = limits.deadline {
-                self.stream.set_write_timeout(left(deadline, limits.write)?)?;
-            }
-            match (&self.stream).write(bytes) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    fn write_all(&self, bytes: &[u8]) -> Result<()> {
+        let mut held = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held.is_empty() {
+            self.send_all(&held)?;
+            // It may have been large, and may never be again.
+            *held = Vec::new();
         }
-        Ok(())
+        self.send_all(bytes)
+    }
+
+    fn write_now(&self, bytes: &[u8]) -> Result<Written> {
+        let mut held = match self.writing.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::WouldBlock) => return Ok(Written::Not),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        if held.is_empty() {
+            let left = self.send_some(bytes)?;
+            held.extend_from_slice(left);
+        } else {
+            held.extend_from_slice(bytes);
+        }
+        Ok(if held.is_empty() { Written::All } else { Written::Held })
     }
 
     fn shutdown(&self) {

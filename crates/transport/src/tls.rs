@@ -10,13 +10,13 @@
 //! Sessions are not resumed and no data is sent before the peer is known. The end of the TCP connection is taken as
 //! the end of the stream: every message of the wire protocol says its length, so a cut one is noticed there.
 
-use crate::connection::{Connection, Delay};
+use crate::connection::{Connection, Delay, Written};
 use crate::error::TransportError;
 use crate::identity::Identity;
 use crate::tcp::TcpConnection;
 use rustls::AlertDescription;
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 mod explain;
@@ -124,6 +124,20 @@ impl TlsConnection {
         TransportError::Trust(explain::explain(error)).into_io()
     }
 
+    /// Makes records of plain text.
+    fn encrypt(&self, mut text: &[u8], records: &mut Vec<u8>) -> Result<()> {
+        let mut session = lock(&self.session);
+        while !text.is_empty() {
+            let taken = session.writer().write(text)?;
+            text = text.get(taken..).unwrap_or_default();
+            take_records(&mut session, records)?;
+            if taken == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Ends it so that the peer still gets what was written last; see [`TcpConnection::end_softly`].
     pub fn end_softly(&self, within: Duration) {
         self.tcp.end_softly(within);
@@ -182,22 +196,35 @@ impl Connection for TlsConnection {
 
     fn write_all(&self, bytes: &[u8]) -> Result<()> {
         let mut outgoing = lock(&self.outgoing);
+        // What an earlier write held back goes first, also if there is nothing else.
+        if bytes.is_empty() {
+            return self.tcp.write_all(&[]);
+        }
         for piece in bytes.chunks(OUTGOING_LEN_BYTES) {
             outgoing.clear();
-            let mut rest = piece;
-            let mut session = lock(&self.session);
-            while !rest.is_empty() {
-                let taken = session.writer().write(rest)?;
-                rest = rest.get(taken..).unwrap_or_default();
-                take_records(&mut session, &mut outgoing)?;
-                if taken == 0 {
-                    return Err(ErrorKind::WriteZero.into());
-                }
-            }
-            drop(session);
+            self.encrypt(piece, &mut outgoing)?;
             self.tcp.write_all(&outgoing)?;
         }
         Ok(())
+    }
+
+    fn write_now(&self, bytes: &[u8]) -> Result<Written> {
+        let mut outgoing = match self.outgoing.try_lock() {
+            Ok(outgoing) => outgoing,
+            Err(TryLockError::WouldBlock) => return Ok(Written::Not),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        outgoing.clear();
+        for piece in bytes.chunks(OUTGOING_LEN_BYTES) {
+            self.encrypt(piece, &mut outgoing)?;
+        }
+        // Records that were made have to be sent: nobody else writes to the socket while `outgoing` is locked.
+        let written = self.tcp.write_now(&outgoing)?;
+        outgoing.shrink_to(2 * OUTGOING_LEN_BYTES);
+        match written {
+            Written::Not => Err(ErrorKind::Other.into()),
+            other => Ok(other),
+        }
     }
 
     fn shutdown(&self) {

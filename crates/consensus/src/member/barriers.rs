@@ -48,6 +48,8 @@ impl Member {
     pub(super) fn on_barrier_ask(&mut self, from: MemberId, nonce: u64) {
         let message = Message::BarrierAnswer { nonce, epoch: self.log.epoch().ballot, to: self.log.end() };
         self.send(from, message);
+        // It waits for what it would be told before long.
+        self.peer(from).sent_at = None;
     }
 
     pub(super) fn on_barrier_answer(&mut self, from: MemberId, nonce: u64, epoch: Ballot, to: Slot) {

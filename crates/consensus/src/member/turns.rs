@@ -68,7 +68,8 @@ impl Member {
     fn accept(&mut self, owner: usize, turns: &Turns) {
         let Some(new) = self.log.accept(owner, turns).filter(|new| new.to > new.from) else { return };
         let (epoch, to, has_entries) = (self.log.epoch().ballot, new.to, !new.entries.is_empty());
-        if has_entries {
+        if let Some((slot, _)) = new.entries.last() {
+            self.last_entries[owner] = *slot;
             self.append(Record::Accepted { epoch, owner, turns: new });
         }
         self.await_durable(Awaited::Accepted { epoch, owner, to, has_entries });
@@ -238,7 +239,11 @@ impl Member {
             let is_due =
                 peer.sent_at.is_none_or(|at| self.now.since(at) >= self.settings.timing.heartbeat_us);
             let with_opinions = is_due || peer.opinion_version != self.opinion_version;
-            if turns.is_some() || with_opinions || peer.ack_version != self.ack_version {
+            let is_news = turns.is_some() || peer.ack_version != self.ack_version;
+            let is_lazy_due =
+                || peer.sent_at.is_some_and(|at| self.now.since(at) >= self.settings.timing.lazy_us);
+            let is_urgent = || self.is_waited_for(member, &peer, turns.as_ref());
+            if with_opinions || is_news && (is_lazy_due() || is_urgent()) {
                 if let Some(turns) = &turns {
                     peer.sent = turns.to;
                 }
@@ -252,5 +257,15 @@ impl Member {
             }
             self.peers.insert(member, peer);
         }
+    }
+
+    /// Whether a member waits for what is new here: for proposals, and for what lets its own ones be delivered. What it
+    /// needs for those of others it gets with that, or a little later.
+    fn is_waited_for(&self, member: MemberId, peer: &Peer, turns: Option<&Turns>) -> bool {
+        let owner = self.log.epoch().owners.iter().position(|owner| owner.member == member);
+        let Some(owner) = owner.filter(|_| self.is_settled()) else { return true };
+        let is_skipped_for_it =
+            |turns: &Turns| !turns.entries.is_empty() || self.last_entries[owner] >= turns.from;
+        turns.is_some_and(is_skipped_for_it) || self.ack_versions[owner] > peer.ack_version
     }
 }

@@ -69,7 +69,7 @@ pub enum TakenInError {
 /// [`TakenInError`].
 pub fn be_taken_in(parts: &Parts, id: MemberId) -> Result<Option<(Store, Member, Replica)>, TakenInError> {
     (parts.say)(false, format!("member {id} is new: it waits until a member of the group takes it in"));
-    while let Ok(input) = parts.inputs.recv() {
+    while let Some(input) = parts.inlet.next() {
         match input {
             Input::Event(Event::Frame { frame: Frame::Start { snapshot, replica: bytes }, .. }) => {
                 let replica = Replica::decode(&bytes)?;
@@ -82,9 +82,8 @@ pub fn be_taken_in(parts: &Parts, id: MemberId) -> Result<Option<(Store, Member,
                 return Ok(Some((store, member, replica)));
             }
             Input::Event(Event::Said(text)) => (parts.say)(false, text),
-            Input::Propose { transaction: Some(transaction), .. } => transaction.lost(),
             Input::Leave => return Ok(None),
-            _ => {}
+            other => other.lost(),
         }
     }
     Ok(None)

@@ -1,9 +1,9 @@
 //! The thread that makes records durable.
 
 use super::Input;
+use super::inbox::{Inbox, Inlet};
 use crate::store::StoreError;
 use redoubt_logdev::LogDevice;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
@@ -29,15 +29,14 @@ pub struct Syncing(Arc<Shared>);
 
 impl Syncing {
     /// One for a device. What it did comes as [`Input::Synced`].
-    pub fn start(device: Arc<dyn LogDevice>, done: Sender<Input>) -> Self {
+    pub fn start(device: Arc<dyn LogDevice>, inlet: Inlet) -> Self {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        let failed = done.clone();
+        let failed = Arc::clone(&inlet);
         let spawned =
-            std::thread::Builder::new().name("group-sync".into()).spawn(move || sync(&own, &*device, &done));
+            std::thread::Builder::new().name("group-sync".into()).spawn(move || sync(&own, &*device, &inlet));
         if let Err(source) = spawned {
-            let _ =
-                failed.send(Input::StoreFailed(StoreError::Io { action: "start a thread for it", source }));
+            failed.put(Input::StoreFailed(StoreError::Io { action: "start a thread for it", source }));
         }
         Self(shared)
     }
@@ -60,7 +59,7 @@ impl Drop for Syncing {
     }
 }
 
-fn sync(shared: &Shared, device: &dyn LogDevice, done: &Sender<Input>) {
+fn sync(shared: &Shared, device: &dyn LogDevice, inlet: &Inbox) {
     let mut synced = 0;
     loop {
         let mut wanted = shared.wanted();
@@ -77,8 +76,6 @@ fn sync(shared: &Shared, device: &dyn LogDevice, done: &Sender<Input>) {
             Err(error) => Input::StoreFailed(error.into()),
         };
         synced = count;
-        if done.send(input).is_err() {
-            return;
-        }
+        inlet.post(input);
     }
 }

@@ -12,6 +12,7 @@ use super::{Place, Session, Wanted, lock};
 use crate::certification::{Certification, DEFAULT_SETS_LOG2};
 use crate::delivery::{self, Delivery, Outlets};
 use crate::options::{OptionError, Options};
+use crate::order::inbox::Inlet;
 use crate::order::{self, Input, Origin, Parts};
 use crate::peers::{Local, Peers};
 use crate::position::{self, PositionError};
@@ -214,29 +215,32 @@ pub(super) fn connect(
     };
     let addresses = addresses_in(&wanted.address, options.base_port);
     let begun = beginning(&server, wanted, &addresses)?;
-    let (to_order, inputs) = mpsc::channel();
+    let inlet = Inlet::default();
     let (to_delivery, deliveries) = mpsc::channel();
     let local = Local { cluster_name: wanted.cluster_name.clone(), member: begun.member, listen_address };
-    let events = Mutex::new(to_order.clone());
-    let peers = Peers::listen(local, begun.group, &bind, move |event| {
-        let _ = lock(&events).send(Input::Event(event));
+    let events = Arc::clone(&inlet);
+    let peers = Peers::listen(local, begun.group, &bind, move |event, is_last| {
+        events.put(Input::Event(event));
+        if is_last {
+            events.take_in();
+        }
     });
     let peers = Arc::new(peers.map_err(|source| ConnectError::Listen { address: bind, source })?);
-    let session = Arc::new(new_session(Arc::clone(&server), options, begun.data, &to_order, &to_delivery));
+    let session = Arc::new(new_session(Arc::clone(&server), options, begun.data, &inlet, &to_delivery));
     addresses.iter().for_each(|address| peers.dial(address));
     let parts = Parts {
         directory: server.data_directory.clone(),
         peers,
-        inputs,
-        sender: to_order.clone(),
+        inlet: Arc::clone(&inlet),
         deliveries: to_delivery,
         status: Arc::clone(&session.status),
+        pace: Arc::clone(&session.pace),
         arrival,
         placed: placed(&session),
         applied: applied(&session),
         say: say(&session),
     };
-    let outlets = outlets(&session, to_order);
+    let outlets = outlets(&session, inlet);
     start(begun, parts, deliveries, outlets, Arc::clone(&session))
         .map_err(|source| ConnectError::System { action: "start a thread", source })?;
     Ok(session)
@@ -246,18 +250,19 @@ fn new_session(
     server: Arc<Server>,
     options: &Options,
     data: Data,
-    order: &Sender<Input>,
+    order: &Inlet,
     nudge: &Sender<Delivery>,
 ) -> Session {
     Session {
         server,
         max_write_set_len_bytes: options.max_write_set_len_bytes,
-        order: Mutex::new(order.clone()),
+        order: Arc::clone(order),
         appliers: Arc::default(),
         commit_order: Arc::default(),
         finished: Arc::default(),
         gate: Arc::default(),
         status: Arc::default(),
+        pace: Arc::default(),
         counters: Arc::default(),
         transactions: super::Transactions::default(),
         isolated: Mutex::default(),
@@ -294,7 +299,7 @@ fn applied(session: &Arc<Session>) -> Box<dyn Fn() -> Seqno + Send> {
     Box::new(move || finished.to())
 }
 
-fn outlets(session: &Arc<Session>, order: Sender<Input>) -> Outlets {
+fn outlets(session: &Arc<Session>, order: Inlet) -> Outlets {
     let [viewed, voted, refused, failed] = [session; 4].map(Arc::clone);
     Outlets {
         appliers: Arc::clone(&session.appliers),

@@ -29,6 +29,9 @@ impl Session {
     /// Has a transaction ordered, and waits for the verdict.
     pub fn certify(&self, transaction: &Arc<Transaction>, connection_id: u64, flags: u32) -> Certified {
         let without_place = |status| Certified { status, applied: None };
+        let ordered = || Seqno(self.counters.ordered.load(Ordering::Relaxed));
+        let is_over = || transaction.state().gives_way || !self.is_in_order();
+        self.pace.hold(ordered, || self.finished.to(), is_over);
         let body = {
             let mut state = transaction.state();
             if state.gives_way || !self.is_in_order() {
@@ -78,10 +81,7 @@ impl Session {
     }
 
     fn replicate(&self, transaction: &Arc<Transaction>, body: Arc<[u8]>) {
-        let input = Input::Propose { body, transaction: Some(Arc::clone(transaction)) };
-        if lock(&self.order).send(input).is_err() {
-            transaction.lost();
-        }
+        self.send(Input::Propose { body, transaction: Some(Arc::clone(transaction)) });
     }
 
     fn applied(&self, state: &State) -> Option<Applied> {
@@ -181,7 +181,8 @@ impl Session {
 
     /// DDL has ended. The others are told how.
     pub fn end_isolation(&self, connection_id: u64, is_error: bool) {
-        if let Some(seqno) = lock(&self.isolated).remove(&connection_id) {
+        let isolated = lock(&self.isolated).remove(&connection_id);
+        if let Some(seqno) = isolated {
             let vote = Action::Vote { seqno, code: Outcome::of(is_error).code() };
             self.send(Input::Propose { body: vote.encode().into(), transaction: None });
             self.commit_order.leave(seqno);

@@ -1,7 +1,7 @@
 //! A simulated network: connections that are slow, deliver in pieces, and break at any byte.
 
 use redoubt_sync::{Condvar, Mutex, simulation, time};
-use redoubt_transport::{Connection, Identity};
+use redoubt_transport::{Connection, Identity, Written};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Result};
 use std::sync::Arc;
@@ -232,6 +232,11 @@ impl Connection for End {
     fn write_all(&self, bytes: &[u8]) -> Result<()> {
         let timeout = self.timeouts.lock().1;
         self.to.write(bytes, self.weather.delay_micros.load(Ordering::Relaxed), timeout)
+    }
+
+    /// A simulated write is under way at once, and whoever writes waits for nobody.
+    fn write_now(&self, bytes: &[u8]) -> Result<Written> {
+        self.write_all(bytes).map(|()| Written::All)
     }
 
     fn shutdown(&self) {

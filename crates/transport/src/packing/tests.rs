@@ -1,4 +1,5 @@
 use super::*;
+use crate::connection::Written;
 use crate::identity::Identity;
 use std::io::Result;
 
@@ -11,6 +12,9 @@ impl Connection for Fake {
     }
     fn write_all(&self, _: &[u8]) -> Result<()> {
         Ok(())
+    }
+    fn write_now(&self, _: &[u8]) -> Result<Written> {
+        Ok(Written::All)
     }
     fn shutdown(&self) {}
     fn set_read_timeout(&self, _: Option<Duration>) -> Result<()> {

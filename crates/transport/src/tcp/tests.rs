@@ -83,3 +83,30 @@ fn the_kernel_knows_the_delay_and_on_one_host_nobody_is_told() {
     assert!(found.now < Duration::from_secs(5), "{found:?}");
     assert!(a.is_local && a.delay().is_none() && b.delay().is_none());
 }
+
+#[test]
+fn what_the_peer_has_no_room_for_is_held_back_and_goes_first() {
+    let (a, b) = pair();
+    let a = Arc::new(a);
+    let piece = |number: u32| number.to_le_bytes().repeat(4096);
+    let mut count = 0;
+    let mut write = || {
+        count += 1;
+        a.write_now(&piece(count)).unwrap()
+    };
+    while write() == Written::All {}
+    assert_eq!(write(), Written::Held, "there is no room still");
+    let writer = std::thread::spawn({
+        let a = Arc::clone(&a);
+        move || a.write_all(b"end").unwrap()
+    });
+    let mut got = vec![0; piece(0).len()];
+    for number in 1..=count {
+        (&b as &dyn Connection).read_exact(&mut got).unwrap();
+        assert!(got == piece(number), "piece {number}");
+    }
+    (&b as &dyn Connection).read_exact(&mut got[..3]).unwrap();
+    assert_eq!(&got[..3], b"end");
+    writer.join().unwrap();
+    assert_eq!(a.write_now(b"more").unwrap(), Written::All);
+}

@@ -1,5 +1,5 @@
 use super::*;
-use redoubt_transport::Identity;
+use redoubt_transport::{Identity, Written};
 use std::io::Result as IoResult;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +13,9 @@ impl Connection for Dummy {
     }
     fn write_all(&self, _: &[u8]) -> IoResult<()> {
         Ok(())
+    }
+    fn write_now(&self, _: &[u8]) -> IoResult<Written> {
+        Ok(Written::All)
     }
     fn shutdown(&self) {
         self.0.store(true, Ordering::SeqCst);

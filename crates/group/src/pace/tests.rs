@@ -1,0 +1,69 @@
+//! Who is waited for, and how long altogether.
+
+use super::*;
+
+const SLOW: MemberId = MemberId(1);
+
+/// Goes through `seconds` in steps of a look; `lacks` says what the member lacks in each. How long it was waited for.
+fn waited(seconds: u64, mut lacks: impl FnMut(Duration) -> i64) -> Duration {
+    let mut others = Others::default();
+    let begin = Instant::now();
+    let mut waited = Duration::ZERO;
+    let mut passed = Duration::ZERO;
+    while passed < Duration::from_secs(seconds) {
+        let now = begin + passed;
+        others.told(SLOW, Seqno(1_000_000 - lacks(passed)), now);
+        if others.hold(Seqno(1_000_000), now) {
+            waited += LOOK;
+        }
+        passed += LOOK;
+    }
+    waited
+}
+
+#[test]
+fn nobody_waits_for_one_that_keeps_up() {
+    assert_eq!(waited(10, |_| AHEAD), Duration::ZERO);
+}
+
+#[test]
+fn nobody_waits_for_one_that_is_far_behind() {
+    assert_eq!(waited(10, |_| HOPELESS + 1), Duration::ZERO);
+}
+
+#[test]
+fn one_that_is_behind_now_and_then_is_waited_for() {
+    let is_behind = |passed: Duration| passed.as_millis() % 1000 < 80;
+    let all = waited(100, |passed| if is_behind(passed) { AHEAD + 1 } else { 0 });
+    assert!(all >= Duration::from_secs(7), "{all:?}");
+}
+
+#[test]
+fn one_that_is_always_behind_takes_a_share_of_the_time_and_no_more() {
+    let all = waited(1000, |_| AHEAD + 100);
+    assert!(all >= Duration::from_secs(50), "{all:?}");
+    assert!(all <= Duration::from_secs_f64(1000.0 * SHARE) + BURST, "{all:?}");
+}
+
+#[test]
+fn one_that_says_nothing_is_not_waited_for() {
+    let mut others = Others::default();
+    let begin = Instant::now();
+    others.told(SLOW, Seqno(0), begin);
+    assert!(others.hold(Seqno(AHEAD + 1), begin));
+    assert!(!others.hold(Seqno(AHEAD + 1), begin + FRESH));
+}
+
+#[test]
+fn one_that_is_held_goes_on_when_the_other_has_caught_up_or_it_is_wanted_back() {
+    let pace = Pace::default();
+    let ordered = || Seqno(AHEAD + 1);
+    pace.told(SLOW, Seqno(0));
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| pace.hold(ordered, ordered, || false));
+        pace.told(SLOW, Seqno(1));
+        held.join().unwrap();
+    });
+    pace.told(SLOW, Seqno(0));
+    pace.hold(ordered, ordered, || true);
+}
