@@ -92,10 +92,13 @@ impl Issuer {
         let key = Key::generate()?;
         let mut params = params(&identity.to_string(), &key, days, Some(self.not_after))?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![match identity {
-            Identity::Node => ExtendedKeyUsagePurpose::ServerAuth,
-            _ => ExtendedKeyUsagePurpose::ClientAuth,
-        }];
+        params.extended_key_usages = match identity {
+            Identity::Node => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Identity::Member { .. } => {
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
+            }
+            _ => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        };
         for host in hosts {
             params.subject_alt_names.push(match host.parse() {
                 Ok(address) => SanType::IpAddress(address),

@@ -1,12 +1,12 @@
-//! An authority of one's own: it makes certificates for nodes, volumes and administrators.
+//! An authority of one's own: it makes certificates for nodes, volumes, administrators and members of groups.
 //!
 //! Layout of its directory (mode 0700; keys 0600):
 //!
 //! | | |
 //! |---|---|
 //! | `authority/` | `certificate.pem` and `key.pem` of the authority; the key stays here |
-//! | `node-HOST/`, `volume-NAME/`, `administrator/` | bundles: `authority.pem`, `certificate.pem`, `key.pem`, to be copied to where they are used |
-//! | `removed`, and a copy in each `node-HOST/` | serial numbers of certificates that nodes must not accept any more |
+//! | `node-HOST/`, `volume-NAME/`, `member-GROUP-NAME/`, `administrator/` | bundles: `authority.pem`, `certificate.pem`, `key.pem`, to be copied to where they are used |
+//! | `removed`, and a copy in each bundle of a node or a member | serial numbers of certificates that these must not accept any more |
 //!
 //! Invariants: no file that exists is replaced unless the caller asked for it; a file is whole or not there; a key is
 //! never readable by others, not even for a moment.
@@ -19,7 +19,7 @@ use files::{make_directory, write_file};
 use issue::Issuer;
 use redoubt_transport::certificate::CertificateFacts;
 use redoubt_transport::credentials::certificates;
-use redoubt_transport::{Identity, TransportError, check_volume_name};
+use redoubt_transport::{Identity, TransportError, check_name, check_volume_name};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -61,8 +61,21 @@ pub struct Wanted {
     pub nodes: Vec<Vec<String>>,
     /// Volumes.
     pub volumes: Vec<String>,
+    /// Members of groups.
+    pub members: Vec<WantedMember>,
     /// The administrator.
     pub administrator: bool,
+}
+
+/// A member of a group of servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedMember {
+    /// Name of the group.
+    pub group: String,
+    /// Its name in it.
+    pub name: String,
+    /// Names and addresses by which the others reach it.
+    pub hosts: Vec<String>,
 }
 
 /// One bundle, or the authority.
@@ -117,7 +130,7 @@ pub fn add(directory: &Path, wanted: &Wanted, days: u32, renew: bool) -> Result<
     }
     if wanted.is_empty() {
         return Err(CertificatesError::Refused(
-            "nothing to make; name it with --node, --volume or --administrator, or renew all with --renew"
+            "nothing to make; name it with --node, --volume, --member or --administrator, or renew all with --renew"
                 .to_owned(),
         ));
     }
@@ -135,7 +148,7 @@ pub fn add(directory: &Path, wanted: &Wanted, days: u32, renew: bool) -> Result<
         write_file(&path.join("key.pem"), &issued.key_pem, 0o600)?;
         write_file(&path.join("certificate.pem"), &issued.certificate_pem, 0o644)?;
         write_file(&path.join("authority.pem"), issuer.certificate_pem(), 0o644)?;
-        if identity == Identity::Node {
+        if has_removed(&identity) {
             copy_removed(directory, &path)?;
         }
         made.push(read_bundle(&path, &BTreeSet::new())?);
@@ -143,7 +156,12 @@ pub fn add(directory: &Path, wanted: &Wanted, days: u32, renew: bool) -> Result<
     Ok(made)
 }
 
-/// Nodes shall not accept the certificates of these bundles any more: writes them to the lists in `directory`. The
+/// Whether it takes connections.
+const fn has_removed(identity: &Identity) -> bool {
+    matches!(identity, Identity::Node | Identity::Member { .. })
+}
+
+/// Nodes and members shall not accept the certificates of these bundles any more: writes them to the lists in `directory`. The
 /// bundles themselves stay. Returns the lists to copy to the nodes.
 ///
 /// # Errors
@@ -169,7 +187,7 @@ pub fn remove(directory: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     write_file(&directory.join("removed"), &lines, 0o644)?;
     let mut lists = Vec::new();
     for bundle in &bundles {
-        if bundle.facts.identity() == Some(Identity::Node) {
+        if bundle.facts.identity().is_some_and(|identity| has_removed(&identity)) {
             copy_removed(directory, &bundle.directory)?;
             lists.push(bundle.directory.join("removed"));
         }
@@ -250,6 +268,10 @@ fn named(directory: &Path, wanted: &Wanted) -> Vec<(PathBuf, Identity, Vec<Strin
         let path = directory.join(format!("volume-{volume}"));
         named.push((path, Identity::Volume(volume.clone()), Vec::new()));
     }
+    for WantedMember { group, name, hosts } in &wanted.members {
+        let path = directory.join(format!("member-{group}-{name}"));
+        named.push((path, Identity::Member { group: group.clone(), name: name.clone() }, hosts.clone()));
+    }
     if wanted.administrator {
         named.push((directory.join("administrator"), Identity::Administrator, Vec::new()));
     }
@@ -269,6 +291,15 @@ fn check(wanted: &Wanted) -> Result<()> {
             check_host(host)?;
         }
     }
+    for WantedMember { group, name, hosts } in &wanted.members {
+        check_name("group", group)
+            .and_then(|()| check_name("member", name))
+            .map_err(CertificatesError::Refused)?;
+        if hosts.is_empty() {
+            return Err(CertificatesError::Refused(format!("member {group}/{name} is given without a host")));
+        }
+        hosts.iter().try_for_each(|host| check_host(host))?;
+    }
     Ok(())
 }
 
@@ -281,6 +312,6 @@ fn check_host(host: &str) -> Result<()> {
         return Ok(());
     }
     Err(CertificatesError::Refused(format!(
-        "{host:?} is not a host name or address; give --node NAME or --node NAME,ADDRESS without a port"
+        "{host:?} is not a host name or address; give names and addresses without a port"
     )))
 }

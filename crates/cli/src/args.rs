@@ -312,7 +312,7 @@ pub struct PageArguments {
 
 #[derive(Subcommand)]
 pub enum CertificatesCommand {
-    /// Make an authority in a new directory, and certificates for nodes, volumes and the administrator.
+    /// Make an authority in a new directory, and certificates for nodes, volumes, members and the administrator.
     Create(CertificatesCreateArguments),
     /// Make further certificates with the authority in a directory, or renew those that are there.
     Add(CertificatesAddArguments),
@@ -331,6 +331,20 @@ pub struct CertificatesNames {
     /// A volume. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub volume: Vec<String>,
+    /// A member of a group of servers (experimental): the group's name (wsrep_cluster_name), its own
+    /// (wsrep_node_name), and all names and addresses by which the others reach it. May be repeated.
+    #[arg(long, value_name = "GROUP/NAME=HOST[,HOST...]", value_parser = wanted_member)]
+    pub member: Vec<redoubt_certificates::WantedMember>,
+}
+
+fn wanted_member(text: &str) -> std::result::Result<redoubt_certificates::WantedMember, String> {
+    let parts = text.split_once('=').and_then(|(names, hosts)| Some((names.split_once('/')?, hosts)));
+    let ((group, name), hosts) = parts.ok_or("expected GROUP/NAME=HOST, such as shop/db1=10.0.0.1")?;
+    Ok(redoubt_certificates::WantedMember {
+        group: group.to_owned(),
+        name: name.to_owned(),
+        hosts: hosts.split(',').map(|host| host.trim().to_owned()).collect(),
+    })
 }
 
 #[derive(Args)]

@@ -81,12 +81,13 @@ pub fn show(arguments: &CertificatesShowArguments) -> Result<()> {
 pub fn remove(arguments: &CertificatesRemoveArguments) -> Result<()> {
     let lists = redoubt_certificates::remove(&arguments.directory, &arguments.bundles);
     let lists = lists.map_err(|error| failed(&error))?;
-    say!("removed {}; nodes refuse them once they have the new list. Copy:", arguments.bundles.join(", "));
+    say!("removed {}; they are refused where the new list is. Copy:", arguments.bundles.join(", "));
     for list in lists {
         say!("  {}", list.display());
     }
     say!(
-        "into the --tls directory of the node, and then end connections that are there by restarting the node."
+        "into the --tls directory of the node, or to where the member has its certificate, and then end connections that \
+         are there by restarting the node or the server."
     );
     Ok(())
 }
@@ -100,6 +101,7 @@ fn wanted(names: &CertificatesNames) -> Wanted {
     Wanted {
         nodes: names.node.iter().map(split).collect(),
         volumes: names.volume.clone(),
+        members: names.member.clone(),
         administrator: false,
     }
 }

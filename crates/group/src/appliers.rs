@@ -43,6 +43,17 @@ pub enum Item {
     End,
 }
 
+impl Item {
+    /// Its place, if it has one.
+    const fn seqno(&self) -> Option<Seqno> {
+        match self {
+            Self::WriteSet { seqno, .. } => Some(*seqno),
+            Self::View(view) => Some(view.seqno),
+            Self::Begin | Self::Synced { .. } | Self::Donate { .. } | Self::End => None,
+        }
+    }
+}
+
 #[derive(Default, PartialEq, Eq)]
 enum Phase {
     #[default]
@@ -122,14 +133,16 @@ impl Appliers {
         self.changed.notify_all();
     }
 
-    /// No more: what waits is dropped.
-    pub fn end(&self) {
+    /// No more: what waits is dropped. The first place of what is.
+    pub fn end(&self) -> Option<Seqno> {
         let mut state = self.state();
+        let dropped = state.items.iter().filter_map(Item::seqno).min();
         if state.phase != Phase::Ended {
             state.phase = Phase::Ending;
         }
         state.items.clear();
         drop(state);
         self.changed.notify_all();
+        dropped
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::write_set::Seqno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Instant;
@@ -47,7 +47,8 @@ impl Entering {
 /// See the module.
 pub struct CommitOrder {
     last_left: AtomicI64,
-    is_closed: AtomicBool,
+    /// Nobody will leave from here on.
+    closed_from: AtomicI64,
     places: Vec<Place>,
 }
 
@@ -61,7 +62,7 @@ impl CommitOrder {
     pub fn new() -> Self {
         Self {
             last_left: AtomicI64::new(0),
-            is_closed: AtomicBool::new(false),
+            closed_from: AtomicI64::new(i64::MAX),
             places: (0..PLACES).map(|_| Place::default()).collect(),
         }
     }
@@ -89,8 +90,7 @@ impl CommitOrder {
             match ask(self.last_left.load(Ordering::SeqCst) >= seqno.0 - 1) {
                 Entering::Enter => return true,
                 Entering::GiveUp => return false,
-                // Who should leave before has failed: nobody will enter any more.
-                Entering::Wait if self.is_closed.load(Ordering::SeqCst) => return false,
+                Entering::Wait if seqno.0 > self.closed_from.load(Ordering::SeqCst) => return false,
                 Entering::Wait => guard = place.changed.wait(guard).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -127,13 +127,18 @@ impl CommitOrder {
         self.leave(seqno);
     }
 
-    /// Ends all waits: nobody enters any more who could not already.
-    pub fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
+    /// Nothing will leave from `seqno` on: whoever waits for it to leave goes away. Those before it go on.
+    pub fn close_from(&self, seqno: Seqno) {
+        self.closed_from.fetch_min(seqno.0, Ordering::SeqCst);
         for place in &self.places {
             drop(lock(&place.is_cancelled));
             place.changed.notify_all();
         }
+    }
+
+    /// Whether this one will never have its turn.
+    pub fn is_closed_to(&self, seqno: Seqno) -> bool {
+        seqno.0 > self.closed_from.load(Ordering::SeqCst)
     }
 
     /// Whoever waits to enter as `seqno` looks again whether it is interrupted.
@@ -151,15 +156,27 @@ impl Default for CommitOrder {
     }
 }
 
-#[derive(Default)]
 struct Done {
     to: i64,
     /// Above `to`.
     later: BTreeSet<i64>,
-    is_closed: bool,
+    /// Nothing will be finished from here on.
+    closed_from: i64,
     /// Who waits for what; the second number tells those apart that wait for the same.
     waiting: BTreeMap<(i64, u64), Thread>,
     next_waiter: u64,
+}
+
+impl Default for Done {
+    fn default() -> Self {
+        Self {
+            to: 0,
+            later: BTreeSet::new(),
+            closed_from: i64::MAX,
+            waiting: BTreeMap::new(),
+            next_waiter: 0,
+        }
+    }
 }
 
 impl Done {
@@ -232,7 +249,7 @@ impl Finished {
         done.waiting.insert(place, thread::current());
         loop {
             // It may be woken by something else, or too late: what counts is what it finds.
-            let end = match (done.to >= seqno.0, done.is_closed) {
+            let end = match (done.to >= seqno.0, seqno.0 >= done.closed_from) {
                 (true, _) => Some(Wait::Reached),
                 (false, true) => Some(Wait::Closed),
                 (false, false) => None,
@@ -252,11 +269,12 @@ impl Finished {
         }
     }
 
-    /// Ends all waits.
-    pub fn close(&self) {
+    /// Nothing will be finished from `seqno` on: whoever waits for it goes away. Those before it go on.
+    pub fn close_from(&self, seqno: Seqno) {
         let mut done = lock(&self.0);
-        done.is_closed = true;
-        let waited = std::mem::take(&mut done.waiting);
+        let closed_from = done.closed_from.min(seqno.0);
+        done.closed_from = closed_from;
+        let waited = done.waiting.split_off(&(closed_from, 0));
         drop(done);
         wake(waited);
     }

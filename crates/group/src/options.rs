@@ -3,7 +3,9 @@
 //! Names are Galera's where they mean the same. Galera's others are taken and mean nothing here, so that a
 //! configuration can be used as it is; a name that is nobody's is an error that says so.
 
-use std::collections::BTreeMap;
+use redoubt_transport::CredentialFiles;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// Names of Galera's that have no meaning here begin so.
 const IGNORED: &[&str] = &[
@@ -31,6 +33,42 @@ pub const DEFAULT_PORT: u16 = 4567;
 /// The largest write set, in bytes, if nothing else is said.
 pub const DEFAULT_MAX_WRITE_SET_LEN_BYTES: u64 = 32 << 20;
 
+/// Where certificates are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// `redoubt.tls`: a bundle of `redoubt certificates`.
+    pub bundle: Option<PathBuf>,
+    /// `socket.ssl_ca`.
+    pub authority: Option<PathBuf>,
+    /// `socket.ssl_cert`.
+    pub certificate: Option<PathBuf>,
+    /// `socket.ssl_key`.
+    pub key: Option<PathBuf>,
+    /// `socket.ssl`: off, though there may be certificates; on, though there are none; as there are.
+    pub is_wanted: Option<bool>,
+}
+
+impl Tls {
+    /// The files, if connections are to be encrypted.
+    ///
+    /// # Errors
+    /// Some are named, and not all.
+    pub fn files(&self) -> Result<Option<CredentialFiles>, OptionError> {
+        let parts = (&self.authority, &self.certificate, &self.key);
+        match (self.is_wanted, &self.bundle, parts) {
+            (Some(false), ..) | (None, None, (None, None, None)) => Ok(None),
+            (_, Some(bundle), (None, None, None)) => Ok(Some(CredentialFiles::in_directory(bundle))),
+            (_, None, (Some(authority), Some(certificate), Some(key))) => Ok(Some(CredentialFiles {
+                authority: authority.clone(),
+                certificate: certificate.clone(),
+                key: key.clone(),
+                removed: Some(certificate.with_file_name("removed")),
+            })),
+            _ => Err(OptionError::Tls),
+        }
+    }
+}
+
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -40,6 +78,10 @@ pub struct Options {
     pub listen_address: Option<String>,
     /// `repl.max_ws_size`, in bytes.
     pub max_write_set_len_bytes: u64,
+    /// `redoubt.tls`, or `socket.ssl_ca`, `socket.ssl_cert`, `socket.ssl_key`.
+    pub tls: Tls,
+    /// `redoubt.members`: names of those that may be members. Empty: whoever has a certificate for the group.
+    pub members: BTreeSet<String>,
     given: BTreeMap<String, String>,
 }
 
@@ -52,6 +94,12 @@ pub enum OptionError {
     /// Nobody knows it.
     #[error("there is no provider option {0:?}")]
     Unknown(String),
+    /// Some files, and not all.
+    #[error(
+        "encryption needs redoubt.tls=DIRECTORY (a bundle of `redoubt certificates`), or all of socket.ssl_ca, \
+         socket.ssl_cert and socket.ssl_key"
+    )]
+    Tls,
     /// The value does not fit.
     #[error("provider option {name} cannot be {value:?}: {wanted}")]
     Value {
@@ -70,6 +118,8 @@ impl Default for Options {
             base_port: DEFAULT_PORT,
             listen_address: None,
             max_write_set_len_bytes: DEFAULT_MAX_WRITE_SET_LEN_BYTES,
+            tls: Tls::default(),
+            members: BTreeSet::new(),
             given: BTreeMap::new(),
         }
     }
@@ -106,6 +156,20 @@ impl Options {
                     parse_size(value).ok_or_else(|| wrong("a number of bytes; K, M and G may follow it"))?;
                 self.max_write_set_len_bytes = len.min(DEFAULT_MAX_WRITE_SET_LEN_BYTES);
             }
+            "redoubt.tls" => self.tls.bundle = Some(value.into()),
+            "socket.ssl_ca" => self.tls.authority = Some(value.into()),
+            "socket.ssl_cert" => self.tls.certificate = Some(value.into()),
+            "socket.ssl_key" => self.tls.key = Some(value.into()),
+            "socket.ssl" => {
+                self.tls.is_wanted = Some(parse_switch(value).ok_or_else(|| wrong("YES or NO"))?);
+            }
+            "redoubt.members" => {
+                let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+                self.members = names.map(str::to_owned).collect();
+                if self.members.is_empty() {
+                    return Err(wrong("names with commas between them"));
+                }
+            }
             other if IGNORED.iter().any(|known| other.starts_with(known)) => {}
             other => return Err(OptionError::Unknown(other.to_owned())),
         }
@@ -119,6 +183,14 @@ impl Options {
         all.entry("base_port".into()).or_insert_with(|| self.base_port.to_string());
         all.insert("repl.max_ws_size".into(), self.max_write_set_len_bytes.to_string());
         all.iter().map(|(name, value)| format!("{name} = {value}; ")).collect()
+    }
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" | "on" | "true" | "1" => Some(true),
+        "no" | "off" | "false" | "0" => Some(false),
+        _ => None,
     }
 }
 

@@ -8,19 +8,24 @@
 //! the kernel has room. What it has no room for waits for the thread that has dialled, and what comes after it does, so
 //! that a member that reads nothing costs the caller no time.
 //!
+//! With certificates ([`trust`]) nobody is listened to who is no member.
+//!
 //! Lock order: `dials`, `links`, `gathered`; the first is not held during a call that may wait.
+
+pub mod trust;
 
 use crate::frame::{Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HELLO_LEN_BYTES, VERSION};
 use crate::replica::GroupId;
 use redoubt_consensus::types::{Incarnation, MemberId};
-use redoubt_transport::{Connection, Connector, Reader, TcpConnection, Written};
+use redoubt_transport::{Connection, Reader, Written};
 use std::collections::{BTreeSet, HashMap};
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use trust::Trust;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,6 +36,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_QUEUED_LEN_BYTES: usize = 64 << 20;
 /// Written at a time.
 const BATCH_LEN_BYTES: usize = 256 << 10;
+/// Between two lines about connections that were refused.
+const STRANGERS_PAUSE: Duration = Duration::from_secs(10);
 /// Connections that come in at the same time.
 const MAX_INCOMING: usize = 256;
 
@@ -72,8 +79,17 @@ struct Link {
     queued_len_bytes: Arc<AtomicUsize>,
 }
 
+/// Said of strangers, who may come as often as they like.
+#[derive(Default)]
+struct Strangers {
+    said_at: Option<Instant>,
+    unsaid: u64,
+}
+
 struct Shared {
     local: Local,
+    trust: Trust,
+    strangers: Mutex<Strangers>,
     group: Mutex<(GroupId, Incarnation)>,
     events: Box<dyn Fn(Event, bool) + Send + Sync>,
     dials: Mutex<BTreeSet<String>>,
@@ -101,11 +117,14 @@ impl Peers {
         local: Local,
         group: GroupId,
         bind: &str,
+        trust: Trust,
         events: impl Fn(Event, bool) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(bind)?;
         let shared = Arc::new(Shared {
             local,
+            trust,
+            strangers: Mutex::default(),
             group: Mutex::new((group, Incarnation(0))),
             events: Box::new(events),
             dials: Mutex::default(),
@@ -177,9 +196,10 @@ impl Link {
         if self.queued.load(Ordering::SeqCst) == 0 {
             match self.connection.write_now(bytes) {
                 Ok(Written::All) => return,
-                // The thread writes the rest, or finds that there is no connection any more.
-                Ok(Written::Held) | Err(_) => return self.queue(Vec::new()),
-                Ok(Written::Not) => {}
+                // The thread writes the rest.
+                Ok(Written::Held) => return self.queue(Vec::new()),
+                // The thread finds that there is no connection any more, and ends it.
+                Ok(Written::Not) | Err(_) => {}
             }
         }
         if self.queued_len_bytes.load(Ordering::SeqCst) <= MAX_QUEUED_LEN_BYTES {
@@ -206,6 +226,23 @@ impl Shared {
 
     fn say(&self, text: String) {
         (self.events)(Event::Said(text), true);
+    }
+
+    /// As [`Shared::say`], of what anybody can make happen who reaches the port: a line now and then.
+    fn say_of_stranger(&self, text: &str) {
+        let unsaid = {
+            let mut strangers = lock(&self.strangers);
+            if strangers.said_at.is_some_and(|at| at.elapsed() < STRANGERS_PAUSE) {
+                strangers.unsaid += 1;
+                return;
+            }
+            strangers.said_at = Some(Instant::now());
+            std::mem::take(&mut strangers.unsaid)
+        };
+        self.say(match unsaid {
+            0 => format!("a connection was refused: {text}"),
+            more => format!("a connection was refused: {text}; {more} more since the last line about one"),
+        });
     }
 
     fn keep(&self, connection: &Arc<dyn Connection>) {
@@ -263,9 +300,7 @@ fn keep_dialled(shared: &Arc<Shared>, address: &str) {
 type Greeted = (Arc<dyn Connection>, MemberId, Vec<String>);
 
 fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
-    let connector = Connector { address: address.to_owned(), tls: None, silence_limit: None };
-    let connection =
-        connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT).map_err(|error| error.to_string())?;
+    let connection = shared.trust.connect(address, CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
     shared.keep(&connection);
     let (group, incarnation) = *lock(&shared.group);
     let hello = Hello {
@@ -280,6 +315,7 @@ fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
     let answer = Frame::read(&mut Reader(Arc::clone(&connection)), MAX_HELLO_LEN_BYTES);
     match answer.map_err(|error| error.to_string())? {
         Some(Frame::Answer(Answer::Welcome { member, addresses, .. })) => {
+            shared.trust.check(connection.identity(), member)?;
             connection.set_deadline(None).map_err(|error| error.to_string())?;
             Ok((connection, member, addresses))
         }
@@ -339,10 +375,18 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         shared.incoming.fetch_add(1, Ordering::Relaxed);
         let reading = Arc::clone(shared);
         let spawned = spawn("group-read", move || {
-            let connection: Arc<dyn Connection> = Arc::new(TcpConnection::new(stream));
-            reading.keep(&connection);
-            serve(&reading, &connection);
-            connection.shutdown();
+            let (accepted, not_loaded) = reading.trust.accept(stream, GREETING_TIMEOUT);
+            if let Some(why) = not_loaded {
+                reading.say(format!("the changed certificates are not used: {why}"));
+            }
+            match accepted {
+                Ok(connection) => {
+                    reading.keep(&connection);
+                    serve(&reading, &connection);
+                    connection.shutdown();
+                }
+                Err(why) => reading.say_of_stranger(&why),
+            }
             reading.incoming.fetch_sub(1, Ordering::Relaxed);
         });
         if spawned.is_err() {
@@ -353,14 +397,20 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 
 fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
     let mut reader = BufReader::with_capacity(BATCH_LEN_BYTES, Reader(Arc::clone(connection)));
-    let Ok(()) = connection.set_deadline(Some(GREETING_TIMEOUT)) else { return };
+    let refuse = |why: &str| shared.say_of_stranger(&format!("{}: {why}", connection.peer()));
     let hello = match Frame::read(&mut reader, MAX_HELLO_LEN_BYTES) {
         Ok(Some(Frame::Hello(hello))) => hello,
         Ok(None) => return,
-        Ok(Some(_)) => return shared.say(format!("{}: did not begin with a hello", connection.peer())),
-        Err(error) => return shared.say(format!("{}: {error}", connection.peer())),
+        Ok(Some(_)) => return refuse("it did not begin with a hello"),
+        Err(error) => return refuse(&error.to_string()),
     };
-    let answer = answer(shared, &hello);
+    let answer = match shared.trust.check(connection.identity(), hello.member) {
+        Ok(()) => answer(shared, &hello),
+        Err(reason) => Answer::Refused { reason },
+    };
+    if let Answer::Refused { reason } = &answer {
+        refuse(reason);
+    }
     let is_refused = matches!(answer, Answer::Refused { .. });
     let sent = connection.write_all(&Frame::Answer(answer).encode());
     if is_refused || sent.is_err() || connection.set_deadline(None).is_err() {

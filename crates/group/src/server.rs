@@ -38,6 +38,28 @@ pub struct Applied {
     pub flags: u32,
 }
 
+/// The opaque word of the handle of a write set that is applied: a number, never an address. The server keeps such a
+/// handle for as long as it likes and comes back with it, when a receiver ends for example.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppliedMark(Seqno);
+
+impl AppliedMark {
+    /// What the word says; `None` for null and for addresses, which are even.
+    pub fn of(word: *mut c_void) -> Option<Self> {
+        let word = word.addr();
+        (word & 1 == 1).then_some(Self(Seqno((word >> 1) as i64)))
+    }
+
+    /// Which write set.
+    pub const fn seqno(self) -> Seqno {
+        self.0
+    }
+
+    fn word(self) -> *mut c_void {
+        std::ptr::without_provenance_mut((self.0.0 as usize) << 1 | 1)
+    }
+}
+
 /// A receiver's context: the server's, passed back to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiver(pub *mut c_void);
@@ -229,15 +251,12 @@ impl Server {
         data: &[u8],
     ) -> Result<bool, Refused> {
         let call = self.args.apply.ok_or(Refused("a write set"))?;
-        let handle = WriteSetHandle {
-            transaction_id: transaction.id,
-            opaque: std::ptr::from_ref(transaction).cast_mut().cast(),
-        };
+        let handle =
+            WriteSetHandle { transaction_id: transaction.id, opaque: AppliedMark(applied.seqno).word() };
         let buffer = Buffer { pointer: data.as_ptr().cast(), len_bytes: data.len() };
         let meta = meta(applied, transaction.id);
         let mut exits = false;
-        // SAFETY: everything lives through the call; this is the receiver's thread. The handle comes back in calls that
-        // the server makes during this one, and not after it.
+        // SAFETY: everything lives through the call; this is the receiver's thread.
         let code = unsafe {
             call(
                 receiver.0,

@@ -74,6 +74,8 @@ pub struct Session {
     /// For people.
     pub counters: Arc<Counters>,
     transactions: Transactions,
+    /// By their places.
+    applying: Mutex<HashMap<Seqno, Arc<Transaction>>>,
     isolated: Mutex<HashMap<u64, Seqno>>,
     outcomes: Mutex<Outcomes>,
     place: Mutex<Option<Place>>,
@@ -158,9 +160,16 @@ impl Session {
         lock(&self.transfer).is_over = true;
         self.transferred.notify_all();
         self.gate.end();
-        self.commit_order.close();
-        self.finished.close();
-        self.appliers.end();
+        let dropped = self.appliers.end();
+        // What has begun ends, so that the server has all up to one place and nothing after it. Unless it failed.
+        let closed_from = match self.has_failed.load(Ordering::SeqCst) {
+            true => Some(Seqno(0)),
+            false => dropped,
+        };
+        let after_all = Seqno(self.counters.ordered.load(Ordering::SeqCst) + 1);
+        let closed_from = closed_from.unwrap_or(after_all);
+        self.commit_order.close_from(closed_from);
+        self.finished.close_from(closed_from);
     }
 
     /// Tells the server that it has everything, once it has what is chosen now.
@@ -199,6 +208,11 @@ impl Session {
             listen_address: String::new(),
             is_there: true,
         })
+    }
+
+    /// What is being applied at a place.
+    pub fn applying(&self, seqno: Seqno) -> Option<Arc<Transaction>> {
+        lock(&self.applying).get(&seqno).cloned()
     }
 
     /// A new one.

@@ -11,7 +11,7 @@
 //! that is stopped (SIGSTOP) is not asked anything, since it would not answer; dropping a group kills its servers and
 //! no other process, then removes their directories.
 //!
-//! Directory: `m0`, `m1`, ... of [`Server`]; `ledger-0`, ... of [`load`]; `bin` as [`programs`] has it.
+//! Directory: `m0`, `m1`, ... of [`Server`]; `certificates`; `ledger-0`, ... of [`load`]; `bin` as [`programs`] has it.
 
 pub mod hot;
 pub mod load;
@@ -24,6 +24,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mysql::Conn;
+use redoubt_certificates::{Wanted, WantedMember};
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::{find_program, kill9, poll_every, run_to_end};
@@ -50,19 +51,25 @@ pub struct Provider {
     /// `wsrep_provider_options` of every member, after `base_port`. `{port}` in them is replaced by the member's port
     /// in the group, `{ist_port}` by another one of its own.
     pub options: String,
+    /// Every member gets a certificate, and is told with `redoubt.tls` where it is.
+    pub is_encrypted: bool,
 }
 
 impl Provider {
     /// Galera with its defaults, but for its addresses.
     pub fn galera(library: impl Into<PathBuf>) -> Self {
         let options = format!("gmcast.listen_addr=tcp://{HOST}:{{port}};ist.recv_addr={HOST}:{{ist_port}}");
-        Self { library: library.into(), options }
+        Self { library: library.into(), options, is_encrypted: false }
     }
 
-    fn options_of(&self, addresses: &Addresses) -> String {
+    fn options_of(&self, cluster: &Cluster, index: usize, addresses: &Addresses) -> String {
         let options = self.options.replace("{port}", &addresses.group.to_string());
         let options = options.replace("{ist_port}", &addresses.ist.to_string());
-        format!("base_port={};{options}", addresses.group)
+        let tls = cluster.authority.as_ref().map(|authority| {
+            let bundle = authority.join(format!("member-{}-{}", cluster.name, member_name(index)));
+            format!("redoubt.tls={};", bundle.display())
+        });
+        format!("base_port={};{}{options}", addresses.group, tls.unwrap_or_default())
     }
 }
 
@@ -133,7 +140,12 @@ impl Group {
         let addresses = (0..members).map(|_| Addresses::reserve()).collect::<Result<Vec<_>>>()?;
         let everybody: Vec<String> =
             addresses.iter().map(|addresses| format!("{HOST}:{}", addresses.group)).collect();
-        let cluster = Cluster { name: cluster_name(directory.path()), everybody: everybody.join(",") };
+        let name = cluster_name(directory.path());
+        let authority = match provider.is_encrypted {
+            true => Some(certify(directory.path(), &name, members)?),
+            false => None,
+        };
+        let cluster = Cluster { name, everybody: everybody.join(","), authority };
         let mut group = Self { members: Vec::new(), start_times: Vec::new(), directory };
         for (index, addresses) in addresses.into_iter().enumerate() {
             let mut config = ServerConfig::new(Launcher::Stock);
@@ -427,6 +439,26 @@ struct Cluster {
     name: String,
     /// Addresses of all.
     everybody: String,
+    /// Where everybody's certificates are.
+    authority: Option<PathBuf>,
+}
+
+fn member_name(index: usize) -> String {
+    format!("m{index}")
+}
+
+/// Makes certificates for all members.
+fn certify(directory: &Path, cluster: &str, members: usize) -> Result<PathBuf> {
+    let authority = directory.join("certificates");
+    let member = |index| WantedMember {
+        group: cluster.to_owned(),
+        name: member_name(index),
+        hosts: vec![HOST.to_owned()],
+    };
+    let wanted = Wanted { members: (0..members).map(member).collect(), ..Wanted::default() };
+    let made = redoubt_certificates::create(&authority, &wanted, 10, 20);
+    made.map_err(|error| Error::State(error.to_string()))?;
+    Ok(authority)
 }
 
 /// No other group of this host has it.
@@ -441,10 +473,10 @@ fn member_args(provider: &Provider, cluster: &Cluster, index: usize, addresses: 
         "--innodb-flush-log-at-trx-commit=1".to_owned(),
         "--wsrep-on=ON".to_owned(),
         format!("--wsrep-provider={}", provider.library.display()),
-        format!("--wsrep-provider-options={}", provider.options_of(addresses)),
+        format!("--wsrep-provider-options={}", provider.options_of(cluster, index, addresses)),
         format!("--wsrep-cluster-name={}", cluster.name),
         format!("--wsrep-cluster-address=gcomm://{}", cluster.everybody),
-        format!("--wsrep-node-name=m{index}"),
+        format!("--wsrep-node-name={}", member_name(index)),
         format!("--wsrep-node-address={HOST}"),
         "--wsrep-slave-threads=4".to_owned(),
         "--wsrep-sst-method=rsync".to_owned(),

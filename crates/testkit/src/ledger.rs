@@ -152,6 +152,9 @@ pub struct Options {
     /// A statement may fail with any error, as on a failing disk: its transaction counts as absent, or as unknown when
     /// it was the COMMIT that failed.
     pub tolerates_errors: bool,
+    /// What the server acknowledges is durable by something else than its own log: that of a group. Otherwise the server
+    /// has to sync its commits.
+    pub is_durable_elsewhere: bool,
     /// Stop by itself after this many acknowledged commits of this run.
     pub stop_after: Option<u64>,
 }
@@ -164,6 +167,7 @@ impl Default for Options {
             seed: 1,
             reconnect_timeout: Duration::from_secs(120),
             tolerates_errors: false,
+            is_durable_elsewhere: false,
             stop_after: None,
         }
     }

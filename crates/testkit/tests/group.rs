@@ -66,7 +66,11 @@ mod own {
     fn provider() -> Provider {
         let library = find_redoubt().unwrap().with_file_name("libredoubt_group.so");
         assert!(library.is_file(), "{} is missing: cargo build --release --workspace", library.display());
-        Provider { library, options: String::new() }
+        Provider { library, options: String::new(), is_encrypted: false }
+    }
+
+    fn encrypted() -> Provider {
+        Provider { is_encrypted: true, ..provider() }
     }
 
     #[test]
@@ -79,6 +83,22 @@ mod own {
         // Far below Galera's time-outs, and far above what it takes: this is no measurement.
         let gap = super::goes_on_without_a_killed_member(&provider());
         assert!(gap < Duration::from_secs(4), "{gap:?}");
+    }
+
+    #[test]
+    fn ends_and_comes_back_in_order_under_load() {
+        super::ends_and_comes_back_in_order_under_load(&provider());
+    }
+
+    #[test]
+    fn lets_nobody_in_without_a_certificate() {
+        super::lets_nobody_in_without_a_certificate(&encrypted());
+    }
+
+    #[test]
+    #[ignore = "make group"]
+    fn takes_load_on_all_members_with_certificates() {
+        super::takes_load_on_all_members(&encrypted());
     }
 
     #[test]
@@ -400,6 +420,52 @@ fn leaves_when_its_data_differs(provider: &Provider) {
             group.wait_synced(VICTIM, PATIENCE)?;
         }
         group.require_equal_checksums().map(drop)
+    });
+}
+
+/// A server that is shut down while others write has to end, by itself and not by a signal, and to have the group's data
+/// without getting it anew.
+fn ends_and_comes_back_in_order_under_load(provider: &Provider) {
+    const ROUNDS: usize = 4;
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        for _ in 0..ROUNDS {
+            load.wait_for_more(&ALL, 50, PATIENCE)?;
+            group.shutdown(VICTIM)?;
+            group.start(VICTIM)?;
+        }
+        let said = group.server(VICTIM)?.error_log_tail(usize::MAX);
+        for unwanted in ["Failed to apply write set", "it gets it anew"] {
+            if said.contains(unwanted) {
+                return Err(Error::Violation(format!("the server that was shut down says: {unwanted}")));
+            }
+        }
+        end(group, load)
+    });
+}
+
+/// A member that does not show its certificate is refused while the others go on, and is a member again once it does.
+fn lets_nobody_in_without_a_certificate(provider: &Provider) {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        group.shutdown(VICTIM)?;
+        let arguments = group.server(VICTIM)?.config().server_args.clone();
+        let is_options = |argument: &&mut String| argument.starts_with("--wsrep-provider-options=");
+        let changed = &mut group.server_mut(VICTIM)?.config_mut().server_args;
+        changed.iter_mut().find(is_options).unwrap().push_str(";socket.ssl=no");
+        group.server_mut(VICTIM)?.spawn(&[])?;
+        let is_refused = || {
+            let said = group.server(OTHERS[0])?.error_log_tail(100);
+            Ok(said.contains("does not encrypt").then_some(()))
+        };
+        poll_until("a line about the refusal", PATIENCE, is_refused)?;
+        load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+        group.kill9(VICTIM)?;
+        group.server_mut(VICTIM)?.config_mut().server_args = arguments;
+        group.start(VICTIM)?;
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        end(group, load)
     });
 }
 

@@ -38,26 +38,38 @@ impl Connector {
         connect_timeout: Duration,
         greeting_timeout: Duration,
     ) -> Result<Arc<dyn Connection>, TransportError> {
-        let mut last = Error::new(ErrorKind::NotFound, "the name has no address");
-        for candidate in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&candidate, connect_timeout) {
-                Ok(stream) => return self.greet(TcpConnection::new(stream), greeting_timeout),
-                Err(error) => last = error,
-            }
-        }
-        Err(last.into())
-    }
-
-    fn greet(&self, tcp: TcpConnection, within: Duration) -> Result<Arc<dyn Connection>, TransportError> {
+        let tcp = connect_tcp(&self.address, connect_timeout, greeting_timeout)?;
         if let Some(limit) = self.silence_limit {
             tcp.set_silence_limit(limit);
         }
-        tcp.set_deadline(Some(within))?;
         match &self.tls {
             None => Ok(Arc::new(tcp)),
             Some(tls) => Ok(Arc::new(tls.connect(tcp, host(&self.address))?)),
         }
     }
+}
+
+/// As [`Connector::connect`], in plain text.
+///
+/// # Errors
+/// [`TransportError::Io`].
+pub fn connect_tcp(
+    address: &str,
+    connect_timeout: Duration,
+    greeting_timeout: Duration,
+) -> Result<TcpConnection, TransportError> {
+    let mut last = Error::new(ErrorKind::NotFound, "the name has no address");
+    for candidate in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, connect_timeout) {
+            Ok(stream) => {
+                let tcp = TcpConnection::new(stream);
+                tcp.set_deadline(Some(greeting_timeout))?;
+                return Ok(tcp);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last.into())
 }
 
 /// The host of `host:port`, without the brackets of an IPv6 address.

@@ -98,7 +98,7 @@ impl Credentials {
         }
         let identity = facts.identity().ok_or_else(|| {
             let what = "does not say for whom it is; use one made by `redoubt certificates`, or one with exactly one \
-                        URI of redoubt:node, redoubt:administrator, redoubt:volume/NAME";
+                        URI of redoubt:node, redoubt:administrator, redoubt:volume/NAME, redoubt:member/GROUP/NAME";
             refuse(&files.certificate, what)
         })?;
         let removed = files.removed.as_deref().map(removed).transpose()?.unwrap_or_default();

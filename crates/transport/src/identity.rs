@@ -1,14 +1,16 @@
 //! Who is at the other end of a connection, and what that allows.
 //!
-//! A certificate says it in its one URI: `redoubt:node`, `redoubt:administrator` or `redoubt:volume/NAME`.
+//! A certificate says it in its one URI: `redoubt:node`, `redoubt:administrator`, `redoubt:volume/NAME` or
+//! `redoubt:member/GROUP/NAME`.
 
 use std::fmt::{Display, Formatter};
 
-/// Longest volume name.
+/// Longest name of a volume, a group or a member.
 const NAME_LIMIT_BYTES: usize = 64;
 const NODE: &str = "redoubt:node";
 const ADMINISTRATOR: &str = "redoubt:administrator";
 const VOLUME: &str = "redoubt:volume/";
+const MEMBER: &str = "redoubt:member/";
 
 /// What a peer has proved about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,13 @@ pub enum Identity {
     Volume(String),
     /// It is a storage node.
     Node,
+    /// It is this member of a group of servers.
+    Member {
+        /// Name of the group.
+        group: String,
+        /// Its name in it.
+        name: String,
+    },
 }
 
 impl Identity {
@@ -30,6 +39,12 @@ impl Identity {
         match uri {
             NODE => Some(Self::Node),
             ADMINISTRATOR => Some(Self::Administrator),
+            _ if uri.starts_with(MEMBER) => {
+                let (group, name) = uri.strip_prefix(MEMBER)?.split_once('/')?;
+                check_name("group", group).ok()?;
+                check_name("member", name).ok()?;
+                Some(Self::Member { group: group.to_owned(), name: name.to_owned() })
+            }
             _ => {
                 let name = uri.strip_prefix(VOLUME)?;
                 check_volume_name(name).ok()?;
@@ -45,6 +60,7 @@ impl Identity {
             Self::Node => Some(NODE.to_owned()),
             Self::Administrator => Some(ADMINISTRATOR.to_owned()),
             Self::Volume(name) => Some(format!("{VOLUME}{name}")),
+            Self::Member { group, name } => Some(format!("{MEMBER}{group}/{name}")),
         }
     }
 
@@ -53,12 +69,17 @@ impl Identity {
         matches!(self, Self::Administrator | Self::Unproven)
     }
 
+    /// It is a member of the group of this name.
+    pub fn is_in_group(&self, name: &str) -> bool {
+        matches!(self, Self::Member { group, .. } if group == name)
+    }
+
     /// It may use the volume of this name.
     pub fn may_use(&self, volume: &str) -> bool {
         match self {
             Self::Administrator | Self::Unproven => true,
             Self::Volume(name) => name == volume,
-            Self::Node => false,
+            Self::Node | Self::Member { .. } => false,
         }
     }
 }
@@ -70,6 +91,7 @@ impl Display for Identity {
             Self::Administrator => write!(out, "the administrator"),
             Self::Volume(name) => write!(out, "volume {name}"),
             Self::Node => write!(out, "a storage node"),
+            Self::Member { group, name } => write!(out, "member {name} of group {group}"),
         }
     }
 }
@@ -79,11 +101,19 @@ impl Display for Identity {
 /// # Errors
 /// What is wrong, for the user.
 pub fn check_volume_name(name: &str) -> Result<(), String> {
+    check_name("volume", name)
+}
+
+/// As [`check_volume_name`], for the name of a group or a member as certificates have it.
+///
+/// # Errors
+/// What is wrong, for the user, who knows it as the name of a `what`.
+pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' || byte == b'.';
     if name.is_empty() || name.len() > NAME_LIMIT_BYTES || name.starts_with('.') || !name.bytes().all(allowed)
     {
         return Err(format!(
-            "volume name {name:?} is not usable: letters, digits, '-', '_' and '.', not starting with '.', at most \
+            "{what} name {name:?} is not usable: letters, digits, '-', '_' and '.', not starting with '.', at most \
              {NAME_LIMIT_BYTES} characters"
         ));
     }

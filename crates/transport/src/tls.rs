@@ -20,8 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 mod explain;
+mod member;
 mod settings;
 
+pub use member::MemberTls;
 pub use settings::{ClientTls, Rejected, ServerTls, check_processor};
 
 /// Bytes taken from the socket at once.

@@ -4,12 +4,13 @@
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyIdMethod, SanType};
 use redoubt_certificates::key::Key;
-use redoubt_certificates::{Wanted, add, create, remove};
+use redoubt_certificates::{Wanted, WantedMember, add, create, remove};
 use redoubt_transport::certificate::{CertificateFacts, now};
 use redoubt_transport::credentials::certificates;
 use redoubt_transport::tls::Rejected;
 use redoubt_transport::{
-    ClientTls, Connection, Connector, CredentialFiles, Identity, ServerTls, TcpConnection, TransportError,
+    ClientTls, Connection, Connector, CredentialFiles, Identity, MemberTls, ServerTls, TcpConnection,
+    TransportError, Written,
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,8 +30,13 @@ fn wanted() -> Wanted {
     Wanted {
         nodes: vec![vec!["node".to_owned(), "127.0.0.1".to_owned()], vec!["elsewhere".to_owned()]],
         volumes: vec!["shop".to_owned()],
+        members: [("shop", "db1"), ("shop", "db2"), ("other", "db3")].map(member).into(),
         administrator: true,
     }
+}
+
+fn member((group, name): (&str, &str)) -> WantedMember {
+    WantedMember { group: group.to_owned(), name: name.to_owned(), hosts: vec!["127.0.0.1".to_owned()] }
 }
 
 impl Fixture {
@@ -387,4 +393,81 @@ fn credential_files_that_must_not_be_used_are_refused_with_what_to_do() {
     assert!(refusal(directory).contains("not a regular file"));
     std::fs::write(&files.certificate, vec![b'x'; 2 << 20]).unwrap();
     assert!(refusal(files).contains("longer than 1 MiB"));
+}
+
+/// One connection between members: what the one that connects gets, and the other one.
+fn meet_members(accepting: MemberTls, connecting: &MemberTls) -> (Accepted, Accepted) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let accepting = std::thread::spawn(move || {
+        let tcp = TcpConnection::new(listener.accept().unwrap().0);
+        tcp.set_deadline(Some(PATIENCE)).unwrap();
+        match accepting.accept(tcp).0 {
+            Ok(connection) => Ok(Arc::new(connection) as Arc<dyn Connection>),
+            Err(rejected) => Err(match *rejected {
+                Rejected::PlainText(_) => "plain text".to_owned(),
+                Rejected::Handshake(_, error) => error.to_string(),
+                Rejected::Denied(_, why) => why,
+            }),
+        }
+    });
+    let tcp = redoubt_transport::connect::connect_tcp(&address, PATIENCE, PATIENCE).unwrap();
+    let connected = connecting.connect(tcp, "127.0.0.1");
+    let connected = connected.map(|connection| Arc::new(connection) as Arc<dyn Connection>);
+    (connected.map_err(|error| error.to_string()), accepting.join().unwrap())
+}
+
+#[test]
+fn members_of_a_group_know_each_other() {
+    let fixture = Fixture::new();
+    let load = |bundle: &str| MemberTls::load(fixture.files(bundle)).unwrap();
+    let (first, second) = meet_members(load("member-shop-db1"), &load("member-shop-db2"));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let identity = |name: &str| Identity::Member { group: "shop".to_owned(), name: name.to_owned() };
+    assert_eq!((first.identity(), second.identity()), (&identity("db1"), &identity("db2")));
+
+    let piece = |number: u32| number.to_le_bytes().repeat(4096);
+    let mut count = 0;
+    let mut write = || {
+        count += 1;
+        first.write_now(&piece(count)).unwrap()
+    };
+    while write() == Written::All {}
+    assert_eq!(write(), Written::Held, "there is no room still");
+    let writer = std::thread::spawn({
+        let first = Arc::clone(&first);
+        move || first.write_all(&[]).unwrap()
+    });
+    let mut got = vec![0; piece(0).len()];
+    for number in 1..=count {
+        (&*second).read_exact(&mut got).unwrap();
+        assert!(got == piece(number), "piece {number}");
+    }
+    writer.join().unwrap();
+    assert_eq!(first.write_now(b"more").unwrap(), Written::All);
+}
+
+#[test]
+fn nobody_else_is_a_member() {
+    let fixture = Fixture::new();
+    let load = |bundle: &str| MemberTls::load(fixture.files(bundle));
+    let of_another_group = meet_members(load("member-shop-db1").unwrap(), &load("member-other-db3").unwrap());
+    let why = of_another_group.1.unwrap_err();
+    assert!(why.contains("member db3 of group other"), "{why}");
+    for bundle in ["volume-shop", "node-node", "administrator"] {
+        let why = load(bundle).unwrap_err().to_string();
+        assert!(why.contains("not of a member"), "{why}");
+    }
+    remove(&fixture.authority(), &["member-shop-db2".to_owned()]).unwrap();
+    let removed = meet_members(load("member-shop-db1").unwrap(), &load("member-shop-db2").unwrap());
+    let why = removed.1.unwrap_err();
+    assert!(why.contains("was removed"), "{why}");
+    // A node is not for members, nor are its clients.
+    let why = ServerTls::load(fixture.files("member-shop-db1")).unwrap_err().to_string();
+    assert!(why.contains("not of a storage node"), "{why}");
+    let (_, node) = meet_loaded(
+        &server(fixture.files("node-node")),
+        ClientTls::load(fixture.files("member-shop-db1")).map(Arc::new),
+    );
+    assert!(node.is_err());
 }

@@ -3,7 +3,7 @@
 use super::{Table, guarded, session};
 use crate::abi::{Buffer, Gtid, Key, Status, TransactionMeta, Uuid, WriteSetHandle};
 use crate::replica::GroupId;
-use crate::server::{Applied, Receiver, meta};
+use crate::server::{Applied, AppliedMark, Receiver, meta};
 use crate::session::{Certified, Session};
 use crate::transactions::Transaction;
 use crate::write_set::{KeyKind, Keys, Seqno};
@@ -69,13 +69,33 @@ unsafe fn add_keys(keys: &mut Keys, pointer: *const Key, count: usize, kind: Key
     }
 }
 
-/// The transaction of a handle, if the server has shown it before.
+/// The transaction of a handle: a local one that the server has shown before, or one that is being applied. The server
+/// comes back with a handle of the latter after it was applied, too, when nobody waits for it any more.
 ///
 /// # Safety
-/// Null, or a handle of the server; its opaque word is null or came from this library and was not released.
-unsafe fn known<'a>(handle: *const WriteSetHandle) -> Option<&'a Transaction> {
+/// Null, or a handle of the server; its opaque word is null, a mark, or came from this library and was not released.
+unsafe fn known(session: &Session, handle: *const WriteSetHandle) -> Option<Arc<Transaction>> {
     // SAFETY: the caller's.
-    unsafe { handle.as_ref()?.opaque.cast::<Transaction>().as_ref() }
+    let opaque = unsafe { handle.as_ref() }?.opaque;
+    match AppliedMark::of(opaque) {
+        Some(mark) => session.applying(mark.seqno()),
+        None if opaque.is_null() => None,
+        // SAFETY: the caller's.
+        None => Some(unsafe { another(opaque) }),
+    }
+}
+
+/// One count more of a local transaction.
+///
+/// # Safety
+/// The opaque word of a handle: neither null nor a mark, and not released.
+unsafe fn another(opaque: *mut c_void) -> Arc<Transaction> {
+    let pointer = opaque.cast_const().cast::<Transaction>();
+    // SAFETY: it came from `Arc::into_raw`, and the handle's own count keeps it.
+    unsafe {
+        Arc::increment_strong_count(pointer);
+        Arc::from_raw(pointer)
+    }
 }
 
 /// The transaction of a handle of a local one. It keeps one count for itself until it is released.
@@ -89,12 +109,11 @@ unsafe fn local(session: &Session, handle: *mut WriteSetHandle) -> Option<Arc<Tr
         let transaction = session.begin_transaction(handle.transaction_id);
         handle.opaque = Arc::into_raw(transaction).cast_mut().cast();
     }
-    let pointer = handle.opaque.cast_const().cast::<Transaction>();
-    // SAFETY: it came from `Arc::into_raw`, and the handle's own count keeps it.
-    unsafe {
-        Arc::increment_strong_count(pointer);
-        Some(Arc::from_raw(pointer))
+    if AppliedMark::of(handle.opaque).is_some() {
+        return None;
     }
+    // SAFETY: it came from `Arc::into_raw`, and the handle's own count keeps it.
+    Some(unsafe { another(handle.opaque) })
 }
 
 /// # Safety
@@ -182,9 +201,9 @@ pub(super) unsafe extern "C" fn commit_order_enter(
 ) -> c_int {
     let enter = |session: &Arc<Session>| {
         // SAFETY: the server's handle and place.
-        let (transaction, place) = unsafe { (known(handle), place.as_ref()) };
+        let (transaction, place) = unsafe { (known(session, handle), place.as_ref()) };
         let Some(place) = place else { return Status::Fatal };
-        match session.enter(Seqno(place.gtid.seqno), transaction) {
+        match session.enter(Seqno(place.gtid.seqno), transaction.as_deref()) {
             true => Status::Ok,
             false => Status::BruteForceAbort,
         }
@@ -201,7 +220,7 @@ pub(super) unsafe extern "C" fn commit_order_leave(
 ) -> c_int {
     let leave = |session: &Arc<Session>| {
         // SAFETY: the server's handle, place and buffer.
-        let (transaction, place) = unsafe { (known(handle), place.as_ref()) };
+        let (transaction, place) = unsafe { (known(session, handle), place.as_ref()) };
         let Some(place) = place else { return Status::Fatal };
         // SAFETY: as above.
         let said: Vec<u8> =
@@ -209,13 +228,13 @@ pub(super) unsafe extern "C" fn commit_order_leave(
         let seqno = Seqno(place.gtid.seqno);
         match transaction {
             Some(applied) if !applied.is_local => {
-                match session.leave_applied(seqno, applied, &String::from_utf8_lossy(&said)) {
+                match session.leave_applied(seqno, &applied, &String::from_utf8_lossy(&said)) {
                     true => Status::Ok,
                     false => Status::NodeFail,
                 }
             }
             other => {
-                session.leave(seqno, other);
+                session.leave(seqno, other.as_deref());
                 Status::Ok
             }
         }
@@ -229,7 +248,7 @@ pub(super) unsafe extern "C" fn release(table: Table, handle: *mut WriteSetHandl
         // SAFETY: the server's handle.
         let Some(handle) = (unsafe { handle.as_mut() }) else { return Status::Ok as c_int };
         let pointer = std::mem::replace(&mut handle.opaque, std::ptr::null_mut());
-        if !pointer.is_null() {
+        if !pointer.is_null() && AppliedMark::of(pointer).is_none() {
             // SAFETY: it came from `Arc::into_raw` in `local`; the handle has it no longer.
             let transaction = unsafe { Arc::from_raw(pointer.cast_const().cast::<Transaction>()) };
             // SAFETY: the server's table.
@@ -248,8 +267,8 @@ pub(super) unsafe extern "C" fn replay(
 ) -> c_int {
     let replay = |session: &Arc<Session>| {
         // SAFETY: the server's handle.
-        match unsafe { known(handle) } {
-            Some(transaction) => session.replay(transaction, Receiver(context)),
+        match unsafe { known(session, handle) } {
+            Some(transaction) => session.replay(&transaction, Receiver(context)),
             None => Status::Fatal,
         }
     };

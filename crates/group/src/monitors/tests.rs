@@ -75,7 +75,7 @@ fn nobody_waits_for_one_that_will_never_leave() {
         let order = Arc::clone(&order);
         std::thread::spawn(move || order.enter(Seqno(2), Entering::when))
     };
-    order.close();
+    order.close_from(Seqno(1));
     assert!(!waiting.join().unwrap());
     assert!(order.enter(Seqno(1), Entering::when), "whose turn it is may enter still");
 }
@@ -95,6 +95,26 @@ fn finished_is_a_prefix() {
     assert_eq!(waiting.join().unwrap(), Wait::Reached);
     finished.finish(Seqno(11));
     assert_eq!(finished.to(), Seqno(12));
-    finished.close();
+    finished.close_from(Seqno(0));
     assert_eq!(finished.wait(Seqno(13), None), Wait::Closed);
+}
+
+#[test]
+fn what_has_begun_before_the_end_goes_on() {
+    let (order, finished) = (Arc::new(CommitOrder::new()), Arc::new(Finished::default()));
+    let (order, finished) = (&order, &finished);
+    std::thread::scope(|scope| {
+        let before = scope.spawn(|| order.enter(Seqno(2), Entering::when));
+        let waits_before = scope.spawn(|| finished.wait(Seqno(2), None));
+        let waits_after = scope.spawn(|| finished.wait(Seqno(4), None));
+        order.close_from(Seqno(3));
+        finished.close_from(Seqno(3));
+        assert!(!order.enter(Seqno(4), Entering::when));
+        assert_eq!(waits_after.join().unwrap(), Wait::Closed);
+        order.leave(Seqno(1));
+        assert!(before.join().unwrap());
+        finished.finish(Seqno(1));
+        finished.finish(Seqno(2));
+        assert_eq!(waits_before.join().unwrap(), Wait::Reached);
+    });
 }

@@ -35,3 +35,23 @@ fn what_is_wrong_is_said_and_changes_nothing() {
         assert_eq!(options, before);
     }
 }
+
+#[test]
+fn encryption_needs_all_of_its_files_or_a_bundle() {
+    let files = |text: &str| {
+        let mut options = Options::default();
+        options.set(text).unwrap();
+        options.tls.files()
+    };
+    assert_eq!(files("evs.keepalive_period=PT1S"), Ok(None));
+    let bundle = CredentialFiles::in_directory(std::path::Path::new("/b"));
+    assert_eq!(files("redoubt.tls=/b"), Ok(Some(bundle)));
+    let named = files("socket.ssl_ca=/a; socket.ssl_cert=/d/c; socket.ssl_key=/k").unwrap().unwrap();
+    assert_eq!(named.removed, Some("/d/removed".into()));
+    for incomplete in ["socket.ssl=yes", "socket.ssl_cert=/c", "redoubt.tls=/b;socket.ssl_key=/k"] {
+        assert_eq!(files(incomplete), Err(OptionError::Tls), "{incomplete}");
+    }
+    assert_eq!(files("socket.ssl=no;redoubt.tls=/b"), Ok(None));
+    assert!(Options::default().set("socket.ssl=perhaps").is_err());
+    assert!(Options::default().set("redoubt.members=,").is_err());
+}

@@ -14,6 +14,7 @@ use crate::delivery::{self, Delivery, Outlets};
 use crate::options::{OptionError, Options};
 use crate::order::inbox::Inlet;
 use crate::order::{self, Input, Origin, Parts};
+use crate::peers::trust::Trust;
 use crate::peers::{Local, Peers};
 use crate::position::{self, PositionError};
 use crate::replica::{GroupId, Replica, ReplicaError};
@@ -23,6 +24,7 @@ use crate::write_set::{Arrival, Seqno};
 use redoubt_consensus::Member;
 use redoubt_consensus::record::Record;
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
+use redoubt_transport::{MemberTls, TransportError};
 use std::io::Read;
 use std::sync::atomic::AtomicI64;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -78,6 +80,29 @@ pub enum ConnectError {
          another member, remove redoubt_group.*.log from the data directory"
     )]
     NoPosition,
+    /// Certificates cannot be used.
+    #[error("encryption of the group: {0}")]
+    Tls(#[from] TransportError),
+    /// It is another member's.
+    #[error(
+        "encryption of the group: the certificate is that of member {name} of group {group}; this server is {own_name} \
+         (wsrep_node_name) of {own_group} (wsrep_cluster_name)"
+    )]
+    Certificate {
+        /// The certificate's member.
+        name: String,
+        /// Its group.
+        group: String,
+        /// This server.
+        own_name: String,
+        /// Its group.
+        own_group: String,
+    },
+    /// Names without what proves them.
+    #[error(
+        "the provider option redoubt.members needs encryption: without it nobody proves a name (redoubt.tls)"
+    )]
+    NoProof,
     /// A text is too long for the interface.
     #[error("{what} {text:?} is longer than {max} bytes")]
     TooLong {
@@ -201,6 +226,30 @@ fn own_address(server: &Server, options: &Options) -> Result<(String, String), C
     Ok((listen_address, bind))
 }
 
+fn trust(
+    server: &Server,
+    options: &Options,
+    wanted: &Wanted,
+    status: &Arc<order::Status>,
+) -> Result<Trust, ConnectError> {
+    let tls = options.tls.files()?.map(MemberTls::load).transpose()?;
+    if let Some(tls) = &tls {
+        let (group, name) = tls.names();
+        if group != wanted.cluster_name || name != server.name {
+            let (own_name, own_group) = (server.name.clone(), wanted.cluster_name.clone());
+            return Err(ConnectError::Certificate { name, group, own_name, own_group });
+        }
+    } else if !options.members.is_empty() {
+        return Err(ConnectError::NoProof);
+    }
+    let status = Arc::clone(status);
+    let name_of = move |member| {
+        let known = lock(&status.known);
+        known.iter().find(|known| known.member == member).map(|known| known.name.clone())
+    };
+    Ok(Trust::new(tls, options.members.clone(), Box::new(name_of)))
+}
+
 pub(super) fn connect(
     server: Arc<Server>,
     options: &Options,
@@ -213,20 +262,23 @@ pub(super) fn connect(
         incoming_address: limited("wsrep_node_incoming_address", &server.incoming_address, 255)?,
         listen_address: listen_address.clone(),
     };
+    let status = Arc::default();
+    let trust = trust(&server, options, wanted, &status)?;
     let addresses = addresses_in(&wanted.address, options.base_port);
     let begun = beginning(&server, wanted, &addresses)?;
     let inlet = Inlet::default();
     let (to_delivery, deliveries) = mpsc::channel();
     let local = Local { cluster_name: wanted.cluster_name.clone(), member: begun.member, listen_address };
     let events = Arc::clone(&inlet);
-    let peers = Peers::listen(local, begun.group, &bind, move |event, is_last| {
+    let peers = Peers::listen(local, begun.group, &bind, trust, move |event, is_last| {
         events.put(Input::Event(event));
         if is_last {
             events.take_in();
         }
     });
     let peers = Arc::new(peers.map_err(|source| ConnectError::Listen { address: bind, source })?);
-    let session = Arc::new(new_session(Arc::clone(&server), options, begun.data, &inlet, &to_delivery));
+    let session = new_session(Arc::clone(&server), options, begun.data, status, &inlet, &to_delivery);
+    let session = Arc::new(session);
     addresses.iter().for_each(|address| peers.dial(address));
     let parts = Parts {
         directory: server.data_directory.clone(),
@@ -250,6 +302,7 @@ fn new_session(
     server: Arc<Server>,
     options: &Options,
     data: Data,
+    status: Arc<order::Status>,
     order: &Inlet,
     nudge: &Sender<Delivery>,
 ) -> Session {
@@ -261,10 +314,11 @@ fn new_session(
         commit_order: Arc::default(),
         finished: Arc::default(),
         gate: Arc::default(),
-        status: Arc::default(),
+        status,
         pace: Arc::default(),
         counters: Arc::default(),
         transactions: super::Transactions::default(),
+        applying: Mutex::default(),
         isolated: Mutex::default(),
         outcomes: Mutex::default(),
         place: Mutex::new(None),

@@ -22,10 +22,8 @@ impl Session {
             match self.receive_one(receiver, item) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Status::Ok,
-                Err(refused) => {
-                    self.fail(&refused.to_string());
-                    return Status::NodeFail;
-                }
+                // Then there is nothing more to do but to end, and one of the threads has to.
+                Err(refused) => self.fail(&refused.to_string()),
             }
         }
         if self.has_failed.load(Ordering::SeqCst) { Status::NodeFail } else { Status::Ok }
@@ -97,12 +95,28 @@ impl Session {
             connection_id: write_set.connection_id,
             flags: write_set.flags,
         };
-        let exits =
-            self.server.apply(receiver, &transaction, &applied, &write_set.data).inspect_err(|_| {
+        let exits = self.apply_now(receiver, &transaction, &applied, &write_set.data).inspect_err(|_| {
+            // One that does not get its turn because another one has failed says nothing about the data.
+            if !self.commit_order.is_closed_to(seqno) {
                 self.mark_as_different();
-            })?;
+            }
+        })?;
         self.finish(&transaction);
         Ok(if exits { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    /// Has the server apply it; meanwhile it is found by its place.
+    pub(super) fn apply_now(
+        &self,
+        receiver: Receiver,
+        transaction: &Arc<Transaction>,
+        applied: &Applied,
+        data: &[u8],
+    ) -> Result<bool, Refused> {
+        lock(&self.applying).insert(applied.seqno, Arc::clone(transaction));
+        let result = self.server.apply(receiver, transaction, applied, data);
+        lock(&self.applying).remove(&applied.seqno);
+        result
     }
 
     /// It is done, whatever it was: its turn is passed on if it was not taken.

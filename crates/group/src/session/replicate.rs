@@ -106,7 +106,7 @@ impl Session {
     }
 
     /// Applies a transaction that had to give way, in its place.
-    pub fn replay(&self, transaction: &Transaction, receiver: Receiver) -> Status {
+    pub fn replay(&self, transaction: &Arc<Transaction>, receiver: Receiver) -> Status {
         let (applied, data) = {
             let mut state = transaction.state();
             let Some(applied) = self.applied(&state).filter(|_| state.stage == Stage::Passed) else {
@@ -119,7 +119,7 @@ impl Session {
         if self.finished.wait(Seqno(applied.seqno.0 - 1), None) != Wait::Reached {
             return Status::NodeFail;
         }
-        match self.server.apply(receiver, transaction, &applied, &data) {
+        match self.apply_now(receiver, transaction, &applied, &data) {
             Ok(_) => Status::Ok,
             Err(refused) => {
                 self.mark_as_different();

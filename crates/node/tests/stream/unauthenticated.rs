@@ -334,11 +334,8 @@ fn connector(authority: &Path, bundle: &str, address: SocketAddr) -> Connector {
 fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
     let directory = tempfile::tempdir().unwrap();
     let authority = directory.path().join("ca");
-    let wanted = Wanted {
-        nodes: vec![vec!["127.0.0.1".to_owned()]],
-        volumes: vec!["mine".to_owned(), "yours".to_owned()],
-        administrator: true,
-    };
+    let (nodes, volumes) = (vec![vec!["127.0.0.1".to_owned()]], ["mine", "yours"].map(str::to_owned).into());
+    let wanted = Wanted { nodes, volumes, administrator: true, ..Wanted::default() };
     redoubt_certificates::create(&authority, &wanted, 1, 1).unwrap();
     let mut options = options(&directory.path().join("data"), SMALL);
     let files = CredentialFiles::in_directory(&authority.join("node-127.0.0.1"));

@@ -44,6 +44,7 @@ impl Load {
                 first_client: first,
                 reconnect_timeout: RECONNECT_TIMEOUT,
                 tolerates_errors: true,
+                is_durable_elsewhere: true,
                 ..Options::default()
             };
             runs.push(Run::start(&group.server(index)?.socket(), &ledger(group, index), options)?);

@@ -22,14 +22,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 /// What is made of files, and when it is made anew.
-struct Reloading<T> {
+pub(super) struct Reloading<T> {
     files: CredentialFiles,
     current: Mutex<(Stamp, Arc<T>)>,
     make: fn(Credentials, &CredentialFiles) -> Result<T, TransportError>,
 }
 
 impl<T> Reloading<T> {
-    fn load(
+    pub(super) fn load(
         files: CredentialFiles,
         make: fn(Credentials, &CredentialFiles) -> Result<T, TransportError>,
     ) -> Result<Self, TransportError> {
@@ -41,7 +41,7 @@ impl<T> Reloading<T> {
     }
 
     /// What to use now, and why changed files are not used, if so.
-    fn current(&self) -> (Arc<T>, Option<TransportError>) {
+    pub(super) fn current(&self) -> (Arc<T>, Option<TransportError>) {
         let mut current = lock(&self.current);
         let stamp = self.files.stamp();
         if stamp == current.0 {
@@ -115,26 +115,44 @@ impl ServerTls {
     }
 }
 
+/// Shakes hands with who has connected. Who that is has to be looked at.
+pub(super) fn take(config: &Arc<ServerConfig>, tcp: TcpConnection) -> Result<TlsConnection, Box<Rejected>> {
+    let broken = |tcp, error| Box::new(Rejected::Handshake(tcp, error));
+    match tcp.peek() {
+        Ok(Some(FIRST_BYTE)) => {}
+        Ok(Some(_)) => return Err(Box::new(Rejected::PlainText(tcp))),
+        // A port probe: nothing was said.
+        Ok(None) => {
+            return Err(broken(tcp, std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()));
+        }
+        Err(error) => return Err(broken(tcp, error.into())),
+    }
+    let session = match ServerConnection::new(Arc::clone(config)) {
+        Ok(session) => session,
+        Err(error) => return Err(broken(tcp, TransportError::Trust(error.to_string()))),
+    };
+    TlsConnection::handshake(tcp, session.into()).map_err(|failed| {
+        let (tcp, error) = *failed;
+        broken(tcp, error)
+    })
+}
+
+/// Shakes hands with whom it has connected to as `host`. Who that is has to be looked at.
+pub(super) fn reach(
+    config: &Arc<ClientConfig>,
+    tcp: TcpConnection,
+    host: &str,
+) -> Result<TlsConnection, TransportError> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| TransportError::Trust(format!("{host:?} is no host name or address")))?;
+    let session = ClientConnection::new(Arc::clone(config), name)
+        .map_err(|error| TransportError::Trust(error.to_string()))?;
+    TlsConnection::handshake(tcp, session.into()).map_err(|failed| failed.1)
+}
+
 impl ServerParts {
     fn accept(&self, tcp: TcpConnection) -> Result<TlsConnection, Box<Rejected>> {
-        let broken = |tcp, error| Box::new(Rejected::Handshake(tcp, error));
-        match tcp.peek() {
-            Ok(Some(FIRST_BYTE)) => {}
-            Ok(Some(_)) => return Err(Box::new(Rejected::PlainText(tcp))),
-            // A port probe: nothing was said.
-            Ok(None) => {
-                return Err(broken(tcp, std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()));
-            }
-            Err(error) => return Err(broken(tcp, error.into())),
-        }
-        let session = match ServerConnection::new(Arc::clone(&self.config)) {
-            Ok(session) => session,
-            Err(error) => return Err(broken(tcp, TransportError::Trust(error.to_string()))),
-        };
-        let mut connection = TlsConnection::handshake(tcp, session.into()).map_err(|failed| {
-            let (tcp, error) = *failed;
-            broken(tcp, error)
-        })?;
+        let mut connection = take(&self.config, tcp)?;
         match self.admit(&connection) {
             Ok((identity, expires_s)) => {
                 connection.identity = identity;
@@ -192,11 +210,7 @@ impl ClientTls {
         if let Some(error) = not_loaded {
             return Err(error);
         }
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| TransportError::Trust(format!("{host:?} is no host name or address")))?;
-        let session = ClientConnection::new(Arc::clone(&parts.config), name)
-            .map_err(|error| TransportError::Trust(error.to_string()))?;
-        let mut connection = TlsConnection::handshake(tcp, session.into()).map_err(|failed| failed.1)?;
+        let mut connection = reach(&parts.config, tcp, host)?;
         let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
         let expires_s = facts.as_ref().map(|facts| facts.not_after);
         if facts.and_then(|facts| facts.identity()) != Some(Identity::Node) {
@@ -287,7 +301,18 @@ fn server_parts(credentials: Credentials, files: &CredentialFiles) -> Result<Ser
             credentials.identity
         )));
     }
-    let roots = roots(&credentials, files)?;
+    Ok(ServerParts {
+        config: server_config(&credentials, files)?,
+        removed: credentials.removed,
+        expires_s: credentials.expires_s,
+    })
+}
+
+pub(super) fn server_config(
+    credentials: &Credentials,
+    files: &CredentialFiles,
+) -> Result<Arc<ServerConfig>, TransportError> {
+    let roots = roots(credentials, files)?;
     let trust = |error: &dyn std::fmt::Display| {
         TransportError::Credentials(format!("{} cannot be used: {error}", files.authority.display()))
     };
@@ -298,33 +323,36 @@ fn server_parts(credentials: Credentials, files: &CredentialFiles) -> Result<Ser
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| trust(&error))?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(credentials.chain, credentials.key)
+        .with_single_cert(credentials.chain.clone(), credentials.key.clone_key())
         .map_err(|error| cannot_use(files, &error))?;
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    Ok(ServerParts {
-        config: Arc::new(config),
-        removed: credentials.removed,
-        expires_s: credentials.expires_s,
-    })
+    Ok(Arc::new(config))
 }
 
 fn client_parts(credentials: Credentials, files: &CredentialFiles) -> Result<ClientParts, TransportError> {
-    if credentials.identity == Identity::Node {
+    if !matches!(credentials.identity, Identity::Administrator | Identity::Volume(_)) {
         return Err(TransportError::Credentials(format!(
-            "{} is the certificate of a storage node; a client needs the bundle of a volume (volume-NAME) or of the \
-             administrator",
-            files.certificate.display()
+            "{} is the certificate of {}; a client needs the bundle of a volume (volume-NAME) or of the administrator",
+            files.certificate.display(),
+            credentials.identity
         )));
     }
+    Ok(ClientParts { config: client_config(&credentials, files)?, identity: credentials.identity })
+}
+
+pub(super) fn client_config(
+    credentials: &Credentials,
+    files: &CredentialFiles,
+) -> Result<Arc<ClientConfig>, TransportError> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| cannot_use(files, &error))?
-        .with_root_certificates(roots(&credentials, files)?)
-        .with_client_auth_cert(credentials.chain, credentials.key)
+        .with_root_certificates(roots(credentials, files)?)
+        .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
         .map_err(|error| cannot_use(files, &error))?;
     config.resumption = rustls::client::Resumption::disabled();
-    Ok(ClientParts { config: Arc::new(config), identity: credentials.identity })
+    Ok(Arc::new(config))
 }
 
 impl std::fmt::Debug for ServerTls {

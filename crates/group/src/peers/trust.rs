@@ -1,0 +1,103 @@
+//! Who may be at the other end of a connection.
+//!
+//! With certificates: a member of this group, by its name, that is among those who may be members, and that does not
+//! speak for a member that has another name. Without: whoever reaches the port.
+
+use redoubt_consensus::types::MemberId;
+use redoubt_transport::connect::{connect_tcp, host};
+use redoubt_transport::tls::Rejected;
+use redoubt_transport::{Connection, Identity, MemberTls, TcpConnection};
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long one that is refused may take to read why.
+const SOFT_END: Duration = Duration::from_secs(1);
+
+/// Name of a member, if it has ever been there.
+pub type NameOf = Box<dyn Fn(MemberId) -> Option<String> + Send + Sync>;
+
+/// See the module.
+pub struct Trust {
+    tls: Option<MemberTls>,
+    /// Names of those that may be members; empty: all that have a certificate.
+    members: BTreeSet<String>,
+    name_of: NameOf,
+}
+
+impl Trust {
+    /// With certificates, or without.
+    pub fn new(tls: Option<MemberTls>, members: BTreeSet<String>, name_of: NameOf) -> Self {
+        Self { tls, members, name_of }
+    }
+
+    /// Greets one that has connected, within the time. Not a word of its protocol was read. The second value says why
+    /// changed certificates are not used.
+    pub fn accept(
+        &self,
+        stream: TcpStream,
+        within: Duration,
+    ) -> (Result<Arc<dyn Connection>, String>, Option<String>) {
+        let tcp = TcpConnection::new(stream);
+        if let Err(error) = tcp.set_deadline(Some(within)) {
+            return (Err(error.to_string()), None);
+        }
+        let Some(tls) = &self.tls else { return (Ok(Arc::new(tcp)), None) };
+        let peer = tcp.peer().to_owned();
+        let (accepted, not_loaded) = tls.accept(tcp);
+        let accepted = accepted.map_err(|rejected| {
+            let why = match *rejected {
+                Rejected::PlainText(tcp) => {
+                    tcp.end_softly(SOFT_END);
+                    "does not encrypt, and this member does (redoubt.tls)".to_owned()
+                }
+                Rejected::Handshake(tcp, error) => {
+                    tcp.end_softly(SOFT_END);
+                    error.to_string()
+                }
+                Rejected::Denied(connection, why) => {
+                    connection.end_softly(SOFT_END);
+                    why
+                }
+            };
+            format!("{peer}: {why}")
+        });
+        let accepted = accepted.map(|connection| Arc::new(connection) as Arc<dyn Connection>);
+        (accepted, not_loaded.map(|error| error.to_string()))
+    }
+
+    /// Connects to an address.
+    pub fn connect(
+        &self,
+        address: &str,
+        connect_timeout: Duration,
+        greeting_timeout: Duration,
+    ) -> Result<Arc<dyn Connection>, String> {
+        let text = |error: redoubt_transport::TransportError| error.to_string();
+        let tcp = connect_tcp(address, connect_timeout, greeting_timeout).map_err(text)?;
+        match &self.tls {
+            None => Ok(Arc::new(tcp)),
+            Some(tls) => Ok(Arc::new(tls.connect(tcp, host(address)).map_err(text)?)),
+        }
+    }
+
+    /// Whether who is at the other end may say that it is this member. If not, why.
+    pub fn check(&self, identity: &Identity, member: MemberId) -> Result<(), String> {
+        if self.tls.is_none() {
+            return Ok(());
+        }
+        let Identity::Member { name, .. } = identity else {
+            return Err(format!("its certificate is that of {identity}"));
+        };
+        if !self.members.is_empty() && !self.members.contains(name) {
+            return Err(format!("{name} is not among the members that redoubt.members names"));
+        }
+        match (self.name_of)(member) {
+            Some(known) if known != *name => Err(format!(
+                "it says that it is member {member}, which is {known}; its certificate is that of {name}"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
