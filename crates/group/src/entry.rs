@@ -31,6 +31,8 @@ pub const CAPABILITIES: u32 = CAP_MULTI_MASTER
 /// Words of the table that are the library's to fill. The one after them is the server's own.
 const WORDS: usize = 43;
 const CONTEXT: usize = 44;
+/// The provider option that does something instead of being kept.
+const REMOVE: &str = "redoubt.remove";
 const NAME: &[u8] = b"Redoubt Group\0";
 const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes();
 const VENDOR: &[u8] = b"Redoubt\0";
@@ -52,6 +54,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Provider {
     fn session(&self) -> Option<Arc<Session>> {
         lock(&self.session).clone()
+    }
+
+    fn remove(&self, name: &str) -> Result<(), String> {
+        let session = self.session().ok_or("this server is in no group")?;
+        session.remove(name)
     }
 }
 
@@ -133,10 +140,14 @@ unsafe extern "C" fn options_set(table: Table, options: *const c_char) -> c_int 
         // SAFETY: the server's table and string.
         let (provider, options) = unsafe { (provider(table), text(options)) };
         let Some(provider) = provider else { return Status::NodeFail as c_int };
-        match lock(&provider.options).set(&options) {
+        let done = match options.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
+            Some((REMOVE, name)) => provider.remove(name),
+            _ => lock(&provider.options).set(&options).map_err(|error| error.to_string()),
+        };
+        match done {
             Ok(()) => Status::Ok as c_int,
-            Err(error) => {
-                provider.server.warn(&error.to_string());
+            Err(reason) => {
+                provider.server.warn(&reason);
                 Status::NotImplemented as c_int
             }
         }

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use syncing::Syncing;
 
@@ -85,6 +85,9 @@ pub enum Input {
     Willing(bool),
     /// A frame for a member.
     Send(MemberId, Frame),
+    /// A server of this name is gone for good: it shall not count any more. Told whether that was asked of the others,
+    /// or why not.
+    Remove(String, Sender<Result<(), String>>),
     /// To tell the others, and end.
     Leave,
 }
@@ -114,10 +117,14 @@ pub struct Status {
     pub delivered: AtomicU64,
     /// This member owns slots.
     pub is_owner: AtomicBool,
+    /// Most of the members were not heard for long: commits wait.
+    pub is_alone: AtomicBool,
     /// Proposals that are not delivered.
     pub undelivered: AtomicUsize,
     /// Who is there, and who was, as last ordered.
     pub known: Mutex<Vec<Known>>,
+    /// Who votes.
+    pub membership: Mutex<Membership>,
 }
 
 /// What it is composed of.
@@ -328,6 +335,9 @@ impl Order {
             Input::State { slot, seqno, replica } => self.on_state(slot, seqno, replica),
             Input::Willing(is_willing) => self.member.set_willing(is_willing),
             Input::Send(to, frame) => self.parts.peers.send(to, &frame),
+            Input::Remove(name, answer) => {
+                let _ = answer.send(self.remove(&name));
+            }
             Input::Leave => {
                 self.leaving_since.get_or_insert_with(Instant::now);
                 self.member.set_willing(false);
@@ -344,13 +354,14 @@ impl Order {
                 self.heard.insert(hello.member, Instant::now());
                 if hello.group == GroupId::default() {
                     self.newcomers.greeted(hello.member, hello.listen_address);
-                } else {
-                    self.newcomers.is_in(hello.member);
                 }
             }
             Event::Frame { from, frame: Frame::Message(message) } => {
                 self.heard.insert(from, Instant::now());
-                self.newcomers.is_in(from);
+                // Not before it votes: its change of the members may have had to wait for another one.
+                if self.member.epoch().membership.contains(from) {
+                    self.newcomers.is_in(from);
+                }
                 self.member.handle(from, message, now);
             }
             Event::Frame { from, frame: Frame::Applied(seqno) } => self.parts.pace.told(from, seqno),
@@ -455,6 +466,11 @@ impl Order {
         let (status, epoch) = (&self.parts.status, self.member.epoch());
         status.owners.store(epoch.owners.len(), Ordering::Relaxed);
         status.voters.store(epoch.membership.iter().count(), Ordering::Relaxed);
+        let mut membership = status.membership.lock().unwrap_or_else(PoisonError::into_inner);
+        if *membership != epoch.membership {
+            membership.clone_from(&epoch.membership);
+        }
+        drop(membership);
         status.epoch.store(epoch.ballot.round, Ordering::Relaxed);
         status.delivered.store(self.member.delivered().0, Ordering::Relaxed);
         status.is_owner.store(self.member.is_owner(), Ordering::Relaxed);
@@ -520,6 +536,13 @@ impl Order {
             let snapshot = self.member.snapshot();
             self.ask_for_state(snapshot.next, Purpose::Newcomer(member, snapshot));
         }
+    }
+
+    fn say_broken(&self) {
+        (self.parts.say)(
+            true,
+            "an internal error of the library, which it has written to standard error".into(),
+        );
     }
 
     /// Nothing that waits will come any more.

@@ -3,10 +3,12 @@
 //! Nothing waits for an applier in the order itself. But a member that has fallen behind commits its own transactions
 //! late, so that its clients do less and those of the others more, which it then has to apply, too: once behind, it
 //! stays so. Therefore a transaction is held before it is put into the order while a member lacks more than [`AHEAD`]
-//! write sets, or this one itself does.
+//! write sets and more than were ordered within [`WINDOW`], or this one itself does.
 //!
 //! No member sets the pace of the others: what they wait for one is at most [`SHARE`] of the time, after a burst of
-//! [`BURST`]. And none is waited for that lacks more than [`HOPELESS`]: it has to catch up by itself.
+//! [`BURST`]. And none is waited for that lacks [`HOPELESS`] times as much: it has to catch up by itself.
+//!
+//! Lock order: `others`, then what those who ask lock to answer: the state of a transaction, what is finished.
 //!
 //! What a transaction saw counts from when it is put into the order, so one that waits here conflicts with no more
 //! others than one that does not, while one that waited after it would.
@@ -18,9 +20,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Write sets that are ordered and not applied by a member, without anybody waiting for it.
-pub const AHEAD: i64 = 64;
-/// Nobody waits for a member that lacks more.
-pub const HOPELESS: i64 = 2048;
+const AHEAD: i64 = 64;
+/// What was ordered within the last one or two of these is not counted: a member may have applied it and not said so.
+const WINDOW: Duration = Duration::from_millis(50);
+/// Nobody waits for a member that lacks so many times more than is allowed.
+const HOPELESS: i64 = 32;
 /// Of the time that others wait for a member, at most.
 const SHARE: f64 = 0.1;
 /// For so long they do in one go.
@@ -61,9 +65,20 @@ impl Other {
     }
 }
 
+/// What was ordered before the last one or two windows.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    older: Seqno,
+    newer: Seqno,
+    began: Instant,
+}
+
 /// How far the others are.
 #[derive(Debug, Default)]
-struct Others(BTreeMap<MemberId, Other>);
+struct Others {
+    by_member: BTreeMap<MemberId, Other>,
+    window: Option<Window>,
+}
 
 impl Others {
     fn told(&mut self, member: MemberId, applied: Seqno, now: Instant) {
@@ -75,18 +90,33 @@ impl Others {
             is_waited_for: false,
             is_used_up: false,
         };
-        let other = self.0.entry(member).or_insert(new);
+        let other = self.by_member.entry(member).or_insert(new);
         (other.applied, other.told_at) = (applied, now);
     }
 
-    /// Whether one of them is to be waited for.
-    fn hold(&mut self, ordered: Seqno, now: Instant) -> bool {
+    /// How much one may lack.
+    fn allowed(&mut self, ordered: Seqno, now: Instant) -> i64 {
+        let fresh = Window { older: ordered, newer: ordered, began: now };
+        let window = self.window.get_or_insert(fresh);
+        match now.saturating_duration_since(window.began) {
+            // Nobody has asked for long, so it is not known what was ordered when.
+            passed if passed >= 2 * WINDOW => *window = fresh,
+            passed if passed >= WINDOW => {
+                *window = Window { older: window.newer, newer: ordered, began: now };
+            }
+            _ => {}
+        }
+        AHEAD.max(ordered.0 - window.older.0)
+    }
+
+    /// Whether one of them is to be waited for, given what one may lack.
+    fn hold(&mut self, ordered: Seqno, allowed: i64, now: Instant) -> bool {
         let mut holds = false;
-        for other in self.0.values_mut() {
+        for other in self.by_member.values_mut() {
             let lacks = other.lacks(ordered);
             let is_fresh = now.saturating_duration_since(other.told_at) < FRESH;
             other.count(now);
-            if is_fresh && lacks > AHEAD && lacks <= HOPELESS && !other.is_used_up {
+            if is_fresh && lacks > allowed && lacks <= HOPELESS * allowed && !other.is_used_up {
                 other.is_waited_for = true;
                 holds = true;
             }
@@ -121,8 +151,9 @@ impl Pace {
         loop {
             let now = Instant::now();
             let ordered = ordered();
-            let is_behind = ordered.0 - applied().0 > AHEAD;
-            if !(others.hold(ordered, now) || is_behind) || now - since >= LONGEST || is_over() {
+            let allowed = others.allowed(ordered, now);
+            let is_behind = ordered.0 - applied().0 > allowed;
+            if !(others.hold(ordered, allowed, now) || is_behind) || now - since >= LONGEST || is_over() {
                 return;
             }
             others = self.changed.wait_timeout(others, LOOK).unwrap_or_else(PoisonError::into_inner).0;

@@ -460,6 +460,12 @@ fn answer(shared: &Shared, hello: &Hello) -> Answer {
             "it is in another group of the same name: its data has another history than yours".into();
         return Answer::Refused { reason };
     }
+    if hello.group == group && group != nobody && !shared.trust.is_member(hello.member) {
+        // One that has just become a member may know so before this one: it tries again.
+        let reason = "it does not know this member any more: if it was removed or replaced, shut this server down, remove \
+                      redoubt_group.*.log from its data directory, and start it; it joins as a new member";
+        return Answer::Refused { reason: reason.into() };
+    }
     let addresses = lock(&shared.dials).iter().take(64).cloned().collect();
     Answer::Welcome { member: shared.local.member, group, addresses }
 }

@@ -35,8 +35,9 @@ use outcomes::Outcomes;
 use redoubt_consensus::types::{Incarnation, MemberId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use transfer::Transfer;
 
 pub use replicate::Certified;
@@ -51,6 +52,9 @@ pub struct Wanted {
     /// `--wsrep-new-cluster`.
     pub is_new: bool,
 }
+
+/// How long somebody waits for what the order has to say.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where this member is in the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +147,17 @@ impl Session {
     pub fn disconnect(&self) {
         self.is_synced.store(false, Ordering::SeqCst);
         self.send(Input::Leave);
+    }
+
+    /// A server of this name is gone for good, and shall not count any more.
+    ///
+    /// # Errors
+    /// Why that cannot be, for people.
+    pub fn remove(&self, name: &str) -> Result<(), String> {
+        let (answer, answered) = mpsc::channel();
+        self.send(Input::Remove(name.to_owned(), answer));
+        let answer = answered.recv_timeout(ANSWER_TIMEOUT);
+        answer.unwrap_or_else(|_| Err("this server is in no group, or does not answer".into()))
     }
 
     /// Nothing can be done any more.

@@ -117,6 +117,23 @@ impl Group {
         Ok(group)
     }
 
+    /// As [`Group::create`], but all that join do so at the same time.
+    ///
+    /// # Errors
+    /// As for [`Group::create`].
+    pub fn create_at_once(
+        provider: &Provider,
+        members: usize,
+        tweak: impl Fn(&mut ServerConfig),
+    ) -> Result<Self> {
+        let mut group = Self::prepare(provider, members, tweak)?;
+        group.join(0)?;
+        (1..members).try_for_each(|index| group.server_mut(index)?.spawn(&[]))?;
+        (1..members).try_for_each(|index| group.server_mut(index)?.wait_ready())?;
+        (0..members).try_for_each(|index| group.wait_synced(index, PATIENCE))?;
+        Ok(group)
+    }
+
     /// The first start of a member.
     fn join(&mut self, index: usize) -> Result<()> {
         let start = Instant::now();

@@ -123,6 +123,8 @@ mod own {
     }
 
     long_tests!(
+        takes_two_in_at_the_same_time,
+        goes_on_without_a_removed_member,
         takes_load_on_all_members,
         takes_definitions_from_all_members_under_load,
         goes_on_while_a_member_restarts,
@@ -420,6 +422,59 @@ fn leaves_when_its_data_differs(provider: &Provider) {
             group.wait_synced(VICTIM, PATIENCE)?;
         }
         group.require_equal_checksums().map(drop)
+    });
+}
+
+/// Of two changes of the members one has to wait for the other.
+fn takes_two_in_at_the_same_time(provider: &Provider) {
+    let group = Group::create_at_once(provider, MEMBERS, |config| config.buffer_pool_bytes = 64 << 20);
+    let group = group.unwrap_or_else(|error| panic!("no group: {error}"));
+    for index in ALL {
+        assert_eq!(group.status(index, "wsrep_group_voters").unwrap(), MEMBERS.to_string());
+    }
+    group.require_equal_checksums().unwrap();
+}
+
+/// A member that is here cannot be removed. One that is gone can: it does not count any more, is told so when it comes
+/// back with its old log, and joins anew without it.
+fn goes_on_without_a_removed_member(provider: &Provider) {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        let remove = format!("SET GLOBAL wsrep_provider_options = 'redoubt.remove=m{VICTIM}'");
+        let mut conn = group.server(OTHERS[0])?.connect()?;
+        execute(&mut conn, &remove).expect_err("it is here");
+        group.kill9(VICTIM)?;
+        let others = OTHERS.len().to_string();
+        let is_status = |name: &'static str| {
+            let (group, others) = (&*group, &others);
+            move || Ok((group.status(OTHERS[0], name)? == *others).then_some(()))
+        };
+        poll_until("a view without it", PATIENCE, is_status("wsrep_cluster_size"))?;
+        poll_until("its removal", PATIENCE, || match execute(&mut conn, &remove) {
+            Ok(()) => Ok(Some(())),
+            Err(_) => Ok(None),
+        })?;
+        poll_until("members without it", PATIENCE, is_status("wsrep_group_voters"))?;
+        load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+        group.server_mut(VICTIM)?.spawn(&[])?;
+        let is_told = || {
+            let said = group.server(VICTIM)?.error_log_tail(100);
+            Ok(said.contains("it does not know this member any more").then_some(()))
+        };
+        poll_until("what it is told", PATIENCE, is_told)?;
+        group.kill9(VICTIM)?;
+        for entry in std::fs::read_dir(group.server(VICTIM)?.datadir()).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if name.starts_with("redoubt_group.") && name.ends_with(".log") {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        group.start(VICTIM)?;
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        assert_eq!(group.status(OTHERS[0], "wsrep_group_voters")?, MEMBERS.to_string());
+        end(group, load)
     });
 }
 

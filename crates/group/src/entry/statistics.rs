@@ -39,7 +39,7 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
         (c"flow_control_paused_ns", 0),
         (c"flow_control_sent", 0),
         (c"flow_control_recv", 0),
-        (c"local_state", if session.is_synced() { 4 } else { 1 }),
+        (c"local_state", if session.is_synced() && !status.is_alone.load(Relaxed) { 4 } else { 1 }),
     ]
 }
 
@@ -52,6 +52,7 @@ pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
         let mut variables: Vec<Variable> =
             session.iter().flat_map(|session| numbers(session)).map(integer).collect();
         let state = match &session {
+            Some(session) if session.status().is_alone.load(Relaxed) => c"Without a majority",
             Some(session) if session.is_synced() => c"Synced",
             Some(_) => c"Joining",
             None => c"Disconnected",

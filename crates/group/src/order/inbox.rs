@@ -5,8 +5,9 @@
 //! one that is at it: what it finds when it looks again is its own to do. A thread that has done enough for others
 //! leaves the rest to the member's own thread, which also comes by every few milliseconds.
 //!
-//! Invariant: inputs are taken in in the order in which they were put here. Whoever puts something here holds no lock
-//! that delivering a transaction, or saying something, would need.
+//! Invariants: inputs are taken in in the order in which they were put here. Whoever puts something here holds no lock
+//! that delivering a transaction, or saying something, would need. Nobody goes on with a member that a thread has left
+//! in the middle of something.
 //!
 //! Lock order: `seat`, `queue`.
 
@@ -64,7 +65,7 @@ impl Inbox {
             let mut seat = match self.seat.try_lock() {
                 Ok(seat) => seat,
                 Err(TryLockError::WouldBlock) => return,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::Poisoned(poisoned)) => return self.give_up(poisoned),
             };
             let Some(order) = seat.as_mut() else {
                 // Its thread waits for what it begins with.
@@ -106,9 +107,15 @@ impl Inbox {
 
     /// The member begins. This is its thread, which ends with it.
     pub(super) fn run(&self, order: Order, tick: Duration) {
-        *self.seat.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+        match self.seat.lock() {
+            Ok(mut seat) => *seat = Some(order),
+            Err(poisoned) => return self.give_up(poisoned),
+        }
         loop {
-            let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seat = match self.seat.lock() {
+                Ok(seat) => seat,
+                Err(poisoned) => return self.give_up(poisoned),
+            };
             let Some(order) = seat.as_mut() else { return };
             let inputs = self.taken();
             let goes_on = order.take_all_in(inputs) && order.look_around();
@@ -120,6 +127,15 @@ impl Inbox {
             let is_idle = |queue: &mut Queue| !std::mem::take(&mut queue.is_left) && !queue.is_closed;
             drop(self.changed.wait_timeout_while(queue, tick, is_idle));
         }
+    }
+
+    /// A thread has ended in the middle of something.
+    fn give_up(&self, poisoned: PoisonError<MutexGuard<'_, Option<Order>>>) {
+        let mut seat = poisoned.into_inner();
+        if let Some(order) = seat.as_ref() {
+            order.say_broken();
+        }
+        self.end(&mut seat);
     }
 
     /// Nothing that waits will come any more.

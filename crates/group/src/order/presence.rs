@@ -8,6 +8,7 @@ use crate::replica::Known;
 use crate::write_set::{Action, Departure};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A server that is not heard for so long is not there any more.
@@ -110,6 +111,31 @@ impl Order {
         }
     }
 
+    /// A server that is gone for good votes no more. Its votes are missing until then, so most of the members have to be
+    /// here without it.
+    ///
+    /// # Errors
+    /// Why it cannot be done, for people.
+    pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
+        let membership = self.member.epoch().membership.clone();
+        let known = self.known();
+        let named: Vec<_> =
+            known.iter().filter(|known| known.name == name && membership.contains(known.member)).collect();
+        if named.is_empty() {
+            let names: Vec<_> = membership.iter().map(|id| self.shown(id)).collect();
+            return Err(format!("{name} is no member; the members are {}", names.join(", ")));
+        }
+        let is_gone = |known: &&&Known| !known.is_there && !self.is_heard(known.member, DEPARTURE);
+        let gone: Vec<_> = named.iter().filter(is_gone).map(|known| known.member).collect();
+        if gone.is_empty() {
+            return Err(format!("{name} is here: shut it down first"));
+        }
+        let stay = Membership::new(membership.iter().filter(|id| !gone.contains(id)));
+        self.member.change_membership(stay).map_err(|error| error.to_string())?;
+        (self.parts.say)(false, format!("{name} is removed from the group, as was asked for"));
+        Ok(())
+    }
+
     /// Says that commits wait for others, once, and that they go on.
     pub(super) fn say_alone(&mut self) {
         let membership = self.member.epoch().membership.clone();
@@ -129,9 +155,11 @@ impl Order {
                 ),
             );
             self.has_said_alone = true;
+            self.parts.status.is_alone.store(true, Ordering::Relaxed);
         } else if !is_alone && self.has_said_alone {
             (self.parts.say)(false, "commits go on: most of the members are here".into());
             self.has_said_alone = false;
+            self.parts.status.is_alone.store(false, Ordering::Relaxed);
         }
     }
 

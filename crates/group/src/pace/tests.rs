@@ -13,7 +13,7 @@ fn waited(seconds: u64, mut lacks: impl FnMut(Duration) -> i64) -> Duration {
     while passed < Duration::from_secs(seconds) {
         let now = begin + passed;
         others.told(SLOW, Seqno(1_000_000 - lacks(passed)), now);
-        if others.hold(Seqno(1_000_000), now) {
+        if others.hold(Seqno(1_000_000), AHEAD, now) {
             waited += LOOK;
         }
         passed += LOOK;
@@ -28,7 +28,7 @@ fn nobody_waits_for_one_that_keeps_up() {
 
 #[test]
 fn nobody_waits_for_one_that_is_far_behind() {
-    assert_eq!(waited(10, |_| HOPELESS + 1), Duration::ZERO);
+    assert_eq!(waited(10, |_| HOPELESS * AHEAD + 1), Duration::ZERO);
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn one_that_says_nothing_is_not_waited_for() {
     let mut others = Others::default();
     let begin = Instant::now();
     others.told(SLOW, Seqno(0), begin);
-    assert!(others.hold(Seqno(AHEAD + 1), begin));
-    assert!(!others.hold(Seqno(AHEAD + 1), begin + FRESH));
+    assert!(others.hold(Seqno(AHEAD + 1), AHEAD, begin));
+    assert!(!others.hold(Seqno(AHEAD + 1), AHEAD, begin + FRESH));
 }
 
 #[test]
@@ -66,4 +66,20 @@ fn one_that_is_held_goes_on_when_the_other_has_caught_up_or_it_is_wanted_back() 
     });
     pace.told(SLOW, Seqno(0));
     pace.hold(ordered, ordered, || true);
+}
+
+#[test]
+fn what_was_ordered_lately_may_be_lacking() {
+    const EACH: i64 = 200;
+    let mut others = Others::default();
+    let begin = Instant::now();
+    let mut allowed = Vec::new();
+    for look in 0..100_u32 {
+        allowed.push(others.allowed(Seqno(EACH * i64::from(look)), begin + LOOK * look));
+    }
+    let in_a_window = EACH * (WINDOW.as_micros() / LOOK.as_micros()) as i64;
+    let later = &allowed[2 * (WINDOW.as_micros() / LOOK.as_micros()) as usize..];
+    assert!(later.iter().all(|allowed| (in_a_window..=2 * in_a_window).contains(allowed)), "{allowed:?}");
+    // After a rest nothing is known, and little is allowed.
+    assert_eq!(others.allowed(Seqno(1_000_000), begin + LOOK * 1000), AHEAD);
 }

@@ -15,21 +15,32 @@ use std::time::Duration;
 /// How long one that is refused may take to read why.
 const SOFT_END: Duration = Duration::from_secs(1);
 
-/// Name of a member, if it has ever been there.
-pub type NameOf = Box<dyn Fn(MemberId) -> Option<String> + Send + Sync>;
+/// What the group knows of its members.
+pub trait Members: Send + Sync {
+    /// Name of a member, if it has ever been there.
+    fn name_of(&self, member: MemberId) -> Option<String>;
+
+    /// Whether it is a member now, as far as this one knows.
+    fn is_member(&self, member: MemberId) -> bool;
+}
 
 /// See the module.
 pub struct Trust {
     tls: Option<MemberTls>,
     /// Names of those that may be members; empty: all that have a certificate.
     members: BTreeSet<String>,
-    name_of: NameOf,
+    known: Box<dyn Members>,
 }
 
 impl Trust {
     /// With certificates, or without.
-    pub fn new(tls: Option<MemberTls>, members: BTreeSet<String>, name_of: NameOf) -> Self {
-        Self { tls, members, name_of }
+    pub fn new(tls: Option<MemberTls>, members: BTreeSet<String>, known: Box<dyn Members>) -> Self {
+        Self { tls, members, known }
+    }
+
+    /// See [`Members::is_member`].
+    pub fn is_member(&self, member: MemberId) -> bool {
+        self.known.is_member(member)
     }
 
     /// Greets one that has connected, within the time. Not a word of its protocol was read. The second value says why
@@ -93,7 +104,7 @@ impl Trust {
         if !self.members.is_empty() && !self.members.contains(name) {
             return Err(format!("{name} is not among the members that redoubt.members names"));
         }
-        match (self.name_of)(member) {
+        match self.known.name_of(member) {
             Some(known) if known != *name => Err(format!(
                 "it says that it is member {member}, which is {known}; its certificate is that of {name}"
             )),

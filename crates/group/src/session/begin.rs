@@ -14,7 +14,7 @@ use crate::delivery::{self, Delivery, Outlets};
 use crate::options::{OptionError, Options};
 use crate::order::inbox::Inlet;
 use crate::order::{self, Input, Origin, Parts};
-use crate::peers::trust::Trust;
+use crate::peers::trust::{Members, Trust};
 use crate::peers::{Local, Peers};
 use crate::position::{self, PositionError};
 use crate::replica::{GroupId, Replica, ReplicaError};
@@ -242,12 +242,24 @@ fn trust(
     } else if !options.members.is_empty() {
         return Err(ConnectError::NoProof);
     }
-    let status = Arc::clone(status);
-    let name_of = move |member| {
-        let known = lock(&status.known);
+    let known = Box::new(StatusMembers(Arc::clone(status)));
+    Ok(Trust::new(tls, options.members.clone(), known))
+}
+
+/// Members as the status has them.
+struct StatusMembers(Arc<order::Status>);
+
+impl Members for StatusMembers {
+    fn name_of(&self, member: MemberId) -> Option<String> {
+        let known = lock(&self.0.known);
         known.iter().find(|known| known.member == member).map(|known| known.name.clone())
-    };
-    Ok(Trust::new(tls, options.members.clone(), Box::new(name_of)))
+    }
+
+    fn is_member(&self, member: MemberId) -> bool {
+        let membership = lock(&self.0.membership);
+        // Before the first look it knows nobody.
+        membership.is_empty() || membership.contains(member)
+    }
 }
 
 pub(super) fn connect(

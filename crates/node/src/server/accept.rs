@@ -3,7 +3,7 @@
 //! Until then nothing is allocated by what the peer says, everything has one deadline, and no more than a fixed
 //! number of peers is this far.
 
-use super::admission::{ConnectionLimits, Ender, Present};
+use super::admission::{Arrived, ConnectionLimits, Ender, Present};
 use super::{Node, PATIENCE_WITH_OPENING, control, log, notices, page};
 use crate::error::NodeError;
 use crate::server::authority::check_volume;
@@ -22,9 +22,9 @@ const SOFT_END: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Serves one accepted socket until it ends.
-    pub(super) fn serve_socket(self: &Arc<Self>, stream: TcpStream) {
+    pub(super) fn serve_socket(self: &Arc<Self>, arrived: Arrived, stream: TcpStream) {
         let Ok(handle) = stream.try_clone() else { return };
-        let Some(present) = self.admission.enter(Ender::Tcp(handle)) else { return };
+        let Some(present) = self.admission.enter(arrived, Ender::Tcp(handle)) else { return };
         let tcp = TcpConnection::new(stream);
         if tcp.set_deadline(Some(self.admission.limits().greeting_timeout)).is_err() {
             return;
@@ -72,7 +72,8 @@ impl Node {
 
     /// Serves one connection until it ends.
     pub fn serve_connection(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
-        if let Some(present) = self.admission.enter(Ender::Connection(Arc::clone(connection)))
+        let arrived = self.admission.arrive();
+        if let Some(present) = self.admission.enter(arrived, Ender::Connection(Arc::clone(connection)))
             && connection.set_deadline(Some(self.admission.limits().greeting_timeout)).is_ok()
         {
             self.serve_present(&present, connection);

@@ -90,15 +90,23 @@ impl Admission {
         &self.limits
     }
 
+    /// A connection has come: to be called in the order in which connections come, whichever of their threads runs
+    /// first.
+    pub fn arrive(&self) -> Arrived {
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        Arrived(number)
+    }
+
     /// A connection begins. `None`: the node is stopping.
-    pub fn enter(&self, ender: Ender) -> Option<Present<'_>> {
+    pub fn enter(&self, arrived: Arrived, ender: Ender) -> Option<Present<'_>> {
         let mut state = self.state.lock();
         if state.closed {
             ender.end();
             return None;
         }
-        let number = state.next;
-        state.next += 1;
+        let Arrived(number) = arrived;
         state.greeting.insert(number, ender);
         if state.greeting.len() > self.limits.greeting
             && let Some((_, oldest)) = state.greeting.pop_first()
@@ -123,6 +131,10 @@ impl Admission {
         (state.greeting.len(), state.admitted.len())
     }
 }
+
+/// When a connection has come, beside the others.
+#[derive(Debug)]
+pub struct Arrived(u64);
 
 /// A connection that is there until this is dropped.
 pub struct Present<'a> {

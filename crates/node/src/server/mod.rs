@@ -165,9 +165,9 @@ impl Node {
                     continue;
                 }
             };
-            let node = Arc::clone(self);
-            let spawned =
-                thread::Builder::new().name("connection".to_owned()).spawn(move || node.serve_socket(stream));
+            let (node, arrived) = (Arc::clone(self), self.admission.arrive());
+            let serve = move || node.serve_socket(arrived, stream);
+            let spawned = thread::Builder::new().name("connection".to_owned()).spawn(serve);
             if let Err(error) = spawned {
                 tracing::warn!(%error, "cannot start a thread for a connection");
             }

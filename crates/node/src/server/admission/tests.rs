@@ -40,8 +40,21 @@ impl Connection for Dummy {
 fn enter(admission: &Admission) -> (Arc<Dummy>, Arc<dyn Connection>, Present<'_>) {
     let dummy = Arc::new(Dummy::default());
     let connection: Arc<dyn Connection> = Arc::<Dummy>::clone(&dummy);
-    let present = admission.enter(Ender::Connection(Arc::clone(&connection))).unwrap();
+    let arrived = admission.arrive();
+    let present = admission.enter(arrived, Ender::Connection(Arc::clone(&connection))).unwrap();
     (dummy, connection, present)
+}
+
+#[test]
+fn who_came_last_is_not_pushed_out_by_those_before_whose_threads_run_later() {
+    let admission = Admission::new(ConnectionLimits { greeting: 1, ..ConnectionLimits::default() });
+    let before = admission.arrive();
+    let (last, connection, present) = enter(&admission);
+    let dummy = Arc::new(Dummy::default());
+    let _before = admission.enter(before, Ender::Connection(Arc::<Dummy>::clone(&dummy))).unwrap();
+    assert!(dummy.0.load(Ordering::SeqCst));
+    assert!(!last.0.load(Ordering::SeqCst));
+    present.admit(&connection, "v").unwrap();
 }
 
 #[test]
@@ -76,6 +89,6 @@ fn one_volume_does_not_use_up_what_all_share() {
     admission.close();
     assert!(
         all[0].0.0.load(Ordering::SeqCst)
-            && admission.enter(Ender::Connection(Arc::clone(&all[0].1))).is_none()
+            && admission.enter(admission.arrive(), Ender::Connection(Arc::clone(&all[0].1))).is_none()
     );
 }
