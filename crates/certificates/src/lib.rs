@@ -161,8 +161,8 @@ const fn has_removed(identity: &Identity) -> bool {
     matches!(identity, Identity::Node | Identity::Member { .. })
 }
 
-/// Nodes and members shall not accept the certificates of these bundles any more: writes them to the lists in `directory`. The
-/// bundles themselves stay. Returns the lists to copy to the nodes.
+/// Nodes and members shall not accept the certificates of these bundles any more: writes them to the lists in
+/// `directory`. The bundles themselves stay. Returns the lists to copy.
 ///
 /// # Errors
 /// [`CertificatesError`].

@@ -86,8 +86,8 @@ pub fn remove(arguments: &CertificatesRemoveArguments) -> Result<()> {
         say!("  {}", list.display());
     }
     say!(
-        "into the --tls directory of the node, or to where the member has its certificate, and then end connections that \
-         are there by restarting the node or the server."
+        "into the --tls directory of the node, or to where the member has its certificate, and then end connections \
+         that are there by restarting the node or the server."
     );
     Ok(())
 }

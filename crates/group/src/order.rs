@@ -2,8 +2,8 @@
 //!
 //! Takes in what comes from the others, from the server's threads and from the log, one input after another, and carries
 //! out what the member asks for: frames go to [`Peers`], records to the [`Store`], what is chosen to the thread that
-//! decides what it means ([`crate::delivery`]). Whoever has something for it drives it ([`inbox`]). Another thread makes
-//! records durable, so that nobody who drives it waits for a disk.
+//! decides what it means ([`crate::delivery`]). Whoever has something for it drives it ([`inbox`]). Another thread
+//! makes records durable, so that nobody who drives it waits for a disk.
 //!
 //! A member without a store begins as a newcomer: it says hello to the members of the group, one of them makes it a
 //! member and sends it a place to start from.
