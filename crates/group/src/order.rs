@@ -109,8 +109,6 @@ pub type Waiter = Box<dyn FnOnce(Seqno) + Send>;
 pub struct Status {
     /// Members that own slots.
     pub owners: AtomicUsize,
-    /// Members that vote.
-    pub voters: AtomicUsize,
     /// Round of the epoch.
     pub epoch: AtomicU64,
     /// Slots that are delivered.
@@ -195,8 +193,6 @@ pub struct Order {
     departing: BTreeMap<MemberId, Instant>,
     arrival: Arriving,
     looked_at: Instant,
-    /// It has said that commits wait.
-    has_said_alone: bool,
     leaving_since: Option<Instant>,
 }
 
@@ -256,7 +252,6 @@ impl Order {
             departing: BTreeMap::new(),
             arrival: Arriving::Not,
             looked_at: Instant::now(),
-            has_said_alone: false,
             leaving_since: None,
             parts,
         }
@@ -465,7 +460,6 @@ impl Order {
         }
         let (status, epoch) = (&self.parts.status, self.member.epoch());
         status.owners.store(epoch.owners.len(), Ordering::Relaxed);
-        status.voters.store(epoch.membership.iter().count(), Ordering::Relaxed);
         let mut membership = status.membership.lock().unwrap_or_else(PoisonError::into_inner);
         if *membership != epoch.membership {
             membership.clone_from(&epoch.membership);

@@ -31,7 +31,7 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
         (c"local_send_queue", status.undelivered.load(Relaxed) as i64),
         (c"cert_floor", counters.floor.load(Relaxed)),
         (c"cert_evictions", count(counters.evictions.load(Relaxed))),
-        (c"group_voters", status.voters.load(Relaxed) as i64),
+        (c"group_voters", super::lock(&status.membership).iter().count() as i64),
         (c"group_slot_owners", status.owners.load(Relaxed) as i64),
         (c"group_owns_slots", i64::from(status.is_owner.load(Relaxed))),
         (c"group_epoch", count(status.epoch.load(Relaxed))),

@@ -140,7 +140,8 @@ impl Order {
     pub(super) fn say_alone(&mut self) {
         let membership = self.member.epoch().membership.clone();
         let is_alone = !membership.is_majority(|id| self.is_heard(id, DEPARTURE));
-        if is_alone && !self.has_said_alone && self.began.elapsed() >= DEPARTURE {
+        let has_said = self.parts.status.is_alone.load(Ordering::Relaxed);
+        if is_alone && !has_said && self.began.elapsed() >= DEPARTURE {
             let (heard, missing): (Vec<_>, Vec<_>) =
                 membership.iter().partition(|id| self.is_heard(*id, DEPARTURE));
             let all = heard.len() + missing.len();
@@ -154,11 +155,9 @@ impl Order {
                     missing.join(", ")
                 ),
             );
-            self.has_said_alone = true;
             self.parts.status.is_alone.store(true, Ordering::Relaxed);
-        } else if !is_alone && self.has_said_alone {
+        } else if !is_alone && has_said {
             (self.parts.say)(false, "commits go on: most of the members are here".into());
-            self.has_said_alone = false;
             self.parts.status.is_alone.store(false, Ordering::Relaxed);
         }
     }

@@ -112,3 +112,6 @@ impl Trust {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
