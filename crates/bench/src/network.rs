@@ -12,7 +12,7 @@
 //!
 //! Invariants: the namespaces' names carry this program's process id and a number, so no other program has them;
 //! dropping removes them, and with them the interfaces. A thread that has entered a namespace never comes back: it
-//! ends.
+//! ends, at the latest with the process that it has started.
 
 mod delay;
 
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::process::{Process, find_program, run_to_end};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::args::Bandwidth;
@@ -59,30 +60,45 @@ impl Side {
         if self.namespace.is_none() && self.share.is_none() {
             return body();
         }
-        let inside = || {
-            if let Some(namespace) = &self.namespace {
-                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                    .map_err(|error| Error::io("enter a network namespace")(error.into()))?;
-            }
-            if let Some(share) = &self.share {
-                share.take()?;
-            }
-            body()
-        };
         std::thread::scope(|scope| {
-            let thread = scope.spawn(inside);
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(Error::State("a thread panicked in a network namespace".to_owned())))
+            let thread = scope.spawn(|| {
+                self.join()?;
+                body()
+            });
+            thread.join().unwrap_or_else(|_| Err(panicked()))
         })
+    }
+
+    /// Moves the calling thread there for good.
+    fn join(&self) -> Result<()> {
+        if let Some(namespace) = &self.namespace {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|error| Error::io("enter a network namespace")(error.into()))?;
+        }
+        self.share.as_ref().map_or(Ok(()), Share::take)
     }
 
     /// Starts a process there; what it writes is appended to the file `log`.
     ///
+    /// The thread that starts it lives as long as it does: to a program that asks to be told of its parent's end
+    /// (`prctl(PR_SET_PDEATHSIG)`; nbdkit does) the parent is that thread.
+    ///
     /// # Errors
     /// [`Error::Io`] when it cannot be started.
-    pub fn spawn(&self, name: &str, command: &mut Command, log: &Path) -> Result<Process> {
-        self.enter(|| Process::spawn_logged(name, command, log))
+    pub fn spawn(&self, name: &str, mut command: Command, log: &Path) -> Result<Process> {
+        let (side, name, log) = (self.clone(), name.to_owned(), log.to_owned());
+        let (started, process) = std::sync::mpsc::sync_channel(1);
+        let body = move || {
+            let process = side.join().and_then(|()| Process::spawn_logged(&name, &mut command, &log));
+            let id = process.as_ref().ok().and_then(|process| Pid::from_raw(process.id().cast_signed()));
+            let is_wanted = started.send(process).is_ok();
+            if let Some(id) = id.filter(|_| is_wanted) {
+                // Nothing is collected: that is for its owner, after whom this fails.
+                let _ = waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            }
+        };
+        std::thread::Builder::new().spawn(body).map_err(Error::io("start a thread"))?;
+        process.recv().unwrap_or_else(|_| Err(panicked()))
     }
 }
 
@@ -224,6 +240,10 @@ impl Drop for Network {
             let _ = ip(&["netns", "del", name]);
         }
     }
+}
+
+fn panicked() -> Error {
+    Error::State("a thread panicked in a network namespace".to_owned())
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {

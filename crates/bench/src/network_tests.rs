@@ -1,7 +1,9 @@
 use super::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use redoubt_workload::process::poll_until;
 
 const DEV: &str = "Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -62,4 +64,31 @@ fn a_limited_link_counts_what_goes_through() {
     assert!(names.iter().all(|name| PathBuf::from("/run/netns").join(name).exists()));
     drop(network);
     assert!(names.iter().all(|name| !PathBuf::from("/run/netns").join(name).exists()));
+}
+
+/// nbdkit asks to be ended with its parent, and to the kernel the parent is the thread that started it. It asks within
+/// some milliseconds, as threads end: so often enough for it to be seen.
+#[test]
+fn a_program_that_wants_to_end_with_its_parent_outlives_the_call() {
+    if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success()) {
+        redoubt_test_support::skip("a program that ends with its parent", "no network namespaces here");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = Network::create().unwrap();
+    for round in 0..30 {
+        let ready = directory.path().join(format!("{round}.pid"));
+        let mut command = Command::new(find_program("nbdkit", "nbdkit").unwrap());
+        command.args(["-f", "-i", STORAGE_ADDRESS, "-p", &(10_000 + round).to_string(), "-P"]);
+        command.arg(&ready).arg("null");
+        let mut process = network.storage.spawn("nbdkit", command, &directory.path().join("log")).unwrap();
+        poll_until("the readiness of nbdkit", Duration::from_secs(30), || {
+            process.require_running()?;
+            Ok(ready.exists().then_some(()))
+        })
+        .unwrap();
+        let reach = || TcpStream::connect((STORAGE_ADDRESS, 10_000 + round)).map_err(Error::io("connect"));
+        network.compute.enter(reach).unwrap();
+        process.require_running().unwrap();
+    }
 }

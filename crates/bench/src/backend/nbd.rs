@@ -5,7 +5,6 @@
 //! server's buffer pool and the storage side's page cache. A flush reaches the image as `fdatasync`, so a commit is
 //! answered when it is durable on the storage side.
 
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -41,22 +40,17 @@ pub(super) fn start(
     let mut command = Command::new(nbdkit);
     command.args(["-f", "-i", network.storage_address(), "-p", &port.to_string(), "-P"]);
     command.arg(&ready).arg("file").arg(&image);
-    let mut storage = network.storage.spawn("nbdkit", &mut command, &work.join("nbdkit.log"))?;
+    let mut storage = network.storage.spawn("nbdkit", command, &work.join("nbdkit.log"))?;
     poll_until("the readiness of nbdkit", START_TIMEOUT, || {
         storage.require_running()?;
         Ok(ready.exists().then_some(()))
     })?;
     let (address, delay) = environment.reach(port)?;
-    // Its file says that it is ready; still, connections were refused now and then on a busy machine.
-    poll_until("an answer of nbdkit", START_TIMEOUT, || {
-        storage.require_running()?;
-        network.compute.enter(|| Ok(TcpStream::connect(address).is_ok().then_some(())))
-    })?;
     let fuse = create_directory(work.join("nbd"))?;
     let disk = fuse.join("disk");
     let mut command = Command::new(nbdfuse);
     command.args(["-C", CONNECTIONS]).arg(&disk).arg(format!("nbd://{address}"));
-    let mut mounter = network.compute.spawn("nbdfuse", &mut command, &work.join("nbdfuse.log"))?;
+    let mut mounter = network.compute.spawn("nbdfuse", command, &work.join("nbdfuse.log"))?;
     poll_until("the readiness of nbdfuse", START_TIMEOUT, || {
         storage.require_running()?;
         mounter.require_running()?;

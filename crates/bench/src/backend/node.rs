@@ -48,7 +48,7 @@ impl Node {
             command.arg("--allow-plain-text");
         }
         command.args(options);
-        let mut process = side.spawn("redoubt node", &mut command, log)?;
+        let mut process = side.spawn("redoubt node", command, log)?;
         let address = wait_until_listening(&mut process, START_TIMEOUT)?;
         let port = address.port();
         let (redoubt, side) = (redoubt.to_owned(), side.clone());

@@ -90,7 +90,7 @@ pub(super) fn start(
     let mut command = Command::new(sshfs);
     command.arg("-f").arg(format!("{}:{}", address.ip(), work.join("data").display())).arg(&mounted);
     command.args(["-o", &format!("directport={}", address.port())]);
-    let mut mounter = network.compute.spawn("sshfs", &mut command, &work.join("sshfs.log"))?;
+    let mut mounter = network.compute.spawn("sshfs", command, &work.join("sshfs.log"))?;
     poll_until("the readiness of sshfs", START_TIMEOUT, || {
         mounter.require_running()?;
         Ok(mounted.join("ibdata1").exists().then_some(()))
