@@ -9,8 +9,8 @@ use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::server::{Server, ServerConfig};
 
-use crate::check::{Probe, Snapshot, check_all, check_database};
 use crate::features::{Feature, INNODB_ARGS, SERVER_ARGS};
+use redoubt_workload::check::{Probe, Snapshot, check_all, check_database};
 
 /// How a server is brought down and up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

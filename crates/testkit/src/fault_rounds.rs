@@ -6,7 +6,7 @@
 //!
 //! Each round puts one [`Kind`] of trouble in force, kills what the kind wants killed, ends all faults, restarts what
 //! has ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
-//! ([`crate::ledger::verify`]); `CHECK TABLE` finds nothing; no page differed from what the server would have written
+//! ([`redoubt_workload::ledger::verify`]); `CHECK TABLE` finds nothing; no page differed from what the server would have written
 //! (`--verify=all`); the node's plain files are the server's. What a kind must not do, such as end the server, is
 //! checked too (`docs/faults.md` has the table), and a round in which no fault happened fails. The state goes on from
 //! round to round.
@@ -30,12 +30,12 @@ use std::time::{Duration, Instant};
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::process::{poll_every, poll_until};
 
-use crate::check::check_database;
 use crate::faults::Counts;
-use crate::ledger::{self, Entries, Run};
 use crate::plain_files;
 use churn::Churn;
 use kinds::{Kind, Trouble};
+use redoubt_workload::check::check_database;
+use redoubt_workload::ledger::{self, Entries, Run};
 use setup::{PATIENCE, Setup, VOLUME};
 
 /// Clients of the ledger.

@@ -15,8 +15,8 @@ use redoubt_workload::launcher::Launcher;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{connect, execute, query_text};
 
-use crate::check::Probe;
 use crate::script;
+use redoubt_workload::check::Probe;
 
 /// Arguments every server of the battery needs, at the bootstrap and at every start: change buffering,
 /// three undo tablespaces that are truncated, and a system tablespace of two files.

@@ -22,11 +22,11 @@ use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 
-use crate::check::{Snapshot, check_database, finish_purge};
 use crate::command::{Outcome, PATIENCE};
 use crate::fetched;
 use crate::node::Node;
 use crate::oracle::history::{PAGE_SIZES, copy_directory};
+use redoubt_workload::check::{Snapshot, check_database, finish_purge};
 
 mod load;
 

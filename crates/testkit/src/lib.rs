@@ -6,12 +6,9 @@
 //! * [`node`]: the life of a storage node. [`fetched`]: where other servers are.
 //! * [`sessions`]: sessions that stand still, shown without a clock.
 //! * [`flash_trace`]: what the disk under a server is asked to do.
-//! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
-//! * [`group`]: stock servers with a wsrep provider, their load, and what must be the same on all of them.
 //! * [`isolation`]: histories of list-append transactions, and the anomalies they show.
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
-//! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
 //! * [`faults`], [`proxy`]: calls of the C library, and the network, made worse by seed.
 //! * [`fault_rounds`]: rounds of the ledger under such faults, and kills.
 //! * [`killed_imports`]: data directories of killed servers become volumes.
@@ -26,7 +23,6 @@
 
 pub mod apply_backlog;
 pub mod battery;
-pub mod check;
 pub mod command;
 pub mod encryption;
 pub mod fault_rounds;
@@ -35,10 +31,8 @@ pub mod features;
 pub mod fetched;
 pub mod flash_trace;
 pub mod generator;
-pub mod group;
 pub mod isolation;
 pub mod killed_imports;
-pub mod ledger;
 pub mod node;
 pub mod oracle;
 pub mod plain_files;

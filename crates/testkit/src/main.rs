@@ -10,12 +10,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::sysbench::Sysbench;
 use redoubt_testkit::{
-    apply_backlog, check, fault_rounds, flash_trace, isolation, killed_imports, oracle, scale, server_suite,
+    apply_backlog, fault_rounds, flash_trace, isolation, killed_imports, oracle, scale, server_suite,
 };
+use redoubt_workload::check;
 use redoubt_workload::error::{Error, Result};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::load::Until;
 use redoubt_workload::oltp::Mix;
 use redoubt_workload::process::poll_until;

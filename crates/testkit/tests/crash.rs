@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redoubt_test_support::setting;
-use redoubt_testkit::check::{check_all, check_database, finish_purge};
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::{check_all, check_database, finish_purge};
 use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::process::poll_until;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{connect, execute, status_number};

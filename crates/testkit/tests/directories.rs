@@ -4,11 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::process::poll_until;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};

@@ -7,12 +7,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mysql::Conn;
-use redoubt_testkit::group::hot;
-use redoubt_testkit::group::load::{Commits, Load};
-use redoubt_testkit::group::{Group, PATIENCE, Provider};
+use redoubt_drill::group::hot;
+use redoubt_drill::group::load::{Commits, Load};
+use redoubt_drill::group::{Group, PATIENCE, Provider};
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::process::{poll_until, timed};
 use redoubt_workload::server::ServerConfig;
@@ -33,7 +34,7 @@ mod galera {
 
     fn provider() -> Provider {
         let library = std::env::var_os("REDOUBT_GALERA").expect("REDOUBT_GALERA names Galera's library");
-        Provider::galera(library)
+        Provider { scripts: super::scripts(), ..Provider::galera(library) }
     }
 
     macro_rules! tests {
@@ -66,7 +67,7 @@ mod own {
     fn provider() -> Provider {
         let library = find_redoubt().unwrap().with_file_name("libredoubt_group.so");
         assert!(library.is_file(), "{} is missing: cargo build --release --workspace", library.display());
-        Provider { library, options: String::new(), is_encrypted: false }
+        Provider { library, scripts: super::scripts(), ..Provider::default() }
     }
 
     fn encrypted() -> Provider {
@@ -131,6 +132,12 @@ mod own {
         goes_on_without_a_stopped_member,
         leaves_when_its_data_differs
     );
+}
+
+/// Where `scripts/setup.sh` unpacks the server's scripts for state transfers, where they are not installed.
+#[expect(clippy::unnecessary_wraps, reason = "what a provider has")]
+fn scripts() -> Option<PathBuf> {
+    Some(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/bin").into())
 }
 
 /// Runs a check on a new group; where it fails, the ends of the members' logs are shown.

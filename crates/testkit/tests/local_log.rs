@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoubt_test_support::setting;
-use redoubt_testkit::check::check_all;
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::process::poll_until;
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use redoubt_nfs::xdr::{Reader, Writer};
-use redoubt_testkit::check::checksums;
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::checksums;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::poll_until;
 use redoubt_workload::server::Server;

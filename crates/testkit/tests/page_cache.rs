@@ -8,9 +8,9 @@ use std::time::Duration;
 use redoubt_testkit::battery::{self, Restart, Schedule};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::features;
-use redoubt_testkit::ledger::{Options, Run};
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::ledger::{Options, Run};
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::execute;
 

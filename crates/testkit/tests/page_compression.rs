@@ -11,10 +11,10 @@ use redoubt_page::{
     PageCompression, compress, decompress, finalize, flags_of_page0, is_page_compressed_image,
     page_is_never_written, verify,
 };
-use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::plugins;
+use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use redoubt_test_support::{LoopDevice, skip};
-use redoubt_testkit::check::check_all;
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::server::{Server, ServerConfig};
 
 const VOLUME: &str = "raw";

@@ -5,9 +5,9 @@
 
 use redoubt_testkit::battery;
 use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::ledger::{Options, Run};
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::ledger::{Options, Run};
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::execute;
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use mysql::prelude::Queryable;
 use redoubt_testkit::battery::{self, Restart, Schedule};
-use redoubt_testkit::check::{check_all, checksums};
 use redoubt_testkit::features;
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::sessions::wait_until_still;
 use redoubt_testkit::sysbench::Sysbench;
+use redoubt_workload::check::{check_all, checksums};
 use redoubt_workload::launcher::Launcher;
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::load::Until;
 use redoubt_workload::oltp::Mix;
 use redoubt_workload::server::{Server, ServerConfig};

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redoubt_testkit::battery::{self, Schedule};
-use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::features::{self, Feature};
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 

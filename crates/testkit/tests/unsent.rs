@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use redoubt_test_support::Mount;
 use redoubt_test_support::setting;
-use redoubt_testkit::check::check_all;
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::process::{Process, poll_until};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{connect, connect_for, connect_within, execute, query_text};

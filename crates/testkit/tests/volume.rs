@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use redoubt_testkit::battery::{self, Restart, Schedule};
-use redoubt_testkit::check::check_all;
 use redoubt_testkit::features;
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::{execute, query_text};

@@ -1,4 +1,4 @@
-//! What the benchmark (`redoubt-bench`) and the tests (`redoubt-testkit`) both need: real servers.
+//! What the benchmark (`redoubt-bench`), drills (`redoubt-drill`) and the tests (`redoubt-testkit`) need: real servers.
 //!
 //! Nothing here imitates the database. A [`server::Server`] is a stock `mariadbd` or `mysqld` in a directory of its
 //! own, started either directly or through `redoubt run` ([`launcher::Launcher`]).
@@ -9,10 +9,14 @@
 //! * [`process`]: children, each with a deadline; programs; signals that ask for the end.
 //! * [`sql`]: connections and statements.
 //! * [`load`]: clients in a closed loop, a warm-up and a window. [`tpcc`], [`oltp`] (sysbench's mixes): what they do.
+//! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
+//! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
 //! * [`error`]: the one error type of all this.
 
+pub mod check;
 pub mod error;
 pub mod launcher;
+pub mod ledger;
 pub mod load;
 pub mod node;
 pub mod oltp;

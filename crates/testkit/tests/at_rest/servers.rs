@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::encryption::KeyPlugin;
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
+use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use redoubt_test_support::Mount;
-use redoubt_testkit::check::check_all;
 use redoubt_testkit::node::Node;
+use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Launcher, Verify};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;

@@ -1,9 +1,9 @@
 //! A key gets new versions while a server works: its threads encrypt everything again, and the node goes on holding
 //! pages in clear.
 
-use redoubt_testkit::check::{Snapshot, check_all, finish_purge};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::encryption::KeyPlugin;
+use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::process::poll_until;
 
 use super::*;

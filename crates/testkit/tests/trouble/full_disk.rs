@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use redoubt_test_support::Mount;
 use redoubt_test_support::setting;
-use redoubt_testkit::check::{check_all, finish_purge};
-use redoubt_testkit::ledger::{self, Entries, Options, Run};
 use redoubt_testkit::node::Node;
 use redoubt_testkit::sessions::wait_until_still;
+use redoubt_workload::check::{check_all, finish_purge};
 use redoubt_workload::error::Error;
 use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::sql::query_text;
 
 use super::{NODE_ARGS, PATIENCE, Setup, in_background_for};

@@ -22,10 +22,10 @@ use serde::Serialize;
 
 use super::files::{Tablespace, Tablespaces};
 use super::frozen::{self, Contents};
-use crate::check::{Snapshot, check_all_but};
 use crate::command::{Outcome, PATIENCE};
 use crate::node::Node;
 use crate::oracle::history::copy_directory;
+use redoubt_workload::check::{Snapshot, check_all_but};
 
 /// One that does not roll back never ends now and then.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);

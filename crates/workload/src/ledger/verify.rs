@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::{Error, Result};
 use mysql::Conn;
 use mysql::prelude::Queryable;
-use redoubt_workload::error::{Error, Result};
 
 use super::client::{Contents, checksum};
 use super::{ClientId, DATABASE, DETAILS, Entries, Fate, Sequence};

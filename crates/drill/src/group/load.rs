@@ -2,7 +2,7 @@
 //!
 //! Each member has a ledger of its own, a file in the group's directory, with clients of its own; all of them share
 //! one set of tables. A client stays with its member: it waits until that is back. Conflicts, and whatever a member
-//! says that is not part of the group, make a transaction absent or unknown, as in [`crate::ledger`].
+//! says that is not part of the group, make a transaction absent or unknown, as in [`redoubt_workload::ledger`].
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use redoubt_workload::error::{Error, Result};
 
 use super::Group;
-use crate::ledger::{ClientId, Options, Run, Summary};
+use redoubt_workload::ledger::{ClientId, Options, Run, Summary};
 
 /// A client waits so long for its member to come back.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(600);

@@ -31,9 +31,9 @@ use redoubt_workload::process::{find_program, kill9, poll_every, run_to_end};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 
-use crate::check::Snapshot;
-use crate::ledger::{self, Entries, Report};
 use ports::Port;
+use redoubt_workload::check::Snapshot;
+use redoubt_workload::ledger::{self, Entries, Report};
 
 /// How long members may take to agree, or to be part of the group again.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -44,7 +44,7 @@ const LOG_LINES: usize = 40;
 const HOST: &str = "127.0.0.1";
 
 /// A wsrep provider.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Provider {
     /// The library.
     pub library: PathBuf,
@@ -53,13 +53,15 @@ pub struct Provider {
     pub options: String,
     /// Every member gets a certificate, and is told with `redoubt.tls` where it is.
     pub is_encrypted: bool,
+    /// Where the server's scripts for state transfers are (`wsrep_sst_rsync`), if they are not installed.
+    pub scripts: Option<PathBuf>,
 }
 
 impl Provider {
     /// Galera with its defaults, but for its addresses.
     pub fn galera(library: impl Into<PathBuf>) -> Self {
         let options = format!("gmcast.listen_addr=tcp://{HOST}:{{port}};ist.recv_addr={HOST}:{{ist_port}}");
-        Self { library: library.into(), options, is_encrypted: false }
+        Self { library: library.into(), options, ..Self::default() }
     }
 
     fn options_of(&self, cluster: &Cluster, index: usize, addresses: &Addresses) -> String {
@@ -153,7 +155,7 @@ impl Group {
             .prefix("rdg-")
             .tempdir()
             .map_err(Error::io("make a temporary directory"))?;
-        let path = programs::path(directory.path())?;
+        let path = programs::path(directory.path(), provider.scripts.as_deref())?;
         let addresses = (0..members).map(|_| Addresses::reserve()).collect::<Result<Vec<_>>>()?;
         let everybody: Vec<String> =
             addresses.iter().map(|addresses| format!("{HOST}:{}", addresses.group)).collect();

@@ -30,7 +30,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use redoubt_workload::error::{Error, Result};
+use crate::error::{Error, Result};
 
 pub use verify::{Report, compare_rows, verify};
 

@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::time::Instant;
 
+use crate::error::{Error, Result, is_connection_loss, is_retryable};
+use crate::process::POLL_INTERVAL;
+use crate::sql::{connect, connect_within, execute, query_text};
 use mysql::Conn;
 use mysql::prelude::Queryable;
-use redoubt_workload::error::{Error, Result, is_connection_loss, is_retryable};
-use redoubt_workload::process::POLL_INTERVAL;
-use redoubt_workload::sql::{connect, connect_within, execute, query_text};
 
 use super::{ClientId, DATABASE, DETAILS, Fate, Options, Sequence, Shared};
 

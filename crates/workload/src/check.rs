@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::error::{Error, Result};
+use crate::sql::{execute, query_text};
 use mysql::Conn;
-use redoubt_workload::error::{Error, Result};
-use redoubt_workload::sql::{execute, query_text};
 
 const SYSTEM_SCHEMAS: &str = "'mysql','sys','information_schema','performance_schema'";
 

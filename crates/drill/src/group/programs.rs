@@ -1,7 +1,6 @@
 //! Programs that a member starts to send or take a whole state: the server's `wsrep_sst_*` scripts, and `rsync`.
 //!
-//! The scripts are the stock ones: where Debian's `mariadb-server` is installed, or in `target/mariadb-server`, where
-//! `scripts/setup.sh` unpacks it.
+//! The scripts are the stock ones, of Debian's package `mariadb-server`: installed, or where somebody has unpacked it.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -11,23 +10,23 @@ use redoubt_workload::error::{Error, Result};
 use redoubt_workload::process::find_program;
 
 const SCRIPT: &str = "wsrep_sst_rsync";
-const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/bin");
 
 /// What a server puts in front of `PATH` unless it is somewhere in it, spelt as the server does: in front it would hide
 /// the `rsync` of [`wrap_rsync`].
 const SERVERS_OWN: &str = "/usr//bin";
 
-/// `PATH` of a member, in a group that lies in `directory`.
+/// `PATH` of a member, in a group that lies in `directory`; `unpacked` is where the scripts are if they are not
+/// installed.
 ///
 /// # Errors
 /// [`Error::ProgramMissing`], [`Error::Io`].
-pub fn path(directory: &Path) -> Result<OsString> {
+pub fn path(directory: &Path, unpacked: Option<&Path>) -> Result<OsString> {
     let rsync = find_program("rsync", "rsync")?;
     let mut places = Vec::new();
     if rustix::process::geteuid().is_root() {
         places.push(wrap_rsync(directory, &rsync)?);
     }
-    places.push(scripts()?);
+    places.push(scripts(unpacked)?);
     let inherited = std::env::var_os("PATH").unwrap_or_default();
     places.extend(std::env::split_paths(&inherited));
     places.extend(["/usr/sbin", "/usr/bin", "/sbin", "/bin", SERVERS_OWN].map(PathBuf::from));
@@ -35,18 +34,14 @@ pub fn path(directory: &Path) -> Result<OsString> {
 }
 
 /// The directory with the scripts.
-fn scripts() -> Result<PathBuf> {
+fn scripts(unpacked: Option<&Path>) -> Result<PathBuf> {
     if let Ok(script) = find_program(SCRIPT, "mariadb-server") {
         return Ok(script.parent().unwrap_or(Path::new("/")).to_owned());
     }
-    let unpacked = Path::new(UNPACKED);
-    if !unpacked.join(SCRIPT).is_file() {
-        return Err(Error::missing(
-            SCRIPT,
-            "`bash scripts/setup.sh` fetches it (Debian package mariadb-server)",
-        ));
+    match unpacked.filter(|unpacked| unpacked.join(SCRIPT).is_file()) {
+        Some(unpacked) => unpacked.canonicalize().map_err(Error::io_at("find", unpacked)),
+        None => Err(Error::missing(SCRIPT, "on Debian: apt-get install mariadb-server")),
     }
-    unpacked.canonicalize().map_err(Error::io_at("find", unpacked))
 }
 
 /// An `rsync` that takes files as root. As a daemon of root it would take them as `nobody`, who may not write a data
