@@ -17,5 +17,5 @@ pub mod server;
 pub mod statistics;
 
 pub use args::Options;
-pub use report::RunReport;
+pub use report::{RunReport, plot};
 pub use runner::run;

@@ -1,7 +1,7 @@
 //! What a run gave: one JSON object, a line of a table, a report with plots.
 
 mod html;
-mod plot;
+pub mod plot;
 mod table;
 
 use std::collections::BTreeMap;

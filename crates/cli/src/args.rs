@@ -2,6 +2,7 @@
 
 pub use crate::doctor::args::DoctorArguments;
 use crate::error::Result;
+use crate::group::args::GroupCommand;
 pub use crate::import::args::{ImportArguments, LayoutArguments};
 use crate::run::args::RunArguments;
 use crate::tls::TlsArguments;
@@ -128,6 +129,14 @@ pub enum Command {
     Run(RunArguments),
     /// Show what a node and its volumes are doing.
     Status(StatusArguments),
+    /// Replicate whole servers: try what a group lives through (experimental).
+    ///
+    /// Experimental: not for data that matters. A group is a number of stock servers that all have all data and all take
+    /// writes. See docs/group.md.
+    Group {
+        #[command(subcommand)]
+        command: GroupCommand,
+    },
     /// Measure a server with a local disk, with network storage, and with Redoubt.
     ///
     /// Loads TPC-C's or sysbench's tables once, then runs the same clients against the plain server on a local disk,

@@ -17,6 +17,7 @@ mod device;
 mod doctor;
 mod error;
 mod export;
+mod group;
 mod import;
 mod manual;
 mod node;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
             CertificatesCommand::Remove(remove) => certificates::remove(&remove),
         },
         Command::Status(status) => status::run(&status),
+        Command::Group { command } => group::run(&command),
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace) => trace::run(&trace),
         Command::Doctor(doctor) => doctor::run(&doctor),

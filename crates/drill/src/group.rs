@@ -203,6 +203,11 @@ impl Group {
         self.directory.path()
     }
 
+    /// The directory stays when this is dropped, and what the servers have in it.
+    pub fn keep(&mut self) {
+        self.directory.disable_cleanup(true);
+    }
+
     /// The server of member `index`.
     ///
     /// # Errors
@@ -428,14 +433,23 @@ impl Group {
     /// # Errors
     /// [`Error::Violation`] that names the member and the faults; as for [`Group::wait_applied`].
     pub fn require_sound_ledger(&self) -> Result<Report> {
-        self.wait_applied(PATIENCE)?;
-        let entries = Entries::read_all(&load::ledgers(self))?;
         let mut last = None;
-        for index in self.running() {
-            let report = ledger::verify(&mut self.server(index)?.connect()?, &entries)?.require_sound();
+        for (index, report) in self.ledger_reports()? {
+            let report = report.require_sound();
             last = Some(report.map_err(|error| Error::Violation(format!("member {index}: {error}")))?);
         }
         last.ok_or_else(|| Error::State("no member runs".to_owned()))
+    }
+
+    /// What each member that runs has of all ledgers of this group. No load may run.
+    ///
+    /// # Errors
+    /// As for [`Group::wait_applied`].
+    pub fn ledger_reports(&self) -> Result<Vec<(usize, Report)>> {
+        self.wait_applied(PATIENCE)?;
+        let entries = Entries::read_all(&load::ledgers(self))?;
+        let report = |index| Ok((index, ledger::verify(&mut self.server(index)?.connect()?, &entries)?));
+        self.running().into_iter().map(report).collect()
     }
 
     /// The ends of the members' error logs, for messages.

@@ -191,6 +191,7 @@ fn by_pool(runs: &[RunReport]) -> Vec<Plot> {
                     x_names: pools.iter().map(|pool| pool_text(*pool)).collect(),
                     logarithmic,
                     lines,
+                    ..Plot::default()
                 });
             }
         };
@@ -240,13 +241,13 @@ fn latency_plot(run: &RunReport) -> Plot {
         title: format!("{}, {}{link}", run.backend, pool_text(run.pool_bytes)),
         y_axis: "ms".to_owned(),
         x_axis: "seconds".to_owned(),
-        x_names: Vec::new(),
         logarithmic: true,
         lines: vec![
             line("99th percentile", 1, &|latency| latency.p99_ms),
             line("95th percentile", 4, &|latency| latency.p95_ms),
             line("median", 0, &|latency| latency.p50_ms),
         ],
+        ..Plot::default()
     }
 }
 

@@ -51,6 +51,16 @@ pub struct Plot {
     pub logarithmic: bool,
     /// Lines.
     pub lines: Vec<Line>,
+    /// What happened where on the horizontal axis.
+    pub marks: Vec<(f64, String)>,
+    /// Twice as wide as others.
+    pub is_wide: bool,
+}
+
+impl Plot {
+    fn width(&self) -> u32 {
+        if self.is_wide { 2 * WIDTH } else { WIDTH }
+    }
 }
 
 /// Small enough that text is readable where the plot is as wide as a phone.
@@ -81,14 +91,14 @@ pub fn draw(plot: &Plot) -> Result<String> {
     let mut text = String::new();
     let height = HEIGHT + LEGEND_ROW * plot.lines.len().div_ceil(2) as u32;
     {
-        let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut text, (plot.width(), height)).into_drawing_area();
         draw_chart(&area, plot)
             .and_then(|()| draw_legend(&area, plot))
             .and_then(|()| area.present().map_err(words))
             .map_err(|error| Error::State(format!("drawing a plot: {error}")))?;
     }
     // The size is the page's business, the proportions are ours.
-    let fixed = format!("<svg width=\"{WIDTH}\" height=\"{height}\"");
+    let fixed = format!("<svg width=\"{}\" height=\"{height}\"", plot.width());
     let label = format!("<svg role=\"img\" aria-label=\"{}\"", super::html::escape(&plot.title));
     Ok(text.replacen(&fixed, &label, 1))
 }
@@ -147,6 +157,17 @@ where
         .bold_line_style(BLACK.mix(0.2))
         .draw()
         .map_err(words)?;
+    let highest = plot.lines.iter().flat_map(|line| &line.points).map(|point| point.y).fold(0.0, f64::max);
+    for (row, (x, text)) in plot.marks.iter().enumerate() {
+        let line = PathElement::new([(*x, 0.0), (*x, highest * 1.1)], BLACK.mix(0.4));
+        chart.draw_series(std::iter::once(line)).map_err(words)?;
+        // Neighbours at different heights, so that their words stay apart.
+        let y = highest * (1.09 - 0.06 * (row % 3) as f64);
+        let words_style = TextStyle::from(("sans-serif", 11).into_font());
+        chart
+            .draw_series(std::iter::once(Text::new(format!(" {text}"), (*x, y), words_style)))
+            .map_err(words)?;
+    }
     for line in &plot.lines {
         let style = colour(line.style).stroke_width(2);
         let points = line.points.iter().map(|point| (point.x, point.y));
@@ -182,7 +203,7 @@ fn symbol(style: usize) -> Polygon<(i32, i32)> {
 
 fn draw_legend(area: &Area<'_>, plot: &Plot) -> Drawn<()> {
     for (index, line) in plot.lines.iter().enumerate() {
-        let x = 16 + (index % 2) as i32 * (WIDTH as i32 / 2);
+        let x = 16 + (index % 2) as i32 * (plot.width() as i32 / 2);
         let y = (HEIGHT + LEGEND_ROW * (index / 2) as u32) as i32 + 6;
         area.draw(&PathElement::new([(x, y), (x + 28, y)], colour(line.style).stroke_width(2)))
             .map_err(words)?;

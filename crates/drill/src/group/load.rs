@@ -154,6 +154,19 @@ impl Commits {
         self.count(from, until) as f64 / until.saturating_duration_since(from).as_secs_f64()
     }
 
+    /// How many there are in each stretch of `place` from `from` on, up to the last whole one before `until`.
+    pub fn per_place(&self, from: Instant, until: Instant, place: Duration) -> Vec<usize> {
+        let place_of = |time: Instant| (time - from).as_nanos().checked_div(place.as_nanos()).unwrap_or(0);
+        let mut counts = vec![0; usize::try_from(place_of(until)).unwrap_or(0)];
+        for (_, time) in self.within(from, until) {
+            let at = usize::try_from(place_of(time)).ok();
+            if let Some(count) = at.and_then(|at| counts.get_mut(at)) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
     fn within(&self, from: Instant, until: Instant) -> impl Iterator<Item = (ClientId, Instant)> {
         let inside = move |(_, time): &&(ClientId, Instant)| (from..until).contains(time);
         self.times.iter().filter(inside).copied()
@@ -194,6 +207,7 @@ mod tests {
         assert_eq!(commits.longest_gap_of_a_client(at(0), at(100)), gap(10, 50));
         assert_eq!(commits.count(at(10), at(90)), 3);
         assert!((commits.per_second(at(0), at(100)) - 40.0).abs() < 1e-9);
+        assert_eq!(commits.per_place(at(0), at(109), Duration::from_millis(50)), [2, 2]);
     }
 
     #[test]
