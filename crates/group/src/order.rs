@@ -13,6 +13,7 @@
 pub mod inbox;
 mod newcomers;
 mod presence;
+pub mod roster;
 mod syncing;
 
 use crate::delivery::Delivery;
@@ -29,6 +30,7 @@ use presence::Arriving;
 use redoubt_consensus::record::{Record, RecordCount, Snapshot};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership, Slot, Time};
 use redoubt_consensus::{Effect, Member, Settings};
+use roster::Seen;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -123,6 +125,8 @@ pub struct Status {
     pub known: Mutex<Vec<Known>>,
     /// Who votes.
     pub membership: Mutex<Membership>,
+    /// All members, for people.
+    pub members: Mutex<Vec<Seen>>,
 }
 
 /// What it is composed of.
@@ -445,6 +449,7 @@ impl Order {
             self.remove_replaced();
             self.take_in_newcomers();
             self.end_checkpoint()?;
+            self.note_members();
         }
         while self.kept_len_bytes > KEPT_LEN_BYTES
             && let Some((slot, len_bytes)) = self.kept.pop_front()

@@ -143,6 +143,11 @@ impl Pace {
         self.changed.notify_all();
     }
 
+    /// What a member has said last of how far it is.
+    pub fn applied_by(&self, member: MemberId) -> Option<Seqno> {
+        self.others().by_member.get(&member).map(|other| other.applied)
+    }
+
     /// Holds a transaction while somebody is behind; `ordered` and `applied` are this member's own. Not one that is
     /// wanted back, as `is_over` says.
     pub fn hold(&self, ordered: impl Fn() -> Seqno, applied: impl Fn() -> Seqno, is_over: impl Fn() -> bool) {

@@ -2,12 +2,16 @@
 
 use super::{NAME, Table, VERSION, guarded, session};
 use crate::abi::{VARIABLE_INTEGER, VARIABLE_TEXT, Variable};
+use crate::order::roster::Seen;
 use crate::session::Session;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A list for the server. Names and texts are constants.
-struct List(Vec<Variable>);
+/// A list for the server. Names and texts are constants, or those beside it.
+struct List {
+    variables: Vec<Variable>,
+    _texts: Vec<CString>,
+}
 
 fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
     let (counters, status) = (&session.counters, session.status());
@@ -43,6 +47,17 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
     ]
 }
 
+/// One for each member.
+fn members(session: &Session) -> Vec<(CString, CString)> {
+    let own_applied = session.finished();
+    let members = super::lock(&session.status().members);
+    let variable = |(number, member): (usize, &Seen)| {
+        let name = CString::new(format!("group_member_{number}")).ok()?;
+        Some((name, CString::new(member.json(own_applied)).ok()?))
+    };
+    (1..).zip(members.iter()).filter_map(variable).collect()
+}
+
 pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
     guarded("stats_get", || {
         // SAFETY: the server's table.
@@ -63,9 +78,15 @@ pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
         text(c"local_state_comment", state.as_ptr());
         text(c"provider_name", NAME.as_ptr().cast());
         text(c"provider_version", VERSION.as_ptr().cast());
+        let texts = session.iter().flat_map(|session| members(session)).collect::<Vec<_>>();
+        for (name, value) in &texts {
+            let value = value.as_ptr() as i64;
+            variables.push(Variable { name: name.as_ptr(), kind: VARIABLE_TEXT, value });
+        }
         variables.push(Variable { name: std::ptr::null(), kind: VARIABLE_TEXT, value: 0 });
-        let mut list = List(variables);
-        let pointer = list.0.as_mut_ptr();
+        let texts = texts.into_iter().flat_map(|(name, value)| [name, value]).collect();
+        let mut list = List { variables, _texts: texts };
+        let pointer = list.variables.as_mut_ptr();
         // The server gives back the pointer alone: the list is found by it.
         super::lock(&LISTS).push((pointer as usize, list));
         pointer
@@ -75,7 +96,7 @@ pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
 /// Lists that the server has not given back.
 static LISTS: std::sync::Mutex<Vec<(usize, List)>> = std::sync::Mutex::new(Vec::new());
 
-// SAFETY: its pointers lead to constants.
+// SAFETY: its pointers lead to constants and to its own texts.
 unsafe impl Send for List {}
 
 pub(super) unsafe extern "C" fn free(_: Table, variables: *mut Variable) {

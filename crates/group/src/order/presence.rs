@@ -46,7 +46,7 @@ impl Order {
         self.known().iter().any(|known| known.is_there && (known.member, known.incarnation) == me)
     }
 
-    fn known(&self) -> Vec<Known> {
+    pub(super) fn known(&self) -> Vec<Known> {
         self.parts.status.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
