@@ -100,7 +100,7 @@ fn watch_stop(node: &Node, timeout: Duration) {
 fn status_page(arguments: &StatusPageArguments) -> Result<Option<StatusPage>> {
     let Some(listen) = arguments.status_listen.clone() else { return Ok(None) };
     let (allow_remote, host_names) = (arguments.status_allow_remote, arguments.status_host.clone());
-    Ok(Some(StatusPage::bind(&PageSettings { listen, allow_remote, host_names })?))
+    Ok(Some(StatusPage::bind(&PageSettings { listen, allow_remote, host_names, ..PageSettings::default() })?))
 }
 
 fn nfs(arguments: &NfsArguments) -> Result<Option<Nfs>> {

@@ -25,16 +25,22 @@ impl Table {
 
     /// Prints it.
     pub fn print(&self) {
+        crate::output::show(format_args!("{}", self.text()));
+    }
+
+    /// It, as lines.
+    pub fn text(&self) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
         let widths: Vec<_> = (0..columns)
             .map(|at| self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max())
             .map(|width| width.unwrap_or(0))
             .collect();
-        for row in &self.rows {
+        let line = |row: &Vec<String>| {
             let cells: Vec<_> =
                 row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-            say!("{}", cells.join("  ").trim_end());
-        }
+            format!("{}\n", cells.join("  ").trim_end())
+        };
+        self.rows.iter().map(line).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::args::StatusArguments;
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{bytes, print_json};
+use crate::watch::Watch;
 use redoubt_transport::Connector;
 use redoubt_transport::certificate::time_text;
 use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
@@ -30,7 +31,8 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
     };
     if arguments.watch {
         let interval = Duration::from_secs(arguments.interval);
-        return crate::watch::run(look, interval, arguments.count, arguments.json);
+        let watch = Watch { interval, limit: arguments.count, json: arguments.json };
+        return crate::watch::run(look, &watch);
     }
     let node = look()?;
     if arguments.json {

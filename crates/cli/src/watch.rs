@@ -1,12 +1,13 @@
-//! `redoubt status --watch`: the state again and again, with rates.
+//! `redoubt status --watch`, `redoubt group status --watch`: the state again and again, with rates.
 //!
-//! On a terminal it is drawn in place; elsewhere there is a line per volume and interval, and with `--json` one
-//! object per line. A node that goes away is waited for.
+//! On a terminal it is drawn in place; elsewhere there are lines for each interval, and with `--json` one object per
+//! line. Who goes away is waited for.
 
 use crate::error::{CliError, Result};
 use crate::show::bytes;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use redoubt_wire::figures::Times;
+use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -16,33 +17,55 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
-/// Shows what `fetch` gives every `interval`, until standard output is gone; `limit`: so many times.
+/// How a state is shown: a screen of a terminal, or lines; given what was there so long before.
+pub type Show<T> = fn(&T, Option<(Duration, &T)>) -> String;
+
+/// How often, and for whom.
+pub struct Watch {
+    /// Between two looks.
+    pub interval: Duration,
+    /// So many looks; none: until nobody reads any more.
+    pub limit: Option<u32>,
+    /// For programs.
+    pub json: bool,
+}
+
+/// Shows the states of a node.
+///
+/// # Errors
+/// As for [`show`].
+pub fn run(fetch: impl FnMut() -> Result<NodeStatus>, watch: &Watch) -> Result<()> {
+    show(fetch, watch, screen, lines)
+}
+
+/// Shows what `fetch` gives again and again, until standard output is gone.
 ///
 /// # Errors
 /// [`CliError::Io`] if standard output fails; what `fetch` says the first time, when an address may be wrong.
-pub fn run(
-    mut fetch: impl FnMut() -> Result<NodeStatus>,
-    interval: Duration,
-    limit: Option<u32>,
-    json: bool,
+pub fn show<T: Serialize>(
+    mut fetch: impl FnMut() -> Result<T>,
+    watch: &Watch,
+    screen: Show<T>,
+    lines: Show<T>,
 ) -> Result<()> {
+    let &Watch { interval, limit, json } = watch;
     let is_terminal = std::io::stdout().is_terminal() && !json;
-    let mut before: Option<(Instant, NodeStatus)> = None;
+    let mut before: Option<(Instant, T)> = None;
     let mut next = Instant::now();
     for turn in 0u32.. {
         if limit.is_some_and(|limit| turn >= limit) {
             break;
         }
         let text = match fetch() {
-            Ok(node) => {
+            Ok(state) => {
                 let now = Instant::now();
                 let text = if json {
-                    one_object(&node)?
+                    one_object(&state)?
                 } else {
-                    let earlier = before.as_ref().map(|(at, node)| (now - *at, node));
-                    if is_terminal { screen(&node, earlier) } else { lines(&node, earlier) }
+                    let earlier = before.as_ref().map(|(at, state)| (now - *at, state));
+                    if is_terminal { screen(&state, earlier) } else { lines(&state, earlier) }
                 };
-                before = Some((now, node));
+                before = Some((now, state));
                 text
             }
             Err(error) if before.is_none() => return Err(error),
@@ -65,8 +88,8 @@ pub fn run(
     Ok(())
 }
 
-fn one_object(node: &NodeStatus) -> Result<String> {
-    let text = serde_json::to_string(node).map_err(|error| CliError::io("write", "JSON", error.into()))?;
+fn one_object<T: Serialize>(state: &T) -> Result<String> {
+    let text = serde_json::to_string(state).map_err(|error| CliError::io("write", "JSON", error.into()))?;
     Ok(text + "\n")
 }
 

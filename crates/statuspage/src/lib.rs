@@ -1,5 +1,5 @@
-//! A node's state for people and monitoring systems, over HTTP: the status page, the same as JSON, and Prometheus
-//! metrics.
+//! State for people and monitoring systems, over HTTP: a node's status page, the same as JSON, and Prometheus metrics;
+//! and a page of a group of servers ([`group`]).
 //!
 //! ```text
 //! node -- sampler thread, once per second --> samples (newest, and 10 minutes of history)
@@ -18,6 +18,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod group;
 pub mod guard;
 pub mod metrics;
 mod samples;
@@ -41,25 +42,40 @@ pub type Source = Arc<dyn Fn() -> NodeStatus + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum StatusPageError {
     /// The address cannot be used.
-    #[error(
-        "cannot serve the status page on {address}: {source}; choose another address with --status-listen"
-    )]
+    #[error("cannot serve the status page on {address}: {source}; choose another address with {option}")]
     Listen {
         /// The address.
         address: String,
+        /// The option that names it.
+        option: &'static str,
         /// Why not.
         source: std::io::Error,
     },
     /// Other hosts could read it.
     #[error(
         "the status page on {0} could be read by everybody who reaches this host (it has no passwords and no TLS; it shows names, \
-         paths and figures, no data of the volumes, and changes nothing); listen on 127.0.0.1, or, if that is wanted, add \
-         --status-allow-remote"
+         paths and figures, no data, and changes nothing); listen on 127.0.0.1, or, if that is wanted, add {1}"
     )]
-    Exposed(SocketAddr),
+    Exposed(SocketAddr, &'static str),
     /// A thread cannot be started.
     #[error("cannot start the status page: {0}")]
     Start(std::io::Error),
+}
+
+/// What the options are called that name the address, and that let others read the page: for messages.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionNames {
+    /// The address.
+    pub listen: &'static str,
+    /// Others may read it.
+    pub allow_remote: &'static str,
+}
+
+impl Default for OptionNames {
+    /// Those of a node.
+    fn default() -> Self {
+        Self { listen: "--status-listen", allow_remote: "--status-allow-remote" }
+    }
 }
 
 /// What the operator decides.
@@ -71,6 +87,8 @@ pub struct PageSettings {
     pub allow_remote: bool,
     /// Names, besides `localhost` and addresses, under which browsers reach it.
     pub host_names: Vec<String>,
+    /// For messages.
+    pub options: OptionNames,
 }
 
 /// A status page that is not served yet.
@@ -88,11 +106,12 @@ impl StatusPage {
     /// [`StatusPageError::Listen`]; [`StatusPageError::Exposed`] for an address that other hosts reach, unless that
     /// is allowed.
     pub fn bind(settings: &PageSettings) -> Result<Self, StatusPageError> {
-        let failed = |source| StatusPageError::Listen { address: settings.listen.clone(), source };
+        let option = settings.options.listen;
+        let failed = |source| StatusPageError::Listen { address: settings.listen.clone(), option, source };
         let listener = TcpListener::bind(&settings.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         if !address.ip().to_canonical().is_loopback() && !settings.allow_remote {
-            return Err(StatusPageError::Exposed(address));
+            return Err(StatusPageError::Exposed(address, settings.options.allow_remote));
         }
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Self { listener, address, host_names: settings.host_names.clone() })
@@ -109,18 +128,26 @@ impl StatusPage {
     /// [`StatusPageError::Start`].
     pub fn start(self, source: Source) -> Result<Running, StatusPageError> {
         let samples = Arc::new(Samples::new(&source()));
-        let (stop, stopped) = mpsc::channel::<()>();
         let sampled = Arc::clone(&samples);
+        self.serve(samples, move || sampled.add(&source()))
+    }
+
+    /// Serves a site; `look` is called every [`SAMPLE_INTERVAL`].
+    fn serve(
+        self,
+        site: Arc<dyn server::Site>,
+        mut look: impl FnMut() + Send + 'static,
+    ) -> Result<Running, StatusPageError> {
+        let (stop, stopped) = mpsc::channel::<()>();
         let sampler = std::thread::Builder::new()
             .name("status-sampler".to_owned())
             .spawn(move || {
                 while stopped.recv_timeout(SAMPLE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    sampled.add(&source());
+                    look();
                 }
             })
             .map_err(StatusPageError::Start)?;
-        let server =
-            server::start(self.listener, self.host_names, samples).map_err(StatusPageError::Start)?;
+        let server = server::start(self.listener, self.host_names, site).map_err(StatusPageError::Start)?;
         Ok(Running { stop: Some(stop), sampler: Some(sampler), _server: server })
     }
 }

@@ -4,6 +4,7 @@
 //! holds [`HISTORY`] points at most. The lock is a leaf, held for moments only.
 
 use crate::metrics;
+use crate::server::{File, HTML, JSON, SCRIPT, Site};
 use hyper::body::Bytes;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use redoubt_wire::figures::Times;
@@ -121,6 +122,33 @@ impl Samples {
             (Arc::clone(&state.newest), state.history.clone())
         };
         newest.history_json.get_or_init(|| json(&History { columns: &COLUMNS, moments: &history })).clone()
+    }
+}
+
+impl Site for Samples {
+    fn files(&self) -> &'static [File] {
+        &[
+            ("/", HTML, include_bytes!("../assets/index.html")),
+            ("/page.js", SCRIPT, include_bytes!("../assets/page.js")),
+        ]
+    }
+
+    fn find(&self, path: &str) -> Option<(&'static str, Bytes)> {
+        Some(match path {
+            "/status.json" => (JSON, self.newest().status_json()),
+            "/live.json" => (JSON, self.newest().live_json()),
+            "/history.json" => (JSON, self.history_json()),
+            "/metrics" => (metrics::CONTENT_TYPE, self.newest().metrics()),
+            _ => return None,
+        })
+    }
+
+    fn paths(&self) -> &'static str {
+        "/, /status.json, /live.json, /history.json and /metrics"
+    }
+
+    fn name_option(&self) -> &'static str {
+        "--status-host"
     }
 }
 

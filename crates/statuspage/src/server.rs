@@ -5,8 +5,6 @@
 //! and then [`LAST_ANSWER`] for what is under way. Bodies of requests are never read.
 
 use crate::guard;
-use crate::metrics;
-use crate::samples::Samples;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -40,17 +38,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How much the thread gives way to others, from 0 to 19.
 const NICENESS: i32 = 10;
 
-const HTML: &str = "text/html; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+pub const HTML: &str = "text/html; charset=utf-8";
+pub const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
+pub const JSON: &str = "application/json";
 const ICON: &str = "image/svg+xml";
 
-/// Files of the page: path, media type, contents.
-const FILES: [(&str, &str, &[u8]); 7] = [
-    ("/", HTML, include_bytes!("../assets/index.html")),
-    ("/page.js", SCRIPT, include_bytes!("../assets/page.js")),
+/// A file of a page: path, media type, contents.
+pub type File = (&'static str, &'static str, &'static [u8]);
+
+/// Files of every page.
+const FILES: [File; 5] = [
     ("/page.css", STYLE, include_bytes!("../assets/page.css")),
     ("/icon.svg", ICON, include_bytes!("../assets/icon.svg")),
     ("/uplot.js", SCRIPT, include_bytes!("../assets/vendor/uplot/uPlot.iife.min.js")),
@@ -87,19 +86,35 @@ impl Drop for Handle {
     }
 }
 
-struct Site {
+/// What is served.
+pub trait Site: Send + Sync + 'static {
+    /// Files that do not change.
+    fn files(&self) -> &'static [File];
+
+    /// What else is at a path: media type, contents.
+    fn find(&self, path: &str) -> Option<(&'static str, Bytes)>;
+
+    /// For those who ask for what there is not: what there is.
+    fn paths(&self) -> &'static str;
+
+    /// The option that gives this page a name.
+    fn name_option(&self) -> &'static str;
+}
+
+/// A site, and the names under which it may be read.
+struct Served {
     names: Vec<String>,
-    samples: Arc<Samples>,
+    site: Arc<dyn Site>,
 }
 
 /// Serves `listener`, which does not block.
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub fn start(listener: TcpListener, names: Vec<String>, samples: Arc<Samples>) -> io::Result<Handle> {
+pub fn start(listener: TcpListener, names: Vec<String>, site: Arc<dyn Site>) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let (stop, stopped) = oneshot::channel();
-    let site = Arc::new(Site { names, samples });
+    let site = Arc::new(Served { names, site });
     let thread = std::thread::Builder::new().name("status-page".to_owned()).spawn(move || {
         // Of this thread only. Without it the page would be as urgent as commits, and nothing worse.
         let _ = rustix::process::nice(NICENESS);
@@ -119,7 +134,7 @@ pub fn start(listener: TcpListener, names: Vec<String>, samples: Arc<Samples>) -
     Ok(Handle { stop: Some(stop), thread: Some(thread) })
 }
 
-async fn accept(listener: TcpListener, site: Arc<Site>) -> io::Result<()> {
+async fn accept(listener: TcpListener, site: Arc<Served>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -143,7 +158,7 @@ async fn accept(listener: TcpListener, site: Arc<Site>) -> io::Result<()> {
 }
 
 /// Serves a connection. How it ends concerns its client only.
-async fn serve(stream: TcpStream, site: Arc<Site>) {
+async fn serve(stream: TcpStream, site: Arc<Served>) {
     let service = service_fn(move |request| {
         let response = respond(&request, &site);
         async move { Ok::<_, Infallible>(response) }
@@ -161,22 +176,26 @@ async fn serve(stream: TcpStream, site: Arc<Site>) {
     }
 }
 
-fn respond(request: &Request<Incoming>, site: &Site) -> Response<Full<Bytes>> {
-    let refused = |status, why: &'static str| (status, TEXT, Bytes::from_static(why.as_bytes()));
-    let (status, media_type, body) = if !host_is_allowed(request.headers(), &site.names) {
+fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>> {
+    let refused = |status, why: String| (status, TEXT, Bytes::from(why));
+    let site = &served.site;
+    let (status, media_type, body) = if !host_is_allowed(request.headers(), &served.names) {
         refused(
             StatusCode::MISDIRECTED_REQUEST,
-            "This page is not served under that name. Use its address, or give the node the name with --status-host.\n",
+            format!(
+                "This page is not served under that name. Use its address, or give it the name with {}.\n",
+                site.name_option()
+            ),
         )
     } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        refused(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD: nothing can be changed here.\n")
+        refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Only GET and HEAD: nothing can be changed here.\n".to_owned(),
+        )
     } else {
-        match find(request.uri().path(), &site.samples) {
+        match find(request.uri().path(), site.as_ref()) {
             Some((media_type, body)) => (StatusCode::OK, media_type, body),
-            None => refused(
-                StatusCode::NOT_FOUND,
-                "No such page. There are /, /status.json, /live.json, /history.json and /metrics.\n",
-            ),
+            None => refused(StatusCode::NOT_FOUND, format!("No such page. There are {}.\n", site.paths())),
         }
     };
     let mut response = Response::new(Full::new(body));
@@ -199,15 +218,10 @@ fn host_is_allowed(headers: &HeaderMap, names: &[String]) -> bool {
     host.is_some_and(|host| guard::is_allowed(host, names)) && hosts.next().is_none()
 }
 
-fn find(path: &str, samples: &Samples) -> Option<(&'static str, Bytes)> {
-    if let Some((_, media_type, contents)) = FILES.iter().find(|(name, ..)| *name == path) {
-        return Some((media_type, Bytes::from_static(contents)));
+fn find(path: &str, site: &dyn Site) -> Option<(&'static str, Bytes)> {
+    let mut files = FILES.iter().chain(site.files());
+    match files.find(|(name, ..)| *name == path) {
+        Some((_, media_type, contents)) => Some((media_type, Bytes::from_static(contents))),
+        None => site.find(path),
     }
-    Some(match path {
-        "/status.json" => (JSON, samples.newest().status_json()),
-        "/live.json" => (JSON, samples.newest().live_json()),
-        "/history.json" => (JSON, samples.history_json()),
-        "/metrics" => (metrics::CONTENT_TYPE, samples.newest().metrics()),
-        _ => return None,
-    })
 }

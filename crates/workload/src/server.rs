@@ -28,6 +28,8 @@ pub struct ServerConfig {
     pub program: Option<PathBuf>,
     /// How the programs are started.
     pub launcher: Launcher,
+    /// The only option file that is read at a start; none by default.
+    pub option_file: Option<PathBuf>,
     /// Page size in bytes, 4096 to 65536; fixed at installation.
     pub page_size_bytes: u32,
     /// Buffer pool.
@@ -53,6 +55,7 @@ impl ServerConfig {
             product: Product::MariaDb,
             program: None,
             launcher,
+            option_file: None,
             page_size_bytes: 16384,
             buffer_pool_bytes: 128 << 20,
             log_file_size_bytes: 96 << 20,
@@ -259,9 +262,13 @@ impl Server {
         let _ = std::fs::remove_file(self.socket());
         let datadir = self.datadir();
         let mut command = self.config.launcher.command(&self.config.program()?, &datadir);
+        let options = match &self.config.option_file {
+            Some(file) => format!("--defaults-file={}", file.display()),
+            None => "--no-defaults".to_owned(),
+        };
         command
             .args(self.config.product.words())
-            .arg("--no-defaults")
+            .arg(options)
             .arg(format!("--datadir={}", datadir.display()))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--tmpdir={}", self.directory.join("tmp").display()))

@@ -2,7 +2,12 @@
 
 pub mod args;
 mod chart;
+mod create;
 mod drill;
+mod look;
+mod page;
+pub mod plan;
+mod status;
 
 use crate::error::Result;
 use args::GroupCommand;
@@ -13,6 +18,9 @@ use args::GroupCommand;
 /// Those of the command.
 pub fn run(command: &GroupCommand) -> Result<()> {
     match command {
+        GroupCommand::Create(create) => create::create(create),
+        GroupCommand::Join(join) => create::join(join),
         GroupCommand::Drill(drill) => drill::run(drill),
+        GroupCommand::Status(status) => status::run(status),
     }
 }

@@ -16,8 +16,7 @@ fn options_have_the_ports_of_the_member() {
 
 #[test]
 fn a_provider_that_is_not_there_is_named() {
-    let provider =
-        Provider { library: "/nowhere/provider.so".into(), options: String::new(), is_encrypted: false };
+    let provider = Provider { library: "/nowhere/provider.so".into(), ..Provider::default() };
     let error = Group::create(&provider, 3, |_| ()).unwrap_err();
     assert!(error.to_string().contains("/nowhere/provider.so"), "{error}");
 }

@@ -1,0 +1,384 @@
+//! A look at a group: what each server that is asked says of itself and of the others, put together.
+//!
+//! Members are shown as the server sees them that has a majority and knows the newest epoch. What a server says of
+//! itself (its state, how far it is) counts more than what others heard of it.
+//!
+//! Servers are asked at the same time, each on a connection that is kept for the next look, with a deadline: one that
+//! is stopped must not keep a person from seeing the others.
+
+use super::args::Login;
+use crate::error::{CliError, Result};
+use redoubt_workload::sql::{Address, Conn, connect_as, query_text};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const DEFAULT_SOCKET: &str = "/run/mysqld/mysqld.sock";
+const DEFAULT_PORT: u16 = 3306;
+/// A server that does not answer for so long is shown as one that does not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// A member that is not heard for so long is away, as the library has it.
+const AWAY_MS: u64 = 3000;
+/// Nobody waits for a member that lacks so many write sets (`pace` of the library): it has to catch up by itself.
+const FAR_BEHIND: i64 = 64 * 32;
+
+/// A group at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Look {
+    /// `wsrep_cluster_name`.
+    pub group: String,
+    /// Its id, from its beginning on.
+    pub group_id: String,
+    /// How many members are needed to commit.
+    pub needed: usize,
+    /// How many of those that vote are there.
+    pub present: usize,
+    /// Grows with each change of who owns slots or votes.
+    pub epoch: u64,
+    /// The last number that was given to a write set.
+    pub last_ordered: i64,
+    /// All members, by name.
+    pub members: Vec<MemberLook>,
+    /// The servers that were asked.
+    pub servers: Vec<ServerLook>,
+    /// What a person should look after; empty when all is well.
+    pub problems: Vec<String>,
+}
+
+/// A member.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberLook {
+    /// `wsrep_node_name`.
+    pub name: String,
+    /// Where members reach it.
+    pub address: String,
+    /// Where clients reach it.
+    pub client_address: String,
+    /// In words: what it says itself, or what others heard of it.
+    pub state: String,
+    /// It counts for the majority.
+    pub votes: bool,
+    /// It proposes by itself; else it hands its commits to one that does.
+    pub owns_slots: bool,
+    /// It is there, and not silent.
+    pub is_there: bool,
+    /// How far its server has applied what is ordered.
+    pub applied: Option<i64>,
+    /// Write sets that it lacks.
+    pub lag: Option<i64>,
+    /// When it was heard last; none for the one that says this.
+    pub heard_ms: Option<u64>,
+}
+
+/// A server that was asked.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerLook {
+    /// As it was named.
+    pub server: String,
+    /// `wsrep_node_name`.
+    pub name: Option<String>,
+    /// `wsrep_local_state_comment`.
+    pub state: Option<String>,
+    /// Why it did not answer.
+    pub error: Option<String>,
+}
+
+/// Asks the same servers again and again.
+pub struct Observer {
+    asked: Vec<Asked>,
+    user: String,
+    password: Option<String>,
+}
+
+struct Asked {
+    name: String,
+    address: Address,
+    connection: Option<Conn>,
+}
+
+/// What a server has answered.
+#[derive(Clone, Debug, PartialEq)]
+struct Answer {
+    name: String,
+    group: String,
+    status: BTreeMap<String, String>,
+}
+
+/// As the library writes it (`order/roster.rs` of `redoubt-group`).
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+struct Seen {
+    name: String,
+    address: String,
+    client_address: String,
+    votes: bool,
+    is_there: bool,
+    owns_slots: bool,
+    applied: Option<i64>,
+    heard_ms: Option<u64>,
+    is_self: bool,
+}
+
+impl Observer {
+    /// Of the servers that a person named.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for a name that is none, [`CliError::Io`] for the file with the password.
+    pub fn new(login: &Login) -> Result<Self> {
+        let named =
+            if login.server.is_empty() { vec![DEFAULT_SOCKET.to_owned()] } else { login.server.clone() };
+        let asked = |name: String| {
+            let address = parse(&name).ok_or_else(|| {
+                CliError::Usage(format!("{name:?} is no server: HOST, HOST:PORT or the path of a socket"))
+            })?;
+            Ok(Asked { name, address, connection: None })
+        };
+        let password = match &login.password_file {
+            Some(file) => Some(first_line(file)?),
+            None => std::env::var("MYSQL_PWD").ok(),
+        };
+        let asked = named.into_iter().map(asked).collect::<Result<_>>()?;
+        Ok(Self { asked, user: login.user.clone(), password })
+    }
+
+    /// Asks all of them.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if none of them answers as a member of a group, with what each says.
+    pub fn look(&mut self) -> Result<Look> {
+        let (user, password) = (self.user.as_str(), self.password.as_deref());
+        let answers: Vec<std::result::Result<Answer, String>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.asked.iter_mut().map(|asked| scope.spawn(|| asked.ask(user, password))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|answer| answer.unwrap_or_else(|_| Err("an internal error".to_owned()))).collect()
+        });
+        let names = self.asked.iter().map(|asked| asked.name.as_str());
+        compose(&names.zip(answers).collect::<Vec<_>>())
+    }
+}
+
+impl Asked {
+    fn ask(&mut self, user: &str, password: Option<&str>) -> std::result::Result<Answer, String> {
+        let answer = self.try_ask(user, password).map_err(|error| error.to_string());
+        if answer.is_err() {
+            self.connection = None;
+        }
+        answer
+    }
+
+    fn try_ask(&mut self, user: &str, password: Option<&str>) -> redoubt_workload::Result<Answer> {
+        // One that is kept may have ended with its server: then a new one.
+        if let Some(connection) = &mut self.connection
+            && let Ok(answer) = Answer::read(connection)
+        {
+            return Ok(answer);
+        }
+        let connection = connect_as(&self.address, user, password, ANSWER_TIMEOUT)?;
+        Answer::read(self.connection.insert(connection))
+    }
+}
+
+impl Answer {
+    fn read(connection: &mut Conn) -> redoubt_workload::Result<Self> {
+        let status = pairs(query_text(connection, "SHOW GLOBAL STATUS LIKE 'wsrep\\_%'")?);
+        let query = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_node_name', 'wsrep_cluster_name')";
+        let mut variables = pairs(query_text(connection, query)?);
+        let mut take = |name: &str| variables.remove(name).unwrap_or_default();
+        Ok(Self { name: take("wsrep_node_name"), group: take("wsrep_cluster_name"), status })
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.status.get(name).map_or("", String::as_str)
+    }
+
+    fn number<T: std::str::FromStr + Default>(&self, name: &str) -> T {
+        self.text(name).parse().unwrap_or_default()
+    }
+
+    fn state(&self) -> &str {
+        self.text("wsrep_local_state_comment")
+    }
+
+    fn is_alone(&self) -> bool {
+        self.state() == "Without a majority"
+    }
+
+    /// The members as it sees them.
+    fn members(&self) -> std::result::Result<Vec<Seen>, String> {
+        let of_members = |(name, _): &(&String, &String)| name.starts_with("wsrep_group_member_");
+        let parse = |(name, text): (&String, &String)| {
+            serde_json::from_str(text).map_err(|error| format!("its {name} is not understood: {error}"))
+        };
+        self.status.iter().filter(of_members).map(parse).collect()
+    }
+
+    /// Why it is none of ours.
+    fn complaint(&self) -> Option<String> {
+        if self.status.contains_key("wsrep_group_epoch") {
+            return None;
+        }
+        let provider = self.text("wsrep_provider_name");
+        Some(match provider {
+            "" | "NULL" => "it has no wsrep provider (wsrep_on, wsrep_provider)".to_owned(),
+            "Redoubt" => format!("it is not part of a group: its state is {}", self.state()),
+            other => format!("its wsrep provider is {other}, not Redoubt's libredoubt_group.so"),
+        })
+    }
+}
+
+fn pairs(rows: Vec<Vec<String>>) -> BTreeMap<String, String> {
+    let pair = |row: Vec<String>| {
+        let mut cells = row.into_iter();
+        Some((cells.next()?.to_lowercase(), cells.next()?))
+    };
+    rows.into_iter().filter_map(pair).collect()
+}
+
+/// Puts together what servers have answered.
+fn compose(answers: &[(&str, std::result::Result<Answer, String>)]) -> Result<Look> {
+    let mut servers = Vec::new();
+    let mut sound: Vec<&Answer> = Vec::new();
+    for (server, answer) in answers {
+        let complaint = match answer {
+            Ok(answer) => answer.complaint().or_else(|| answer.members().err()),
+            Err(error) => Some(error.clone()),
+        };
+        sound.extend(answer.iter().filter(|_| complaint.is_none()));
+        let own = answer.as_ref().ok();
+        servers.push(ServerLook {
+            server: (*server).to_owned(),
+            name: own.map(|answer| answer.name.clone()),
+            state: own.map(|answer| answer.state().to_owned()).filter(|_| complaint.is_none()),
+            error: complaint,
+        });
+    }
+    let rank = |answer: &&&Answer| (!answer.is_alone(), answer.number::<u64>("wsrep_group_epoch"));
+    let Some(best) = sound.iter().max_by_key(rank) else {
+        let said = servers
+            .iter()
+            .map(|server| format!("{}: {}", server.server, server.error.as_deref().unwrap_or("no answer")));
+        return Err(CliError::Usage(format!(
+            "no member of a group answers; {}",
+            said.collect::<Vec<_>>().join("; ")
+        )));
+    };
+    let last_ordered = sound.iter().map(|answer| answer.number("wsrep_last_ordered")).max().unwrap_or(0);
+    let seen = best.members().map_err(CliError::Usage)?;
+    let members: Vec<MemberLook> = seen.into_iter().map(|seen| member(seen, &sound, last_ordered)).collect();
+    let voters = members.iter().filter(|member| member.votes).count();
+    let mut look = Look {
+        group: best.group.clone(),
+        group_id: best.text("wsrep_cluster_state_uuid").to_owned(),
+        needed: voters / 2 + 1,
+        present: members.iter().filter(|member| member.votes && member.is_there).count(),
+        epoch: best.number("wsrep_group_epoch"),
+        last_ordered,
+        members,
+        servers,
+        problems: Vec::new(),
+    };
+    look.problems = problems(&look, best.is_alone());
+    Ok(look)
+}
+
+/// What is known of a member: by its own word, if it was asked.
+fn member(seen: Seen, answers: &[&Answer], last_ordered: i64) -> MemberLook {
+    let own = answers.iter().find(|answer| {
+        answer
+            .members()
+            .is_ok_and(|members| members.iter().any(|it| it.is_self && it.address == seen.address))
+    });
+    let is_heard = seen.is_self || own.is_some() || seen.heard_ms.is_some_and(|heard| heard < AWAY_MS);
+    let state = match own {
+        Some(own) => own.state().to_owned(),
+        None if is_heard && seen.is_there => "there".to_owned(),
+        None if is_heard => "joining".to_owned(),
+        None => "away".to_owned(),
+    };
+    let applied = own.map_or(seen.applied, |own| Some(own.number("wsrep_last_committed")));
+    MemberLook {
+        state,
+        is_there: is_heard && seen.is_there,
+        applied,
+        // Numbers of two servers are not of the same moment.
+        lag: applied.filter(|_| is_heard).map(|applied| (last_ordered - applied).max(0)),
+        name: seen.name,
+        address: seen.address,
+        // What the server says if nobody has told it (wsrep_node_incoming_address).
+        client_address: if seen.client_address == "AUTO" { String::new() } else { seen.client_address },
+        votes: seen.votes,
+        owns_slots: seen.owns_slots,
+        heard_ms: seen.heard_ms.filter(|_| own.is_none()),
+    }
+}
+
+fn problems(look: &Look, is_alone: bool) -> Vec<String> {
+    let mut problems = Vec::new();
+    if is_alone {
+        problems.push(format!(
+            "commits wait: {} of {} members are here, {} are needed",
+            look.present,
+            look.members.iter().filter(|member| member.votes).count(),
+            look.needed
+        ));
+    }
+    for member in &look.members {
+        let name = &member.name;
+        match member.heard_ms {
+            Some(heard) if heard >= AWAY_MS => {
+                problems.push(format!("{name} was heard {} s ago", heard / 1000));
+            }
+            None if !member.is_there && member.state == "away" => {
+                problems.push(format!("{name} has not been heard since the server that was asked started"));
+            }
+            _ => {}
+        }
+        if member.is_there && !member.votes {
+            problems.push(format!("{name} does not vote (yet)"));
+        }
+        if let Some(lag) = member.lag.filter(|lag| *lag > FAR_BEHIND) {
+            problems.push(format!("{name} lacks {lag} write sets; the others do not wait for it any more"));
+        }
+        if !matches!(member.state.as_str(), "Synced" | "there" | "away") && !is_alone {
+            problems.push(format!("{name} is not in sync: {}", member.state));
+        }
+    }
+    for server in &look.servers {
+        if let Some(error) = &server.error {
+            problems.push(format!("{}: {error}", server.server));
+        }
+    }
+    problems
+}
+
+/// Of `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a path.
+fn parse(text: &str) -> Option<Address> {
+    if text.starts_with('/') {
+        return Some(Address::Socket(PathBuf::from(text)));
+    }
+    let tcp = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':').or_else(|| rest.is_empty().then_some(""))?)
+        }
+        None => match text.split_once(':') {
+            // More than one colon: an address of IPv6 alone.
+            Some((_, rest)) if rest.contains(':') => (text, ""),
+            Some((_, "")) => return None,
+            Some(parts) => parts,
+            None => (text, ""),
+        },
+    };
+    let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().ok().filter(|port| *port > 0)? };
+    (!host.is_empty() && !host.contains('/')).then(|| tcp(host, port))
+}
+
+fn first_line(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).map_err(|error| CliError::io("read", file, error))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use super::*;
+
+/// What a server of a group says.
+fn answer(name: &str, state: &str, epoch: u64, committed: i64, members: &[String]) -> Answer {
+    let mut status = BTreeMap::from([
+        ("wsrep_local_state_comment".to_owned(), state.to_owned()),
+        ("wsrep_group_epoch".to_owned(), epoch.to_string()),
+        ("wsrep_last_ordered".to_owned(), "5000".to_owned()),
+        ("wsrep_last_committed".to_owned(), committed.to_string()),
+        ("wsrep_cluster_state_uuid".to_owned(), "some-id".to_owned()),
+    ]);
+    for (number, member) in (1..).zip(members) {
+        status.insert(format!("wsrep_group_member_{number}"), member.clone());
+    }
+    Answer { name: name.to_owned(), group: "shop".to_owned(), status }
+}
+
+/// A member as another one sees it; `heard_ms` of none: it is that one.
+fn seen(name: &str, applied: i64, heard_ms: Option<u64>) -> String {
+    let heard = heard_ms.map_or("null".to_owned(), |heard| heard.to_string());
+    format!(
+        r#"{{"name":"{name}","address":"{name}:4567","client_address":"{name}:3306","votes":true,"is_there":true,
+           "owns_slots":true,"applied":{applied},"heard_ms":{heard},"is_self":{}}}"#,
+        heard_ms.is_none()
+    )
+}
+
+#[test]
+fn all_is_well_when_all_are_heard() {
+    let members = [seen("db1", 5000, None), seen("db2", 4990, Some(3)), seen("db3", 5000, Some(7))];
+    let look = compose(&[("db1", Ok(answer("db1", "Synced", 4, 5000, &members)))]).unwrap();
+    assert_eq!((look.group.as_str(), look.present, look.needed, look.epoch), ("shop", 3, 2, 4));
+    let states: Vec<_> = look.members.iter().map(|member| (member.state.as_str(), member.lag)).collect();
+    assert_eq!(states, [("Synced", Some(0)), ("there", Some(10)), ("there", Some(0))]);
+    assert!(look.problems.is_empty(), "{:?}", look.problems);
+}
+
+#[test]
+fn who_is_away_or_far_behind_is_a_problem() {
+    let members = [seen("db1", 5000, None), seen("db2", 4990, Some(12_500)), seen("db3", 10, Some(7))];
+    let look = compose(&[("db1", Ok(answer("db1", "Synced", 4, 5000, &members)))]).unwrap();
+    assert_eq!((look.present, look.members[1].is_there, look.members[1].lag), (2, false, None));
+    assert_eq!(
+        look.problems,
+        ["db2 was heard 12 s ago", "db3 lacks 4990 write sets; the others do not wait for it any more"]
+    );
+}
+
+/// The network has parted: one server thinks that it is alone, the others go on in a newer epoch.
+#[test]
+fn the_side_with_the_majority_is_shown() {
+    let alone = [seen("db1", 700, None), seen("db2", 690, Some(9000)), seen("db3", 700, Some(9000))];
+    let others = [seen("db1", 700, Some(9000)), seen("db2", 5000, None), seen("db3", 5000, Some(4))];
+    let look = compose(&[
+        ("db1", Ok(answer("db1", "Without a majority", 4, 700, &alone))),
+        ("db2", Ok(answer("db2", "Synced", 5, 5000, &others))),
+        ("db3:3307", Err("connection refused".to_owned())),
+    ])
+    .unwrap();
+    let states: Vec<_> = look.members.iter().map(|member| member.state.as_str()).collect();
+    assert_eq!((look.epoch, states), (5, vec!["Without a majority", "Synced", "there"]));
+    assert!(look.problems.iter().any(|problem| problem.contains("db1 is not in sync: Without a majority")));
+    assert!(look.problems.iter().any(|problem| problem == "db3:3307: connection refused"));
+    // If only the one that is alone answers, it is believed.
+    let look = compose(&[("db1", Ok(answer("db1", "Without a majority", 4, 700, &alone)))]).unwrap();
+    assert_eq!(look.problems[0], "commits wait: 1 of 3 members are here, 2 are needed");
+}
+
+#[test]
+fn servers_of_other_kinds_are_named() {
+    let with = |provider: &str| {
+        let status = BTreeMap::from([("wsrep_provider_name".to_owned(), provider.to_owned())]);
+        Ok(Answer { name: "db1".to_owned(), group: String::new(), status })
+    };
+    for (provider, words) in
+        [("Galera", "provider is Galera"), ("", "no wsrep provider"), ("Redoubt", "not part")]
+    {
+        let error = compose(&[("db1", with(provider))]).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("db1: "), "{error}");
+    }
+    let broken = compose(&[("db1", Ok(answer("db1", "Synced", 1, 1, &["{".to_owned()])))]).unwrap_err();
+    assert!(broken.to_string().contains("wsrep_group_member_1 is not understood"), "{broken}");
+}
+
+#[test]
+fn servers_are_named_by_host_port_or_socket() {
+    let tcp = |host: &str, port| Some(Address::Tcp { host: host.to_owned(), port });
+    assert_eq!(parse("db1"), tcp("db1", 3306));
+    assert_eq!(parse("10.0.0.1:3307"), tcp("10.0.0.1", 3307));
+    assert_eq!(parse("[::1]:3307"), tcp("::1", 3307));
+    assert_eq!(parse("[::1]"), tcp("::1", 3306));
+    assert_eq!(parse("::1"), tcp("::1", 3306));
+    assert_eq!(parse("/run/s.sock"), Some(Address::Socket("/run/s.sock".into())));
+    for wrong in ["", "db1:", ":3306", "db1:x", "db1:70000", "db1:0", "[::1", "[::1]x", "http://db1"] {
+        assert_eq!(parse(wrong), None, "{wrong}");
+    }
+}

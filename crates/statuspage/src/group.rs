@@ -1,0 +1,120 @@
+//! The page of a group of servers: its members now, and over the last ten minutes.
+//!
+//! What a group is stands elsewhere: here it is JSON that the page in `assets/group.js` understands. Invariants: a
+//! request asks no server; the history holds [`HISTORY`] moments at most. The lock is a leaf, held for moments only.
+
+use crate::samples::HISTORY;
+use crate::server::{File, HTML, JSON, SCRIPT, Site};
+use crate::{Running, StatusPage, StatusPageError};
+use hyper::body::Bytes;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A group at a moment, or why nothing is known of it.
+pub type Seen<T> = Result<T, String>;
+
+#[derive(Serialize)]
+struct Moment<'a, T> {
+    at_unix_ms: u64,
+    group: Option<&'a T>,
+    error: Option<&'a str>,
+}
+
+/// Moments as JSON, the newest one last.
+#[derive(Default)]
+struct Moments(Mutex<VecDeque<String>>);
+
+impl Moments {
+    fn add<T: Serialize>(&self, seen: &Seen<T>) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let moment = Moment {
+            at_unix_ms: since_epoch.as_millis() as u64,
+            group: seen.as_ref().ok(),
+            error: seen.as_ref().err().map(String::as_str),
+        };
+        // Numbers, texts and maps with text keys can always be written.
+        let text = serde_json::to_string(&moment).unwrap_or_default();
+        let mut moments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while moments.len() >= HISTORY {
+            moments.pop_front();
+        }
+        moments.push_back(text);
+    }
+
+    fn newest(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).back().cloned().unwrap_or_default()
+    }
+
+    fn all(&self) -> String {
+        let moments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<&str> = moments.iter().map(String::as_str).collect();
+        format!("[{}]", all.join(","))
+    }
+}
+
+impl Site for Moments {
+    fn files(&self) -> &'static [File] {
+        &[
+            ("/", HTML, include_bytes!("../assets/group.html")),
+            ("/group.js", SCRIPT, include_bytes!("../assets/group.js")),
+        ]
+    }
+
+    fn find(&self, path: &str) -> Option<(&'static str, Bytes)> {
+        match path {
+            "/live.json" => Some((JSON, Bytes::from(self.newest()))),
+            "/history.json" => Some((JSON, Bytes::from(self.all()))),
+            _ => None,
+        }
+    }
+
+    fn paths(&self) -> &'static str {
+        "/, /live.json and /history.json"
+    }
+
+    fn name_option(&self) -> &'static str {
+        "--host-name"
+    }
+}
+
+impl StatusPage {
+    /// Serves the page of a group until the result is dropped; `look` is asked again and again.
+    ///
+    /// # Errors
+    /// [`StatusPageError::Start`].
+    pub fn start_group<T: Serialize>(
+        self,
+        mut look: impl FnMut() -> Seen<T> + Send + 'static,
+    ) -> Result<Running, StatusPageError> {
+        let moments = Arc::new(Moments::default());
+        moments.add(&look());
+        let added = Arc::clone(&moments);
+        self.serve(moments, move || added.add(&look()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_is_bounded_and_ends_with_the_newest() {
+        let moments = Moments::default();
+        for number in 0..HISTORY + 3 {
+            moments.add(&Ok(number));
+        }
+        moments.add::<usize>(&Err("nobody \"answers\"".to_owned()));
+        let all: serde_json::Value = serde_json::from_str(&moments.all()).unwrap();
+        let all = all.as_array().unwrap();
+        assert_eq!(all.len(), HISTORY);
+        assert_eq!(all[HISTORY - 2]["group"], HISTORY + 2);
+        let newest: serde_json::Value = serde_json::from_str(&moments.newest()).unwrap();
+        assert_eq!(newest, all[HISTORY - 1]);
+        assert_eq!(
+            (&newest["group"], newest["error"].as_str()),
+            (&serde_json::Value::Null, Some("nobody \"answers\""))
+        );
+    }
+}
