@@ -53,16 +53,16 @@ demo:
 test:
 	./test
 
-# The command and the library.
+# The command and the libraries.
 build:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group
 
 # Only what is missing: `sudo make install` after `make build` compiles nothing as root.
-$(BUILD)/redoubt $(BUILD)/libredoubt.so:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim
+$(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so:
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group
 
 # For packages: make install PREFIX=/usr DESTDIR=/some/dir. It starts nothing, and writes nothing below /etc and /var.
-install: $(BUILD)/redoubt $(BUILD)/libredoubt.so
+install: $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install
 

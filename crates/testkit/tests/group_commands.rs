@@ -181,7 +181,10 @@ fn a_drill_runs_to_its_end() {
 fn who_cannot_drill_is_told_why() {
     for (options, words) in [
         (vec!["--members", "2"], "2 is not in 3..=9"),
-        (vec!["--provider", "/nowhere.so"], "there is no file /nowhere.so"),
+        (
+            vec!["--provider", "/nowhere.so"],
+            "libredoubt_group.so is not at /nowhere.so; say where it is with --provider",
+        ),
         (vec!["--plot", "/nowhere/plot.svg"], "cannot write /nowhere/plot.svg"),
     ] {
         let mut arguments = vec!["group", "drill"];

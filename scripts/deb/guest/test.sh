@@ -115,7 +115,8 @@ systemd_is_up() {
 # Nothing listens before the administrator has set where.
 installed_files() {
     local file
-    for file in /usr/bin/redoubt /usr/lib/redoubt/libredoubt.so /usr/share/man/man1/redoubt-run.1.gz \
+    for file in /usr/bin/redoubt /usr/lib/redoubt/libredoubt.so /usr/lib/redoubt/libredoubt_group.so \
+        /usr/share/man/man1/redoubt-run.1.gz \
         /usr/share/bash-completion/completions/redoubt /usr/share/zsh/vendor-completions/_redoubt \
         /usr/share/fish/vendor_completions.d/redoubt.fish /lib/systemd/system/redoubt-node.service \
         /etc/redoubt/node.conf /etc/redoubt/mariadb.conf; do

@@ -125,7 +125,7 @@ pub struct DrillArguments {
     /// How long the load runs before and after each event.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
-    /// The group's library; by default the one beside this command or in /usr/lib/redoubt.
+    /// The group's library [default: the one that was installed with this command].
     #[arg(long, value_name = "FILE")]
     pub provider: Option<PathBuf>,
     /// Where the server's scripts for state transfers (wsrep_sst_rsync) are, if they are not installed.

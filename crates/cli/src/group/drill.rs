@@ -3,15 +3,15 @@
 use super::args::DrillArguments;
 use super::chart;
 use crate::error::{CliError, Result};
+use crate::run::preload::find;
 use redoubt_bench::plot::{Line, Plot, Point, draw};
 use redoubt_drill::drill::{self, Note, Outcome, PLACE, Plan};
 use redoubt_drill::group::Provider;
 use redoubt_workload::process::catch_signals;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 const LIBRARY: &str = "libredoubt_group.so";
-const INSTALLED: &str = "/usr/lib/redoubt";
 
 /// Runs a drill.
 ///
@@ -19,7 +19,7 @@ const INSTALLED: &str = "/usr/lib/redoubt";
 /// [`CliError::Usage`] without the library or when a commit is lost, [`CliError::Bench`].
 pub fn run(arguments: &DrillArguments) -> Result<()> {
     let provider = Provider {
-        library: library(arguments.provider.as_deref())?,
+        library: find(LIBRARY, arguments.provider.as_deref(), "--provider")?,
         is_encrypted: arguments.certificates,
         scripts: arguments.scripts.clone(),
         ..Provider::default()
@@ -65,24 +65,6 @@ pub fn run(arguments: &DrillArguments) -> Result<()> {
         outcome.commits_acknowledged,
         if outcome.checksums_equal { "the same" } else { "not the same" }
     )))
-}
-
-/// Where the library is.
-pub fn library(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(given) = given {
-        let is_there = given.is_file();
-        let missing = || CliError::Usage(format!("there is no file {} (--provider)", given.display()));
-        return is_there.then(|| given.to_owned()).ok_or_else(missing);
-    }
-    let own = std::env::current_exe().ok();
-    let beside = own.as_deref().and_then(Path::parent).map(|directory| directory.join(LIBRARY));
-    let places = beside.into_iter().chain([Path::new(INSTALLED).join(LIBRARY)]);
-    places.into_iter().find(|place| place.is_file()).ok_or_else(|| {
-        CliError::Usage(format!(
-            "{LIBRARY} is neither beside this command nor in {INSTALLED}; name it with --provider, or build it: \
-             cargo build --release -p redoubt-group"
-        ))
-    })
 }
 
 fn show(outcome: &Outcome) {

@@ -108,7 +108,7 @@ impl Plan {
         match count {
             1 => Some("a group of one has no copy of its data: add two more".to_owned()),
             2 => Some("a group of two needs both: add a third one".to_owned()),
-            _ if count % 2 == 0 => Some(format!(
+            _ if count.is_multiple_of(2) => Some(format!(
                 "a group of {count} survives the loss of {survives}, as one of {} does",
                 count - 1
             )),

@@ -21,15 +21,22 @@ pub fn value(library: &Path) -> std::ffi::OsString {
 /// # Errors
 /// [`CliError::Usage`] saying where it was looked for.
 pub fn find_library(given: Option<&Path>) -> Result<PathBuf> {
-    const NAME: &str = "libredoubt.so";
+    find("libredoubt.so", given, "--library")
+}
+
+/// A library of this name: the given one, or the one that was installed with this command.
+///
+/// # Errors
+/// [`CliError::Usage`] saying where it was looked for, and by which option it can be named.
+pub fn find(name: &str, given: Option<&Path>, option: &str) -> Result<PathBuf> {
     let mut candidates = Vec::new();
     if let Some(given) = given {
         candidates.push(given.to_owned());
     } else if let Ok(command) = std::env::current_exe()
         && let Some(folder) = command.parent()
     {
-        candidates.push(folder.join(NAME));
-        candidates.push(folder.join("../lib/redoubt").join(NAME));
+        candidates.push(folder.join(name));
+        candidates.push(folder.join("../lib/redoubt").join(name));
     }
     for candidate in &candidates {
         if let Ok(path) = candidate.canonicalize() {
@@ -38,7 +45,7 @@ pub fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     }
     let tried: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
     Err(CliError::Usage(format!(
-        "the library is not at {}; say where it is with --library",
+        "the library {name} is not at {}; say where it is with {option}",
         tried.join(" or ")
     )))
 }
