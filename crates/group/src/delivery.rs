@@ -6,6 +6,7 @@
 //! [`Gate`]: nothing is said any more while it is shut, so that what was said can be waited for.
 
 use crate::appliers::{Appliers, Item};
+use crate::ballots::News;
 use crate::certification::Verdict;
 use crate::monitors::{CommitOrder, Finished};
 use crate::order::inbox::Inlet;
@@ -153,8 +154,8 @@ pub struct Outlets {
     pub order: Inlet,
     /// A view was ordered.
     pub viewed: Box<dyn Fn(&View) + Send>,
-    /// A definition went this way at its origin.
-    pub voted: Box<dyn Fn(ProposalId, Seqno, i64) + Send>,
+    /// Something was asked, or decided, about what could not be applied somewhere.
+    pub balloted: Box<dyn Fn(News) + Send>,
     /// A member does not give its state.
     pub refused: Box<dyn Fn(MemberId, String) + Send>,
     /// It cannot go on.
@@ -214,9 +215,6 @@ fn entry(
     transaction: Option<Arc<Transaction>>,
 ) {
     let counters = &outlets.counters;
-    if let Action::Vote { seqno, code } = action {
-        (outlets.voted)(id, seqno, code);
-    }
     match replica.take(id, action) {
         Ordered::WriteSet { seqno, write_set, verdict } => {
             counters.ordered.store(seqno.0, Ordering::Relaxed);
@@ -248,6 +246,7 @@ fn entry(
         }
         Ordered::Nothing => {}
     }
+    replica.take_news().into_iter().for_each(|news| (outlets.balloted)(news));
 }
 
 /// A number that nothing is done for.

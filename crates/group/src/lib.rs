@@ -18,6 +18,7 @@
 //! | [`delivery`] | what is ordered goes to whoever has to do something |
 //! | [`replica`] | what the order means |
 //! | [`certification`] | which write sets conflict |
+//! | [`ballots`] | who is right about what could not be applied |
 //! | [`write_set`] | what is put into the order |
 //! | [`transactions`], [`monitors`], [`appliers`] | where threads meet |
 //! | [`pace`] | who is ahead waits a moment |
@@ -29,6 +30,7 @@
 
 pub mod abi;
 pub mod appliers;
+pub mod ballots;
 pub mod bytes;
 pub mod certification;
 pub mod delivery;

@@ -9,20 +9,22 @@
 //!
 //! | encoded | |
 //! |---|---|
-//! | version | 1 byte: 1 |
+//! | version | 1 byte: 2 |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
 //! | known servers | count (4 bytes); each: member, life (8 bytes each), whether it is there (1 byte), name, address for clients, address for members |
+//! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
 
 use crate::abi::Uuid;
+use crate::ballots::{Ballots, Code, News};
 use crate::bytes::{BytesError, Reader, put_bytes};
 use crate::certification::{Certification, Origin, Verdict};
 use crate::write_set::{Action, Keys, Seqno, WriteSet};
 use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
 use std::collections::BTreeMap;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Names a group, for as long as any of its data is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +104,8 @@ pub struct Replica {
     seqno: Seqno,
     view: i64,
     known: BTreeMap<MemberId, Known>,
+    ballots: Ballots,
+    news: Vec<News>,
     certification: Certification,
 }
 
@@ -122,7 +126,15 @@ const fn origin_of(member: MemberId, incarnation: Incarnation) -> Origin {
 impl Replica {
     /// A group of which nothing was ordered yet.
     pub fn new(group: GroupId, certification: Certification) -> Self {
-        Self { group, seqno: Seqno(0), view: 0, known: BTreeMap::new(), certification }
+        Self {
+            group,
+            seqno: Seqno(0),
+            view: 0,
+            known: BTreeMap::new(),
+            ballots: Ballots::default(),
+            news: Vec::new(),
+            certification,
+        }
     }
 
     /// The group.
@@ -151,6 +163,11 @@ impl Replica {
         &self.certification
     }
 
+    /// What the entries since the last call did to the ballots.
+    pub fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
     /// Takes the next entry.
     pub fn take(&mut self, id: ProposalId, action: Action) -> Ordered {
         match action {
@@ -169,7 +186,11 @@ impl Replica {
                     listen_address: arrival.listen_address,
                     is_there: true,
                 };
-                self.known.insert(id.member, known);
+                // Another life of it has not done what was asked about.
+                let before = self.known.insert(id.member, known);
+                if before.is_some_and(|before| before.incarnation != id.incarnation) {
+                    self.news.extend(self.ballots.gone(id.member));
+                }
                 Ordered::View(self.next_view())
             }
             Action::Departed(departure) => {
@@ -178,9 +199,14 @@ impl Replica {
                 let is_it = |known: &&mut Known| known.is_there && known.incarnation == incarnation;
                 let Some(known) = self.known.get_mut(&member).filter(is_it) else { return Ordered::Nothing };
                 known.is_there = false;
+                self.news.extend(self.ballots.gone(member));
                 Ordered::View(self.next_view())
             }
-            Action::Vote { .. } => Ordered::Nothing,
+            Action::Vote { seqno, code } => {
+                let present = self.known.values().filter(|known| known.is_there).map(|known| known.member);
+                self.news.extend(self.ballots.vote(id.member, seqno, Code(code), present));
+                Ordered::Nothing
+            }
         }
     }
 
@@ -215,6 +241,7 @@ impl Replica {
             put_bytes(&mut out, known.incoming_address.as_bytes());
             put_bytes(&mut out, known.listen_address.as_bytes());
         }
+        self.ballots.encode(&mut out);
         self.certification.encode(&mut out);
         out
     }
@@ -251,13 +278,14 @@ impl Replica {
                 Known { member, incarnation, name, incoming_address, listen_address, is_there },
             );
         }
+        let ballots = Ballots::decode(&mut reader)?;
         let certification = Certification::decode(reader.rest())
             .map_err(|error| ReplicaError::Certification(error.to_string()))?;
         let certified = certification.last();
         if certified != seqno {
             return Err(ReplicaError::Apart { seqno: seqno.0, certified: certified.0 });
         }
-        Ok(Self { group, seqno, view, known, certification })
+        Ok(Self { group, seqno, view, known, ballots, news: Vec::new(), certification })
     }
 }
 

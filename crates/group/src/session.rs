@@ -81,7 +81,7 @@ pub struct Session {
     /// By their places.
     applying: Mutex<HashMap<Seqno, Arc<Transaction>>>,
     isolated: Mutex<HashMap<u64, Seqno>>,
-    outcomes: Mutex<Outcomes>,
+    outcomes: Outcomes,
     place: Mutex<Option<Place>>,
     /// The first position that is not applied here: the server has all up to it.
     start: AtomicI64,
@@ -185,6 +185,7 @@ impl Session {
         let closed_from = closed_from.unwrap_or(after_all);
         self.commit_order.close_from(closed_from);
         self.finished.close_from(closed_from);
+        self.outcomes.end();
     }
 
     /// Tells the server that it has everything, once it has what is chosen now.

@@ -227,12 +227,10 @@ pub(super) unsafe extern "C" fn commit_order_leave(
             unsafe { buffers(error, usize::from(!error.is_null())) }.flatten().copied().collect();
         let seqno = Seqno(place.gtid.seqno);
         match transaction {
-            Some(applied) if !applied.is_local => {
-                match session.leave_applied(seqno, &applied, &String::from_utf8_lossy(&said)) {
-                    true => Status::Ok,
-                    false => Status::NodeFail,
-                }
-            }
+            Some(applied) if !applied.is_local => match session.leave_applied(seqno, &applied, &said) {
+                true => Status::Ok,
+                false => Status::NodeFail,
+            },
             other => {
                 session.leave(seqno, other.as_deref());
                 Status::Ok
@@ -366,10 +364,12 @@ pub(super) unsafe extern "C" fn to_execute_end(
 ) -> c_int {
     let end = |session: &Arc<Session>| {
         // SAFETY: the server's buffer.
-        let is_error =
-            unsafe { buffers(error, usize::from(!error.is_null())) }.any(|bytes| !bytes.is_empty());
-        session.end_isolation(connection_id, is_error);
-        Status::Ok
+        let said: Vec<u8> =
+            unsafe { buffers(error, usize::from(!error.is_null())) }.flatten().copied().collect();
+        match session.end_isolation(connection_id, &said) {
+            true => Status::Ok,
+            false => Status::NodeFail,
+        }
     };
     // SAFETY: the server's table.
     unsafe { in_session(table, "to_execute_end", end) }

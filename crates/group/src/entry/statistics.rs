@@ -1,6 +1,6 @@
 //! Status variables: what `SHOW STATUS LIKE 'wsrep_%'` has from the library.
 
-use super::{NAME, Table, VERSION, guarded, session};
+use super::{Table, guarded, session};
 use crate::abi::{VARIABLE_INTEGER, VARIABLE_TEXT, Variable};
 use crate::order::roster::Seen;
 use crate::session::Session;
@@ -76,8 +76,6 @@ pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
             variables.push(Variable { name: name.as_ptr(), kind: VARIABLE_TEXT, value: value as i64 });
         };
         text(c"local_state_comment", state.as_ptr());
-        text(c"provider_name", NAME.as_ptr().cast());
-        text(c"provider_version", VERSION.as_ptr().cast());
         let texts = session.iter().flat_map(|session| members(session)).collect::<Vec<_>>();
         for (name, value) in &texts {
             let value = value.as_ptr() as i64;

@@ -95,7 +95,7 @@ fn bytes_that_are_no_state_are_refused() {
     for len in 0..bytes.len() {
         assert!(Replica::decode(&bytes[..len]).is_err(), "{len} bytes");
     }
-    assert!(matches!(Replica::decode(&[2]), Err(ReplicaError::Version(2))));
+    assert!(matches!(Replica::decode(&[3]), Err(ReplicaError::Version(3))));
     // Two servers of one member: the second entry is the first one again.
     let entry = 16 + 1 + 4 + 1 + 4 + 13 + 4 + 13;
     let count_at = 1 + 16 + 8 + 8;

@@ -7,6 +7,7 @@
 //! | a store | no | it goes on from its log and from the position of its data |
 //! | a store | yes | refused: it would have two histories |
 
+use super::outcomes::Outcomes;
 use super::transfer::{self, Transfer};
 use super::{Place, Session, Wanted, lock};
 use crate::certification::{Certification, DEFAULT_SETS_LOG2};
@@ -332,7 +333,7 @@ fn new_session(
         transactions: super::Transactions::default(),
         applying: Mutex::default(),
         isolated: Mutex::default(),
-        outcomes: Mutex::default(),
+        outcomes: Outcomes::default(),
         place: Mutex::new(None),
         start: AtomicI64::new(0),
         transfer: Mutex::new(Transfer::new(data)),
@@ -366,7 +367,7 @@ fn applied(session: &Arc<Session>) -> Box<dyn Fn() -> Seqno + Send> {
 }
 
 fn outlets(session: &Arc<Session>, order: Inlet) -> Outlets {
-    let [viewed, voted, refused, failed] = [session; 4].map(Arc::clone);
+    let [viewed, balloted, refused, failed] = [session; 4].map(Arc::clone);
     Outlets {
         appliers: Arc::clone(&session.appliers),
         commit_order: Arc::clone(&session.commit_order),
@@ -376,7 +377,7 @@ fn outlets(session: &Arc<Session>, order: Inlet) -> Outlets {
         status: Arc::clone(&session.status),
         order,
         viewed: Box::new(move |view| viewed.on_view(view)),
-        voted: Box::new(move |id, seqno, code| voted.on_vote(id, seqno, code)),
+        balloted: Box::new(move |news| balloted.on_ballot(news)),
         refused: Box::new(move |from, reason| refused.on_refusal(from, &reason)),
         failed: Box::new(move |reason| failed.fail(&reason)),
     }

@@ -1,6 +1,5 @@
 //! What the server's receiver threads do.
 
-use super::outcomes::Outcome;
 use super::transfer::BeginError;
 use super::{Session, lock};
 use crate::abi::Status;
@@ -96,8 +95,9 @@ impl Session {
             flags: write_set.flags,
         };
         let exits = self.apply_now(receiver, &transaction, &applied, &write_set.data).inspect_err(|_| {
-            // One that does not get its turn because another one has failed says nothing about the data.
-            if !self.commit_order.is_closed_to(seqno) {
+            // One that does not get its turn because another one has failed says nothing about the data, and neither does
+            // one about which nothing was decided.
+            if !self.commit_order.is_closed_to(seqno) && !self.outcomes.is_undecided(seqno) {
                 self.mark_as_different();
             }
         })?;
@@ -131,6 +131,7 @@ impl Session {
             self.commit_order.cancel(seqno);
         }
         self.finished.finish(seqno);
+        self.tell_outcomes();
     }
 
     /// Waits for its turn to commit. Whether it has it: a victim has not.
@@ -149,33 +150,12 @@ impl Session {
     }
 
     /// The server has applied a write set, in its turn, or says why it could not. Whether it may go on.
-    pub fn leave_applied(&self, seqno: Seqno, transaction: &Transaction, error: &str) -> bool {
-        if !error.is_empty() {
-            self.server.warn(&format!("write set {}: {}", seqno.0, error.replace('\0', " ").trim()));
-        }
-        let outcome = Outcome::of(!error.is_empty());
-        let is_isolated = transaction.state().flags & WriteSet::ISOLATION != 0;
-        let fits = match is_isolated {
-            true => lock(&self.outcomes).here(seqno, outcome),
-            // Its origin could.
-            false => outcome == Outcome::Done,
-        };
-        if fits {
+    pub fn leave_applied(&self, seqno: Seqno, transaction: &Transaction, error: &[u8]) -> bool {
+        let is_right = self.is_right(seqno, error);
+        if is_right {
             self.leave(seqno, Some(transaction));
         }
-        fits
-    }
-
-    /// A definition went this way at its origin.
-    pub(super) fn on_vote(&self, id: ProposalId, seqno: Seqno, code: i64) {
-        let is_own = uuid_of(id.member, id.incarnation) == self.uuid();
-        if !is_own && !lock(&self.outcomes).at_origin(seqno, Outcome::from_code(code)) {
-            self.mark_as_different();
-            self.fail(&format!(
-                "write set {} did not go here as it went at member {}: the data of this server is another one",
-                seqno.0, id.member
-            ));
-        }
+        is_right
     }
 
     /// It has committed, in its turn.
@@ -184,5 +164,6 @@ impl Session {
             transaction.state().has_left = true;
         }
         self.commit_order.leave(seqno);
+        self.tell_outcomes();
     }
 }

@@ -1,6 +1,5 @@
 //! Transactions and DDL of this server.
 
-use super::outcomes::Outcome;
 use super::{Session, lock};
 use crate::abi::{FLAG_TRX_END, FLAG_TRX_START, Status};
 use crate::monitors::{Entering, Wait};
@@ -179,15 +178,15 @@ impl Session {
         certified
     }
 
-    /// DDL has ended. The others are told how.
-    pub fn end_isolation(&self, connection_id: u64, is_error: bool) {
-        let isolated = lock(&self.isolated).remove(&connection_id);
-        if let Some(seqno) = isolated {
-            let vote = Action::Vote { seqno, code: Outcome::of(is_error).code() };
-            self.send(Input::Propose { body: vote.encode().into(), transaction: None });
-            self.commit_order.leave(seqno);
-            self.finished.finish(seqno);
+    /// DDL has ended, with the server's words about its error or without. Whether the server may go on.
+    pub fn end_isolation(&self, connection_id: u64, error: &[u8]) -> bool {
+        let Some(seqno) = lock(&self.isolated).remove(&connection_id) else { return true };
+        if !self.is_right(seqno, error) {
+            return false;
         }
+        self.leave(seqno, None);
+        self.finished.finish(seqno);
+        true
     }
 
     /// Waits until a position is done here, for at most [`CAUSAL_READ_TIMEOUT`] if nothing else is said; without one, until all that was acknowledged anywhere is. The position.

@@ -1,44 +1,47 @@
-//! Both orders of news, and news of one side alone.
+//! Questions before and after something is done; decisions before and after somebody waits.
 
 use super::*;
 
 #[test]
-fn what_went_the_same_way_fits_and_what_did_not_does_not() {
-    for first_here in [true, false] {
-        for (here, at_origin) in [
-            (Outcome::Done, Outcome::Done),
-            (Outcome::Failed, Outcome::Failed),
-            (Outcome::Done, Outcome::Failed),
-            (Outcome::Failed, Outcome::Done),
-        ] {
-            let mut outcomes = Outcomes::default();
-            let fits = if first_here {
-                assert!(outcomes.here(Seqno(5), here));
-                outcomes.at_origin(Seqno(5), at_origin)
-            } else {
-                assert!(outcomes.at_origin(Seqno(5), at_origin));
-                outcomes.here(Seqno(5), here)
-            };
-            assert_eq!(fits, here == at_origin, "{here:?} here, {at_origin:?} there");
-            assert!(outcomes.here.is_empty() && outcomes.at_origin.is_empty());
-        }
-    }
+fn who_is_asked_first_answers_when_it_is_done() {
+    let outcomes = Outcomes::default();
+    assert_eq!(outcomes.done(Seqno(9), Seqno(0)), (vec![], None));
+    outcomes.ask(Seqno(12));
+    outcomes.ask(Seqno(11));
+    assert_eq!(outcomes.done(Seqno(10), Seqno(0)), (vec![], None));
+    assert_eq!(outcomes.done(Seqno(11), Seqno(0)), (vec![Seqno(11)], None));
+    assert_eq!(outcomes.done(Seqno(30), Seqno(0)), (vec![Seqno(12)], None));
+    assert_eq!(outcomes.done(Seqno(30), Seqno(0)), (vec![], None));
+    assert!(!outcomes.is_asked.load(Ordering::SeqCst));
 }
 
 #[test]
-fn what_one_side_tells_alone_does_not_grow_for_ever() {
-    let mut outcomes = Outcomes::default();
-    for seqno in 0..5 * MAX_KEPT as i64 {
-        assert!(outcomes.here(Seqno(seqno), Outcome::Done));
-    }
-    assert_eq!(outcomes.here.len(), MAX_KEPT);
-    assert!(!outcomes.at_origin(Seqno(5 * MAX_KEPT as i64 - 1), Outcome::Failed));
+fn who_could_do_what_most_could_not_is_told_once_it_is_done() {
+    let outcomes = Outcomes::default();
+    outcomes.decide(Seqno(5), Code(7));
+    outcomes.decide(Seqno(6), Code::DONE);
+    outcomes.decide(Seqno(2), Code(7));
+    assert_eq!(outcomes.done(Seqno(4), Seqno(3)), (vec![], None), "its data came with the second one");
+    assert_eq!(outcomes.done(Seqno(6), Seqno(3)), (vec![], Some(Seqno(5))));
 }
 
 #[test]
-fn codes_come_back() {
-    for outcome in [Outcome::Done, Outcome::Failed] {
-        assert_eq!(Outcome::from_code(outcome.code()), outcome);
-    }
-    assert_eq!(Outcome::of(true), Outcome::Failed);
+fn who_could_not_is_not_asked_and_waits() {
+    let outcomes = Outcomes::default();
+    outcomes.ask(Seqno(5));
+    assert_eq!(outcomes.failed(Seqno(5)), None);
+    outcomes.ask(Seqno(5));
+    assert_eq!(outcomes.done(Seqno(4), Seqno(0)), (vec![], None));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| outcomes.wait(Seqno(5)));
+        outcomes.decide(Seqno(5), Code(7));
+        assert_eq!(waiter.join().unwrap(), Some(Code(7)));
+    });
+    assert_eq!(outcomes.done(Seqno(5), Seqno(0)), (vec![], None));
+    // Decided before.
+    outcomes.decide(Seqno(8), Code::DONE);
+    assert_eq!(outcomes.failed(Seqno(8)), Some(Code::DONE));
+    assert_eq!(outcomes.wait(Seqno(8)), Some(Code::DONE));
+    outcomes.end();
+    assert_eq!(outcomes.wait(Seqno(9)), None);
 }
