@@ -73,8 +73,6 @@ pub struct Counters {
     pub conflicts: AtomicU64,
     /// Replays.
     pub replays: AtomicU64,
-    /// Transactions that were made to give way.
-    pub victims: AtomicU64,
     /// Keys that the certification has forgotten for lack of room.
     pub evictions: AtomicU64,
     /// It passes nothing that has seen less.

@@ -60,6 +60,15 @@ impl Provider {
         let session = self.session().ok_or("this server is in no group")?;
         session.remove(name)
     }
+
+    fn set(&self, text: &str) -> Result<(), String> {
+        let mut options = lock(&self.options);
+        options.set(text).map_err(|error| error.to_string())?;
+        if let Some(session) = self.session() {
+            session.limit_write_sets(options.max_write_set_len_bytes);
+        }
+        Ok(())
+    }
 }
 
 /// Runs what a function does; a panic ends the server.
@@ -142,7 +151,7 @@ unsafe extern "C" fn options_set(table: Table, options: *const c_char) -> c_int 
         let Some(provider) = provider else { return Status::NodeFail as c_int };
         let done = match options.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
             Some((REMOVE, name)) => provider.remove(name),
-            _ => lock(&provider.options).set(&options).map_err(|error| error.to_string()),
+            _ => provider.set(&options),
         };
         match done {
             Ok(()) => Status::Ok as c_int,

@@ -12,7 +12,7 @@
 //! | version | 1 byte: 2 |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
-//! | known servers | count (4 bytes); each: member, life (8 bytes each), whether it is there (1 byte), name, address for clients, address for members |
+//! | known servers | count (4 bytes); each: member, life, view of its arrival (8 bytes each), whether it is there (1 byte), name, address for clients, address for members |
 //! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
 
@@ -45,6 +45,8 @@ pub struct Known {
     pub listen_address: String,
     /// It is there now.
     pub is_there: bool,
+    /// The view in which it was there first, in any of its lives.
+    pub arrived: i64,
 }
 
 /// Who is there, from a position on.
@@ -54,7 +56,7 @@ pub struct View {
     pub seqno: Seqno,
     /// Number of the view.
     pub number: i64,
-    /// In the order of their ids.
+    /// In the order in which they were there first: the server makes `auto_increment_offset` of it.
     pub members: Vec<Known>,
 }
 
@@ -149,7 +151,8 @@ impl Replica {
 
     /// Who is there now.
     pub fn view(&self) -> View {
-        let members = self.known.values().filter(|known| known.is_there).cloned().collect();
+        let mut members: Vec<Known> = self.known.values().filter(|known| known.is_there).cloned().collect();
+        members.sort_by_key(|known| (known.arrived, known.member));
         View { seqno: self.seqno, number: self.view, members }
     }
 
@@ -178,7 +181,9 @@ impl Replica {
                 Ordered::WriteSet { seqno: self.seqno, write_set, verdict }
             }
             Action::Arrived(arrival) => {
+                let before = self.known.get(&id.member).map(|before| before.arrived);
                 let known = Known {
+                    arrived: before.unwrap_or(self.view + 1),
                     member: id.member,
                     incarnation: id.incarnation,
                     name: arrival.name,
@@ -236,6 +241,7 @@ impl Replica {
         for known in self.known.values() {
             out.extend_from_slice(&known.member.0.to_le_bytes());
             out.extend_from_slice(&known.incarnation.0.to_le_bytes());
+            out.extend_from_slice(&known.arrived.to_le_bytes());
             out.push(u8::from(known.is_there));
             put_bytes(&mut out, known.name.as_bytes());
             put_bytes(&mut out, known.incoming_address.as_bytes());
@@ -267,6 +273,7 @@ impl Replica {
                 return Err(reader.unknown().into());
             }
             let incarnation = Incarnation(reader.u64()?);
+            let arrived = i64::from_le_bytes(reader.array()?);
             let is_there = match reader.u8()? {
                 0 => false,
                 1 => true,
@@ -275,7 +282,7 @@ impl Replica {
             let (name, incoming_address, listen_address) = (reader.text()?, reader.text()?, reader.text()?);
             known.insert(
                 member,
-                Known { member, incarnation, name, incoming_address, listen_address, is_there },
+                Known { member, incarnation, name, incoming_address, listen_address, is_there, arrived },
             );
         }
         let ballots = Ballots::decode(&mut reader)?;

@@ -34,7 +34,7 @@ use begin::ConnectError;
 use outcomes::Outcomes;
 use redoubt_consensus::types::{Incarnation, MemberId};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,7 +67,7 @@ struct Place {
 /// See the module.
 pub struct Session {
     server: Arc<Server>,
-    max_write_set_len_bytes: u64,
+    max_write_set_len_bytes: AtomicU64,
     order: Inlet,
     appliers: Arc<Appliers>,
     commit_order: Arc<CommitOrder>,
@@ -88,6 +88,8 @@ pub struct Session {
     transfer: Mutex<Transfer>,
     transferred: Condvar,
     is_synced: AtomicBool,
+    /// How many want this server out of step (`wsrep_desync`, backups).
+    desynced: AtomicUsize,
     has_failed: AtomicBool,
     nudge: Mutex<Sender<crate::delivery::Delivery>>,
 }
@@ -127,6 +129,36 @@ impl Session {
     /// Whether it has all that the others have.
     pub fn is_synced(&self) -> bool {
         self.is_synced.load(Ordering::SeqCst)
+    }
+
+    /// The largest write set that it puts into the order, from now on.
+    pub fn limit_write_sets(&self, len_bytes: u64) {
+        self.max_write_set_len_bytes.store(len_bytes, Ordering::Relaxed);
+    }
+
+    /// The server may fall behind, and says that it is not in step.
+    pub fn desync(&self) {
+        self.desynced.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It is to be in step again. Whether it was not.
+    pub fn resync(self: &Arc<Self>) -> bool {
+        let fewer = |count: usize| count.checked_sub(1);
+        let before = self.desynced.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+        if before == Ok(1) && !self.is_donating() {
+            self.ask_to_be_synced();
+        }
+        before.is_ok()
+    }
+
+    /// How many want it out of step.
+    pub fn desynced(&self) -> usize {
+        self.desynced.load(Ordering::SeqCst)
+    }
+
+    /// Another server is being given its state.
+    pub fn is_donating(&self) -> bool {
+        lock(&self.transfer).donating_to.is_some()
     }
 
     /// Write sets that wait for an applier.
@@ -223,6 +255,7 @@ impl Session {
             incoming_address: self.server.incoming_address.clone(),
             listen_address: String::new(),
             is_there: true,
+            arrived: 0,
         })
     }
 

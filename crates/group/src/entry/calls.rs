@@ -424,10 +424,20 @@ pub(super) unsafe extern "C" fn resume(table: Table) -> c_int {
 
 pub(super) unsafe extern "C" fn desync(table: Table) -> c_int {
     // SAFETY: the server's table.
-    unsafe { in_session(table, "desync", |_| Status::Ok) }
+    unsafe {
+        in_session(table, "desync", |session| {
+            session.desync();
+            Status::Ok
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn resync(table: Table) -> c_int {
     // SAFETY: the server's table.
-    unsafe { in_session(table, "resync", |_| Status::Ok) }
+    unsafe {
+        in_session(table, "resync", |session| match session.resync() {
+            true => Status::Ok,
+            false => Status::ConnectionFail,
+        })
+    }
 }

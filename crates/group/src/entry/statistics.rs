@@ -13,6 +13,19 @@ struct List {
     _texts: Vec<CString>,
 }
 
+/// As Galera has them, so that health checks know what to do.
+fn state(session: &Session) -> (i64, &'static CStr) {
+    if session.status().is_alone.load(Relaxed) {
+        (1, c"Without a majority")
+    } else if session.desynced() > 0 || session.is_donating() {
+        (2, c"Donor/Desynced")
+    } else if session.is_synced() {
+        (4, c"Synced")
+    } else {
+        (1, c"Joining")
+    }
+}
+
 fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
     let (counters, status) = (&session.counters, session.status());
     let count = |counter: u64| i64::try_from(counter).unwrap_or(i64::MAX);
@@ -30,7 +43,6 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
         ),
         (c"local_cert_failures", count(counters.conflicts.load(Relaxed))),
         (c"local_replays", count(counters.replays.load(Relaxed))),
-        (c"local_bf_aborts", count(counters.victims.load(Relaxed))),
         (c"local_recv_queue", session.waiting() as i64),
         (c"local_send_queue", status.undelivered.load(Relaxed) as i64),
         (c"cert_floor", counters.floor.load(Relaxed)),
@@ -43,7 +55,8 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
         (c"flow_control_paused_ns", 0),
         (c"flow_control_sent", 0),
         (c"flow_control_recv", 0),
-        (c"local_state", if session.is_synced() && !status.is_alone.load(Relaxed) { 4 } else { 1 }),
+        (c"local_state", state(session).0),
+        (c"desync_count", session.desynced() as i64),
     ]
 }
 
@@ -66,12 +79,7 @@ pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
             |(name, value): (&CStr, i64)| Variable { name: name.as_ptr(), kind: VARIABLE_INTEGER, value };
         let mut variables: Vec<Variable> =
             session.iter().flat_map(|session| numbers(session)).map(integer).collect();
-        let state = match &session {
-            Some(session) if session.status().is_alone.load(Relaxed) => c"Without a majority",
-            Some(session) if session.is_synced() => c"Synced",
-            Some(_) => c"Joining",
-            None => c"Disconnected",
-        };
+        let state = session.as_ref().map_or(c"Disconnected", |session| state(session).1);
         let mut text = |name: &'static CStr, value: *const c_char| {
             variables.push(Variable { name: name.as_ptr(), kind: VARIABLE_TEXT, value: value as i64 });
         };

@@ -27,7 +27,7 @@ use redoubt_consensus::record::Record;
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
 use redoubt_transport::{MemberTls, TransportError};
 use std::io::Read;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -321,7 +321,8 @@ fn new_session(
 ) -> Session {
     Session {
         server,
-        max_write_set_len_bytes: options.max_write_set_len_bytes,
+        max_write_set_len_bytes: AtomicU64::new(options.max_write_set_len_bytes),
+        desynced: AtomicUsize::new(0),
         order: Arc::clone(order),
         appliers: Arc::default(),
         commit_order: Arc::default(),

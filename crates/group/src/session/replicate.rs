@@ -67,7 +67,8 @@ impl Session {
             keys: std::mem::take(&mut state.keys),
             data: std::mem::take(&mut state.data),
         };
-        let is_too_long = write_set.encoded_len_bytes() as u64 > self.max_write_set_len_bytes;
+        let limit = self.max_write_set_len_bytes.load(Ordering::Relaxed);
+        let is_too_long = write_set.encoded_len_bytes() as u64 > limit;
         let action = Action::WriteSet(write_set);
         let body = (!is_too_long).then(|| action.encode().into());
         if let Action::WriteSet(write_set) = action {
@@ -141,7 +142,6 @@ impl Session {
         }
         state.gives_way = true;
         drop(state);
-        self.counters.victims.fetch_add(1, Ordering::Relaxed);
         if let Some(seqno) = seqno {
             self.commit_order.wake(seqno);
         }

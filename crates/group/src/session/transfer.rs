@@ -31,7 +31,7 @@ pub(super) struct Transfer {
     refused: BTreeSet<MemberId>,
     received: Option<Result<Seqno, String>>,
     /// This server gives its state to another one.
-    donating_to: Option<MemberId>,
+    pub(super) donating_to: Option<MemberId>,
     pub(super) is_over: bool,
 }
 
@@ -261,7 +261,9 @@ impl Session {
         if let (Some(to), Err(reason)) = (to, result) {
             self.send_frame(to, Frame::StateRefused { reason });
         }
-        self.ask_to_be_synced();
+        if self.desynced() == 0 {
+            self.ask_to_be_synced();
+        }
     }
 
     pub(super) fn set_willing(&self, is_willing: bool) {
