@@ -55,6 +55,8 @@ pub struct Wanted {
 
 /// How long somebody waits for what the order has to say.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server that is to be out of step waits first.
+const DESYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where this member is in the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,8 +138,10 @@ impl Session {
         self.max_write_set_len_bytes.store(len_bytes, Ordering::Relaxed);
     }
 
-    /// The server may fall behind, and says that it is not in step.
+    /// The server may fall behind, and says that it is not in step. What was acknowledged anywhere before is done here
+    /// first, so that a backup that begins now has it; if that takes long, it begins without.
     pub fn desync(&self) {
+        let _ = self.sync_wait(None, Some(DESYNC_TIMEOUT));
         self.desynced.fetch_add(1, Ordering::SeqCst);
     }
 

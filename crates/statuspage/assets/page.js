@@ -14,16 +14,6 @@ let chosen = null;
 let charts = [];
 let drawnFor = '';
 
-const byId = id => document.getElementById(id);
-const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-function element(kind, text, className) {
-  const made = document.createElement(kind);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
 // ---- Numbers for people
 
 function bytes(count) {
@@ -39,13 +29,6 @@ function micros(count) {
   if (count < 1000) return Math.round(count) + ' µs';
   if (count < 1e6) return (count / 1000).toFixed(count < 1e4 ? 1 : 0) + ' ms';
   return (count / 1e6).toFixed(1) + ' s';
-}
-
-function plain(count) {
-  if (count === null || count === undefined || !isFinite(count)) return '–';
-  if (Math.abs(count) >= 1e6) return (count / 1e6).toFixed(1) + ' M';
-  if (Math.abs(count) >= 1e4) return (count / 1e3).toFixed(1) + ' k';
-  return Number.isInteger(count) ? String(count) : count.toFixed(1);
 }
 
 const percent = share => share === null || share === undefined ? '–' : share.toFixed(share < 10 ? 1 : 0) + ' %';
@@ -85,10 +68,6 @@ const workers = () => Math.max(0, ...moments.slice(-1).map(moment => moment.volu
 
 // ---- Charts
 
-const colours = () => matchMedia('(prefers-color-scheme: dark)').matches
-  ? ['#82aaff', '#f78c6c', '#c3e88d', '#c792ea', '#ffcb6b', '#89ddff', '#ff5370', '#b0bec5']
-  : ['#2459c4', '#c2410c', '#2e7d32', '#7b1fa2', '#9a6700', '#00788a', '#b3261e', '#546e7a'];
-
 const TIMELINES = [
   ['chart-lag', bytes, () => [['D', () => behind('d_lsn')], ['P', () => behind('p_lsn')], ['A', () => behind('a_lsn')]]],
   ['chart-buffer', bytes, () => [['in use', () => over('ring_used_bytes')]]],
@@ -104,13 +83,6 @@ const TIMELINES = [
     moment.volumes[chosen] ? moment.volumes[chosen][1][at] : null)])],
   ['chart-index', plain, () => [['runs', () => over('index_runs')]]],
 ];
-
-const clock = at => new Date(at * 1000).toLocaleTimeString([], {hour12: false});
-
-// Without a pointer over it, a chart's legend says the newest values.
-function newest(chart) {
-  if (chart.cursor.left === undefined || chart.cursor.left < 0) chart.setLegend({idx: chart.data[0].length - 1});
-}
 
 function axes(show, label) {
   const shared = {stroke: style('--soft'), grid: {stroke: style('--line'), width: 1}, ticks: {stroke: style('--line'), width: 1}};

@@ -49,7 +49,8 @@ const ICON: &str = "image/svg+xml";
 pub type File = (&'static str, &'static str, &'static [u8]);
 
 /// Files of every page.
-const FILES: [File; 5] = [
+const FILES: [File; 6] = [
+    ("/common.js", SCRIPT, include_bytes!("../assets/common.js")),
     ("/page.css", STYLE, include_bytes!("../assets/page.css")),
     ("/icon.svg", ICON, include_bytes!("../assets/icon.svg")),
     ("/uplot.js", SCRIPT, include_bytes!("../assets/vendor/uplot/uPlot.iife.min.js")),

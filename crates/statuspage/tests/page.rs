@@ -65,6 +65,7 @@ fn every_path_has_its_type_and_the_safe_headers() {
     for (path, media_type) in [
         ("/", "text/html"),
         ("/page.js", "text/javascript"),
+        ("/common.js", "text/javascript"),
         ("/page.css", "text/css"),
         ("/uplot.js", "text/javascript"),
         ("/uplot.css", "text/css"),
@@ -208,4 +209,59 @@ fn what_the_node_says_is_text_to_a_browser_and_nothing_is_refused_by_the_policy(
     assert!(dom.contains("aria-pressed=\"true\""), "two volumes to choose from: {dom}");
     let trouble = dom.split("id=\"trouble\"").nth(1).unwrap().split('>').next().unwrap().to_owned();
     assert!(trouble.contains("hidden"), "{dom}");
+}
+
+/// A group whose names are hostile; `at` moves its figures.
+fn group(at: u64) -> serde_json::Value {
+    let member = |name: &str, is_there: bool| {
+        serde_json::json!({
+            "name": name, "address": HOSTILE, "client_address": "", "state": if is_there { "Synced" } else { "away" },
+            "votes": true, "owns_slots": is_there, "is_there": is_there, "applied": at, "lag": 3,
+            "heard_ms": if is_there { None } else { Some(4500) },
+        })
+    };
+    serde_json::json!({
+        "group": HOSTILE, "group_id": "some-id", "needed": 2, "present": 2, "epoch": 9, "last_ordered": at * 100,
+        "members": [member("db1", true), member("db2", true), member(HOSTILE, false)],
+        "servers": [{"server": "10.0.0.1", "name": "db1", "state": "Synced", "error": null}],
+        "problems": [HOSTILE],
+    })
+}
+
+#[test]
+fn the_page_of_a_group_shows_its_members_and_why_nothing_is_known() {
+    let bound = StatusPage::bind(&local()).unwrap();
+    let address = bound.address();
+    let mut looks = 0;
+    let running = bound.start_group(move || {
+        looks += 1;
+        Ok(group(looks))
+    });
+    let _running = running.unwrap();
+    for (path, media_type) in [
+        ("/", "text/html"),
+        ("/group.js", "text/javascript"),
+        ("/common.js", "text/javascript"),
+        ("/page.css", "text/css"),
+        ("/live.json", "application/json"),
+        ("/history.json", "application/json"),
+    ] {
+        let answer = http::get(address, path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.headers["content-type"].starts_with(media_type), "{path}");
+    }
+    let missing = http::get(address, "/status.json");
+    assert!(missing.status == 404 && missing.text().contains("/live.json and /history.json"));
+    let Some(browser) = browser::find("the_page_of_a_group_shows_its_members") else { return };
+    let dom = browser::dom(browser, &format!("http://{address}/"));
+    assert!(dom.contains("2 of 3") && dom.contains("4 s ago"), "{dom}");
+    assert_eq!(dom.matches("<canvas").count(), 4, "{dom}");
+    assert!(!dom.contains("<b id="), "{dom}");
+
+    let bound = StatusPage::bind(&local()).unwrap();
+    let address = bound.address();
+    let nobody = || -> Result<serde_json::Value, String> { Err("nobody answers".to_owned()) };
+    let _running = bound.start_group(nobody).unwrap();
+    let dom = browser::dom(browser, &format!("http://{address}/"));
+    assert!(dom.contains("nobody answers"), "{dom}");
 }
