@@ -14,6 +14,7 @@
 use crate::bytes::{BytesError, Reader};
 use crate::write_set::Seqno;
 use redoubt_consensus::types::MemberId;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many decided ones are known as such. A vote about an older one opens it again, which decides the same unless the
@@ -87,14 +88,15 @@ impl Ballots {
         if self.decided.contains(&seqno) {
             return news;
         }
-        if !self.open.contains_key(&seqno) {
-            if code == Code::DONE {
-                return news;
+        let ballot = match self.open.entry(seqno) {
+            Entry::Occupied(ballot) => ballot.into_mut(),
+            Entry::Vacant(_) if code == Code::DONE => return news,
+            Entry::Vacant(place) => {
+                news.push(News::Opened(seqno));
+                place.insert(Ballot { voters: present.into_iter().collect(), ..Ballot::default() })
             }
-            self.open.insert(seqno, Ballot { voters: present.into_iter().collect(), ..Ballot::default() });
-            news.push(News::Opened(seqno));
-        }
-        if let Some(ballot) = self.open.get_mut(&seqno).filter(|ballot| ballot.voters.contains(&member)) {
+        };
+        if ballot.voters.contains(&member) {
             ballot.votes.entry(member).or_insert(code);
         }
         news.extend(self.decide());

@@ -83,11 +83,13 @@ pub struct Counters {
 struct GateState {
     /// How many want it shut.
     shut: usize,
-    is_at_gate: bool,
+    /// An entry is being decided.
+    is_passing: bool,
     is_over: bool,
 }
 
-/// See the module.
+/// Entries pass one after the other, unless somebody has shut it. Who only asks how far the order is does not pass it:
+/// a server that is paused can still be read from.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -99,22 +101,28 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pass(&self) {
+    fn pass(&self, entry: impl FnOnce()) {
         let mut state = self.state();
         while state.shut > 0 && !state.is_over {
-            state.is_at_gate = true;
-            self.changed.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.is_at_gate = false;
+        state.is_passing = true;
+        drop(state);
+        entry();
+        let mut state = self.state();
+        state.is_passing = false;
+        let is_waited_for = state.shut > 0;
+        drop(state);
+        if is_waited_for {
+            self.changed.notify_all();
+        }
     }
 
-    /// Waits until nothing is said any more. `nudge` makes the thread come by.
-    pub fn shut(&self, nudge: impl FnOnce()) {
+    /// Lets nothing pass any more, and waits until what is passing has.
+    pub fn shut(&self) {
         let mut state = self.state();
         state.shut += 1;
-        nudge();
-        while !state.is_at_gate && !state.is_over {
+        while state.is_passing && !state.is_over {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -165,14 +173,15 @@ pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
     let mut replica: Option<Box<Replica>> = None;
     let mut requests = Vec::new();
     while let Ok(delivery) = deliveries.recv() {
-        outlets.gate.pass();
         match (delivery, &mut replica) {
             (Delivery::Start(start), _) => {
                 tell_known(outlets, &start);
                 replica = Some(start);
             }
             (Delivery::Entry { id, body, transaction }, Some(replica)) => match Action::decode(&body) {
-                Ok(action) => entry(outlets, replica, id, action, body.len(), transaction),
+                Ok(action) => {
+                    outlets.gate.pass(|| entry(outlets, replica, id, action, body.len(), transaction));
+                }
                 Err(error) => {
                     return (outlets.failed)(format!(
                         "an entry of member {} cannot be read: {error}; its server has a newer library, use the same",

@@ -65,7 +65,7 @@ impl Provider {
         let mut options = lock(&self.options);
         options.set(text).map_err(|error| error.to_string())?;
         if let Some(session) = self.session() {
-            session.limit_write_sets(options.max_write_set_len_bytes);
+            session.set_options(&options);
         }
         Ok(())
     }

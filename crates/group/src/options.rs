@@ -33,6 +33,9 @@ pub const DEFAULT_PORT: u16 = 4567;
 /// The largest write set, in bytes, if nothing else is said.
 pub const DEFAULT_MAX_WRITE_SET_LEN_BYTES: u64 = 32 << 20;
 
+/// How long a read waits for what it must see, in milliseconds, if nothing else is said. As Galera's.
+pub const DEFAULT_CAUSAL_READ_TIMEOUT_MS: u64 = 30_000;
+
 /// Where certificates are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
@@ -78,6 +81,8 @@ pub struct Options {
     pub listen_address: Option<String>,
     /// `repl.max_ws_size`, in bytes.
     pub max_write_set_len_bytes: u64,
+    /// `repl.causal_read_timeout`, in milliseconds.
+    pub causal_read_timeout_ms: u64,
     /// `redoubt.tls`, or `socket.ssl_ca`, `socket.ssl_cert`, `socket.ssl_key`.
     pub tls: Tls,
     /// `redoubt.members`: names of those that may be members. Empty: whoever has a certificate for the group.
@@ -118,6 +123,7 @@ impl Default for Options {
             base_port: DEFAULT_PORT,
             listen_address: None,
             max_write_set_len_bytes: DEFAULT_MAX_WRITE_SET_LEN_BYTES,
+            causal_read_timeout_ms: DEFAULT_CAUSAL_READ_TIMEOUT_MS,
             tls: Tls::default(),
             members: BTreeSet::new(),
             given: BTreeMap::new(),
@@ -156,6 +162,11 @@ impl Options {
                     parse_size(value).ok_or_else(|| wrong("a number of bytes; K, M and G may follow it"))?;
                 self.max_write_set_len_bytes = len.min(DEFAULT_MAX_WRITE_SET_LEN_BYTES);
             }
+            "repl.causal_read_timeout" => {
+                let time = parse_period_ms(value).filter(|time| *time > 0);
+                self.causal_read_timeout_ms =
+                    time.ok_or_else(|| wrong("a period such as PT30S, PT0.5S or PT1M"))?;
+            }
             "redoubt.tls" => self.tls.bundle = Some(value.into()),
             "socket.ssl_ca" => self.tls.authority = Some(value.into()),
             "socket.ssl_cert" => self.tls.certificate = Some(value.into()),
@@ -192,6 +203,20 @@ fn parse_switch(text: &str) -> Option<bool> {
         "no" | "off" | "false" | "0" => Some(false),
         _ => None,
     }
+}
+
+/// Of ISO 8601, as Galera has it: hours, minutes and seconds after `PT`, seconds with a fraction.
+fn parse_period_ms(text: &str) -> Option<u64> {
+    let mut rest = text.strip_prefix("PT")?;
+    let mut time_ms = 0.0;
+    for (unit, len_ms) in [('H', 3_600_000.0), ('M', 60_000.0), ('S', 1000.0)] {
+        if let Some((number, after)) = rest.split_once(unit) {
+            let is_plain = !number.is_empty() && number.chars().all(|it| it.is_ascii_digit() || it == '.');
+            time_ms += number.parse::<f64>().ok().filter(|_| is_plain)? * len_ms;
+            rest = after;
+        }
+    }
+    (rest.is_empty() && text.len() > "PT".len() && time_ms < 1e15).then_some(time_ms as u64)
 }
 
 fn parse_size(text: &str) -> Option<u64> {

@@ -35,7 +35,7 @@ use outcomes::Outcomes;
 use redoubt_consensus::types::{Incarnation, MemberId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use transfer::Transfer;
@@ -70,6 +70,8 @@ struct Place {
 pub struct Session {
     server: Arc<Server>,
     max_write_set_len_bytes: AtomicU64,
+    /// How long a read waits for what it must see, if the server does not say.
+    causal_read_timeout_ms: AtomicU64,
     order: Inlet,
     appliers: Arc<Appliers>,
     commit_order: Arc<CommitOrder>,
@@ -93,7 +95,6 @@ pub struct Session {
     /// How many want this server out of step (`wsrep_desync`, backups).
     desynced: AtomicUsize,
     has_failed: AtomicBool,
-    nudge: Mutex<Sender<crate::delivery::Delivery>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -133,9 +134,10 @@ impl Session {
         self.is_synced.load(Ordering::SeqCst)
     }
 
-    /// The largest write set that it puts into the order, from now on.
-    pub fn limit_write_sets(&self, len_bytes: u64) {
-        self.max_write_set_len_bytes.store(len_bytes, Ordering::Relaxed);
+    /// What can be set while it runs.
+    pub fn set_options(&self, options: &Options) {
+        self.max_write_set_len_bytes.store(options.max_write_set_len_bytes, Ordering::Relaxed);
+        self.causal_read_timeout_ms.store(options.causal_read_timeout_ms, Ordering::Relaxed);
     }
 
     /// The server may fall behind, and says that it is not in step. What was acknowledged anywhere before is done here
@@ -232,10 +234,7 @@ impl Session {
 
     /// Stops at a position: everything up to it is done, and nothing after it is.
     pub fn pause(&self) -> Seqno {
-        let nudge = crate::delivery::Delivery::Barrier(Box::new(|_| {}));
-        self.gate.shut(|| {
-            let _ = lock(&self.nudge).send(nudge);
-        });
+        self.gate.shut();
         let seqno = Seqno(self.counters.ordered.load(Ordering::SeqCst));
         self.finished.wait(seqno, None);
         seqno

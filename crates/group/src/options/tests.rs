@@ -55,3 +55,18 @@ fn encryption_needs_all_of_its_files_or_a_bundle() {
     assert!(Options::default().set("socket.ssl=perhaps").is_err());
     assert!(Options::default().set("redoubt.members=,").is_err());
 }
+
+#[test]
+fn periods_are_those_of_galera() {
+    for (text, time_ms) in
+        [("PT30S", 30_000), ("PT0.5S", 500), ("PT1M", 60_000), ("PT1H2M3.25S", 3_723_250), ("PT1S", 1000)]
+    {
+        let mut options = Options::default();
+        options.set(&format!("repl.causal_read_timeout = {text}")).unwrap();
+        assert_eq!(options.causal_read_timeout_ms, time_ms, "{text}");
+    }
+    for text in ["", "PT", "30", "PT-1S", "PT1", "PTS", "PT1S1M", "PTinfS", "PT0S", "P1D", "PT1e99S"] {
+        let error = Options::default().set(&format!("repl.causal_read_timeout = {text}")).unwrap_err();
+        assert!(error.to_string().contains("PT30S"), "{text}: {error}");
+    }
+}

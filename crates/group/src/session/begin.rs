@@ -28,7 +28,7 @@ use redoubt_consensus::types::{Incarnation, MemberId, Membership};
 use redoubt_transport::{MemberTls, TransportError};
 use std::io::Read;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// Why there is no group.
@@ -290,7 +290,7 @@ pub(super) fn connect(
         }
     });
     let peers = Arc::new(peers.map_err(|source| ConnectError::Listen { address: bind, source })?);
-    let session = new_session(Arc::clone(&server), options, begun.data, status, &inlet, &to_delivery);
+    let session = new_session(Arc::clone(&server), options, begun.data, status, &inlet);
     let session = Arc::new(session);
     addresses.iter().for_each(|address| peers.dial(address));
     let parts = Parts {
@@ -317,11 +317,11 @@ fn new_session(
     data: Data,
     status: Arc<order::Status>,
     order: &Inlet,
-    nudge: &Sender<Delivery>,
 ) -> Session {
     Session {
         server,
         max_write_set_len_bytes: AtomicU64::new(options.max_write_set_len_bytes),
+        causal_read_timeout_ms: AtomicU64::new(options.causal_read_timeout_ms),
         desynced: AtomicUsize::new(0),
         order: Arc::clone(order),
         appliers: Arc::default(),
@@ -341,7 +341,6 @@ fn new_session(
         transferred: Condvar::new(),
         is_synced: false.into(),
         has_failed: false.into(),
-        nudge: Mutex::new(nudge.clone()),
     }
 }
 

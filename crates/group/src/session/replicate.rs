@@ -12,9 +12,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long a read waits for what it must see, if the server does not say.
-const CAUSAL_READ_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// How a transaction came out, with its place if it has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Certified {
@@ -189,9 +186,11 @@ impl Session {
         true
     }
 
-    /// Waits until a position is done here, for at most [`CAUSAL_READ_TIMEOUT`] if nothing else is said; without one, until all that was acknowledged anywhere is. The position.
+    /// Waits until a position is done here, for at most `repl.causal_read_timeout` if nothing else is said; without one,
+    /// until all that was acknowledged anywhere is. The position.
     pub fn sync_wait(&self, to: Option<Seqno>, timeout: Option<Duration>) -> Result<Seqno, Status> {
-        let timeout = timeout.unwrap_or(CAUSAL_READ_TIMEOUT);
+        let default = || Duration::from_millis(self.causal_read_timeout_ms.load(Ordering::Relaxed));
+        let timeout = timeout.unwrap_or_else(default);
         let deadline = Instant::now() + timeout;
         let to = match to {
             Some(to) => to,

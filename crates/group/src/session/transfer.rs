@@ -237,7 +237,7 @@ impl Session {
     pub(super) fn donate(self: &Arc<Self>, receiver: Receiver, to: MemberId, request: &[u8]) {
         let is_free = {
             let mut transfer = lock(&self.transfer);
-            let is_free = self.is_synced() && transfer.donating_to.is_none();
+            let is_free = self.is_synced() && self.desynced() == 0 && transfer.donating_to.is_none();
             if is_free {
                 transfer.donating_to = Some(to);
             }
