@@ -131,8 +131,8 @@ pub enum Command {
     Status(StatusArguments),
     /// Replicate whole servers: try what a group lives through (experimental).
     ///
-    /// Experimental: not for data that matters. A group is a number of stock servers that all have all data and all take
-    /// writes. See docs/group.md.
+    /// Experimental: not for data that matters. A group is a number of stock servers that all have all data and all
+    /// take writes. See docs/group.md.
     Group {
         #[command(subcommand)]
         command: GroupCommand,

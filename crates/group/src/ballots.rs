@@ -1,10 +1,10 @@
 //! Votes about write sets and definitions that a member could not apply: whose data is right is what most members have.
 //!
-//! A state machine without I/O, and a part of what the order means ([`crate::replica`]): votes are entries of the order,
-//! so all members decide the same. A member that could do it does not vote unless it is asked: the first vote that names
-//! an error opens a ballot, in which all vote that are there. It is decided when one code has more than half of them, or
-//! when all have voted: then the most votes count, and of those with as many the one of success, or else the lowest.
-//! Who goes, or begins a new life, does not vote any more.
+//! A state machine without I/O, and a part of what the order means ([`crate::replica`]): votes are entries of the
+//! order, so all members decide the same. A member that could do it does not vote unless it is asked: the first vote
+//! that names an error opens a ballot, in which all vote that are there. It is decided when one code has more than half
+//! of them, or when all have voted: then the most votes count, and of those with as many the one of success, or else
+//! the lowest. Who goes, or begins a new life, does not vote any more.
 //!
 //! | encoded | |
 //! |---|---|

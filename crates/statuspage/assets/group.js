@@ -22,7 +22,10 @@ const newestGroup = () => {
 };
 const names = () => newestGroup().members.map(member => member.name);
 const memberAt = (moment, name) => moment.group ? moment.group.members.find(member => member.name === name) : undefined;
-const over = (name, field) => moments.map(moment => { const member = memberAt(moment, name); return member ? member[field] : null; });
+const over = (name, field) => moments.map(moment => {
+  const member = memberAt(moment, name);
+  return member ? member[field] : null;
+});
 const count = holds => moments.map(moment => moment.group ? moment.group.members.filter(holds).length : null);
 
 function rate() {
@@ -41,7 +44,9 @@ const TIMELINES = [
   ['chart-ordered', () => [['write sets', rate]]],
   ['chart-lag', () => names().map(name => [name, () => over(name, 'lag')])],
   ['chart-heard', () => names().map(name => [name, () => over(name, 'heard_ms')])],
-  ['chart-owners', () => [['there', () => count(member => member.is_there)], ['own slots', () => count(member => member.owns_slots)]]],
+  ['chart-owners', () => [
+    ['there', () => count(member => member.is_there)], ['own slots', () => count(member => member.owns_slots)],
+  ]],
 ];
 
 function timeline([id, lines]) {
@@ -53,14 +58,16 @@ function timeline([id, lines]) {
     value: (_, value) => plain(value),
   })));
   const data = () => [moments.map(moment => moment.at_unix_ms / 1000), ...parts.map(([, of]) => of())];
-  const shared = {stroke: style('--soft'), grid: {stroke: style('--line'), width: 1}, ticks: {stroke: style('--line'), width: 1}};
+  const line = {stroke: style('--line'), width: 1};
+  const shared = {stroke: style('--soft'), grid: line, ticks: line};
   const axes = [
     {...shared, values: (_, splits) => splits.map(clock), space: 70},
     {...shared, size: 60, values: (_, splits) => splits.map(value => value === null ? '' : plain(value))},
   ];
   const scales = {y: {range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1]}};
   const inner = getComputedStyle(figure);
-  const width = Math.max(200, Math.floor(figure.clientWidth - parseFloat(inner.paddingLeft) - parseFloat(inner.paddingRight)));
+  const padding = parseFloat(inner.paddingLeft) + parseFloat(inner.paddingRight);
+  const width = Math.max(200, Math.floor(figure.clientWidth - padding));
   const chart = new uPlot({width, height: 170, series, axes, scales, hooks: {ready: [newest]}}, data(), figure);
   charts.push({chart, data});
 }
@@ -78,8 +85,10 @@ function row(member) {
   const look = member.is_there ? (['Synced', 'there'].includes(member.state) ? 'good' : 'warn') : 'bad';
   const yes = value => value ? 'yes' : 'no';
   made.append(element('td', member.name), element('td', member.state, look), element('td', yes(member.votes)),
-    element('td', yes(member.owns_slots)), element('td', member.applied === null ? '–' : String(member.applied), 'number'),
-    element('td', plain(member.lag), 'number'), element('td', ago(member.heard_ms), 'number'), element('td', member.address),
+    element('td', yes(member.owns_slots)),
+    element('td', member.applied === null ? '–' : String(member.applied), 'number'),
+    element('td', plain(member.lag), 'number'), element('td', ago(member.heard_ms), 'number'),
+    element('td', member.address),
     element('td', member.client_address));
   return made;
 }
@@ -139,7 +148,8 @@ async function look() {
     if (group) show(group);
     trouble(moments.length ? moments[moments.length - 1].error : null);
   } catch (error) {
-    if (Date.now() - lastAnswerMs > STALE_MS) trouble('No answer from the page’s server for ' + Math.round((Date.now() - lastAnswerMs) / 1000) + ' s.');
+    const silentMs = Date.now() - lastAnswerMs;
+    if (silentMs > STALE_MS) trouble('No answer from the page’s server for ' + Math.round(silentMs / 1000) + ' s.');
   }
   setTimeout(look, PERIOD_MS);
 }

@@ -55,8 +55,8 @@ pub fn create(arguments: &GroupCreateArguments) -> Result<()> {
     say!("     ln -s {} /etc/mysql/mariadb.conf.d/90-redoubt-group.cnf", configuration.display());
     if let Some(first) = plan.members.first() {
         say!(
-            "3. The data of one server is the group's. Stop that one, say {}, and start it once with --wsrep-new-cluster \
-             (on Debian: galera_new_cluster).",
+            "3. The data of one server is the group's. Stop that one, say {}, and start it once with \
+             --wsrep-new-cluster (on Debian: galera_new_cluster).",
             first.name
         );
     }
@@ -90,8 +90,8 @@ pub fn join(arguments: &GroupJoinArguments) -> Result<()> {
     say!("3. Restart it. ITS DATA IS REPLACED by that of the group.");
     say_look(&plan);
     say!(
-        "The members that are there take it in by themselves. Their own {CONFIGURATION} name it now, too: copy those when \
-         you like, and restart nothing for it."
+        "The members that are there take it in by themselves. Their own {CONFIGURATION} name it now, too: copy those \
+         when you like, and restart nothing for it."
     );
     advise(&plan);
     Ok(())

@@ -60,7 +60,8 @@ pub fn run(arguments: &DrillArguments) -> Result<()> {
         return Ok(());
     }
     Err(CliError::Usage(format!(
-        "{} of {} acknowledged commits were found, and the tables are {}: please report this, with what is kept by --keep",
+        "{} of {} acknowledged commits were found, and the tables are {}: please report this, with \
+         what is kept by --keep",
         outcome.commits_found,
         outcome.commits_acknowledged,
         if outcome.checksums_equal { "the same" } else { "not the same" }

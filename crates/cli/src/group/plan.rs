@@ -90,7 +90,7 @@ impl Plan {
              binlog_format = ROW\n\
              default_storage_engine = InnoDB\n\
              innodb_autoinc_lock_mode = 2\n\
-             # Commits are durable in the logs of most of the members. The server's own log need not be synced for each:\n\
+             # Commits are durable in the logs of most of the members, so the server's own log need not be synced:\n\
              # innodb_flush_log_at_trx_commit = 2\n",
             name = member.name,
             group = self.group,

@@ -125,8 +125,8 @@ impl Session {
         }
     }
 
-    /// Something went this way here, in its turn to commit: whether it went so elsewhere. If it failed, this waits until
-    /// that is known.
+    /// Something went this way here, in its turn to commit: whether it went so elsewhere. If it failed, this waits
+    /// until that is known.
     pub(super) fn is_right(&self, seqno: Seqno, error: &[u8]) -> bool {
         let code = Code::of(error);
         if code == Code::DONE {

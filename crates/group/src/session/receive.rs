@@ -95,8 +95,8 @@ impl Session {
             flags: write_set.flags,
         };
         let exits = self.apply_now(receiver, &transaction, &applied, &write_set.data).inspect_err(|_| {
-            // One that does not get its turn because another one has failed says nothing about the data, and neither does
-            // one about which nothing was decided.
+            // One that does not get its turn because another one has failed says nothing about the data, and neither
+            // does one about which nothing was decided.
             if !self.commit_order.is_closed_to(seqno) && !self.outcomes.is_undecided(seqno) {
                 self.mark_as_different();
             }

@@ -186,8 +186,8 @@ impl Session {
         true
     }
 
-    /// Waits until a position is done here, for at most `repl.causal_read_timeout` if nothing else is said; without one,
-    /// until all that was acknowledged anywhere is. The position.
+    /// Waits until a position is done here, for at most `repl.causal_read_timeout` if nothing else is said; without
+    /// one, until all that was acknowledged anywhere is. The position.
     pub fn sync_wait(&self, to: Option<Seqno>, timeout: Option<Duration>) -> Result<Seqno, Status> {
         let default = || Duration::from_millis(self.causal_read_timeout_ms.load(Ordering::Relaxed));
         let timeout = timeout.unwrap_or_else(default);
