@@ -111,9 +111,12 @@ impl Group {
         for index in 0..members {
             // Why a member fails to join often stands in another one's log.
             let joined = group.join(index);
-            joined.map_err(|error| {
-                let logs = group.log_tails(LOG_LINES);
-                Error::State(format!("member {index} does not join: {error}\n{logs}"))
+            joined.map_err(|error| match error {
+                Error::Interrupted => error,
+                other => {
+                    let logs = group.log_tails(LOG_LINES);
+                    Error::State(format!("member {index} does not join: {other}\n{logs}"))
+                }
             })?;
         }
         Ok(group)

@@ -160,7 +160,7 @@ impl Observer {
 
 impl Asked {
     fn ask(&mut self, user: &str, password: Option<&str>) -> std::result::Result<Answer, String> {
-        let answer = self.try_ask(user, password).map_err(|error| error.to_string());
+        let answer = self.try_ask(user, password).map_err(|error| words(&error.to_string()));
         if answer.is_err() {
             self.connection = None;
         }
@@ -225,6 +225,14 @@ impl Answer {
             other => format!("its wsrep provider is {other}, not Redoubt's libredoubt_group.so"),
         })
     }
+}
+
+/// An error of a connection, for people: what the driver says of a deadline is what the system says of it (EAGAIN).
+fn words(error: &str) -> String {
+    if error.contains("(os error 11)") {
+        return format!("it does not answer within {} s", ANSWER_TIMEOUT.as_secs());
+    }
+    error.to_owned()
 }
 
 fn pairs(rows: Vec<Vec<String>>) -> BTreeMap<String, String> {

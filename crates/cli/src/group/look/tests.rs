@@ -95,3 +95,10 @@ fn servers_are_named_by_host_port_or_socket() {
         assert_eq!(parse(wrong), None, "{wrong}");
     }
 }
+
+#[test]
+fn a_deadline_is_said_in_words() {
+    let driver = "connect: CodecError { IO error: `Resource temporarily unavailable (os error 11)' }";
+    assert_eq!(words(driver), "it does not answer within 2 s");
+    assert_eq!(words("connect: access denied"), "connect: access denied");
+}
