@@ -12,7 +12,7 @@
 //! | version | 1 byte: 2 |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
-//! | known servers | count (4 bytes); each: member, life, view of its arrival (8 bytes each), whether it is there (1 byte), name, address for clients, address for members |
+//! | known servers | count (4 bytes); each: member, life (8 bytes each), whether it is there (1 byte), name, address for clients, address for members |
 //! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
 
@@ -45,8 +45,6 @@ pub struct Known {
     pub listen_address: String,
     /// It is there now.
     pub is_there: bool,
-    /// The view in which it was there first, in any of its lives.
-    pub arrived: i64,
 }
 
 /// Who is there, from a position on.
@@ -56,7 +54,8 @@ pub struct View {
     pub seqno: Seqno,
     /// Number of the view.
     pub number: i64,
-    /// In the order in which they were there first: the server makes `auto_increment_offset` of it.
+    /// In the order of their ids, which is that of their UUIDs ([`uuid_of`]): the server makes `auto_increment_offset` of
+    /// a member's place here, or, after a state transfer, in a table of its own that is sorted by UUID.
     pub members: Vec<Known>,
 }
 
@@ -151,8 +150,7 @@ impl Replica {
 
     /// Who is there now.
     pub fn view(&self) -> View {
-        let mut members: Vec<Known> = self.known.values().filter(|known| known.is_there).cloned().collect();
-        members.sort_by_key(|known| (known.arrived, known.member));
+        let members = self.known.values().filter(|known| known.is_there).cloned().collect();
         View { seqno: self.seqno, number: self.view, members }
     }
 
@@ -181,9 +179,7 @@ impl Replica {
                 Ordered::WriteSet { seqno: self.seqno, write_set, verdict }
             }
             Action::Arrived(arrival) => {
-                let before = self.known.get(&id.member).map(|before| before.arrived);
                 let known = Known {
-                    arrived: before.unwrap_or(self.view + 1),
                     member: id.member,
                     incarnation: id.incarnation,
                     name: arrival.name,
@@ -241,7 +237,6 @@ impl Replica {
         for known in self.known.values() {
             out.extend_from_slice(&known.member.0.to_le_bytes());
             out.extend_from_slice(&known.incarnation.0.to_le_bytes());
-            out.extend_from_slice(&known.arrived.to_le_bytes());
             out.push(u8::from(known.is_there));
             put_bytes(&mut out, known.name.as_bytes());
             put_bytes(&mut out, known.incoming_address.as_bytes());
@@ -273,7 +268,6 @@ impl Replica {
                 return Err(reader.unknown().into());
             }
             let incarnation = Incarnation(reader.u64()?);
-            let arrived = i64::from_le_bytes(reader.array()?);
             let is_there = match reader.u8()? {
                 0 => false,
                 1 => true,
@@ -282,7 +276,7 @@ impl Replica {
             let (name, incoming_address, listen_address) = (reader.text()?, reader.text()?, reader.text()?);
             known.insert(
                 member,
-                Known { member, incarnation, name, incoming_address, listen_address, is_there, arrived },
+                Known { member, incarnation, name, incoming_address, listen_address, is_there },
             );
         }
         let ballots = Ballots::decode(&mut reader)?;

@@ -258,7 +258,6 @@ impl Session {
             incoming_address: self.server.incoming_address.clone(),
             listen_address: String::new(),
             is_there: true,
-            arrived: 0,
         })
     }
 

@@ -161,7 +161,20 @@ fn on_group_with<T>(
     let created = timed(|| Group::create(provider, MEMBERS, small));
     let (mut group, elapsed) = created.unwrap_or_else(|error| panic!("no group: {error}"));
     println!("created in {elapsed:.1?}: members in sync after {:.1?}", group.start_times());
+    require_own_offsets(&group).unwrap_or_else(|error| panic!("{error}\n{}", group.log_tails(40)));
     check(&mut group).unwrap_or_else(|error| panic!("{error}\n{}", group.log_tails(40)))
+}
+
+/// Each member counts up numbers of its own: the server makes its offset of its place in the view, or of the table in
+/// which it keeps that, so both have to have the same order.
+fn require_own_offsets(group: &Group) -> Result<()> {
+    let offset = |index: usize| group.server(index)?.query("SELECT @@GLOBAL.auto_increment_offset");
+    let mut offsets: Vec<_> = ALL.into_iter().map(offset).collect::<Result<_>>()?;
+    offsets.sort();
+    match offsets == [[["1"]], [["2"]], [["3"]]] {
+        true => Ok(()),
+        false => Err(Error::Violation(format!("auto_increment_offset of the members: {offsets:?}"))),
+    }
 }
 
 /// Ends a load; then all members must have the same, and all that was acknowledged.
