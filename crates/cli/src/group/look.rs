@@ -16,6 +16,8 @@ use std::time::Duration;
 
 const DEFAULT_SOCKET: &str = "/run/mysqld/mysqld.sock";
 const DEFAULT_PORT: u16 = 3306;
+/// What the library calls itself (`entry.rs` of `redoubt-group`).
+const PROVIDER: &str = "Redoubt Group";
 /// A server that does not answer for so long is shown as one that does not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A member that is not heard for so long is away, as the library has it.
@@ -221,7 +223,7 @@ impl Answer {
         let provider = self.text("wsrep_provider_name");
         Some(match provider {
             "" | "NULL" => "it has no wsrep provider (wsrep_on, wsrep_provider)".to_owned(),
-            "Redoubt" => format!("it is not part of a group: its state is {}", self.state()),
+            PROVIDER => format!("it is not part of a group: its state is {}", self.state()),
             other => format!("its wsrep provider is {other}, not Redoubt's libredoubt_group.so"),
         })
     }

@@ -73,7 +73,7 @@ fn servers_of_other_kinds_are_named() {
         Ok(Answer { name: "db1".to_owned(), group: String::new(), status })
     };
     for (provider, words) in
-        [("Galera", "provider is Galera"), ("", "no wsrep provider"), ("Redoubt", "not part")]
+        [("Galera", "provider is Galera"), ("", "no wsrep provider"), (PROVIDER, "not part")]
     {
         let error = compose(&[("db1", with(provider))]).unwrap_err().to_string();
         assert!(error.contains(words) && error.contains("db1: "), "{error}");
