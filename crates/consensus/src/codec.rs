@@ -35,7 +35,7 @@
 //! | turns | from, to, list of entries |
 //! | opinion | member, incarnation, tag 1: bad, 2: keep, 3: good |
 //! | origins | list of (member, incarnation, number of its last proposal), members ascending, none twice; membership |
-//! | snapshot | next, epoch, origins |
+//! | snapshot | next, epoch, origins, as of (ballot) |
 //!
 //! | tag | message | then |
 //! |---|---|---|
@@ -47,7 +47,7 @@
 //! | 5 | adopt | epoch, from, list of entries |
 //! | 6 | need prefix | ballot, delivered |
 //! | 7 | fetch | from |
-//! | 8 | chosen | from, to, list of entries |
+//! | 8 | chosen | from, to, list of entries, as of (ballot) |
 //! | 9 | given up | base |
 //! | 10 | forward | list of proposals |
 //! | 11 | barrier ask | nonce |

@@ -144,6 +144,11 @@ impl Health {
         self.seen.get(&member).map_or(Slot(0), |seen| seen.delivered)
     }
 
+    /// The newest life of a member that was heard.
+    pub fn incarnation(&self, member: MemberId) -> Incarnation {
+        self.seen.get(&member).map_or(Incarnation(0), |seen| seen.incarnation)
+    }
+
     /// Looks at everybody. `me` is this member's own life, and whether it wants slots.
     pub fn opinions(
         &mut self,

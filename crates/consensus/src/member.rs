@@ -116,6 +116,8 @@ pub struct Member {
     now: Time,
     log: Log,
     promised: Ballot,
+    /// No later epoch has had a say in what is delivered, as far as others have said what that is.
+    told_as_of: Ballot,
     /// The newest ballot that was heard of.
     newest: Ballot,
     settled_epoch: Arc<EpochStart>,
@@ -150,6 +152,7 @@ pub struct Member {
     attempts: u32,
     /// From which members to which.
     wanted_membership: Option<(Membership, Membership)>,
+    listeners: Membership,
     entered_at: Time,
     barriers: Barriers,
     effects: Vec<Effect>,
@@ -185,7 +188,8 @@ impl Member {
         let epoch = EpochStart::founding(founders);
         let mut origins = Origins::default();
         origins.begin(&epoch);
-        Snapshot { next: Slot(1), epoch: Arc::new(epoch), origins }
+        let as_of = epoch.ballot;
+        Snapshot { next: Slot(1), epoch: Arc::new(epoch), origins, as_of }
     }
 
     /// Starts from the records of its store: for a new one a single [`Record::Snapshot`]. The record that it is started
@@ -218,10 +222,13 @@ impl Member {
         // All that was read is durable; the epoch is so with what is accepted of it.
         let epoch = member.log.epoch().ballot;
         member.awaited.push_back((member.appended, Awaited::Adopted(epoch)));
-        for (owner, to) in member.log.frontiers().to_vec().into_iter().enumerate() {
-            member
-                .awaited
-                .push_back((member.appended, Awaited::Accepted { epoch, owner, to, has_entries: true }));
+        // Or others have said what was chosen in a later epoch: it is not known what was accepted of this one.
+        member.told_as_of = member.promised;
+        let is_accepted = member.promised == epoch;
+        let frontiers = member.log.frontiers().iter().enumerate().filter(|_| is_accepted);
+        for (owner, to) in frontiers {
+            let accepted = Awaited::Accepted { epoch, owner, to: *to, has_entries: true };
+            member.awaited.push_back((member.appended, accepted));
         }
         Ok(member)
     }
@@ -233,8 +240,9 @@ impl Member {
             incarnation: Incarnation(0),
             settings,
             now,
-            promised: snapshot.epoch.ballot,
-            newest: snapshot.epoch.ballot,
+            promised: snapshot.epoch.ballot.max(snapshot.as_of),
+            told_as_of: snapshot.as_of,
+            newest: snapshot.epoch.ballot.max(snapshot.as_of),
             settled_epoch: Arc::clone(&snapshot.epoch),
             origins: snapshot.origins.clone(),
             expected: snapshot.origins.clone(),
@@ -263,6 +271,7 @@ impl Member {
             not_before: now,
             attempts: 0,
             wanted_membership: None,
+            listeners: Membership::default(),
             entered_at: now,
             barriers: Barriers::default(),
             effects: Vec::new(),
@@ -284,7 +293,7 @@ impl Member {
                 self.log.jump(&snapshot.epoch, snapshot.next);
                 self.settled_epoch = snapshot.epoch;
                 self.origins = snapshot.origins;
-                self.promised = self.promised.max(self.settled_epoch.ballot);
+                self.promised = self.promised.max(self.settled_epoch.ballot).max(snapshot.as_of);
             }
             Record::Adopted { start, from, entries } => {
                 self.deliver_to(from);
@@ -346,7 +355,13 @@ impl Member {
             next: self.log.delivered(),
             epoch: Arc::clone(&self.settled_epoch),
             origins: self.origins.clone(),
+            as_of: self.as_of(),
         }
+    }
+
+    /// No later epoch has had a say in what is delivered.
+    fn as_of(&self) -> Ballot {
+        self.log.epoch().ballot.max(self.told_as_of)
     }
 
     /// Records that can take the place of all that were written so far, once they are durable.
@@ -414,6 +429,29 @@ impl Member {
         Ok(())
     }
 
+    /// Members-to-be that are told how far this one is, so that they catch up before anything waits for them.
+    pub fn set_listeners(&mut self, listeners: Membership) {
+        self.listeners = listeners;
+    }
+
+    /// The newest life of a member that was heard.
+    pub fn incarnation_of(&self, member: MemberId) -> Incarnation {
+        self.health.incarnation(member)
+    }
+
+    /// Whether a member is heard, and not far behind.
+    pub fn is_caught_up(&self, member: MemberId) -> bool {
+        let behind = self.log.delivered().0.saturating_sub(self.health.delivered(member).0);
+        self.health.is_heard(member, self.now) && behind <= self.settings.timing.lag
+    }
+
+    /// Whether this one is no member any more, and one that is knows that: nobody needs it.
+    pub fn has_left(&self) -> bool {
+        let epoch = &self.settled_epoch;
+        let knows = |member| self.health.delivered(member) > epoch.slot;
+        self.is_settled() && !epoch.membership.contains(self.id) && epoch.membership.iter().any(knows)
+    }
+
     /// So many records are durable.
     pub fn durable(&mut self, count: RecordCount) {
         self.durable = self.durable.max(count);
@@ -450,7 +488,9 @@ impl Member {
             Message::Adopt { start, from: first, entries } => self.on_adopt(from, start, first, &entries),
             Message::NeedPrefix { ballot, delivered } => self.on_need_prefix(from, ballot, delivered),
             Message::Fetch { from: first } => self.on_fetch(from, first),
-            Message::Chosen { from: first, to, entries } => self.on_chosen(from, first, to, entries),
+            Message::Chosen { from: first, to, entries, as_of } => {
+                self.on_chosen(from, first, to, entries, as_of);
+            }
             Message::GivenUp { base } => {
                 if base > self.log.delivered() {
                     self.effects.push(Effect::NeedsSnapshot { from });

@@ -126,6 +126,8 @@ pub enum Message {
         to: Slot,
         /// All that is in these slots.
         entries: Entries,
+        /// No later epoch has had a say in it.
+        as_of: Ballot,
     },
     /// What was asked for is not kept any more.
     GivenUp {
@@ -187,7 +189,9 @@ impl Message {
             Self::Adopt { start, from, entries } => is_epoch(start) && is_slot(*from) && are_entries(entries),
             Self::NeedPrefix { ballot, delivered } => is_ballot(*ballot) && is_slot(*delivered),
             Self::Fetch { from } => is_slot(*from),
-            Self::Chosen { from, to, entries } => is_slot(*from) && is_slot(*to) && are_entries(entries),
+            Self::Chosen { from, to, entries, as_of } => {
+                is_slot(*from) && is_slot(*to) && are_entries(entries) && is_ballot(*as_of)
+            }
             Self::GivenUp { base } => is_slot(*base),
             Self::Forward { .. } | Self::BarrierAsk { .. } => true,
             Self::BarrierAnswer { epoch, to, .. } => is_ballot(*epoch) && is_slot(*to),
@@ -198,7 +202,7 @@ impl Message {
 impl Snapshot {
     /// Whether all its numbers are such as a member uses. Any other one, of another member, is to be dropped.
     pub fn is_sane(&self) -> bool {
-        is_slot(self.next) && is_epoch(&self.epoch) && self.epoch.slot < self.next
+        is_slot(self.next) && is_epoch(&self.epoch) && self.epoch.slot < self.next && is_ballot(self.as_of)
     }
 }
 

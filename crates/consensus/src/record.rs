@@ -18,6 +18,8 @@ pub struct Snapshot {
     pub epoch: Arc<EpochStart>,
     /// Which proposals were delivered.
     pub origins: Origins,
+    /// No later epoch has had a say in what is before the slot.
+    pub as_of: Ballot,
 }
 
 /// A record of a member's store.

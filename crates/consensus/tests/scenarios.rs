@@ -232,3 +232,54 @@ fn a_restarted_member_gives_the_same_deliveries_again() {
     assert_eq!(group.members[&B].undelivered(), 0);
     assert_eq!(group.given[&B], group.given[&C][before..]);
 }
+
+/// One of two leaves in order: it knows when it is not needed any more, the other one goes on alone. When it is back it
+/// catches up as a listener, however far behind, while nothing waits for it, and is a member again.
+#[test]
+fn one_of_two_leaves_and_comes_back() {
+    let mut group = Group::default();
+    let founders = Membership::new([A, B]);
+    for id in founders.iter() {
+        group.add(id, Member::founding(founders.clone()));
+    }
+    group.run(1000, |_, _, _| true);
+    group.propose(A, 10);
+    group.propose(B, 10);
+    group.run(200, |_, _, _| true);
+    assert!(group.members.values().all(|member| member.is_owner() && !member.has_left()));
+
+    group.members.get_mut(&B).unwrap().set_willing(false);
+    group.members.get_mut(&A).unwrap().change_membership(Membership::new([A])).unwrap();
+    // The other one does not know yet that it is chosen.
+    group.run(100, |from, _, _| from == A);
+    assert!(!group.members[&B].has_left(), "the other one may still need it");
+    group.run(1000, |_, _, _| true);
+    assert!(group.members[&B].has_left());
+    assert!(!group.members[&A].has_left());
+    group.members.remove(&B);
+    // Another epoch, of which the other one is told nothing.
+    group.start(A);
+    group.run(1000, |_, _, _| true);
+    group.propose(A, 5000);
+    group.run(1000, |_, _, _| true);
+    assert_eq!(group.members[&A].undelivered(), 0, "it goes on alone");
+
+    group.start(B);
+    group.run(1000, |_, _, _| true);
+    assert!(!group.members[&A].is_caught_up(B), "nobody tells it anything");
+    group.members.get_mut(&A).unwrap().set_listeners(Membership::new([B]));
+    for _ in 0..20 {
+        group.propose(A, 50);
+        group.run(100, |_, _, _| true);
+        assert_eq!(group.members[&A].undelivered(), 0, "nothing waits for it");
+    }
+    assert!(group.members[&A].is_caught_up(B));
+    assert_eq!(group.members[&A].epoch().membership, Membership::new([A]));
+    group.members.get_mut(&A).unwrap().change_membership(founders).unwrap();
+    group.run(1000, |_, _, _| true);
+    group.propose(B, 10);
+    group.run(1000, |_, _, _| true);
+    assert!(group.members.values().all(|member| member.is_owner() && member.undelivered() == 0));
+    assert_eq!(group.delivered(A), group.delivered(B));
+    group.require_agreement();
+}

@@ -16,7 +16,7 @@ use redoubt_consensus::types::{Incarnation, MemberId};
 use std::io::{self, Read};
 
 /// Version of the frames and of all that is in them.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Longer frames are refused: nobody sends one.
 pub const MAX_FRAME_LEN_BYTES: usize = 256 << 20;
 /// No hello is longer: before it nothing is known of the other side.

@@ -11,6 +11,7 @@
 //! Invariant: nothing is sent before the record of this life is durable.
 
 pub mod inbox;
+mod leaving;
 mod newcomers;
 mod presence;
 pub mod roster;
@@ -123,6 +124,8 @@ pub struct Status {
     pub undelivered: AtomicUsize,
     /// Who is there, and who was, as last ordered.
     pub known: Mutex<Vec<Known>>,
+    /// The group has this server as one that is there.
+    pub is_present: AtomicBool,
     /// Who votes.
     pub membership: Mutex<Membership>,
     /// All members, for people.
@@ -193,6 +196,8 @@ pub struct Order {
     kept: VecDeque<(Slot, usize)>,
     kept_len_bytes: usize,
     heard: BTreeMap<MemberId, Instant>,
+    /// Lives of those that have connected.
+    greeted: BTreeMap<MemberId, Incarnation>,
     told_applied_at: BTreeMap<MemberId, Instant>,
     departing: BTreeMap<MemberId, Instant>,
     arrival: Arriving,
@@ -252,6 +257,7 @@ impl Order {
             kept: VecDeque::new(),
             kept_len_bytes: 0,
             heard: BTreeMap::new(),
+            greeted: BTreeMap::new(),
             told_applied_at: BTreeMap::new(),
             departing: BTreeMap::new(),
             arrival: Arriving::Not,
@@ -307,8 +313,9 @@ impl Order {
         if let Err(error) = &done {
             (self.parts.say)(true, error.to_string());
         }
-        let has_left =
-            self.leaving_since.is_some_and(|since| since.elapsed() >= LEAVING || !self.is_present());
+        let has_left = self.leaving_since.is_some_and(|since| {
+            since.elapsed() >= LEAVING || !(self.is_present() || self.is_needed_to_leave())
+        });
         done.is_ok() && !has_left
     }
 
@@ -351,6 +358,7 @@ impl Order {
         match event {
             Event::Greeted(hello) => {
                 self.heard.insert(hello.member, Instant::now());
+                self.greeted.insert(hello.member, hello.incarnation);
                 if hello.group == GroupId::default() {
                     self.newcomers.greeted(hello.member, hello.listen_address);
                 }
@@ -447,6 +455,8 @@ impl Order {
             self.arrive();
             self.drop_absent();
             self.remove_replaced();
+            self.drop_left();
+            self.take_back();
             self.take_in_newcomers();
             self.end_checkpoint()?;
             self.note_members();

@@ -9,10 +9,10 @@
 //!
 //! | encoded | |
 //! |---|---|
-//! | version | 1 byte: 2 |
+//! | version | 1 byte: 3 |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
-//! | known servers | count (4 bytes); each: member, life (8 bytes each), whether it is there (1 byte), name, address for clients, address for members |
+//! | known servers | count (4 bytes); each: member, life (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left), name, address for clients, address for members |
 //! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
 
@@ -24,11 +24,22 @@ use crate::write_set::{Action, Keys, Seqno, WriteSet};
 use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
 use std::collections::BTreeMap;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Names a group, for as long as any of its data is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupId(pub [u8; 16]);
+
+/// Whether a server is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// It is.
+    There,
+    /// It was, and has left by itself.
+    Left,
+    /// It was, and the others have not heard it for long.
+    Gone,
+}
 
 /// A server that is there, or was.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,8 +54,15 @@ pub struct Known {
     pub incoming_address: String,
     /// Where members reach it.
     pub listen_address: String,
+    /// Whether it is there now.
+    pub presence: Presence,
+}
+
+impl Known {
     /// It is there now.
-    pub is_there: bool,
+    pub fn is_there(&self) -> bool {
+        self.presence == Presence::There
+    }
 }
 
 /// Who is there, from a position on.
@@ -150,7 +168,7 @@ impl Replica {
 
     /// Who is there now.
     pub fn view(&self) -> View {
-        let members = self.known.values().filter(|known| known.is_there).cloned().collect();
+        let members = self.known.values().filter(|known| known.is_there()).cloned().collect();
         View { seqno: self.seqno, number: self.view, members }
     }
 
@@ -185,7 +203,7 @@ impl Replica {
                     name: arrival.name,
                     incoming_address: arrival.incoming_address,
                     listen_address: arrival.listen_address,
-                    is_there: true,
+                    presence: Presence::There,
                 };
                 // Another life of it has not done what was asked about.
                 let before = self.known.insert(id.member, known);
@@ -197,14 +215,21 @@ impl Replica {
             Action::Departed(departure) => {
                 let member = MemberId(departure.member);
                 let incarnation = Incarnation(departure.incarnation);
-                let is_it = |known: &&mut Known| known.is_there && known.incarnation == incarnation;
+                let is_it = |known: &&mut Known| known.is_there() && known.incarnation == incarnation;
                 let Some(known) = self.known.get_mut(&member).filter(is_it) else { return Ordered::Nothing };
-                known.is_there = false;
+                known.presence = if id.member == member { Presence::Left } else { Presence::Gone };
                 self.news.extend(self.ballots.gone(member));
                 Ordered::View(self.next_view())
             }
+            Action::Removed { member } => {
+                let left = |known: &&mut Known| known.presence == Presence::Left;
+                if let Some(known) = self.known.get_mut(&MemberId(member)).filter(left) {
+                    known.presence = Presence::Gone;
+                }
+                Ordered::Nothing
+            }
             Action::Vote { seqno, code } => {
-                let present = self.known.values().filter(|known| known.is_there).map(|known| known.member);
+                let present = self.known.values().filter(|known| known.is_there()).map(|known| known.member);
                 self.news.extend(self.ballots.vote(id.member, seqno, Code(code), present));
                 Ordered::Nothing
             }
@@ -237,7 +262,11 @@ impl Replica {
         for known in self.known.values() {
             out.extend_from_slice(&known.member.0.to_le_bytes());
             out.extend_from_slice(&known.incarnation.0.to_le_bytes());
-            out.push(u8::from(known.is_there));
+            out.push(match known.presence {
+                Presence::Gone => 0,
+                Presence::There => 1,
+                Presence::Left => 2,
+            });
             put_bytes(&mut out, known.name.as_bytes());
             put_bytes(&mut out, known.incoming_address.as_bytes());
             put_bytes(&mut out, known.listen_address.as_bytes());
@@ -268,15 +297,16 @@ impl Replica {
                 return Err(reader.unknown().into());
             }
             let incarnation = Incarnation(reader.u64()?);
-            let is_there = match reader.u8()? {
-                0 => false,
-                1 => true,
+            let presence = match reader.u8()? {
+                0 => Presence::Gone,
+                1 => Presence::There,
+                2 => Presence::Left,
                 _ => return Err(reader.unknown().into()),
             };
             let (name, incoming_address, listen_address) = (reader.text()?, reader.text()?, reader.text()?);
             known.insert(
                 member,
-                Known { member, incarnation, name, incoming_address, listen_address, is_there },
+                Known { member, incarnation, name, incoming_address, listen_address, presence },
             );
         }
         let ballots = Ballots::decode(&mut reader)?;

@@ -26,7 +26,7 @@ use crate::options::Options;
 use crate::order::inbox::Inlet;
 use crate::order::{Input, Status};
 use crate::pace::Pace;
-use crate::replica::{GroupId, Known, uuid_of};
+use crate::replica::{GroupId, Known, Presence, uuid_of};
 use crate::server::Server;
 use crate::transactions::{Transaction, Transactions};
 use crate::write_set::Seqno;
@@ -257,7 +257,7 @@ impl Session {
             name: self.server.name.clone(),
             incoming_address: self.server.incoming_address.clone(),
             listen_address: String::new(),
-            is_there: true,
+            presence: Presence::There,
         })
     }
 

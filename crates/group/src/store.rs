@@ -33,7 +33,7 @@ use std::sync::Arc;
 const HEAD: &str = "head";
 const NEW_HEAD: &str = "head-new";
 const MAGIC: [u8; 8] = *b"RDTGSTOR";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD_LEN_BYTES: usize = 8 + 4 + 16 + 8 + 8 + 4;
 const RECORD: u8 = 1;
 const CHECKPOINT: u8 = 2;

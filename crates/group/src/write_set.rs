@@ -41,6 +41,10 @@
 //! | 8 | member | 8 | sequence number that is voted on |
 //! | 8 | incarnation | 8 | code |
 //!
+//! | removal | |
+//! |---|---|
+//! | 8 | member |
+//!
 //! The hash of a key of *n* parts is XXH3-64 with seed *n* over its parts, each as its length (8 bytes) and its bytes.
 //! Who changes how keys are hashed, which kinds there are, or anything in [`super::certification`] that a verdict
 //! depends on, raises the version: all members of a group must come to the same verdicts.
@@ -56,6 +60,7 @@ const WRITE_SET_TAG: u8 = 1;
 const ARRIVED_TAG: u8 = 2;
 const DEPARTED_TAG: u8 = 3;
 const VOTE_TAG: u8 = 4;
+const REMOVED_TAG: u8 = 5;
 
 /// Version and tag.
 const HEAD_LEN_BYTES: usize = 2;
@@ -342,6 +347,11 @@ pub enum Action {
         /// 0: it went well. Anything else names the error.
         code: i64,
     },
+    /// A member that is not there is not to come back.
+    Removed {
+        /// Which member.
+        member: u64,
+    },
 }
 
 impl Action {
@@ -359,6 +369,7 @@ impl Action {
                 out.extend_from_slice(&seqno.0.to_le_bytes());
                 out.extend_from_slice(&code.to_le_bytes());
             }
+            Self::Removed { member } => out.extend_from_slice(&member.to_le_bytes()),
         }
         out
     }
@@ -369,6 +380,7 @@ impl Action {
             Self::Arrived(_) => ARRIVED_TAG,
             Self::Departed(_) => DEPARTED_TAG,
             Self::Vote { .. } => VOTE_TAG,
+            Self::Removed { .. } => REMOVED_TAG,
         }
     }
 
@@ -393,6 +405,7 @@ impl Action {
             VOTE_TAG => {
                 Self::Vote { seqno: Seqno(reader.i64("sequence number")?), code: reader.i64("code")? }
             }
+            REMOVED_TAG => Self::Removed { member: reader.u64("member")? },
             tag => return Err(ActionError::UnknownTag { tag, at_byte }),
         };
         match reader.rest() {

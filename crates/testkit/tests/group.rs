@@ -92,6 +92,11 @@ mod own {
     }
 
     #[test]
+    fn the_last_one_goes_on_and_takes_the_others_back() {
+        super::the_last_one_goes_on_and_takes_the_others_back(&provider());
+    }
+
+    #[test]
     fn lets_nobody_in_without_a_certificate() {
         super::lets_nobody_in_without_a_certificate(&encrypted());
     }
@@ -537,6 +542,37 @@ fn ends_and_comes_back_in_order_under_load(provider: &Provider) {
             if said.contains(unwanted) {
                 return Err(Error::Violation(format!("the server that was shut down says: {unwanted}")));
             }
+        }
+        end(group, load)
+    });
+}
+
+/// Two of three leave in order: the last one goes on. It leaves as well, and comes back by itself, without the others and
+/// without being told that it is the one that begins. The others come back with what they have, and all are equal.
+fn the_last_one_goes_on_and_takes_the_others_back(provider: &Provider) {
+    const LAST: usize = 0;
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
+        group.shutdown(VICTIM)?;
+        assert_eq!(group.status(LAST, "wsrep_group_voters")?, "3", "of two as many are needed as of three");
+        load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+        let (_, elapsed) = timed(|| group.shutdown(1))?;
+        let event = Instant::now();
+        load.wait_for_more(&[LAST], 100, PATIENCE)?;
+        println!("the second one left within {elapsed:.1?}, 100 commits more after {:.1?}", event.elapsed());
+        assert_eq!(group.status(LAST, "wsrep_group_voters")?, "1");
+        group.shutdown(LAST)?;
+        group.start(LAST)?;
+        load.wait_for_more(&[LAST], 100, PATIENCE)?;
+        for member in [VICTIM, 1] {
+            group.start(member)?;
+            load.wait_for_more(&[LAST, member], 50, PATIENCE)?;
+        }
+        assert_eq!(group.status(LAST, "wsrep_group_voters")?, "3");
+        for member in [VICTIM, 1] {
+            let said = group.server(member)?.error_log_tail(usize::MAX);
+            assert!(!said.contains("it gets it anew"), "member {member} has all that it had");
         }
         end(group, load)
     });

@@ -251,11 +251,12 @@ impl Coded for Origins {
 }
 
 impl Coded for Snapshot {
-    const MIN_LEN_BYTES: usize = 1 + EpochStart::MIN_LEN_BYTES + Origins::MIN_LEN_BYTES;
+    const MIN_LEN_BYTES: usize =
+        1 + EpochStart::MIN_LEN_BYTES + Origins::MIN_LEN_BYTES + Ballot::MIN_LEN_BYTES;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let Self { next, epoch, origins } = self;
-        put!(out: next, epoch, origins);
+        let Self { next, epoch, origins, as_of } = self;
+        put!(out: next, epoch, origins, as_of);
     }
 
     fn take(reader: &mut Reader<'_>) -> Result<Self, CodecError> {
@@ -263,6 +264,7 @@ impl Coded for Snapshot {
             next: reader.field("slot after a snapshot")?,
             epoch: Arc::take(reader)?,
             origins: reader.field("origins")?,
+            as_of: Ballot::take(reader)?,
         })
     }
 }

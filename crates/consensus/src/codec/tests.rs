@@ -160,7 +160,7 @@ impl Random {
         let origins =
             self.list(0, |random| (MemberId(random.number()), Incarnation(random.number()), random.number()));
         let origins = Origins::from_parts(origins, self.membership());
-        Snapshot { next: Slot(self.number()), epoch: self.epoch(), origins }
+        Snapshot { next: Slot(self.number()), epoch: self.epoch(), origins, as_of: self.ballot() }
     }
 
     /// One of each variant.
@@ -178,7 +178,12 @@ impl Random {
             Message::Adopt { start: self.epoch(), from: self.slot(), entries: self.entries() },
             Message::NeedPrefix { ballot: self.ballot(), delivered: self.slot() },
             Message::Fetch { from: self.slot() },
-            Message::Chosen { from: self.slot(), to: self.slot(), entries: self.entries() },
+            Message::Chosen {
+                from: self.slot(),
+                to: self.slot(),
+                entries: self.entries(),
+                as_of: self.ballot(),
+            },
             Message::GivenUp { base: self.slot() },
             Message::Forward { proposals: self.list(0, Self::proposal) },
             Message::BarrierAsk { nonce: self.number() },
@@ -259,7 +264,7 @@ fn turns() -> Turns {
 fn snapshot() -> Snapshot {
     let origins = [(MemberId(1), Incarnation(1), 7), (MemberId(9), Incarnation(3), 200)];
     let origins = Origins::from_parts(origins, members(&[1, 2, 4]));
-    Snapshot { next: MIDDLE, epoch: epoch(), origins }
+    Snapshot { next: MIDDLE, epoch: epoch(), origins, as_of: ballot(300, 2) }
 }
 
 /// Between heartbeats, and one with all that there can be.
@@ -295,6 +300,7 @@ fn sample_messages() -> [(&'static str, Message); 13] {
         settled: ballot(4, 3),
         entries: vec![proposal_at(131)],
     };
+    let chosen = Message::Chosen { from: LOW, to: MIDDLE, entries: vec![earlier_epoch()], as_of: mine };
     let before = vec![earlier_epoch(), proposal_at(101)];
     let proposals = vec![proposal(7, b"abc"), proposal(8, b"")];
     [
@@ -306,7 +312,7 @@ fn sample_messages() -> [(&'static str, Message); 13] {
         ("message adopt", Message::Adopt { start: epoch(), from: LOW, entries: before }),
         ("message need prefix", Message::NeedPrefix { ballot: asked, delivered: LOW }),
         ("message fetch", Message::Fetch { from: LOW }),
-        ("message chosen", Message::Chosen { from: LOW, to: MIDDLE, entries: vec![earlier_epoch()] }),
+        ("message chosen", chosen),
         ("message given up", Message::GivenUp { base: LOW }),
         ("message forward", Message::Forward { proposals }),
         ("message barrier ask", Message::BarrierAsk { nonce: u64::MAX }),
@@ -501,7 +507,7 @@ fn members_ascend_and_none_comes_twice() {
         assert_eq!(founding(wrong), refused, "{wrong}");
     }
     let snapshot = |origins: &str| {
-        decode_snapshot(&hex(&format!("64 0501 64 01 01 01 01 00 {origins} 01 01"))).map(|_| ())
+        decode_snapshot(&hex(&format!("64 0501 64 01 01 01 01 00 {origins} 01 01 0501"))).map(|_| ())
     };
     assert_eq!(snapshot("02 010107 020107"), Ok(()));
     let refused = Err(CodecError::NotAscending { what: "origins", offset: 9 });
@@ -577,7 +583,12 @@ fn nothing_is_shorter_than_it_says() {
     require(&opinion);
     require(&(MemberId(0), Incarnation(0), 0u64));
     require(&Origins::default());
-    require(&Snapshot { next: Slot(0), epoch: Arc::new(epoch), origins: Origins::default() });
+    require(&Snapshot {
+        next: Slot(0),
+        epoch: Arc::new(epoch),
+        origins: Origins::default(),
+        as_of: Ballot::default(),
+    });
     require(&progress);
     require(&Message::BarrierAsk { nonce: 0 });
     require(&Record::Delivered(Slot(0)));
@@ -594,6 +605,11 @@ fn messages_that_no_member_sends_are_refused() {
     let nobody = Arc::new(EpochStart::founding(Membership::default()));
     not_sane(Message::Adopt { start: nobody, from: Slot(0), entries: Vec::new() });
     let elsewhere = Entry::EpochStart(Arc::new(EpochStart::founding(members(&[1]))));
-    not_sane(Message::Chosen { from: Slot(0), to: Slot(9), entries: vec![(Slot(1), elsewhere)] });
+    not_sane(Message::Chosen {
+        from: Slot(0),
+        to: Slot(9),
+        entries: vec![(Slot(1), elsewhere)],
+        as_of: Ballot::default(),
+    });
     assert!(decode_message(&Value::Message(Message::Fetch { from: Slot(LIMIT - 1) }).encode()).is_ok());
 }

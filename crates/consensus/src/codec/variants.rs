@@ -81,7 +81,9 @@ impl Coded for Message {
                 put_tagged!(out: message::NEED_PREFIX, ballot, delivered);
             }
             Self::Fetch { from } => put_tagged!(out: message::FETCH, from),
-            Self::Chosen { from, to, entries } => put_tagged!(out: message::CHOSEN, from, to, entries),
+            Self::Chosen { from, to, entries, as_of } => {
+                put_tagged!(out: message::CHOSEN, from, to, entries, as_of)
+            }
             Self::GivenUp { base } => put_tagged!(out: message::GIVEN_UP, base),
             Self::Forward { proposals } => put_tagged!(out: message::FORWARD, proposals),
             Self::BarrierAsk { nonce } => put_tagged!(out: message::BARRIER_ASK, nonce),
@@ -122,6 +124,7 @@ impl Coded for Message {
                 from: reader.field("first slot")?,
                 to: reader.field("end of what was chosen")?,
                 entries: reader.field("entries")?,
+                as_of: Ballot::take(reader)?,
             },
             message::GIVEN_UP => Self::GivenUp { base: reader.field("first slot that is kept")? },
             message::FORWARD => Self::Forward { proposals: reader.field("proposals")? },

@@ -3,7 +3,7 @@
 use super::{Awaited, Member};
 use crate::message::{Entries, Message};
 use crate::record::Record;
-use crate::types::{MemberId, Slot};
+use crate::types::{Ballot, MemberId, Slot};
 use std::sync::Arc;
 
 impl Member {
@@ -43,16 +43,35 @@ impl Member {
                 }
             }
         }
-        self.send(from, Message::Chosen { from: first, to, entries });
+        let as_of = self.as_of();
+        self.send(from, Message::Chosen { from: first, to, entries, as_of });
     }
 
-    pub(super) fn on_chosen(&mut self, from: MemberId, first: Slot, to: Slot, entries: Entries) {
+    /// What was chosen as of a later epoch than that of this log may differ from what the owners did in this one, and
+    /// was not accepted from them. So it counts as a promise of the later epoch: nothing of this one is acknowledged any
+    /// more.
+    pub(super) fn on_chosen(
+        &mut self,
+        from: MemberId,
+        first: Slot,
+        to: Slot,
+        entries: Entries,
+        as_of: Ballot,
+    ) {
         let delivered = self.log.delivered();
         if first > delivered || to <= delivered {
             return;
         }
         let before = Arc::clone(self.log.epoch());
         self.log.install(to, &entries, &self.settled_epoch);
+        self.told_as_of = self.told_as_of.max(as_of);
+        self.newest = self.newest.max(as_of);
+        let is_of_epoch =
+            as_of <= self.log.epoch().ballot || self.is_planted("acknowledged what others have chosen");
+        if !is_of_epoch && as_of > self.promised {
+            self.promised = as_of;
+            self.append(Record::Promised(as_of));
+        }
         self.append(Record::Chosen { from: first, to, entries });
         self.deliver_to(to);
         let epoch = Arc::clone(self.log.epoch());
@@ -60,7 +79,7 @@ impl Member {
             self.entered(&before);
             self.await_durable(Awaited::Adopted(epoch.ballot));
         }
-        for (owner, to) in self.log.frontiers().to_vec().into_iter().enumerate() {
+        for (owner, to) in self.log.frontiers().to_vec().into_iter().enumerate().filter(|_| is_of_epoch) {
             self.await_durable(Awaited::Accepted { epoch: epoch.ballot, owner, to, has_entries: true });
         }
         if self.health.delivered(from) > to {

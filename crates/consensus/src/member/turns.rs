@@ -226,9 +226,11 @@ impl Member {
     pub(super) fn tell(&mut self) {
         let epoch = Arc::clone(self.log.epoch());
         let me = self.place();
-        let me_id = self.id;
-        for member in epoch.voters().iter().filter(|member| *member != me_id) {
+        let (me_id, voters) = (self.id, epoch.voters());
+        for member in voters.union(&self.listeners).iter().filter(|member| *member != me_id) {
             let mut peer = self.peers.remove(&member).unwrap_or_default();
+            // Who only listens asks for what is delivered.
+            let me = me.filter(|_| voters.contains(member));
             let turns = me.and_then(|me| {
                 let from = peer.sent.max(epoch.turn(me, epoch.slot.next()));
                 // What is given up here it has to get in another way.
@@ -239,7 +241,8 @@ impl Member {
             let is_due =
                 peer.sent_at.is_none_or(|at| self.now.since(at) >= self.settings.timing.heartbeat_us);
             let with_opinions = is_due || peer.opinion_version != self.opinion_version;
-            let is_news = turns.is_some() || peer.ack_version != self.ack_version;
+            let is_news =
+                turns.is_some() || (peer.ack_version != self.ack_version && voters.contains(member));
             let is_lazy_due =
                 || peer.sent_at.is_some_and(|at| self.now.since(at) >= self.settings.timing.lazy_us);
             let is_urgent = || self.is_waited_for(member, &peer, turns.as_ref());

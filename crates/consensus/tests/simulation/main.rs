@@ -73,7 +73,7 @@ const EVERYTHING: Trouble =
     Trouble { loss: 5, doubled: 5, kills: 4, pauses: 4, partitions: 4, changes: 4, all_killed: 1 };
 
 /// Bugs that can be turned on, each in one place of the program.
-const PLANTED: [&str; 12] = [
+const PLANTED: [&str; 13] = [
     "answered before durable",
     "owner goes on after a promise",
     "restarted owner goes on",
@@ -86,6 +86,7 @@ const PLANTED: [&str; 12] = [
     "epochs of others left out",
     "no majority asked",
     "barrier without a majority",
+    "acknowledged what others have chosen",
 ];
 
 /// Each bug breaks what is checked in one of these worlds.

@@ -574,7 +574,8 @@ impl World {
             }
         }
         let mut new = Vec::new();
-        while ids.len() < 3 || (ids.len() < 5 && self.random.u8(..3) == 0) {
+        let least = self.random.usize(1..=3);
+        while ids.len() < least || (ids.len() < 5 && self.random.u8(..3) == 0) {
             if !former.is_empty() && self.random.bool() {
                 ids.push(former[self.random.usize(..former.len())]);
             } else {
@@ -584,6 +585,9 @@ impl World {
             }
         }
         let member = self.nodes.get_mut(&by).unwrap().member.as_mut().unwrap();
+        if self.random.bool() {
+            member.set_listeners(Membership::new(former));
+        }
         if member.change_membership(Membership::new(ids)).is_ok() {
             for id in new {
                 self.add(id, Record::Snapshot(snapshot.clone()));

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A server that is not heard for so long is not there any more.
-const DEPARTURE: Duration = Duration::from_secs(3);
+pub(super) const DEPARTURE: Duration = Duration::from_secs(3);
 
 /// Whether the group knows that this server is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,7 @@ impl Order {
     /// it had gone.
     pub(super) fn arrive(&mut self) {
         let is_present = self.is_present();
+        self.parts.status.is_present.store(is_present, Ordering::Relaxed);
         self.arrival = match self.arrival {
             Arriving::Not if self.member.epoch().membership.contains(self.member.id()) => {
                 self.propose(&Action::Arrived(self.parts.arrival.clone()));
@@ -43,7 +44,7 @@ impl Order {
 
     pub(super) fn is_present(&self) -> bool {
         let me = (self.member.id(), self.member.incarnation());
-        self.known().iter().any(|known| known.is_there && (known.member, known.incarnation) == me)
+        self.known().iter().any(|known| known.is_there() && (known.member, known.incarnation) == me)
     }
 
     pub(super) fn known(&self) -> Vec<Known> {
@@ -63,7 +64,7 @@ impl Order {
             if membership.contains(present.member) {
                 self.parts.peers.dial(&present.listen_address);
             }
-            if !present.is_there {
+            if !present.is_there() {
                 continue;
             }
             let heard = *self.heard.entry(present.member).or_insert_with(Instant::now);
@@ -78,7 +79,7 @@ impl Order {
         self.propose(&Action::Departed(Departure { member: member.0, incarnation: incarnation.0 }));
     }
 
-    fn is_heard(&self, id: MemberId, within: Duration) -> bool {
+    pub(super) fn is_heard(&self, id: MemberId, within: Duration) -> bool {
         id == self.member.id() || self.heard.get(&id).is_some_and(|at| at.elapsed() < within)
     }
 
@@ -98,11 +99,11 @@ impl Order {
             let own = known.iter().find(|known| known.member == *id);
             own.is_some_and(|own| {
                 let is_newer = |other: &&Known| {
-                    other.member != *id && other.is_there && membership.contains(other.member)
+                    other.member != *id && other.is_there() && membership.contains(other.member)
                 };
                 let has_other =
                     known.iter().filter(is_newer).any(|other| other.listen_address == own.listen_address);
-                !own.is_there && has_other && !self.is_heard(*id, DEPARTURE)
+                !own.is_there() && has_other && !self.is_heard(*id, DEPARTURE)
             })
         };
         let stay = Membership::new(membership.iter().filter(|id| !is_replaced(id)));
@@ -125,13 +126,14 @@ impl Order {
             let names: Vec<_> = membership.iter().map(|id| self.shown(id)).collect();
             return Err(format!("{name} is no member; the members are {}", names.join(", ")));
         }
-        let is_gone = |known: &&&Known| !known.is_there && !self.is_heard(known.member, DEPARTURE);
+        let is_gone = |known: &&&Known| !known.is_there() && !self.is_heard(known.member, DEPARTURE);
         let gone: Vec<_> = named.iter().filter(is_gone).map(|known| known.member).collect();
         if gone.is_empty() {
             return Err(format!("{name} is here: shut it down first"));
         }
         let stay = Membership::new(membership.iter().filter(|id| !gone.contains(id)));
         self.member.change_membership(stay).map_err(|error| error.to_string())?;
+        gone.iter().for_each(|member| self.propose(&Action::Removed { member: member.0 }));
         (self.parts.say)(false, format!("{name} is removed from the group, as was asked for"));
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Order {
     pub(super) fn note_members(&self) {
         let known = self.known();
         let epoch = self.member.epoch();
-        let there = known.iter().filter(|known| known.is_there).map(|known| known.member);
+        let there = known.iter().filter(|known| known.is_there()).map(|known| known.member);
         let mut members: Vec<MemberId> = epoch.membership.iter().chain(there).collect();
         members.sort_unstable();
         members.dedup();
@@ -85,7 +85,7 @@ impl Order {
                 address: text(|known| &known.listen_address),
                 client_address: text(|known| &known.incoming_address),
                 votes: epoch.membership.contains(member),
-                is_there: known.is_some_and(|known| known.is_there),
+                is_there: known.is_some_and(Known::is_there),
                 owns_slots: epoch.owners.iter().any(|owner| owner.member == member),
                 applied: self.parts.pace.applied_by(member),
                 heard_at: self.heard.get(&member).copied().filter(|_| !is_self),

@@ -63,6 +63,31 @@ fn who_is_there_follows_from_arrivals_and_departures_of_the_same_life() {
     assert!(matches!(replica.take(id(1, 1), departed(2)), Ordered::Nothing), "said twice");
 }
 
+/// Who has left by itself may come back, unless it was removed since.
+#[test]
+fn how_a_member_went_is_known() {
+    let mut replica = replica();
+    for member in 1..=3 {
+        replica.take(id(member, 1), arrived("any"));
+    }
+    let departed = |member| Action::Departed(Departure { member, incarnation: 1 });
+    replica.take(id(2, 1), departed(2));
+    replica.take(id(1, 1), departed(3));
+    replica.take(id(3, 1), departed(3));
+    let presence = |replica: &Replica| replica.known().map(|known| known.presence).collect::<Vec<_>>();
+    assert_eq!(presence(&replica), [Presence::There, Presence::Left, Presence::Gone]);
+    let restored = Replica::decode(&replica.encode()).unwrap();
+    assert_eq!(presence(&restored), presence(&replica));
+    for member in 1..=9 {
+        let seqno = replica.seqno();
+        assert!(matches!(replica.take(id(1, 1), Action::Removed { member }), Ordered::Nothing));
+        assert_eq!(replica.seqno(), seqno);
+    }
+    assert_eq!(presence(&replica), [Presence::There, Presence::Gone, Presence::Gone]);
+    replica.take(id(2, 2), arrived("any"));
+    assert_eq!(presence(&replica), [Presence::There, Presence::There, Presence::Gone]);
+}
+
 #[test]
 fn what_comes_after_a_view_waits_for_it() {
     let mut replica = replica();
@@ -95,7 +120,7 @@ fn bytes_that_are_no_state_are_refused() {
     for len in 0..bytes.len() {
         assert!(Replica::decode(&bytes[..len]).is_err(), "{len} bytes");
     }
-    assert!(matches!(Replica::decode(&[3]), Err(ReplicaError::Version(3))));
+    assert!(matches!(Replica::decode(&[2]), Err(ReplicaError::Version(2))));
     // Two servers of one member: the second entry is the first one again.
     let entry = 16 + 1 + 4 + 1 + 4 + 13 + 4 + 13;
     let count_at = 1 + 16 + 8 + 8;

@@ -18,7 +18,7 @@ use crate::order::{self, Input, Origin, Parts};
 use crate::peers::trust::{Members, Trust};
 use crate::peers::{Local, Peers};
 use crate::position::{self, PositionError};
-use crate::replica::{GroupId, Replica, ReplicaError};
+use crate::replica::{GroupId, Known, Presence, Replica, ReplicaError};
 use crate::server::Server;
 use crate::store::{Found, Identity, Store, StoreError};
 use crate::write_set::{Arrival, Seqno};
@@ -27,7 +27,7 @@ use redoubt_consensus::record::Record;
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
 use redoubt_transport::{MemberTls, TransportError};
 use std::io::Read;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -257,9 +257,10 @@ impl Members for StatusMembers {
     }
 
     fn is_member(&self, member: MemberId) -> bool {
-        let membership = lock(&self.0.membership);
-        // Before the first look it knows nobody.
-        membership.is_empty() || membership.contains(member)
+        // One that has been away itself does not know who has come, and one that has left may come back.
+        let is_sure = self.0.is_present.load(Ordering::Relaxed);
+        let is_wanted = |known: &Known| known.member == member && known.presence != Presence::Gone;
+        !is_sure || lock(&self.0.membership).contains(member) || lock(&self.0.known).iter().any(is_wanted)
     }
 }
 

@@ -38,6 +38,7 @@ fn one_of_each() -> Vec<Action> {
         Action::Arrived(Arrival::default()),
         Action::Departed(Departure { member: 5, incarnation: u64::MAX }),
         Action::Vote { seqno: Seqno(12), code: -1 },
+        Action::Removed { member: 5 },
     ]
 }
 
@@ -53,7 +54,7 @@ fn random_keys(rng: &mut fastrand::Rng) -> Keys {
 
 fn random_action(rng: &mut fastrand::Rng) -> Action {
     let text = |rng: &mut fastrand::Rng, most| (0..rng.usize(..most)).map(|_| rng.alphanumeric()).collect();
-    match rng.u8(..6) {
+    match rng.u8(..7) {
         0 => Action::Arrived(Arrival {
             incarnation: rng.u64(..),
             name: text(rng, 32),
@@ -61,6 +62,7 @@ fn random_action(rng: &mut fastrand::Rng) -> Action {
             listen_address: text(rng, 256),
         }),
         1 => Action::Departed(Departure { member: rng.u64(..), incarnation: rng.u64(..) }),
+        3 => Action::Removed { member: rng.u64(..) },
         2 => Action::Vote { seqno: Seqno(rng.i64(..)), code: rng.i64(..) },
         _ => Action::WriteSet(WriteSet {
             transaction_id: rng.u64(..),
@@ -111,6 +113,7 @@ fn the_bytes_are_those_of_the_table() {
     assert_eq!(departure, b"\x01\x03\x05\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0");
     let vote = Action::Vote { seqno: Seqno(12), code: -2 }.encode();
     assert_eq!(vote, b"\x01\x04\x0c\0\0\0\0\0\0\0\xfe\xff\xff\xff\xff\xff\xff\xff");
+    assert_eq!(Action::Removed { member: 5 }.encode(), b"\x01\x05\x05\0\0\0\0\0\0\0");
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn unknown_versions_tags_and_kinds_are_refused() {
     };
     assert_eq!(with(&mut bytes, 0, 2), Err(ActionError::UnknownVersion { version: 2 }));
     assert_eq!(with(&mut bytes, 0, 0), Err(ActionError::UnknownVersion { version: 0 }));
-    for tag in (5..=255).chain([0]) {
+    for tag in (6..=255).chain([0]) {
         assert_eq!(with(&mut bytes, 1, tag), Err(ActionError::UnknownTag { tag, at_byte: 1 }));
     }
     // The kind of the second key.
