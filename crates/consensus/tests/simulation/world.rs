@@ -664,11 +664,14 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let newest = self.newest();
+        // The last slots may hold what was delivered before: a proposal that was handed on twice.
+        let delivered = |node: &Node| node.member.as_ref().map(Member::delivered);
+        let end = self.nodes.values().filter_map(delivered).max().unwrap().max(self.end);
         newest.membership.iter().filter(|id| !self.nodes[id].is_gone).all(|id| {
             let node = &self.nodes[&id];
             let member = node.member.as_ref().unwrap();
             let owner = Owner { member: id, incarnation: member.incarnation() };
-            member.delivered() == self.end
+            member.delivered() == end
                 && member.undelivered() == 0
                 && node.barriers.is_empty()
                 && newest.place(owner).is_some()
