@@ -3,7 +3,7 @@
 //! Invariants: the first thing is the beginning, by one thread alone, and nothing else is given out before it is done.
 //! The last thing is the end, given to one thread; all others are told that there is nothing more.
 
-use crate::replica::View;
+use crate::replica::{Known, View};
 use crate::write_set::{Seqno, WriteSet};
 use redoubt_consensus::types::{MemberId, ProposalId};
 use std::collections::VecDeque;
@@ -27,6 +27,13 @@ pub enum Item {
     },
     /// Tell the server.
     View(View),
+    /// Tell the server that most of the members are not here.
+    Alone {
+        /// After all that was ordered.
+        ordered: Seqno,
+        /// Those that are.
+        here: Vec<Known>,
+    },
     /// Tell the server that it has all up to here.
     Synced {
         /// Up to here.
@@ -49,7 +56,7 @@ impl Item {
         match self {
             Self::WriteSet { seqno, .. } => Some(*seqno),
             Self::View(view) => Some(view.seqno),
-            Self::Begin | Self::Synced { .. } | Self::Donate { .. } | Self::End => None,
+            Self::Begin | Self::Alone { .. } | Self::Synced { .. } | Self::Donate { .. } | Self::End => None,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::certification::Verdict;
 use crate::monitors::{CommitOrder, Finished};
 use crate::order::inbox::Inlet;
 use crate::order::{Input, Status, Waiter};
-use crate::replica::{Ordered, Replica, View};
+use crate::replica::{Known, Ordered, Replica, View};
 use crate::transactions::{Stage, Transaction};
 use crate::write_set::{Action, Seqno};
 use redoubt_consensus::types::{MemberId, ProposalId, Slot};
@@ -51,6 +51,11 @@ pub enum Delivery {
         from: MemberId,
         /// Why.
         reason: String,
+    },
+    /// Most of the members were not heard for long.
+    Alone {
+        /// Those that were.
+        here: Vec<Known>,
     },
     /// There is no more.
     End,
@@ -194,10 +199,16 @@ pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
                 let (seqno, replica) = (replica.seqno(), replica.encode());
                 outlets.order.post(Input::State { slot, seqno, replica });
             }
+            (Delivery::Alone { here }, Some(replica)) => {
+                outlets.appliers.push(Item::Alone { ordered: replica.seqno(), here });
+            }
             (Delivery::StateRequest { from, seqno, request }, _) => requests.push((from, seqno, request)),
             (Delivery::StateRefused { from, reason }, _) => (outlets.refused)(from, reason),
             (Delivery::End, _) => return,
-            (Delivery::Entry { .. } | Delivery::Barrier(_) | Delivery::State(_), None) => {}
+            (
+                Delivery::Entry { .. } | Delivery::Barrier(_) | Delivery::State(_) | Delivery::Alone { .. },
+                None,
+            ) => {}
         }
         // After all that has to be in the state: a single receiver does one thing after another.
         let ordered = replica.as_ref().map_or(Seqno(0), |replica| replica.seqno());

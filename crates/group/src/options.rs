@@ -83,6 +83,8 @@ pub struct Options {
     pub max_write_set_len_bytes: u64,
     /// `repl.causal_read_timeout`, in milliseconds.
     pub causal_read_timeout_ms: u64,
+    /// `gmcast.isolate`: it hears no other member and is heard by none. For trying out what happens then.
+    pub is_isolated: bool,
     /// `redoubt.tls`, or `socket.ssl_ca`, `socket.ssl_cert`, `socket.ssl_key`.
     pub tls: Tls,
     /// `redoubt.members`: names of those that may be members. Empty: whoever has a certificate for the group.
@@ -124,6 +126,7 @@ impl Default for Options {
             listen_address: None,
             max_write_set_len_bytes: DEFAULT_MAX_WRITE_SET_LEN_BYTES,
             causal_read_timeout_ms: DEFAULT_CAUSAL_READ_TIMEOUT_MS,
+            is_isolated: false,
             tls: Tls::default(),
             members: BTreeSet::new(),
             given: BTreeMap::new(),
@@ -166,6 +169,9 @@ impl Options {
                 let time = parse_period_ms(value).filter(|time| *time > 0);
                 self.causal_read_timeout_ms =
                     time.ok_or_else(|| wrong("a period such as PT30S, PT0.5S or PT1M"))?;
+            }
+            "gmcast.isolate" => {
+                self.is_isolated = parse_switch(value).ok_or_else(|| wrong("0 or 1"))?;
             }
             "redoubt.tls" => self.tls.bundle = Some(value.into()),
             "socket.ssl_ca" => self.tls.authority = Some(value.into()),

@@ -86,6 +86,8 @@ pub enum Input {
     },
     /// Whether this member wants to own slots.
     Willing(bool),
+    /// Whether it hears nobody, and is heard by nobody.
+    Isolate(bool),
     /// A frame for a member.
     Send(MemberId, Frame),
     /// A server of this name is gone for good: it shall not count any more. Told whether that was asked of the others,
@@ -201,6 +203,8 @@ pub struct Order {
     told_applied_at: BTreeMap<MemberId, Instant>,
     departing: BTreeMap<MemberId, Instant>,
     arrival: Arriving,
+    /// Since this was asked last.
+    was_alone: bool,
     looked_at: Instant,
     leaving_since: Option<Instant>,
 }
@@ -261,6 +265,7 @@ impl Order {
             told_applied_at: BTreeMap::new(),
             departing: BTreeMap::new(),
             arrival: Arriving::Not,
+            was_alone: false,
             looked_at: Instant::now(),
             leaving_since: None,
             parts,
@@ -340,6 +345,7 @@ impl Order {
             Input::StoreFailed(error) => return Err(error),
             Input::State { slot, seqno, replica } => self.on_state(slot, seqno, replica),
             Input::Willing(is_willing) => self.member.set_willing(is_willing),
+            Input::Isolate(is_isolated) => self.parts.peers.isolate(is_isolated),
             Input::Send(to, frame) => self.parts.peers.send(to, &frame),
             Input::Remove(name, answer) => {
                 let _ = answer.send(self.remove(&name));

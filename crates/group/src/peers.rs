@@ -98,6 +98,8 @@ struct Shared {
     connections: Mutex<Vec<std::sync::Weak<dyn Connection>>>,
     incoming: AtomicUsize,
     is_closed: AtomicBool,
+    /// Nobody is heard or spoken to.
+    is_isolated: AtomicBool,
     pause: (Mutex<()>, Condvar),
 }
 
@@ -133,6 +135,7 @@ impl Peers {
             connections: Mutex::default(),
             incoming: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
+            is_isolated: AtomicBool::new(false),
             pause: Default::default(),
         });
         let accepting = Arc::clone(&shared);
@@ -172,13 +175,17 @@ impl Peers {
         }
     }
 
+    /// Ends all connections, and lets none begin, or lets them begin again.
+    pub fn isolate(&self, is_isolated: bool) {
+        if self.0.is_isolated.swap(is_isolated, Ordering::SeqCst) != is_isolated && is_isolated {
+            self.0.end_connections();
+        }
+    }
+
     /// Ends all connections.
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::SeqCst);
-        lock(&self.0.links).clear();
-        for connection in lock(&self.0.connections).drain(..).filter_map(|connection| connection.upgrade()) {
-            connection.shutdown();
-        }
+        self.0.end_connections();
         self.0.pause.1.notify_all();
         // The listener wakes up and sees that it is over.
         drop(TcpStream::connect(&self.0.local.listen_address));
@@ -245,6 +252,17 @@ impl Shared {
         });
     }
 
+    fn is_isolated(&self) -> bool {
+        self.is_isolated.load(Ordering::SeqCst)
+    }
+
+    fn end_connections(&self) {
+        lock(&self.links).clear();
+        for connection in lock(&self.connections).drain(..).filter_map(|connection| connection.upgrade()) {
+            connection.shutdown();
+        }
+    }
+
     fn keep(&self, connection: &Arc<dyn Connection>) {
         let mut connections = lock(&self.connections);
         connections.retain(|known| known.strong_count() > 0);
@@ -274,6 +292,10 @@ fn keep_dialled(shared: &Arc<Shared>, address: &str) {
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
     while !shared.is_closed() {
+        if shared.is_isolated() {
+            shared.rest(LONGEST_PAUSE);
+            continue;
+        }
         match greet(shared, address) {
             Ok((_, member, _)) if member == shared.local.member => return,
             Ok((connection, member, addresses)) => {
@@ -336,6 +358,10 @@ fn write_all(shared: &Shared, member: MemberId, connection: &Arc<dyn Connection>
         queued_len_bytes: Arc::clone(&queued_len_bytes),
     };
     lock(&shared.links).insert(member, link);
+    if shared.is_isolated() {
+        // It became so since the greeting.
+        lock(&shared.links).remove(&member);
+    }
     while let Some((count, batch)) = next_batch(&waiting) {
         if connection.write_all(&batch).is_err() {
             break;
@@ -442,6 +468,9 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
 }
 
 fn answer(shared: &Shared, hello: &Hello) -> Answer {
+    if shared.is_isolated() {
+        return Answer::Refused { reason: "it is isolated (gmcast.isolate)".into() };
+    }
     let (group, _) = *lock(&shared.group);
     let nobody = GroupId::default();
     if hello.version != VERSION {

@@ -14,6 +14,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 
 const PRIMARY: c_int = 0;
+const NON_PRIMARY: c_int = 1;
 const DISCONNECTED: c_int = 2;
 
 /// A callback of the server said no. It has logged why.
@@ -170,6 +171,25 @@ impl Server {
     /// The server says no.
     pub fn view(&self, receiver: Receiver, group: GroupId, view: &View, me: Uuid) -> Result<(), Refused> {
         let status = if view.members.is_empty() { DISCONNECTED } else { PRIMARY };
+        self.view_of(receiver, group, view, me, status)
+    }
+
+    /// Only these are here, fewer than most.
+    ///
+    /// # Errors
+    /// The server says no.
+    pub fn alone(&self, receiver: Receiver, group: GroupId, view: &View, me: Uuid) -> Result<(), Refused> {
+        self.view_of(receiver, group, view, me, NON_PRIMARY)
+    }
+
+    fn view_of(
+        &self,
+        receiver: Receiver,
+        group: GroupId,
+        view: &View,
+        me: Uuid,
+        status: c_int,
+    ) -> Result<(), Refused> {
         let memory = ViewMemory::new(group, view, me, status, self.args.protocol_version);
         let call = self.args.view.ok_or(Refused("a view"))?;
         // SAFETY: as above; this is the receiver's thread.

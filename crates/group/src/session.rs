@@ -92,6 +92,8 @@ pub struct Session {
     transfer: Mutex<Transfer>,
     transferred: Condvar,
     is_synced: AtomicBool,
+    /// The server was told that most of the members are not here, and nothing else since.
+    is_shown_alone: AtomicBool,
     /// How many want this server out of step (`wsrep_desync`, backups).
     desynced: AtomicUsize,
     has_failed: AtomicBool,
@@ -138,6 +140,7 @@ impl Session {
     pub fn set_options(&self, options: &Options) {
         self.max_write_set_len_bytes.store(options.max_write_set_len_bytes, Ordering::Relaxed);
         self.causal_read_timeout_ms.store(options.causal_read_timeout_ms, Ordering::Relaxed);
+        self.send(Input::Isolate(options.is_isolated));
     }
 
     /// The server may fall behind, and says that it is not in step. What was acknowledged anywhere before is done here

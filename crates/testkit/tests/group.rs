@@ -97,6 +97,11 @@ mod own {
     }
 
     #[test]
+    fn says_that_it_has_no_majority() {
+        super::says_that_it_has_no_majority(&provider());
+    }
+
+    #[test]
     fn lets_nobody_in_without_a_certificate() {
         super::lets_nobody_in_without_a_certificate(&encrypted());
     }
@@ -574,6 +579,36 @@ fn the_last_one_goes_on_and_takes_the_others_back(provider: &Provider) {
             let said = group.server(member)?.error_log_tail(usize::MAX);
             assert!(!said.contains("it gets it anew"), "member {member} has all that it had");
         }
+        end(group, load)
+    });
+}
+
+/// A server that hears none of the others says so to load balancers and clients, as Galera does, and does nothing for
+/// them; what it was asked to commit before waits, and is committed when the others are back.
+fn says_that_it_has_no_majority(provider: &Provider) {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        let isolate = |is_on: u8| format!("SET GLOBAL wsrep_provider_options = 'gmcast.isolate={is_on}'");
+        let status = |name: &'static str, wanted: &'static str| {
+            let group = &*group;
+            move || Ok((group.status(VICTIM, name)? == wanted).then_some(()))
+        };
+        let mut conn = group.server(VICTIM)?.connect()?;
+        execute(&mut conn, &isolate(1))?;
+        poll_until("what it says", PATIENCE, status("wsrep_cluster_status", "non-Primary"))?;
+        assert_eq!(group.status(VICTIM, "wsrep_ready")?, "OFF");
+        assert_eq!(group.status(VICTIM, "wsrep_cluster_size")?, "1");
+        let read = "SELECT COUNT(*) FROM mysql.user";
+        let refused = execute(&mut conn, read).expect_err("it is not ready").to_string();
+        assert!(refused.contains("1047"), "{refused}");
+        execute(&mut conn, "SET wsrep_dirty_reads = ON")?;
+        execute(&mut conn, read)?;
+        load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+        execute(&mut conn, &isolate(0))?;
+        poll_until("what it says then", PATIENCE, status("wsrep_cluster_status", "Primary"))?;
+        poll_until("all that the others have", PATIENCE, status("wsrep_local_state", "4"))?;
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
         end(group, load)
     });
 }

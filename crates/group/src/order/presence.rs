@@ -3,7 +3,7 @@
 //! This is what the servers show as the group's view. It has nothing to do with who owns slots, which changes within
 //! milliseconds; a server that is said to have gone though it has not says again that it is there.
 
-use super::Order;
+use super::{Delivery, Order};
 use crate::replica::Known;
 use crate::write_set::{Action, Departure};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
@@ -32,6 +32,8 @@ impl Order {
         let is_present = self.is_present();
         self.parts.status.is_present.store(is_present, Ordering::Relaxed);
         self.arrival = match self.arrival {
+            // Most of the members are here again: all servers get a view, this one with the others.
+            Arriving::Known if std::mem::take(&mut self.was_alone) => Arriving::Not,
             Arriving::Not if self.member.epoch().membership.contains(self.member.id()) => {
                 self.propose(&Action::Arrived(self.parts.arrival.clone()));
                 Arriving::Told
@@ -158,9 +160,15 @@ impl Order {
                 ),
             );
             self.parts.status.is_alone.store(true, Ordering::Relaxed);
+            let is_shown = |known: &Known| known.is_there() && self.is_heard(known.member, DEPARTURE);
+            let here: Vec<Known> = self.known().into_iter().filter(is_shown).collect();
+            if self.is_present() {
+                let _ = self.parts.deliveries.send(Delivery::Alone { here });
+            }
         } else if !is_alone && has_said {
             (self.parts.say)(false, "commits go on: most of the members are here".into());
             self.parts.status.is_alone.store(false, Ordering::Relaxed);
+            self.was_alone = true;
         }
     }
 

@@ -293,6 +293,7 @@ pub(super) fn connect(
     let peers = Arc::new(peers.map_err(|source| ConnectError::Listen { address: bind, source })?);
     let session = new_session(Arc::clone(&server), options, begun.data, status, &inlet);
     let session = Arc::new(session);
+    peers.isolate(options.is_isolated);
     addresses.iter().for_each(|address| peers.dial(address));
     let parts = Parts {
         directory: server.data_directory.clone(),
@@ -341,6 +342,7 @@ fn new_session(
         transfer: Mutex::new(Transfer::new(data)),
         transferred: Condvar::new(),
         is_synced: false.into(),
+        is_shown_alone: false.into(),
         has_failed: false.into(),
     }
 }

@@ -5,7 +5,7 @@ use super::{Session, lock};
 use crate::abi::Status;
 use crate::appliers::Item;
 use crate::monitors::{Entering, Wait};
-use crate::replica::{View, uuid_of};
+use crate::replica::{Known, View, uuid_of};
 use crate::server::{Applied, Receiver, Refused};
 use crate::transactions::Transaction;
 use crate::write_set::{Seqno, WriteSet};
@@ -39,8 +39,11 @@ impl Session {
                 return self.apply(receiver, id, seqno, depends_on, write_set);
             }
             Item::View(view) => self.show(receiver, &view)?,
+            Item::Alone { ordered, here } => self.show_alone(receiver, ordered, here)?,
             Item::Synced { seqno } => {
-                if self.finished.wait(seqno, None) == Wait::Reached {
+                if self.finished.wait(seqno, None) == Wait::Reached
+                    && !self.is_shown_alone.load(Ordering::SeqCst)
+                {
                     self.is_synced.store(true, Ordering::SeqCst);
                     self.set_willing(true);
                     self.server.synced()?;
@@ -59,7 +62,7 @@ impl Session {
         seqno.0 <= self.start.load(Ordering::SeqCst)
     }
 
-    fn show(&self, receiver: Receiver, view: &View) -> Result<(), Refused> {
+    fn show(self: &Arc<Self>, receiver: Receiver, view: &View) -> Result<(), Refused> {
         if self.is_before_start(view.seqno) {
             return Ok(());
         }
@@ -67,10 +70,25 @@ impl Session {
         let is_in = view.members.iter().any(|present| uuid_of(present.member, present.incarnation) == me);
         if is_in && self.finished.wait(Seqno(view.seqno.0 - 1), None) == Wait::Reached {
             self.server.view(receiver, self.group(), view, me)?;
+            if self.is_shown_alone.swap(false, Ordering::SeqCst) && self.desynced() == 0 {
+                self.ask_to_be_synced();
+            }
         }
         self.commit_order.cancel(view.seqno);
         self.finished.finish(view.seqno);
         Ok(())
+    }
+
+    /// The server does nothing for clients until it is shown a view of most of the members again. One that is giving or
+    /// getting a state cannot be told so, and has nothing to do for clients, or waits for commits as always.
+    fn show_alone(&self, receiver: Receiver, ordered: Seqno, here: Vec<Known>) -> Result<(), Refused> {
+        if self.finished.wait(ordered, None) != Wait::Reached || !self.is_synced.swap(false, Ordering::SeqCst)
+        {
+            return Ok(());
+        }
+        self.is_shown_alone.store(true, Ordering::SeqCst);
+        let view = View { seqno: self.finished.to(), number: -1, members: here };
+        self.server.alone(receiver, self.group(), &view, self.uuid())
     }
 
     fn apply(
