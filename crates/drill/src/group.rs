@@ -6,6 +6,7 @@
 //!
 //! * [`load`]: ledger clients on every member, and how long nobody got a commit acknowledged.
 //! * [`hot`]: one row that all members count up.
+//! * [`hosts`]: a network for each member.
 //!
 //! Invariants: a member keeps its addresses over restarts, and nobody else gets them meanwhile ([`ports`]); a member
 //! that is stopped (SIGSTOP) is not asked anything, since it would not answer; dropping a group kills its servers and
@@ -13,6 +14,7 @@
 //!
 //! Directory: `m0`, `m1`, ... of [`Server`]; `certificates`; `ledger-0`, ... of [`load`]; `bin` as [`programs`] has it.
 
+pub mod hosts;
 pub mod hot;
 pub mod load;
 pub mod ports;
@@ -31,6 +33,7 @@ use redoubt_workload::process::{find_program, kill9, poll_every, run_to_end};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 
+use hosts::Hosts;
 use ports::Port;
 use redoubt_workload::check::Snapshot;
 use redoubt_workload::ledger::{self, Entries, Report};
@@ -96,7 +99,8 @@ struct Member {
 pub struct Group {
     members: Vec<Member>,
     start_times: Vec<Duration>,
-    // After the servers, which live in it.
+    // After the servers, which live in them.
+    hosts: Option<Hosts>,
     directory: tempfile::TempDir,
 }
 
@@ -107,8 +111,25 @@ impl Group {
     /// # Errors
     /// The first that fails; [`Error::State`] with the ends of all logs when a member does not come up.
     pub fn create(provider: &Provider, members: usize, tweak: impl Fn(&mut ServerConfig)) -> Result<Self> {
-        let mut group = Self::prepare(provider, members, tweak)?;
-        for index in 0..members {
+        Self::prepare(provider, members, None, tweak)?.begin()
+    }
+
+    /// As [`Group::create`], each member with a network of its own, so that [`Group::cut`] can be used.
+    ///
+    /// # Errors
+    /// As for [`Group::create`] and [`Hosts::create`].
+    pub fn create_apart(
+        provider: &Provider,
+        members: usize,
+        tweak: impl Fn(&mut ServerConfig),
+    ) -> Result<Self> {
+        let hosts = Hosts::create(members)?;
+        Self::prepare(provider, members, Some(hosts), tweak)?.begin()
+    }
+
+    fn begin(mut self) -> Result<Self> {
+        let group = &mut self;
+        for index in 0..group.len() {
             // Why a member fails to join often stands in another one's log.
             let joined = group.join(index);
             joined.map_err(|error| match error {
@@ -119,7 +140,7 @@ impl Group {
                 }
             })?;
         }
-        Ok(group)
+        Ok(self)
     }
 
     /// As [`Group::create`], but all that join do so at the same time.
@@ -131,7 +152,7 @@ impl Group {
         members: usize,
         tweak: impl Fn(&mut ServerConfig),
     ) -> Result<Self> {
-        let mut group = Self::prepare(provider, members, tweak)?;
+        let mut group = Self::prepare(provider, members, None, tweak)?;
         group.join(0)?;
         (1..members).try_for_each(|index| group.server_mut(index)?.spawn(&[]))?;
         (1..members).try_for_each(|index| group.server_mut(index)?.wait_ready())?;
@@ -150,7 +171,12 @@ impl Group {
     }
 
     /// Directories and settings of all members.
-    fn prepare(provider: &Provider, members: usize, tweak: impl Fn(&mut ServerConfig)) -> Result<Self> {
+    fn prepare(
+        provider: &Provider,
+        members: usize,
+        hosts: Option<Hosts>,
+        tweak: impl Fn(&mut ServerConfig),
+    ) -> Result<Self> {
         if !provider.library.is_file() {
             return Err(Error::missing(provider.library.display().to_string(), "it is the wsrep provider"));
         }
@@ -160,19 +186,23 @@ impl Group {
             .map_err(Error::io("make a temporary directory"))?;
         let path = programs::path(directory.path(), provider.scripts.as_deref())?;
         let addresses = (0..members).map(|_| Addresses::reserve()).collect::<Result<Vec<_>>>()?;
+        let host = |index| hosts.as_ref().map_or_else(|| HOST.to_owned(), |hosts| hosts.address(index));
+        let everybody = addresses.iter().enumerate();
         let everybody: Vec<String> =
-            addresses.iter().map(|addresses| format!("{HOST}:{}", addresses.group)).collect();
+            everybody.map(|(index, addresses)| format!("{}:{}", host(index), addresses.group)).collect();
+        let host_names: Vec<String> = (0..members).map(host).collect();
         let name = cluster_name(directory.path());
         let authority = match provider.is_encrypted {
-            true => Some(certify(directory.path(), &name, members)?),
+            true => Some(certify(directory.path(), &name, &host_names)?),
             false => None,
         };
         let cluster = Cluster { name, everybody: everybody.join(","), authority };
-        let mut group = Self { members: Vec::new(), start_times: Vec::new(), directory };
+        let mut group = Self { members: Vec::new(), start_times: Vec::new(), hosts, directory };
         for (index, addresses) in addresses.into_iter().enumerate() {
             let mut config = ServerConfig::new(Launcher::Stock);
             config.log_file_size_bytes = 48 << 20;
-            config.server_args = member_args(provider, &cluster, index, &addresses);
+            config.server_args = member_args(provider, &cluster, index, &host_names[index], &addresses);
+            config.network = group.hosts.as_ref().map(|hosts| hosts.name(index));
             config.environment.push(("PATH".to_owned(), path.clone()));
             tweak(&mut config);
             let home = group.directory.path().join(format!("m{index}"));
@@ -319,6 +349,26 @@ impl Group {
         member.server.resume()?;
         member.stopped = false;
         Ok(())
+    }
+
+    /// Cuts a member off from the others, silently.
+    ///
+    /// # Errors
+    /// [`Error::State`] unless each has a network of its own; [`Error::Command`] of `ip`.
+    pub fn cut(&self, index: usize) -> Result<()> {
+        self.hosts()?.cut(index)
+    }
+
+    /// Lets it reach the others again.
+    ///
+    /// # Errors
+    /// As for [`Group::cut`].
+    pub fn rejoin(&self, index: usize) -> Result<()> {
+        self.hosts()?.join(index)
+    }
+
+    fn hosts(&self) -> Result<&Hosts> {
+        self.hosts.as_ref().ok_or_else(|| Error::State("the members share one network".to_owned()))
     }
 
     /// Waits until a member says that it is ready, synced, and in a primary component of all members that run.
@@ -484,14 +534,14 @@ fn member_name(index: usize) -> String {
 }
 
 /// Makes certificates for all members.
-fn certify(directory: &Path, cluster: &str, members: usize) -> Result<PathBuf> {
+fn certify(directory: &Path, cluster: &str, hosts: &[String]) -> Result<PathBuf> {
     let authority = directory.join("certificates");
-    let member = |index| WantedMember {
+    let member = |(index, host): (usize, &String)| WantedMember {
         group: cluster.to_owned(),
         name: member_name(index),
-        hosts: vec![HOST.to_owned()],
+        hosts: vec![host.clone()],
     };
-    let wanted = Wanted { members: (0..members).map(member).collect(), ..Wanted::default() };
+    let wanted = Wanted { members: hosts.iter().enumerate().map(member).collect(), ..Wanted::default() };
     let made = redoubt_certificates::create(&authority, &wanted, 10, 20);
     made.map_err(|error| Error::State(error.to_string()))?;
     Ok(authority)
@@ -502,7 +552,13 @@ fn cluster_name(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn member_args(provider: &Provider, cluster: &Cluster, index: usize, addresses: &Addresses) -> Vec<String> {
+fn member_args(
+    provider: &Provider,
+    cluster: &Cluster,
+    index: usize,
+    host: &str,
+    addresses: &Addresses,
+) -> Vec<String> {
     vec![
         "--binlog-format=ROW".to_owned(),
         "--innodb-autoinc-lock-mode=2".to_owned(),
@@ -513,10 +569,10 @@ fn member_args(provider: &Provider, cluster: &Cluster, index: usize, addresses: 
         format!("--wsrep-cluster-name={}", cluster.name),
         format!("--wsrep-cluster-address=gcomm://{}", cluster.everybody),
         format!("--wsrep-node-name={}", member_name(index)),
-        format!("--wsrep-node-address={HOST}"),
+        format!("--wsrep-node-address={host}"),
         "--wsrep-slave-threads=4".to_owned(),
         "--wsrep-sst-method=rsync".to_owned(),
-        format!("--wsrep-sst-receive-address={HOST}:{}", addresses.sst),
+        format!("--wsrep-sst-receive-address={host}:{}", addresses.sst),
     ]
 }
 

@@ -9,13 +9,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use mysql::Conn;
 
 use crate::error::{Error, Result};
 use crate::launcher::Launcher;
-use crate::process::{Process, poll_until, run_to_end, tail};
+use crate::process::{Process, find_program, poll_until, run_to_end, tail};
 use crate::product::Product;
 use crate::sql::{connect, execute, query_text, try_connect};
 
@@ -28,6 +29,8 @@ pub struct ServerConfig {
     pub program: Option<PathBuf>,
     /// How the programs are started.
     pub launcher: Launcher,
+    /// The network namespace in which the server runs; none: that of this program.
+    pub network: Option<String>,
     /// The only option file that is read at a start; none by default.
     pub option_file: Option<PathBuf>,
     /// Page size in bytes, 4096 to 65536; fixed at installation.
@@ -55,6 +58,7 @@ impl ServerConfig {
             product: Product::MariaDb,
             program: None,
             launcher,
+            network: None,
             option_file: None,
             page_size_bytes: 16384,
             buffer_pool_bytes: 128 << 20,
@@ -105,6 +109,13 @@ impl ServerConfig {
         }
         args
     }
+}
+
+/// The same command in a network namespace. The process that is started becomes the server itself here, too.
+fn inside(network: &str, command: &Command) -> Result<Command> {
+    let mut outer = Command::new(find_program("ip", "iproute2")?);
+    outer.args(["netns", "exec", network]).arg(command.get_program()).args(command.get_args());
+    Ok(outer)
 }
 
 /// Longest path of a socket.
@@ -262,6 +273,9 @@ impl Server {
         let _ = std::fs::remove_file(self.socket());
         let datadir = self.datadir();
         let mut command = self.config.launcher.command(&self.config.program()?, &datadir);
+        if let Some(network) = &self.config.network {
+            command = inside(network, &command)?;
+        }
         let options = match &self.config.option_file {
             Some(file) => format!("--defaults-file={}", file.display()),
             None => "--no-defaults".to_owned(),
