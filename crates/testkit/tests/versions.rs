@@ -295,3 +295,32 @@ fn a_system_tablespace_that_is_cut_is_cut_on_the_node_too() {
     assert!(version[0][0].starts_with("11.8."), "{version:?}");
     upgrade.server.shutdown().unwrap();
 }
+
+/// A server that was told not to sync lets go of pages before their redo is durable on the node, and with a small pool
+/// asks for them again at once. What it gets must not be older.
+#[test]
+fn a_server_that_does_not_sync_reads_no_old_pages() {
+    let Some(product) = find_or_skip(FetchedServer::MariaDb118, "MariaDB 11.8 without syncs") else { return };
+    let node = node();
+    node.create_volume(VOLUME).unwrap();
+    let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All)).product(product);
+    (config.buffer_pool_bytes, config.log_file_size_bytes) = (8 << 20, 10 << 20);
+    let config = config.server_arg("--debug-no-sync").server_arg("--innodb-log-buffer-size=2M");
+    let mut server = log_of(Server::create(config), &node);
+    let mut conn = server.connect().unwrap();
+    let make = [
+        "CREATE DATABASE d",
+        "USE d",
+        "CREATE TABLE t (a CHAR(200), b INT NOT NULL) ENGINE=InnoDB",
+        "INSERT INTO t SELECT REPEAT('b', 200), seq FROM seq_1_to_65536",
+        "ALTER TABLE t ALGORITHM=COPY, ADD INDEX (b)",
+    ];
+    for statement in make.into_iter().chain(["ALTER TABLE t ALGORITHM=COPY, FORCE"; 5]) {
+        log_of(execute(&mut conn, statement), &node);
+    }
+    let checked = query_text(&mut conn, "CHECK TABLE t EXTENDED").unwrap();
+    assert_eq!(checked[0].last().unwrap(), "OK", "{checked:?}");
+    drop(conn);
+    log_of(server.shutdown(), &node);
+    node.require_verified(VOLUME, 500).unwrap();
+}

@@ -1,15 +1,16 @@
 //! The reader's side of a volume: page requests of the server.
 //!
-//! A read waits until the parser has reached the position it names (the stream's end when the server last let
+//! A read waits until the parser and D have reached the position it names (the stream's end when the server last let
 //! go of the page), not for the whole log; then the page is built from its stored image and its index entries
-//! up to D.
+//! up to D. A server lets go of a page when its redo is durable, so it hardly ever waits for D; one that was told not to
+//! sync (`debug_no_sync`, `innodb_flush_method=nosync`) would get an older page without.
 
 use super::Volume;
 use crate::construct::{PageTarget, construct_in_laps};
 use crate::counters::add;
 use crate::error::{Kind, NodeError};
 use crate::index::PageKey;
-use crate::mark::WaitEnd;
+use crate::mark::{Mark, WaitEnd};
 use crate::namespace::LOG_FILE_PATH;
 use crate::namespace::text_path;
 use crate::trace::{BuildTimes, Laps, Read};
@@ -21,7 +22,7 @@ use redoubt_wire::Seq;
 use redoubt_wire::page::{FileId, PageReply, PageRequest};
 use std::time::Duration;
 
-/// A read waits this long for the parser before it says so.
+/// A read waits this long for the parser, and for D, before it says so.
 const NEED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a file's bytes are.
@@ -113,18 +114,28 @@ impl Volume {
     }
 
     pub(super) fn wait_parsed(&self, need: Seq) -> Result<(), NodeError> {
-        if self.indexing.parsed().get().seq >= need || redoubt_sync::is_planted("read too old") {
+        let is_reached = redoubt_sync::is_planted("read too old");
+        if is_reached { Ok(()) } else { self.wait_for(self.indexing.parsed(), need, "parsed") }
+    }
+
+    fn wait_durable(&self, need: Seq) -> Result<(), NodeError> {
+        let is_reached = redoubt_sync::is_planted("read older than let go of");
+        if is_reached { Ok(()) } else { self.wait_for(self.receiving.durable(), need, "durable") }
+    }
+
+    fn wait_for(&self, mark: &Mark, need: Seq, what: &str) -> Result<(), NodeError> {
+        if mark.seq() >= need {
             return Ok(());
         }
         let since = time::now();
-        let end = self.indexing.parsed().wait_for(need, Some(since + NEED_TIMEOUT));
+        let end = mark.wait_for(need, Some(since + NEED_TIMEOUT));
         add(&self.context.counters.read_wait_micros, time::elapsed(since).as_micros() as u64);
         match end {
             WaitEnd::Reached => Ok(()),
             WaitEnd::Closed => Err(self.context.stopped_error()),
             WaitEnd::TimedOut => Err(NodeError::NotNow(format!(
-                "the stream is parsed up to {} only, {need} is needed",
-                self.indexing.parsed().get().seq
+                "the stream is {what} up to {} only, {need} is needed",
+                mark.seq()
             ))),
         }
     }
@@ -169,6 +180,7 @@ impl Volume {
     fn read(&self, need: Seq, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
         let since = self.context.tracer.wants_read(file, offset_bytes, need).then(time::now);
         self.wait_parsed(need)?;
+        self.wait_durable(need)?;
         add(&self.context.counters.page_reads, 1);
         add(&self.context.counters.page_bytes_sent, out.len() as u64);
         let mut laps = since.map(|_| BuildTimes::start());

@@ -41,11 +41,12 @@ const COUNT: &str = "count ";
 const SEEDS_FOR_A_BUG: u64 = 200;
 
 /// Every planted bug, and the invariant of the design that it breaks.
-const PLANTED: [(&str, &str); 17] = [
+const PLANTED: [(&str, &str); 18] = [
     ("answered before durable", "1: durable before answered"),
     ("failed sync ignored", "7: after a failed sync the node stops"),
     ("read above durable", "3: never from the future"),
     ("read too old", "3: never older"),
+    ("read older than let go of", "3: never older"),
     ("unknown input skipped", "5: unknown means stop"),
     ("held state moves", "6: an export is exact"),
     ("log ended too early", "a server that takes over finds what it has to recover"),

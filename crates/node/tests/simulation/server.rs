@@ -507,7 +507,7 @@ impl Server {
         if least > acknowledged {
             return Ok(());
         }
-        // Pages are let go of when their redo is durable; what else a server asks for may be newer.
+        // Pages are let go of when their redo is durable, unless the server was told not to sync (`debug_no_sync`).
         let need = if rng.u8(..) < 30 { now } else { rng.u64(least..=acknowledged) };
         let Some(file) =
             ask(end, position, &PageRequest::Open { need: Seq(need), path: path.as_bytes() }, |reply| {
@@ -539,8 +539,7 @@ impl Server {
         // A newer server changes the model.
         if self.is_current() {
             let limit: Lsn = self.facts.durable_lsn();
-            let floor = need.min(acknowledged);
-            let checked = self.facts.history().check_page(space, page_no, &bytes, floor, limit);
+            let checked = self.facts.history().check_page(space, page_no, &bytes, need, limit);
             if let Err(message) = checked {
                 simulation::fail(&message);
             }
