@@ -552,8 +552,8 @@ fn ends_and_comes_back_in_order_under_load(provider: &Provider) {
     });
 }
 
-/// Two of three leave in order: the last one goes on. It leaves as well, and comes back by itself, without the others and
-/// without being told that it is the one that begins. The others come back with what they have, and all are equal.
+/// Two of three leave in order: the last one goes on. It leaves as well, and comes back by itself, without the others
+/// and without being told that it is the one that begins. The others come back with what they have, and all are equal.
 fn the_last_one_goes_on_and_takes_the_others_back(provider: &Provider) {
     const LAST: usize = 0;
     on_group(provider, |group| {

@@ -3,8 +3,8 @@
 //! members are equal.
 //!
 //! `REDOUBT_GROUP_ROUNDS=COUNT` does as many (`make group-rounds`), `REDOUBT_GROUP_SEED=N` other ones. What happens
-//! follows from the seed alone; when it does so within a transaction does not. Each member has a network of its own, which
-//! needs root.
+//! follows from the seed alone; when it does so within a transaction does not. Each member has a network of its own,
+//! which needs root.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

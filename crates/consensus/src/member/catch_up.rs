@@ -48,8 +48,8 @@ impl Member {
     }
 
     /// What was chosen as of a later epoch than that of this log may differ from what the owners did in this one, and
-    /// was not accepted from them. So it counts as a promise of the later epoch: nothing of this one is acknowledged any
-    /// more.
+    /// was not accepted from them. So it counts as a promise of the later epoch: nothing of this one is acknowledged
+    /// any more.
     pub(super) fn on_chosen(
         &mut self,
         from: MemberId,

@@ -6,8 +6,9 @@
 //!                           bridge br0
 //! ```
 //!
-//! A member that is cut off keeps its interface and its addresses; what it sends is lost, and nothing comes: connections
-//! do not break, they are silent. File systems are shared, so clients reach all servers through their sockets.
+//! A member that is cut off keeps its interface and its addresses; what it sends is lost, and nothing comes:
+//! connections do not break, they are silent. File systems are shared, so clients reach all servers through their
+//! sockets.
 //!
 //! Invariant: the names carry this program's process id and a number, so no other program has them; dropping removes
 //! them, and with them the interfaces.
