@@ -152,6 +152,7 @@ pub struct Member {
     attempts: u32,
     /// From which members to which.
     wanted_membership: Option<(Membership, Membership)>,
+    /// See [`Member::set_listeners`].
     listeners: Membership,
     entered_at: Time,
     barriers: Barriers,

@@ -2,8 +2,8 @@
 //!
 //! A read waits until the parser and D have reached the position it names (the stream's end when the server last let
 //! go of the page), not for the whole log; then the page is built from its stored image and its index entries
-//! up to D. A server lets go of a page when its redo is durable, so it hardly ever waits for D; one that was told not to
-//! sync (`debug_no_sync`, `innodb_flush_method=nosync`) would get an older page without.
+//! up to D. A server lets go of a page when its redo is durable, so that this is a wait for D only where other redo has
+//! come since; one that was told not to sync (`debug_no_sync`) would get an older page without.
 
 use super::Volume;
 use crate::construct::{PageTarget, construct_in_laps};
