@@ -26,11 +26,12 @@ use thiserror::Error;
 
 use crate::apply::page_is_never_written;
 use crate::doublewrite::TRX_SYS_PAGE_NO;
+use crate::encryption::key_version;
 use crate::flags::{FlagsError, PageCompression, SpaceFlags};
 use crate::layout::{
     FIL_PAGE_CHECKSUM, FIL_PAGE_DATA, FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_LSN, FIL_PAGE_OFFSET,
     FIL_PAGE_SPACE_ID, FIL_PAGE_TRAILER_BYTES, FIL_PAGE_TYPE, TYPE_PAGE_COMPRESSED,
-    TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_type, put,
+    TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_id, page_type, put,
 };
 
 /// What `innodb_checksum_algorithm=none` wrote in place of a checksum.
@@ -167,7 +168,9 @@ fn clears_key_version(page: &[u8], flags: SpaceFlags) -> bool {
 ///
 /// An all-zero image (a page never written) is accepted. So is a page-compressed image; in files older than
 /// `full_crc32` such an image carries no checksum, and only decompressing it shows damage. In those files
-/// `innodb_checksum_algorithm=none` and the checksums of servers before `crc32` are accepted too, as servers do.
+/// `innodb_checksum_algorithm=none` and the checksums of servers before `crc32` are accepted too, as servers do. Their
+/// encrypted pages keep the checksums of before the encryption; the one of what is in the file comes after the key
+/// version (`fil_encrypt_buf_for_non_full_checksum` in `fil0crypt.cc`).
 ///
 /// # Errors
 /// What does not match, with both values.
@@ -176,10 +179,31 @@ pub fn verify(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
     if page_is_never_written(page) {
         return Ok(());
     }
-    if flags.is_row_format_compressed() {
-        return verify_row_format_compressed(page);
+    if flags.is_full_crc32() {
+        return verify_full_crc32(page);
     }
-    if flags.is_full_crc32() { verify_full_crc32(page) } else { verify_crc32(page, flags) }
+    if is_sound_encrypted(page, flags) {
+        return Ok(());
+    }
+    if flags.is_row_format_compressed() {
+        verify_row_format_compressed(page)
+    } else {
+        verify_crc32(page, flags)
+    }
+}
+
+/// A whole encrypted page of a format older than `full_crc32`.
+fn is_sound_encrypted(page: &[u8], flags: SpaceFlags) -> bool {
+    if page_id(page).is_none_or(|id| key_version(page, id, flags) == 0) {
+        return false;
+    }
+    let (computed, has_trailer) = if flags.is_row_format_compressed() {
+        (row_format_compressed_sum(page), false)
+    } else {
+        (crc32_sum(page), page_type(page) != Some(TYPE_PAGE_COMPRESSED_ENCRYPTED))
+    };
+    u32_at(page, FIL_PAGE_FILE_FLUSH_LSN + 4) == computed
+        && (!has_trailer || check_trailer(page, page.len() - 4).is_ok())
 }
 
 /// Check the checksum of a ROW_FORMAT=COMPRESSED page.

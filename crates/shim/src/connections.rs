@@ -8,10 +8,15 @@ pub mod trace;
 pub mod unsent_file;
 
 use crate::base::config::Config;
+use crate::base::real;
 use link::{Peer, SILENT_PEER_TIMEOUT};
 use redoubt_transport::{ClientTls, Connector};
 use std::sync::Arc;
 use stream::StreamConfig;
+
+/// Exit status of a server whose stream has died: that of one that could not start. A service manager that starts it
+/// again on failure does so then, too.
+const STATUS_OF_END: i32 = 1;
 
 /// Where a new session connects, and how.
 pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig {
@@ -28,5 +33,7 @@ pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig
         timeout: config.timeout,
         system_files: config.system_files.clone(),
         datadir: config.datadir.clone(),
+        // Not a signal: the server would take it for a defect of its own, and answer while it writes a backtrace.
+        end_server: || real::exit_now(STATUS_OF_END),
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Each round puts one [`Kind`] of trouble in force, kills what the kind wants killed, ends all faults, restarts what
 //! has ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
-//! ([`redoubt_workload::ledger::verify`]); `CHECK TABLE` finds nothing; no page differed from what the server would have written
+//! ([`redoubt_workload::ledger::verify`]); `CHECK TABLE` finds nothing but what a kill does to Aria; no page differed from what the server would have written
 //! (`--verify=all`); the node's plain files are the server's. What a kind must not do, such as end the server, is
 //! checked too (`docs/faults.md` has the table), and a round in which no fault happened fails. The state goes on from
 //! round to round.
@@ -34,7 +34,6 @@ use crate::faults::Counts;
 use crate::plain_files;
 use churn::Churn;
 use kinds::{Kind, Trouble};
-use redoubt_workload::check::check_database;
 use redoubt_workload::ledger::{self, Entries, Run};
 use setup::{PATIENCE, Setup, VOLUME};
 
@@ -65,6 +64,10 @@ pub struct Options {
     /// volume is made with mariadbd all the same
     #[arg(long, value_name = "NAME|PROGRAM")]
     pub server: Option<PathBuf>,
+    /// Keep the directories here if a round fails: server and node as they are then, and the server as it was before its
+    /// last restart after an error of the node
+    #[arg(long, value_name = "DIRECTORY")]
+    pub keep: Option<PathBuf>,
 }
 
 /// What came of it.
@@ -86,6 +89,8 @@ pub struct Summary {
     pub churn_done: u64,
     /// See above.
     pub churn_failed: u64,
+    /// Aria tables that were damaged after a kill, as the stock server leaves some ([`churn::check`]).
+    pub aria_damaged: u64,
     /// How often the server ended by itself, as it may on an error.
     pub server_ended: u64,
     /// How often the node's volume stopped, as it must on an error.
@@ -102,7 +107,7 @@ pub struct Summary {
 /// The first broken promise, with seed, round and kind, and the ends of the logs.
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
     let start = Instant::now();
-    let mut setup = Setup::new(options.seed, options.server.as_deref())?;
+    let mut setup = Setup::new(options.seed, options.server.as_deref(), options.keep.as_deref())?;
     let mut summary = Summary { seed: options.seed, ..Summary::default() };
     let kinds = order(options);
     for round in 0..options.rounds {
@@ -114,8 +119,13 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary>
         let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
         let trouble = Trouble::draw(kind, setup.family, seed);
         setup.round(&trouble, options.commits, &mut summary).map_err(|error| {
+            let kept = match setup.keep_all() {
+                Ok(None) => String::new(),
+                Ok(Some(kept)) => format!("\ndirectories are kept in {}", kept.display()),
+                Err(error) => format!("\ndirectories are not kept: {error}"),
+            };
             Error::Violation(format!(
-                "seed {}, round {round} ({kind:?}): {error}\n{trouble:#?}\nserver: {}\nnode: {}",
+                "seed {}, round {round} ({kind:?}): {error}\n{trouble:#?}\nserver: {}\nnode: {}{kept}",
                 options.seed,
                 setup.server.error_log_tail(25),
                 setup.node.log_tail(15)
@@ -249,6 +259,7 @@ impl Setup {
                 if self.server.process_id().is_some() {
                     self.server.kill9()?;
                 }
+                self.keep_server_before_restart()?;
                 self.node.crash_and_restart()?;
                 self.server.start()?;
             }
@@ -287,7 +298,7 @@ impl Setup {
             // A statement that failed half-way on the server's own disk may leave its table behind, as on any server.
             churn::clear(&mut conn);
         } else {
-            check_database(&mut conn, churn::DATABASE)?;
+            summary.aria_damaged += churn::check(&mut conn, self.server_was_killed())?;
         }
         // Verification of pages goes on after the rows are read: whatever is dropped is compared when it is applied.
         let status = self.node.status(VOLUME)?;

@@ -134,6 +134,11 @@ impl Node {
         self.directory.join("node")
     }
 
+    /// The node's directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The last `lines` lines of its log.
     pub fn log_tail(&self, lines: usize) -> String {
         tail(&self.directory.join("node.log"), lines)

@@ -16,6 +16,7 @@ fn nothing_acknowledged_is_lost_under_faults() {
         kinds: Vec::new(),
         commits: 200,
         server: None,
+        keep: None,
     };
     let summary = run(&options, |line| println!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     println!("{summary:#?}");

@@ -234,18 +234,36 @@ pub fn check_all_but(conn: &mut Conn, left_out: &BTreeSet<String>) -> Result<usi
 /// # Errors
 /// As for [`check_all`].
 pub fn check_database(conn: &mut Conn, database: &str) -> Result<usize> {
-    let tables = list_tables(conn, &format!("TABLE_SCHEMA = '{database}' AND {CHECKABLE}"))?;
+    let tables = tables_of(conn, database)?;
     check_tables(conn, &tables)
 }
 
+/// The tables of one database that `CHECK TABLE ... EXTENDED` finds damaged, with what it said.
+///
+/// # Errors
+/// [`Error::Sql`].
+pub fn damaged_tables(conn: &mut Conn, database: &str) -> Result<Vec<(Table, String)>> {
+    let tables = tables_of(conn, database)?;
+    damaged(conn, &tables)
+}
+
+fn tables_of(conn: &mut Conn, database: &str) -> Result<Vec<Table>> {
+    list_tables(conn, &format!("TABLE_SCHEMA = '{database}' AND {CHECKABLE}"))
+}
+
 fn check_tables(conn: &mut Conn, tables: &[Table]) -> Result<usize> {
-    let mut faults = Vec::new();
+    let faults: Vec<_> = damaged(conn, tables)?.into_iter().map(|(_, what)| what).collect();
+    if faults.is_empty() { Ok(tables.len()) } else { Err(Error::Violation(faults.join("; "))) }
+}
+
+fn damaged(conn: &mut Conn, tables: &[Table]) -> Result<Vec<(Table, String)>> {
+    let mut damaged = Vec::new();
     for table in tables {
         if let Some(rows) = check_table(conn, table)? {
-            faults.push(format!("{}: {rows:?}", table.name()));
+            damaged.push((table.clone(), format!("{}: {rows:?}", table.name())));
         }
     }
-    if faults.is_empty() { Ok(tables.len()) } else { Err(Error::Violation(faults.join("; "))) }
+    Ok(damaged)
 }
 
 /// Checks one table; the answer is what the server said when it is not sound.

@@ -166,3 +166,33 @@ fn checksums_of_old_servers_are_accepted_in_older_formats_only() {
         }
     }
 }
+
+/// As `fil_encrypt_buf_for_non_full_checksum` leaves them: checksums of before the encryption, and that of the encrypted
+/// bytes after the key version.
+#[test]
+fn encrypted_pages_of_older_formats_are_whole_or_torn() {
+    for flags in [SpaceFlags(0), SpaceFlags(0x21), SpaceFlags(0x29)] {
+        let mut page = random_page(&mut fastrand::Rng::with_seed(3), flags);
+        put(&mut page, FIL_PAGE_OFFSET, &8u32.to_be_bytes());
+        put(&mut page, FIL_PAGE_FILE_FLUSH_LSN, &1u32.to_be_bytes());
+        let computed = if flags.is_row_format_compressed() {
+            row_format_compressed_sum(&page)
+        } else {
+            let lsn_low = u32_at(&page, FIL_PAGE_LSN + 4).to_be_bytes();
+            let trailer = page.len() - 4;
+            put(&mut page, trailer, &lsn_low);
+            crc32_sum(&page)
+        };
+        assert!(verify(&page, flags).is_err(), "{flags}");
+        put(&mut page, FIL_PAGE_FILE_FLUSH_LSN + 4, &computed.to_be_bytes());
+        verify(&page, flags).unwrap_or_else(|error| panic!("{flags}: {error}"));
+        let torn_at = page.len() / 4 * 3;
+        let mut torn = page.clone();
+        torn[torn_at..].iter_mut().for_each(|byte| *byte ^= 1);
+        if !flags.is_row_format_compressed() {
+            let end = page.len() - 8;
+            torn[end..].copy_from_slice(&page[end..]);
+        }
+        assert!(verify(&torn, flags).is_err(), "{flags}");
+    }
+}

@@ -11,7 +11,9 @@
 //! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
 //! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel goes on
 //!   sending what was written ([`redoubt_wire::notice`]).
-//! * After [`Stream::die`] nothing is sent, and every call fails at once instead of waiting.
+//! * [`Stream::die`] of a server that was connected ends its process, and no call returns because of it: MariaDB takes
+//!   an error of its binary log for a reason to go on without one, and answers commits that are then in no log.
+//!   Before the first connection every call fails at once instead of waiting, and nothing is sent.
 //! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
 //!   stream dies. `wake` is only for the connection's state, which few threads wait for.
 //!
@@ -79,6 +81,8 @@ pub struct StreamConfig {
     pub system_files: Vec<SystemFile>,
     /// Where the file of what the node does not have is.
     pub datadir: Vec<u8>,
+    /// Ends the server, whose stream has died. It returns in tests only, where every call fails then.
+    pub end_server: fn(),
 }
 
 /// The two connections to the node.
@@ -263,13 +267,23 @@ impl Stream {
         self.wake.notify_all();
     }
 
-    /// Ends the stream for good: every later call, and every call that waits now, fails.
+    /// Ends the stream for good, and the server with it, once there was a connection. Until then, every later call, and
+    /// every call that waits now, fails.
     pub fn die(&self, reason: &str) {
-        if self.death.set(reason.to_owned()).is_ok() {
-            message::error(&format!(
-                "{reason}. Nothing more can be made durable: all I/O on this data directory fails from now on"
-            ));
-        }
+        // Whoever dies beside this waits here, and nobody sees the death before the server has ended.
+        self.death.get_or_init(|| {
+            let was_connected = self.start.get().is_some();
+            let what = if was_connected {
+                "the server ends now"
+            } else {
+                "all I/O on this data directory fails from now on"
+            };
+            message::error(&format!("{reason}. Nothing more can be made durable: {what}"));
+            if was_connected {
+                (self.config.end_server)();
+            }
+            reason.to_owned()
+        });
         self.wake_all();
         self.waiters.close();
         self.close_link();
@@ -330,7 +344,8 @@ impl Stream {
         let mut bytes = std::mem::take(&mut state.frame);
         let Some(queue) = &mut state.queue else { return Err(not_begun()) };
         queue.push(frame.kind(), &mut bytes, |out| frame.encode_payload(out)).map_err(|error| {
-            message::error(&format!("a change cannot be sent to the storage node: {error}"));
+            // It was made here, so the node would go on without it.
+            self.die(&format!("a change cannot be sent to the storage node: {error}"));
             Errno::EIO
         })?;
         let end = queue.end();

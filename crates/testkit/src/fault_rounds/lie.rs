@@ -14,7 +14,7 @@ use super::*;
 /// # Errors
 /// When the lie could not be told; that it was not noticed shows in the report.
 pub fn run(seed: u64) -> Result<Option<(ledger::Report, Counts)>> {
-    let mut setup = Setup::new(seed, None)?;
+    let mut setup = Setup::new(seed, None, None)?;
     let options = ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };
     let run = Run::start(&setup.server.socket(), &setup.ledger, options)?;
     run.wait_for_more(50, PATIENCE)?;

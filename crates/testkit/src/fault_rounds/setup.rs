@@ -13,6 +13,7 @@ use super::kinds::{Trouble, Victim};
 use crate::faults::{Counts, Injector, add_counts};
 use crate::fetched;
 use crate::node::Node;
+use crate::oracle::history::copy_directory;
 use crate::proxy::Proxy;
 
 pub(super) const VOLUME: &str = "faults";
@@ -42,16 +43,19 @@ pub(super) struct Setup {
     pub(super) family: Family,
     /// Kills so far.
     pub(super) kills: Counts,
+    /// The server's first process.
+    first_server: u32,
     /// The server's process when the round began.
     pub(super) server_at_begin: u32,
     /// All faults, and those of the node's disk, when the round began.
     pub(super) faults_at_begin: u64,
     pub(super) node_errors_at_begin: u64,
+    keep: Option<PathBuf>,
     _control: tempfile::TempDir,
 }
 
 impl Setup {
-    pub(super) fn new(seed: u64, wanted: Option<&Path>) -> Result<Self> {
+    pub(super) fn new(seed: u64, wanted: Option<&Path>, keep: Option<&Path>) -> Result<Self> {
         let named = wanted.and_then(Path::to_str).and_then(FetchedServer::named);
         let product = named.map_or(Ok(Product::MariaDb), fetched::find)?;
         let program = wanted.filter(|_| named.is_none());
@@ -82,7 +86,8 @@ impl Setup {
             .product(product)
             .server_arg("--log-bin")
             .server_arg("--sync-binlog=1");
-        config.server_args.push("--max-binlog-size=1M".into());
+        // Small: an error may come while it goes on in its next file.
+        config.server_args.push("--max-binlog-size=16K".into());
         config.log_file_size_bytes = 16 << 20;
         config.buffer_pool_bytes = 16 << 20;
         let mut server = Server::new(config)?;
@@ -92,6 +97,7 @@ impl Setup {
         server.start()?;
         let ledger = server.directory().join("ledger");
         let kills = Counts::new();
+        let first_server = server.process_id().unwrap_or_default();
         let setup = Self {
             server,
             proxy,
@@ -101,9 +107,11 @@ impl Setup {
             ledger,
             family,
             kills,
+            first_server,
             server_at_begin: 0,
             faults_at_begin: 0,
             node_errors_at_begin: 0,
+            keep: keep.map(Path::to_owned),
             _control: control,
         };
         setup.require_stacked()?;
@@ -145,6 +153,11 @@ impl Setup {
         Ok(())
     }
 
+    /// The server is not the process any more that was started first.
+    pub(super) fn server_was_killed(&self) -> bool {
+        self.server.process_id() != Some(self.first_server)
+    }
+
     /// All faults so far, by place.
     pub(super) fn faults(&self) -> Result<Counts> {
         let mut counts = self.kills.clone();
@@ -159,6 +172,30 @@ impl Setup {
         let counts = self.node_faults.counts()?;
         let failed = counts.iter().filter(|(name, _)| name.ends_with(" eio") || name.ends_with(" enospc"));
         Ok(failed.map(|(_, count)| count).sum())
+    }
+
+    /// What a server left that the next start takes for what is there.
+    pub(super) fn keep_server_before_restart(&self) -> Result<()> {
+        let Some(keep) = &self.keep else { return Ok(()) };
+        let kept = keep.join("server-before-restart");
+        if kept.exists() {
+            std::fs::remove_dir_all(&kept).map_err(Error::io_at("remove", &kept))?;
+        }
+        copy_directory(&self.server.datadir(), &kept)
+    }
+
+    /// Ends both and keeps their directories, if that is wanted; returns where.
+    pub(super) fn keep_all(&mut self) -> Result<Option<PathBuf>> {
+        let Some(keep) = self.keep.clone() else { return Ok(None) };
+        if self.server.process_id().is_some() {
+            self.server.kill9()?;
+        }
+        if self.node.process_id().is_some() {
+            self.node.kill9()?;
+        }
+        copy_directory(self.server.directory(), &keep.join("server"))?;
+        copy_directory(self.node.directory(), &keep.join("node"))?;
+        Ok(Some(keep))
     }
 
     pub(super) fn calm(&self) -> Result<()> {

@@ -364,3 +364,6 @@ pub fn parse<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> Error {
     let what = what.to_owned();
     move |error| Error::Parse { what, detail: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ use redoubt_page::layout::{
     FIL_PAGE_CHECKSUM, FIL_PAGE_DATA, FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_TRAILER_BYTES, FIL_PAGE_TYPE,
     TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u16, page_lsn, page_type, put,
 };
-use redoubt_page::{SpaceFlags, finalize, is_page_compressed_image};
+use redoubt_page::{SpaceFlags, finalize, is_page_compressed_image, verify};
 use redoubt_redo::PageId;
 use redoubt_workload::error::{Error, Result};
 
@@ -40,7 +40,7 @@ type Block = [u8; 16];
 const KEY_VERSION: u32 = 1;
 const FULL_CRC32_BYTES: usize = 4;
 
-/// Decrypts every encrypted page of tablespace files by path, and says how many there were.
+/// Decrypts every encrypted page of tablespace files by path that is whole, and says how many there were.
 ///
 /// # Errors
 /// [`Error::Parse`] for a page 0 or a doublewrite header that is not understood, and a key that is not one of the
@@ -97,6 +97,8 @@ impl Space {
             let id = PageId::new(self.number, page_no);
             match key_version(page, id, self.flags) {
                 0 => continue,
+                // Torn by a kill, and no copy of it was there: nothing that could be made of it would be its contents.
+                KEY_VERSION if verify(page, self.flags).is_err() => continue,
                 KEY_VERSION => {}
                 other => {
                     let detail = format!("key version {other}");

@@ -525,7 +525,7 @@ fn make_durable(server: &Server) -> Result<()> {
     execute(&mut conn, "INSERT INTO mysql.oracle_end VALUES (1)")
 }
 
-/// Copies a directory, leaving out blocks of zeros.
+/// Copies the files of a directory, leaving out blocks of zeros.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -536,7 +536,7 @@ pub fn copy_directory(from: &Path, to: &Path) -> Result<()> {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         if source.is_dir() {
             copy_directory(&source, &target)?;
-        } else {
+        } else if source.is_file() {
             let bytes = fs::read(&source).map_err(Error::io_at("read", &source))?;
             write_sparse(&target, &bytes)?;
         }

@@ -65,7 +65,7 @@ impl Stream {
         let (node, seconds) = (&self.peer().connector.address, self.timeout().as_secs());
         if self.session_start().is_some() {
             message::warning(&format!(
-                "storage node {node} lost ({error}); waiting, commits are blocked, will fail after {seconds} s"
+                "storage node {node} lost ({error}); waiting, commits are blocked, the server ends after {seconds} s"
             ));
         } else {
             message::warning(&format!(

@@ -105,7 +105,7 @@ impl Node {
         };
         let (sender, receiver) = mpsc::channel();
         let datadir = self.datadir.path().as_os_str().as_bytes().to_vec();
-        let config = StreamConfig { peer, timeout, system_files: Vec::new(), datadir };
+        let config = StreamConfig { peer, timeout, system_files: Vec::new(), datadir, end_server: || {} };
         let stream = Stream::new(config, Arc::default(), sender);
         let runner = Arc::clone(&stream);
         std::thread::spawn(move || runner.run());
