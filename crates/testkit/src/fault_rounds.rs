@@ -6,10 +6,10 @@
 //!
 //! Each round puts one [`Kind`] of trouble in force, kills what the kind wants killed, ends all faults, restarts what
 //! has ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
-//! ([`redoubt_workload::ledger::verify`]); `CHECK TABLE` finds nothing but what a kill does to Aria; no page differed from what the server would have written
-//! (`--verify=all`); the node's plain files are the server's. What a kind must not do, such as end the server, is
-//! checked too (`docs/faults.md` has the table), and a round in which no fault happened fails. The state goes on from
-//! round to round.
+//! ([`redoubt_workload::ledger::verify`]); `CHECK TABLE` finds nothing but what a kill does to Aria; no page differed
+//! from what the server would have written (`--verify=all`); the node's plain files are the server's. What a kind must
+//! not do, such as end the server, is checked too (`docs/faults.md` has the table), and a round in which no fault
+//! happened fails. The state goes on from round to round.
 //!
 //! * [`kinds`]: kinds of trouble and the faults of each, drawn by seed.
 //! * [`churn`]: statements beside the ledger that make, rename and drop files.
@@ -64,8 +64,8 @@ pub struct Options {
     /// volume is made with mariadbd all the same
     #[arg(long, value_name = "NAME|PROGRAM")]
     pub server: Option<PathBuf>,
-    /// Keep the directories here if a round fails: server and node as they are then, and the server as it was before its
-    /// last restart after an error of the node
+    /// Keep the directories here if a round fails: server and node as they are then, and the server as it was before
+    /// its last restart after an error of the node
     #[arg(long, value_name = "DIRECTORY")]
     pub keep: Option<PathBuf>,
 }

@@ -167,8 +167,8 @@ fn checksums_of_old_servers_are_accepted_in_older_formats_only() {
     }
 }
 
-/// As `fil_encrypt_buf_for_non_full_checksum` leaves them: checksums of before the encryption, and that of the encrypted
-/// bytes after the key version.
+/// As `fil_encrypt_buf_for_non_full_checksum` leaves them: checksums of before the encryption, and that of the
+/// encrypted bytes after the key version.
 #[test]
 fn encrypted_pages_of_older_formats_are_whole_or_torn() {
     for flags in [SpaceFlags(0), SpaceFlags(0x21), SpaceFlags(0x29)] {
