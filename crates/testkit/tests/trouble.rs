@@ -9,6 +9,8 @@ mod compression;
 mod difference;
 #[path = "trouble/full_disk.rs"]
 mod full_disk;
+#[path = "trouble/no_page.rs"]
+mod no_page;
 #[path = "trouble/stopping.rs"]
 mod stopping;
 

@@ -112,7 +112,9 @@ impl PagePool {
             if Instant::now() >= deadline {
                 let (node, seconds) =
                     (&self.stream.peer().connector.address, self.stream.timeout().as_secs());
-                message::error(&format!(
+                // With an error the server would go on: a rollback leaves out what it cannot read, and the redo of that
+                // may well become durable.
+                self.stream.die(&format!(
                     "a page request to storage node {node} was not answered within {seconds} s: {why}"
                 ));
                 return Err(Errno::EIO);
