@@ -10,6 +10,8 @@
 //! |---|---|
 //! | open ballots | count (4 bytes); each: number (8), members that may vote: count (4), ids (8 each); votes: count (4), id and code (8 each) |
 //! | decided ones | count (4), numbers (8 each) |
+//!
+//! Numbers and ids ascend, so that the same ballots are the same bytes.
 
 use crate::bytes::{BytesError, Reader};
 use crate::write_set::Seqno;
@@ -55,6 +57,26 @@ struct Ballot {
 }
 
 impl Ballot {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, BytesError> {
+        let mut ballot = Self::default();
+        for _ in 0..reader.u32()? {
+            let voter = MemberId(reader.u64()?);
+            if ballot.voters.last().is_some_and(|last| *last >= voter) {
+                return Err(reader.unknown());
+            }
+            ballot.voters.insert(voter);
+        }
+        for _ in 0..reader.u32()? {
+            let voter = MemberId(reader.u64()?);
+            let is_next = ballot.votes.last_key_value().is_none_or(|(last, _)| *last < voter);
+            if !is_next || !ballot.voters.contains(&voter) {
+                return Err(reader.unknown());
+            }
+            ballot.votes.insert(voter, Code(i64::from_le_bytes(reader.array()?)));
+        }
+        Ok(ballot)
+    }
+
     fn decision(&self) -> Option<Code> {
         let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
         for code in self.votes.values() {
@@ -157,23 +179,19 @@ impl Ballots {
         let mut ballots = Self::default();
         for _ in 0..reader.u32()? {
             let seqno = read_seqno(reader)?;
-            let mut ballot = Ballot::default();
-            for _ in 0..reader.u32()? {
-                ballot.voters.insert(MemberId(reader.u64()?));
-            }
-            for _ in 0..reader.u32()? {
-                let voter = MemberId(reader.u64()?);
-                let is_new = ballot.votes.insert(voter, Code(i64::from_le_bytes(reader.array()?))).is_none();
-                if !is_new || !ballot.voters.contains(&voter) {
-                    return Err(reader.unknown());
-                }
-            }
-            if ballots.open.insert(seqno, ballot).is_some() {
+            if ballots.open.last_key_value().is_some_and(|(last, _)| *last >= seqno) {
                 return Err(reader.unknown());
             }
+            ballots.open.insert(seqno, Ballot::decode(reader)?);
         }
         for _ in 0..reader.u32()? {
-            ballots.decided.insert(read_seqno(reader)?);
+            let seqno = read_seqno(reader)?;
+            if ballots.decided.last().is_some_and(|last| *last >= seqno)
+                || ballots.decided.len() == MAX_DECIDED
+            {
+                return Err(reader.unknown());
+            }
+            ballots.decided.insert(seqno);
         }
         Ok(ballots)
     }

@@ -25,6 +25,8 @@ use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
 use std::collections::BTreeMap;
 
 const VERSION: u8 = 3;
+/// No group gets there; what says so is none's state, and there is room for every number after it.
+const MAX_NUMBER: i64 = i64::MAX / 2;
 
 /// Names a group, for as long as any of its data is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -289,6 +291,9 @@ impl Replica {
         let group = GroupId(reader.array()?);
         let seqno = Seqno(i64::from_le_bytes(reader.array()?));
         let view = i64::from_le_bytes(reader.array()?);
+        if !(0..=MAX_NUMBER).contains(&seqno.0) || !(0..=MAX_NUMBER).contains(&view) {
+            return Err(reader.unknown().into());
+        }
         let count = reader.u32()?;
         let mut known = BTreeMap::new();
         for _ in 0..count {

@@ -39,6 +39,8 @@ use setup::{PATIENCE, Setup, VOLUME};
 
 /// Clients of the ledger.
 const CLIENTS: u32 = 4;
+/// Small: a fault may come while the server goes on in its next binary log.
+const BINLOG_SIZE: &str = "16K";
 /// Between two looks at the node's state, each of them a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -107,7 +109,8 @@ pub struct Summary {
 /// The first broken promise, with seed, round and kind, and the ends of the logs.
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
     let start = Instant::now();
-    let mut setup = Setup::new(options.seed, options.server.as_deref(), options.keep.as_deref())?;
+    let mut setup =
+        Setup::new(options.seed, options.server.as_deref(), options.keep.as_deref(), BINLOG_SIZE)?;
     let mut summary = Summary { seed: options.seed, ..Summary::default() };
     let kinds = order(options);
     for round in 0..options.rounds {

@@ -129,3 +129,16 @@ fn bytes_that_are_no_state_are_refused() {
     doubled.splice(count_at + 4..count_at + 4, bytes[count_at + 4..count_at + 4 + entry].to_vec());
     assert!(matches!(Replica::decode(&doubled), Err(ReplicaError::Bytes(BytesError::Unknown { .. }))));
 }
+
+#[test]
+fn a_state_that_could_not_go_on_is_refused() {
+    let mut replica = replica();
+    replica.take(id(1, 1), arrived("a"));
+    let encoded = replica.encode();
+    for (at_byte, number) in [(17, i64::MAX), (17, -1), (25, i64::MAX), (25, -1)] {
+        let mut bytes = encoded.clone();
+        bytes[at_byte..at_byte + 8].copy_from_slice(&number.to_le_bytes());
+        assert!(matches!(Replica::decode(&bytes), Err(ReplicaError::Bytes(_))), "{number} at {at_byte}");
+    }
+    assert_eq!(Replica::decode(&encoded).unwrap().encode(), encoded);
+}

@@ -55,7 +55,12 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    pub(super) fn new(seed: u64, wanted: Option<&Path>, keep: Option<&Path>) -> Result<Self> {
+    pub(super) fn new(
+        seed: u64,
+        wanted: Option<&Path>,
+        keep: Option<&Path>,
+        binlog_size: &str,
+    ) -> Result<Self> {
         let named = wanted.and_then(Path::to_str).and_then(FetchedServer::named);
         let product = named.map_or(Ok(Product::MariaDb), fetched::find)?;
         let program = wanted.filter(|_| named.is_none());
@@ -86,8 +91,7 @@ impl Setup {
             .product(product)
             .server_arg("--log-bin")
             .server_arg("--sync-binlog=1");
-        // Small: an error may come while it goes on in its next file.
-        config.server_args.push("--max-binlog-size=16K".into());
+        config.server_args.push(format!("--max-binlog-size={binlog_size}"));
         config.log_file_size_bytes = 16 << 20;
         config.buffer_pool_bytes = 16 << 20;
         let mut server = Server::new(config)?;
