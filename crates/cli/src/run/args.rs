@@ -87,7 +87,7 @@ pub struct RunArguments {
     /// Ask for up to this much at once ahead of scans, which then wait less for the network; 0: never.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512KiB", conflicts_with = "local_log")]
     pub read_ahead: u64,
-    /// Seconds the server waits for a lost node before its writes fail.
+    /// Seconds the server waits for a lost node, or for a page, before the library ends it.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub timeout: u64,
     /// The preloaded library [default: libredoubt.so beside this command or in ../lib/redoubt].

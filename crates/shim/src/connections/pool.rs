@@ -74,7 +74,7 @@ impl PagePool {
             }
             _ => None,
         };
-        let deadline = Instant::now() + self.stream.timeout();
+        let mut deadline = Instant::now() + self.stream.timeout();
         let mut pause = BACK_OFF_MIN;
         loop {
             if self.stream.death().is_some() {
@@ -84,6 +84,8 @@ impl PagePool {
                 Ok((connection, reply_kind)) => match PageReply::decode(reply_kind, &connection.payload) {
                     Ok(PageReply::Failed { retry: true, message }) => {
                         self.give_back(connection);
+                        // It is there, and waits itself (its disk may be full): that costs time, not the server.
+                        deadline = Instant::now() + self.stream.timeout();
                         message
                     }
                     Ok(PageReply::Failed { retry: false, message }) => {
