@@ -336,7 +336,12 @@ fn parse_marker(text: &str, marker_path: &Path) -> Result<Option<Marker>> {
 
 /// Files that are this host's own business; the library leaves them alone too.
 fn is_local(path: &str, name: &str, server: &Server) -> bool {
+    let is_of_mysql = || {
+        // Temporary tablespaces of sessions, which may be large, and doublewrite files: made anew at each start.
+        path.starts_with("#innodb_temp/") || (path.starts_with("#ib_") && path.ends_with("dblwr"))
+    };
     name.starts_with(MARKER)
+        || (server.version.family == Family::MySql && is_of_mysql())
         || name.starts_with("ibtmp")
         || name.starts_with(BUFFER_POOL_LIST)
         // Written by mariadb-install-db and mariadb-upgrade themselves, not by the server.

@@ -155,6 +155,11 @@ pub fn is_local_directory(rules: &Rules, path: &[u8]) -> bool {
         || rules.local_files.iter().any(|pattern| matches(pattern, path))
 }
 
+/// Where MySQL notes, before anything else, that it is about to replace its files by those of a clone.
+pub fn is_clone_directory(rules: &Rules, path: &[u8]) -> bool {
+    rules.family == Family::MySql && path == b"#clone"
+}
+
 /// Why a file outside the data directory may not be opened, if it is an InnoDB file.
 pub fn refusal_outside(rules: &Rules, absolute: &[u8]) -> Option<&'static str> {
     let name = file_name(absolute);

@@ -4,13 +4,14 @@
 //! inside is done locally and then sent, under the lock that keeps names and frames in step.
 
 use super::library::Library;
-use crate::base::classify::{Class, is_local_directory, refusal_outside};
+use crate::base::classify::{Class, is_clone_directory, is_local_directory, refusal_outside};
 use crate::base::message::{self, show};
 use crate::base::paths::{Resolved, absolute, resolve};
 use crate::base::real::{self, Errno};
 use crate::calls::target::{OpenFile, Target};
 use crate::kinds::plain;
 use crate::kinds::tablespace;
+use redoubt_redo::Family;
 use redoubt_wire::stream::StreamFrame;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -24,6 +25,11 @@ pub enum Decision<T> {
 }
 
 use Decision::{Done, PassThrough};
+
+/// The redo log would become another one, without the library.
+const CLONE_REFUSAL: &str = "a clone of a server cannot be made by a server on a volume, be it in its own place or in \
+     another directory: have a stock server make it (CLONE INSTANCE ... DATA DIRECTORY), and import that \
+     (`redoubt volume import`); this server can be cloned by others";
 
 /// open and openat.
 ///
@@ -40,6 +46,9 @@ pub fn open(
         Resolved::Inside(path) => path,
         Resolved::Outside(path) => {
             if let Some(reason) = refusal_outside(&library.rules, &path) {
+                // Once it runs a server makes none of these elsewhere but for a clone.
+                let is_clone = library.content.family == Family::MySql && library.redo_files.has_begun();
+                let reason = if is_clone { CLONE_REFUSAL } else { reason };
                 message::error(&format!("{}: {reason}", show(&path)));
                 return Err(Errno(libc::EACCES));
             }
@@ -356,6 +365,10 @@ pub fn make_directory(
     };
     if path.is_empty() || is_local_directory(&library.rules, &path) {
         return Ok(PassThrough);
+    }
+    if is_clone_directory(&library.rules, &path) {
+        message::error(CLONE_REFUSAL);
+        return Err(Errno(libc::EPERM));
     }
     library.start()?;
     let _lock = library.content.names.lock_exclusive();

@@ -1,23 +1,21 @@
 //! Bytes of the redo log as the server expects them at its start: the node composes them.
 
 use crate::base::message;
-use crate::base::real::{self, Errno};
+use crate::base::real::Errno;
 use crate::content::Content;
 use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
-use std::os::fd::RawFd;
 
-/// Reads up to the end of the local file behind `fd`, a stub. `request` asks for so many bytes from an offset on.
+/// Reads up to the end of the file, at `file_len`. `request` asks for so many bytes from an offset on.
 ///
 /// # Errors
 /// `EIO` when the node cannot answer.
 pub fn read<'r>(
     content: &Content,
-    fd: RawFd,
+    file_len: u64,
     buffer: &mut [u8],
     offset_bytes: u64,
     request: impl Fn(u64, u32) -> PageRequest<'r>,
 ) -> Result<usize, Errno> {
-    let file_len = real::status(fd)?.len_bytes;
     let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
     let mut at = offset_bytes;
     for piece in buffer.get_mut(..wanted).ok_or(Errno::EIO)?.chunks_mut(MAX_READ_LEN_BYTES as usize) {

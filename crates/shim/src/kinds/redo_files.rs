@@ -3,12 +3,16 @@
 //! The server makes, renames, recycles and removes them all the time; the node follows that as it follows the names of
 //! any file. Writes to their first blocks (header, checkpoints) go into the stream as they are. What is written after
 //! those goes through an observer that yields each redo byte once, in whole mini-transactions. At its start the server
-//! reads what the node composes from all that.
+//! reads what the node composes from all that; while it runs it reads what it wrote itself, if it has a plugin that
+//! makes it read ([`kept`]).
 //!
 //! Invariant: every redo byte the server wrote is in the stream, or the stream is dead. The lock is held from
 //! observing a write until its frames are in the stream, so redo frames are in LSN order.
 
+mod kept;
+
 use crate::base::classify::file_name;
+use crate::base::message;
 use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::connections::stream::FRAME_LIMIT_BYTES;
@@ -16,18 +20,35 @@ use crate::content::Content;
 use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use crate::kinds::log_read;
 use crate::kinds::redo_log::pieces;
+use kept::Kept;
 use redoubt_page::mysql::Flags;
+use redoubt_redo::mysql::block::{BLOCK_BYTES, Block};
+use redoubt_redo::mysql::log_file::{FILE_HEADER_BYTES, FileRange};
+use redoubt_redo::mysql::position::server_lsn;
 use redoubt_redo::mysql::{LogFileHeader, LogFileName, LogObserver, NewRedo, Observed, from_server_lsn};
 use redoubt_redo::{Lsn, Mtr, RunRef, SpaceFlagsChange, SpaceId};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, FileKind, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A file of the log.
 #[derive(Debug)]
 pub struct RedoFile {
     name: Name,
+    /// Locked after the observer, or alone.
+    kept: Mutex<Kept>,
+}
+
+impl RedoFile {
+    fn new(path: &[u8]) -> Self {
+        Self { name: Name::new(path), kept: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Named for RedoFile {
@@ -42,6 +63,14 @@ pub struct RedoFiles {
     /// By path.
     pub by_path: FilesByPath<RedoFile>,
     observer: Mutex<Option<LogObserver>>,
+    /// The observer has handed something out.
+    handed_out: Condvar,
+    /// What is written is kept for readers.
+    keeps: AtomicBool,
+    /// What was written before that since the last checkpoint is there, too.
+    is_filled: AtomicBool,
+    /// A copy could not be written: there are no more of them.
+    has_failed: AtomicBool,
 }
 
 /// The tablespace that becomes an encrypted one with this mini-transaction.
@@ -61,6 +90,65 @@ fn broken(content: &Content, why: &str) -> Errno {
 impl RedoFiles {
     fn lock(&self) -> MutexGuard<'_, Option<LogObserver>> {
         self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log is known: the server has opened it.
+    pub fn has_begun(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// From now on there are copies here of what the server writes, because something reads it while the server runs;
+    /// and of what it has written since its last checkpoint. No redo is written while that is fetched from the node. If
+    /// it cannot be done, the server's log says so.
+    pub fn keep(&self, content: &Content) {
+        loop {
+            let names = content.names.lock_shared();
+            let observer = self.lock();
+            match &*observer {
+                // The node has no part of a mini-transaction. Who completes it may need the names.
+                Some(log) if log.next_lsn() < log.seen_lsn() => {
+                    drop((names, observer));
+                    self.wait_handed_out();
+                }
+                // What was there before the first write is fetched with that.
+                log => {
+                    self.keeps.store(true, Ordering::Release);
+                    if let Some(log) = log
+                        && let Err(error) = self.fill_copies(content, &names, log.next_lsn())
+                    {
+                        self.fail(error);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The node knows all that was written before `end`, and gets nothing while this takes: the observer is locked.
+    fn fill_copies(&self, content: &Content, names: &NamesLock<'_>, end: Lsn) -> Result<(), Errno> {
+        if self.is_filled.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        content.sync_all()?;
+        let end = server_lsn(end);
+        for file in self.by_path.all() {
+            let (mut kept, Some(path)) = (file.kept(), file.name.path(names)) else { continue };
+            let size_bytes = real::status_of(&absolute(&content.datadir, &path)?)?.len_bytes;
+            let range = FileRange { start_lsn: kept.start_lsn(), size_bytes };
+            let written = end.saturating_sub(range.start_lsn).min(range.end_lsn() - range.start_lsn);
+            if range.start_lsn == 0 || written == 0 {
+                continue;
+            }
+            let mut bytes = vec![0; (written as usize).next_multiple_of(BLOCK_BYTES)];
+            read_of_node(content, &path, size_bytes, &mut bytes, FILE_HEADER_BYTES)?;
+            let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+            // What lies before the checkpoint is not there any more.
+            let first = blocks.iter().position(|block| !is_zero(block));
+            if let Some((dropped, known)) = first.and_then(|at| bytes.split_at_checked(at * BLOCK_BYTES)) {
+                kept.on_write(&content.datadir, known, FILE_HEADER_BYTES + dropped.len() as u64)?;
+            }
+        }
+        Ok(())
     }
 
     /// Opens a file of the log, or creates it.
@@ -84,17 +172,21 @@ impl RedoFiles {
                 let mode = real::status(fd)?.mode;
                 content.stream.append(&StreamFrame::Create { path, kind: FileKind::Redo, mode })?;
             } else if self.by_path.known(path).is_none() {
-                self.resume(content, path, fd)?;
+                let start_lsn = self.resume(content, path, fd)?;
+                let file = self.by_path.at(path, || RedoFile::new(path));
+                file.kept().on_header(start_lsn.unwrap_or_default());
+                return Ok(file);
             }
-            Ok(self.by_path.at(path, || RedoFile { name: Name::new(path) }))
+            Ok(self.by_path.at(path, || RedoFile::new(path)))
         };
         opened().map(|file| (fd, file)).inspect_err(|_: &Errno| {
             let _ = real::close_file(fd);
         })
     }
 
-    /// A file that was there before this process: the observer learns where it is in the log.
-    fn resume(&self, content: &Content, path: &[u8], fd: RawFd) -> Result<(), Errno> {
+    /// A file that was there before this process: the observer learns where it is in the log. Gives the server LSN of
+    /// its first block, if it has one.
+    fn resume(&self, content: &Content, path: &[u8], fd: RawFd) -> Result<Option<u64>, Errno> {
         let mut observer = self.lock();
         if observer.is_none() {
             let next_lsn = content.pool.request(&PageRequest::LogState, |reply| match reply {
@@ -107,15 +199,18 @@ impl RedoFiles {
             *observer = Some(LogObserver::new(next_lsn, []));
         }
         let (Some(observer), Some(name)) = (&mut *observer, LogFileName::parse(file_name(path))) else {
-            return Ok(());
+            return Ok(None);
         };
         let mut header = [0; LOG_HEADER_LEN_BYTES];
-        read_of_node(content, path, fd, &mut header, 0)?;
+        read_of_node(content, path, real::status(fd)?.len_bytes, &mut header, 0)?;
         if matches!(name, LogFileName::Spare(_)) || header.iter().all(|byte| *byte == 0) {
-            return Ok(());
+            return Ok(None);
         }
-        let observed = observer.on_write(name, 0, &header, &mut |_: &Mtr<'_, '_>| ());
-        observed.map(drop).map_err(|error| broken(content, &error.to_string()))
+        match observer.on_write(name, 0, &header, &mut |_: &Mtr<'_, '_>| ()) {
+            Ok(Observed::Header(header)) => Ok(Some(header.start_lsn)),
+            Ok(_) => Ok(None),
+            Err(error) => Err(broken(content, &error.to_string())),
+        }
     }
 
     /// The server wrote to a file of the log.
@@ -147,6 +242,11 @@ impl RedoFiles {
             })?),
         };
         let next_lsn = observer.next_lsn();
+        if self.keeps.load(Ordering::Acquire)
+            && let Err(error) = self.fill_copies(content, &names, next_lsn)
+        {
+            self.fail(error);
+        }
         let (mut ends, mut encrypted) = (Vec::new(), None);
         let observed = observer
             .on_write(name, offset_bytes, bytes, &mut |mtr: &Mtr<'_, '_>| {
@@ -167,15 +267,20 @@ impl RedoFiles {
         }
         match observed {
             Observed::Filler => Ok(()),
-            Observed::Redo(NewRedo { bytes, .. }) => {
-                content.counters.add(Counter::RedoBytes, bytes.len() as u64);
-                pieces(bytes, &ends, FRAME_LIMIT_BYTES)
-                    .into_iter()
-                    .try_for_each(|piece| content.stream.append(&StreamFrame::Redo(piece)).map(drop))
+            Observed::Redo(NewRedo { bytes: redo, .. }) => {
+                content.counters.add(Counter::RedoBytes, redo.len() as u64);
+                for piece in pieces(redo, &ends, FRAME_LIMIT_BYTES) {
+                    content.stream.append(&StreamFrame::Redo(piece))?;
+                }
+                self.handed_out.notify_all();
+                self.keep_written(content, file, bytes, offset_bytes);
+                Ok(())
             }
             Observed::Header(_) | Observed::Checkpoint { .. } | Observed::Encryption => {
-                if let Observed::Checkpoint { checkpoint: Some(lsn), .. } = observed {
-                    content.dirty.checkpointed(lsn);
+                match &observed {
+                    Observed::Checkpoint { checkpoint: Some(lsn), .. } => content.dirty.checkpointed(*lsn),
+                    Observed::Header(header) => file.kept().on_header(header.start_lsn),
+                    _ => {}
                 }
                 let Some(block) = bytes.first_chunk() else { return Ok(()) };
                 let offset_bytes = offset_bytes as u32;
@@ -240,8 +345,81 @@ impl RedoFiles {
         offset_bytes: u64,
     ) -> Result<usize, Errno> {
         let path = file.name.path(&content.names.lock_shared()).ok_or(Errno::EIO)?;
-        read_of_node(content, &path, fd, buffer, offset_bytes)
+        let file_len = real::status(fd)?.len_bytes;
+        if !self.keeps.load(Ordering::Acquire) {
+            return read_of_node(content, &path, file_len, buffer, offset_bytes);
+        }
+        let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
+        let buffer = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
+        let left = file.kept().read(buffer, offset_bytes)?;
+        if let Some(older) = buffer.get_mut(..left).filter(|older| !older.is_empty()) {
+            let start_lsn = file.kept().start_lsn();
+            let written = self.wait_handed_out();
+            content.sync_all()?;
+            read_of_node(content, &path, file_len, older, offset_bytes)?;
+            require_all(&path, older, offset_bytes, FileRange { start_lsn, size_bytes: file_len }, written)?;
+        }
+        Ok(wanted)
     }
+
+    /// Keeps a copy, if there are any.
+    fn keep_written(&self, content: &Content, file: &RedoFile, bytes: &[u8], offset_bytes: u64) {
+        if !self.keeps.load(Ordering::Acquire) || self.has_failed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = file.kept().on_write(&content.datadir, bytes, offset_bytes) {
+            self.fail(error);
+        }
+    }
+
+    /// What makes a clone of this server fail, if one is made.
+    #[cold]
+    fn fail(&self, error: Errno) {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            message::warning(&format!(
+                "redo cannot be kept in the data directory, which clones of this server need: {error}; free space there, \
+                 and start this server again before it is cloned"
+            ));
+        }
+    }
+
+    /// Waits until the mini-transaction is complete of which the log has only a part, if there is one; gives how far the
+    /// log was written when this began. Its thread has space in the log for all of it.
+    fn wait_handed_out(&self) -> Lsn {
+        let is_behind = |observer: &mut Option<LogObserver>, until: Lsn| {
+            observer.as_ref().is_some_and(|log| log.next_lsn() < until)
+        };
+        let observer = self.lock();
+        let until = observer.as_ref().map_or(Lsn(0), LogObserver::seen_lsn);
+        drop(self.handed_out.wait_while(observer, |observer| is_behind(observer, until)));
+        until
+    }
+}
+
+/// The node gives zeros for what it does not have any more. A reader that took them for the end of the log would miss
+/// the rest of it.
+fn require_all(
+    path: &[u8],
+    bytes: &[u8],
+    offset_bytes: u64,
+    range: FileRange,
+    written: Lsn,
+) -> Result<(), Errno> {
+    let skipped = FILE_HEADER_BYTES.saturating_sub(offset_bytes) as usize;
+    let first = offset_bytes.max(FILE_HEADER_BYTES);
+    let (blocks, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<BLOCK_BYTES>();
+    for (block, at) in blocks.iter().zip((first..).step_by(BLOCK_BYTES)) {
+        let Some(lsn) = range.lsn_at(at).filter(|lsn| *lsn < server_lsn(written)) else { break };
+        if let Err(error) = Block::parse(block, lsn) {
+            message::error(&format!(
+                "{}: redo that is to be read is older than what the storage node has ({error}); if this is for a clone, \
+                 make it again: what is written since the clone plugin was loaded is here",
+                message::show(path)
+            ));
+            return Err(Errno::EIO);
+        }
+    }
+    Ok(())
 }
 
 /// The log of a new volume begins with the header of its first file.
@@ -272,10 +450,10 @@ fn set_len_locked(
 fn read_of_node(
     content: &Content,
     path: &[u8],
-    fd: RawFd,
+    file_len: u64,
     buffer: &mut [u8],
     offset_bytes: u64,
 ) -> Result<usize, Errno> {
     let request = |offset_bytes, len_bytes| PageRequest::ReadLogFile { path, offset_bytes, len_bytes };
-    log_read::read(content, fd, buffer, offset_bytes, request)
+    log_read::read(content, file_len, buffer, offset_bytes, request)
 }

@@ -291,10 +291,13 @@ impl RedoLog {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> Result<usize, Errno> {
-        log_read::read(content, fd, buffer, offset_bytes, |offset_bytes, len_bytes| PageRequest::ReadLog {
+        log_read::read(
+            content,
+            real::status(fd)?.len_bytes,
+            buffer,
             offset_bytes,
-            len_bytes,
-        })
+            |offset_bytes, len_bytes| PageRequest::ReadLog { offset_bytes, len_bytes },
+        )
     }
 }
 

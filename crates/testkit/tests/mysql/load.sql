@@ -35,4 +35,7 @@ optimize table a;
 alter table p add partition partitions 2;
 truncate table f;
 rename table g to g2;
+create table k(id int primary key, v varchar(300), t longtext, key(v(30))) compression='lz4';
+insert into k select id, v, repeat(v, id%40) from a;
+update k set v=concat('k',left(v,100)) where id%3=0;
 insert into a(v,x) values('end',1);

@@ -1,4 +1,4 @@
-//! dlopen: plugins that manage keys.
+//! dlopen: plugins that manage keys, and MySQL's clone plugin.
 //!
 //! A server with such a plugin makes encrypted tables, whose redo is in clear, and so the node holds their pages in
 //! clear. Without consent (`redoubt run --clear-pages`) the server gets none, be it loaded at its start, by `INSTALL
@@ -7,6 +7,8 @@
 //!
 //! MySQL gets no keyring at all, be it a plugin or a component. With one, `ALTER TABLESPACE ... ENCRYPTION='Y'` notes in
 //! the dictionary that it is to be done before any page tells of it, and the server goes on with it at every start.
+//!
+//! With the clone plugin the server reads what it has just written to its redo log, to give it to others.
 
 use crate::base::{message, real};
 use crate::calls::process::active;
@@ -19,6 +21,8 @@ use std::sync::atomic::Ordering;
 const KEY_MANAGEMENT: c_int = 9;
 /// `MYSQL_KEYRING_PLUGIN`.
 const KEYRING: c_int = 10;
+/// `MYSQL_CLONE_PLUGIN`.
+const CLONE: c_int = 11;
 /// What a component has that gives InnoDB its keys: service and component, joined by a point.
 const KEYRING_SERVICE: &[u8] = b"keyring_reader_with_status.";
 /// What a plugin declares, and how long each declaration is.
@@ -61,6 +65,10 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
     let handle = unsafe { real::dlopen(path, flags) };
     let Some(library) = active().filter(|_| !handle.is_null() && !path.is_null()) else { return handle };
     let family = library.content.family;
+    // SAFETY: the handle was just made.
+    if family == Family::MySql && unsafe { plugin_of_kind(handle, CLONE) }.is_some() {
+        library.redo_files.keep(&library.content);
+    }
     // SAFETY: the handle was just made.
     let Some(name) = (unsafe { manager_of_keys(handle, family) }) else { return handle };
     if library.content.takes_clear_pages && family == Family::MariaDb {

@@ -392,6 +392,9 @@ pub unsafe extern "C" fn copy_file_range(
     unsafe { real::copy_file_range(from, from_at, to, to_at, len, flags) }
 }
 
+/// What one call of sendfile copies at most.
+const SENDFILE_BYTES: usize = 256 << 10;
+
 macro_rules! sendfile_hooks {
     ($($name:ident),*) => {$(
         /// # Safety
@@ -399,12 +402,41 @@ macro_rules! sendfile_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t {
             if tracked(from).is_some() || followed(to).is_some() {
-                return length(refused("sendfile"));
+                // SAFETY: null, or the caller's offset.
+                return unsafe { copy_followed(to, from, offset.as_mut(), len) };
             }
             // SAFETY: the caller's arguments, unchanged.
             unsafe { real::sendfile64(to, from, offset, len) }
         }
     )*};
+}
+
+/// sendfile, which may copy less than it was told to, with a file whose bytes are not the local one's.
+fn copy_followed(to: c_int, from: c_int, offset: Option<&mut off64_t>, len: usize) -> ssize_t {
+    let mut buffer = vec![0; len.min(SENDFILE_BYTES)];
+    // SAFETY: a buffer of this length.
+    let got = unsafe {
+        match &offset {
+            Some(at) => pread64(from, buffer.as_mut_ptr().cast(), buffer.len(), **at),
+            None => read(from, buffer.as_mut_ptr().cast(), buffer.len()),
+        }
+    };
+    let Ok(got_len) = usize::try_from(got) else { return got };
+    // SAFETY: as many bytes of the buffer as were read.
+    let put = unsafe { write(to, buffer.as_ptr().cast(), got_len) };
+    match offset {
+        Some(at) => *at += put.max(0) as off64_t,
+        None if put.max(0) < got => {
+            // Nothing was sent of the rest.
+            let rest = put.max(0) - got;
+            if let Err(errno) = real::seek(from, rest as i64, libc::SEEK_CUR) {
+                errno.set();
+                return -1;
+            }
+        }
+        None => {}
+    }
+    put
 }
 
 sendfile_hooks!(sendfile, sendfile64);
