@@ -9,7 +9,7 @@ pub mod unsent_file;
 
 use crate::base::config::Config;
 use crate::base::real;
-use link::{Peer, SILENT_PEER_TIMEOUT};
+use link::{GREETING_TIMEOUT, Peer, SILENT_PEER_TIMEOUT};
 use redoubt_transport::{ClientTls, Connector};
 use std::sync::Arc;
 use stream::StreamConfig;
@@ -23,6 +23,7 @@ pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig
     let connector = Connector { address: config.node.clone(), tls, silence_limit: Some(SILENT_PEER_TIMEOUT) };
     let peer = Peer {
         connector,
+        greeting_timeout: GREETING_TIMEOUT.min(config.timeout),
         volume: config.volume.clone(),
         generation: config.generation,
         session: fastrand::u64(1..),

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+/// A node that is there greets at once. Less, where a server waits for its node for less.
+pub const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Also ends a connection whose peer takes nothing for so long; what was sent is then sent again.
 pub const SILENT_PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -59,6 +60,8 @@ impl From<TransportError> for LinkError {
 pub struct Peer {
     /// How the node is reached.
     pub connector: Connector,
+    /// How long its greeting may take.
+    pub greeting_timeout: Duration,
     /// Volume name.
     pub volume: String,
     /// Generation of the attachment.
@@ -79,7 +82,7 @@ pub fn connect(
     resume: Seq,
     counters: &Counters,
 ) -> Result<(Arc<dyn Connection>, Welcome), LinkError> {
-    let connection = peer.connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
+    let connection = peer.connector.connect(CONNECT_TIMEOUT, peer.greeting_timeout)?;
     let welcome = greet(&*connection, peer, role, resume, counters);
     // What comes first over TLS may be the node's word that it does not let this server in.
     let welcome = welcome.map_err(|error| match error {

@@ -291,9 +291,13 @@ impl Stream {
 
     /// Ends a send that blocks, and the reading of notices.
     fn close_link(&self) {
-        if let Some(link) = &*self.current.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(link) = &*self.current() {
             link.shutdown();
         }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits up to `limit`; ends early when the stream dies. For back-off between attempts.
@@ -476,7 +480,8 @@ impl Stream {
         while self.death().is_none() {
             self.pause(WATCH_INTERVAL);
             let durable = self.waiters.durable();
-            let is_idle = self.end.load(Ordering::Acquire) <= durable;
+            // Without a connection there is nothing to close.
+            let is_idle = self.end.load(Ordering::Acquire) <= durable || self.current().is_none();
             if durable != seen || is_idle || self.node_waits.load(Ordering::Acquire) {
                 (seen, since) = (durable, Instant::now());
             } else if since.elapsed() >= self.timeout().min(SILENT_NODE_LIMIT) {

@@ -13,8 +13,8 @@ use redoubt_wire::notice::Notice;
 use redoubt_wire::parts::PartWriter;
 use redoubt_wire::stream::{Counter, StreamFrame};
 use std::io::BufReader;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
@@ -94,10 +94,11 @@ impl Stream {
         let (log, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
         let (notices, _) = link::connect(self.peer(), Role::Notices, Seq(0), &self.counters)?;
         let link = Arc::new(Link { log, notices });
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
+        *self.current() = Some(Arc::clone(&link));
         let resumed = self.resume(&link, &welcome, is_first);
         if resumed.is_err() {
             link.shutdown();
+            *self.current() = None;
         }
         resumed.map(|()| link)
     }
@@ -153,6 +154,7 @@ impl Stream {
     }
 
     fn forget_link(&self, link: &Arc<Link>) {
+        *self.current() = None;
         let mut state = self.lock_state();
         if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
             state.link = None;

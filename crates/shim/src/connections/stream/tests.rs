@@ -98,6 +98,7 @@ impl Node {
                 tls: None,
                 silence_limit: None,
             },
+            greeting_timeout: timeout,
             volume: "v".to_owned(),
             generation: 3,
             session: 9,
@@ -401,6 +402,22 @@ fn end_of_either_connection_makes_it_connect_again() {
         session.socket.read_to_end(&mut rest).unwrap();
         session = next;
     }
+}
+
+/// Its kernel takes connections, too; the process greets nobody.
+#[test]
+fn a_node_that_hangs_for_good_is_given_up_after_the_time_out() {
+    let node = Node::new();
+    let timeout = Duration::from_secs(1);
+    let (stream, _images) = node.stream(timeout);
+    let hanging = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let end = stream.append(&StreamFrame::Redo(b"first")).unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(stream.wait_durable(end), Err(Errno::EIO));
+    // Until it is taken for one that hangs, and until it is given up.
+    assert!(began.elapsed() < timeout * 10, "{:?}", began.elapsed());
+    drop(hanging);
 }
 
 /// Its kernel takes bytes until the socket is full; the process takes none.
