@@ -238,8 +238,8 @@ nfs:
 GALERA = target/galera/usr/lib/galera/libgalera_smm.so
 group-anchor: $(GALERA)
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
-	REDOUBT_GALERA=$(CURDIR)/$(GALERA) cargo test --release -p redoubt-testkit --test group galera -- --ignored --nocapture \
-	  --test-threads 1
+	REDOUBT_GALERA=$(CURDIR)/$(GALERA) cargo test --release -p redoubt-testkit --test group --test group_isolation galera -- \
+	  --ignored --nocapture --test-threads 1
 
 # The same held against our own library, all of it: five minutes.
 group:

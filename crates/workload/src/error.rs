@@ -124,8 +124,7 @@ impl Error {
 
     /// True when a member of a group refuses a statement because it is not, or no longer, part of the group (1047).
     pub fn is_outside_group(&self) -> bool {
-        matches!(self, Self::Sql { source, .. }
-            if matches!(&**source, mysql::Error::MySqlError(server) if server.code == 1047))
+        matches!(self, Self::Sql { source, .. } if is_outside_group(source))
     }
 
     /// True for a table whose tablespace is not there, or was discarded (1812, 1814): the server knows the table, and
@@ -153,6 +152,11 @@ pub fn is_connection_loss(error: &mysql::Error) -> bool {
         }
         other => other.is_connectivity_error(),
     }
+}
+
+/// True when a member of a group refuses a statement because it is not part of the group (1047).
+pub fn is_outside_group(error: &mysql::Error) -> bool {
+    matches!(error, mysql::Error::MySqlError(server) if server.code == 1047)
 }
 
 /// True for a deadlock (1213) or a lock wait time-out (1205): the transaction may be tried again.

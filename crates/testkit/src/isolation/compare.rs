@@ -239,12 +239,13 @@ impl Subject {
     fn history(&mut self, level: Level, seed: u64, options: &Options) -> Result<Outcome> {
         let mut random = fastrand::Rng::with_seed(seed ^ ((level as u64) << 56));
         let workload = Workload::start(
-            &self.server.socket(),
+            vec![self.server.socket()],
             WorkloadOptions {
                 level,
                 clients: options.clients,
                 seed: options.seed,
                 reconnect_timeout: PATIENCE,
+                is_causal: false,
             },
         )?;
         let mut faults = BTreeMap::new();

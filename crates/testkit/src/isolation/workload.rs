@@ -1,9 +1,9 @@
-//! Clients that make a history against a running server.
+//! Clients that make a history against a running server, or against several that hold the same.
 //!
 //! Each client draws its transactions from its own random numbers: two to five steps ([`STEPS_MAX`]) over a few
 //! registers, reads and appends. A lost connection before COMMIT means that the transaction is aborted, during COMMIT
 //! that its end is unknown. A client goes on with a new connection; a value is never used twice. When all have ended,
-//! one more transaction reads everything.
+//! one more transaction for each server reads everything.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use mysql::Conn;
 use mysql::prelude::Queryable;
-use redoubt_workload::error::{Error, Result, is_connection_loss, is_retryable};
+use redoubt_workload::error::{Error, Result, is_connection_loss, is_outside_group, is_retryable};
 use redoubt_workload::process::POLL_INTERVAL;
 use redoubt_workload::sql::{connect, connect_within, execute};
 
 use super::history::{History, Key, Operation, Status, Transaction, Value};
 
 const TABLE: &str = "redoubt_isolation.register";
+const CAUSAL: &str = "SET SESSION wsrep_sync_wait = 1";
 /// Registers at any time, and after how many transactions of all clients one is replaced by a fresh one: lists stay
 /// short.
 const LIVE_KEYS: u32 = 6;
@@ -63,6 +64,8 @@ pub struct Options {
     pub seed: u64,
     /// How long a client may go without a connection.
     pub reconnect_timeout: Duration,
+    /// A member of a group answers a read when it has all that was committed anywhere before (`wsrep_sync_wait`).
+    pub is_causal: bool,
 }
 
 /// Running clients.
@@ -74,7 +77,8 @@ pub struct Workload {
 
 #[derive(Debug)]
 struct Shared {
-    socket: PathBuf,
+    /// Of the servers; each client keeps to one.
+    sockets: Vec<PathBuf>,
     options: Options,
     started: Instant,
     stop: AtomicBool,
@@ -96,6 +100,20 @@ impl Shared {
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+
+    /// Reads everything from a server; from a member of a group all that was committed before.
+    fn read_all(&self, socket: &Path) -> Result<Transaction> {
+        let mut conn = connect_within(socket, self.options.reconnect_timeout)?;
+        execute(&mut conn, CAUSAL)?;
+        let began = self.now();
+        let statement = format!("SELECT id, list FROM {TABLE}");
+        let rows: Vec<(Key, String)> = conn.query(&statement).map_err(Error::sql(&statement))?;
+        let mut operations = Vec::new();
+        for (key, list) in rows {
+            operations.push(Operation::Read(key, parse(&list)?));
+        }
+        Ok(Transaction { operations, status: Status::Committed, began, ended: self.now() })
+    }
 }
 
 impl Workload {
@@ -103,8 +121,9 @@ impl Workload {
     ///
     /// # Errors
     /// [`Error::Sql`], [`Error::Deadline`].
-    pub fn start(socket: &Path, options: Options) -> Result<Self> {
-        let mut conn = connect_within(socket, options.reconnect_timeout)?;
+    pub fn start(sockets: Vec<PathBuf>, options: Options) -> Result<Self> {
+        let first = sockets.first().ok_or_else(|| Error::State("a history needs a server".into()))?;
+        let mut conn = connect_within(first, options.reconnect_timeout)?;
         execute(&mut conn, "CREATE DATABASE IF NOT EXISTS redoubt_isolation")?;
         execute(
             &mut conn,
@@ -114,7 +133,7 @@ impl Workload {
         )?;
         let clients = options.clients;
         let shared = Arc::new(Shared {
-            socket: socket.to_owned(),
+            sockets,
             options,
             started: Instant::now(),
             stop: AtomicBool::new(false),
@@ -167,17 +186,12 @@ impl Workload {
         for thread in self.threads {
             thread.join().unwrap_or_else(|_| Err(Error::State("a client panicked".into())))?;
         }
-        let mut conn = connect_within(&self.shared.socket, self.shared.options.reconnect_timeout)?;
-        let began = self.shared.now();
-        let statement = format!("SELECT id, list FROM {TABLE}");
-        let rows: Vec<(Key, String)> = conn.query(&statement).map_err(Error::sql(&statement))?;
-        let mut operations = Vec::new();
-        for (key, list) in rows {
-            operations.push(Operation::Read(key, parse(&list)?));
+        let mut last = Vec::new();
+        for socket in &self.shared.sockets {
+            last.push(self.shared.read_all(socket)?);
         }
-        let last = Transaction { operations, status: Status::Committed, began, ended: self.shared.now() };
         let mut transactions = std::mem::take(&mut *self.shared.done());
-        transactions.push(last);
+        transactions.extend(last);
         Ok(History { transactions })
     }
 }
@@ -187,7 +201,7 @@ fn run(shared: &Shared, client: u32) -> Result<()> {
     let mut conn = None;
     while !shared.stopping() {
         let Some(open) = conn.as_mut() else {
-            conn = Some(open_connection(shared)?);
+            conn = Some(open_connection(shared, client)?);
             continue;
         };
         let (transaction, usable) = one(shared, open, &mut random)?;
@@ -200,18 +214,25 @@ fn run(shared: &Shared, client: u32) -> Result<()> {
     Ok(())
 }
 
-fn open_connection(shared: &Shared) -> Result<Conn> {
+fn open_connection(shared: &Shared, client: u32) -> Result<Conn> {
     let start = Instant::now();
+    let sockets = &shared.sockets;
+    let socket =
+        sockets.get(client as usize % sockets.len()).ok_or_else(|| Error::State("no server".into()))?;
     loop {
-        let opened = connect(&shared.socket).and_then(|mut conn| {
+        let opened = connect(socket).and_then(|mut conn| {
             let level = shared.options.level.name();
             execute(&mut conn, &format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"))?;
             execute(&mut conn, "SET SESSION innodb_lock_wait_timeout = 2")?;
+            if shared.options.is_causal {
+                execute(&mut conn, CAUSAL)?;
+            }
             Ok(conn)
         });
         match opened {
             Err(error)
-                if error.is_connection_loss() && start.elapsed() < shared.options.reconnect_timeout =>
+                if (error.is_connection_loss() || error.is_outside_group())
+                    && start.elapsed() < shared.options.reconnect_timeout =>
             {
                 std::thread::sleep(POLL_INTERVAL);
             }
@@ -230,11 +251,11 @@ fn one(shared: &Shared, conn: &mut Conn, random: &mut fastrand::Rng) -> Result<(
             Ok(()) => (Status::Committed, true),
             // Rolled back for certain; anything else leaves it open.
             Err(error) if is_retryable(&error) => (Status::Aborted, conn.query_drop("ROLLBACK").is_ok()),
-            Err(error) if is_connection_loss(&error) => (Status::Unknown, false),
+            Err(error) if is_connection_loss(&error) || is_outside_group(&error) => (Status::Unknown, false),
             Err(error) => return Err(Error::sql("COMMIT")(error)),
         },
         Err(error) if is_retryable(&error) => (Status::Aborted, conn.query_drop("ROLLBACK").is_ok()),
-        Err(error) if is_connection_loss(&error) => (Status::Aborted, false),
+        Err(error) if is_connection_loss(&error) || is_outside_group(&error) => (Status::Aborted, false),
         Err(error) => return Err(Error::sql("a step of a transaction")(error)),
     };
     Ok((Transaction { operations, status, began, ended: shared.now() }, usable))
@@ -251,9 +272,10 @@ fn steps(
     for _ in 0..random.u32(STEPS) {
         let key = oldest + random.u32(..LIVE_KEYS);
         if random.bool() {
-            let row: Option<String> =
-                conn.query_first(format!("SELECT list FROM {TABLE} WHERE id = {key}"))?;
-            let list = row.map_or(Ok(Vec::new()), |list| parse(&list));
+            // All of the answer: where a member of a group gives up the transaction, its error may come after the row, and
+            // the next statement would begin another transaction.
+            let rows: Vec<String> = conn.query(format!("SELECT list FROM {TABLE} WHERE id = {key}"))?;
+            let list = rows.first().map_or(Ok(Vec::new()), |list| parse(list));
             // Text that is no list cannot be the work of these clients; it would show as a value nobody appended.
             operations.push(Operation::Read(key, list.unwrap_or_else(|_| vec![0])));
         } else {
