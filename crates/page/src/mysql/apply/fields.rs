@@ -178,7 +178,8 @@ impl<'s, 'a> RecordLayout<'s, 'a> {
     /// That of `index`; `instant` is where what is derived from it is kept.
     #[inline]
     pub(super) fn new(index: IndexInfo<'a>, instant: &'s mut InstantIndex) -> Result<Self, Fault> {
-        let is_instant = index.has_row_versions() || index.has_old_instant();
+        // REDUNDANT records say themselves how many fields they have: old instant columns are only missing at their end.
+        let is_instant = index.has_row_versions() || (index.is_compact() && index.has_old_instant());
         if !is_instant {
             if !index.is_compact() {
                 return Ok(Self::Redundant(None));

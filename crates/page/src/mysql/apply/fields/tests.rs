@@ -101,3 +101,19 @@ fn what_is_derived_is_kept_for_the_same_index_only() {
         });
     }
 }
+
+/// A REDUNDANT table to which a server before 8.0.29 added columns: the description has nothing but that.
+#[test]
+fn redundant_records_of_old_instant_tables_describe_themselves() {
+    with_index(&[1, 4], |index| {
+        let mut instant = InstantIndex::default();
+        let layout = RecordLayout::new(index, &mut instant).unwrap();
+        // Four fields that end after 6, 12, 19 and 24 bytes.
+        let record = [&[24u8, 19, 12, 6, 0, 0, 0, 9, 0, 0][..], &[0; 24]].concat();
+        assert_eq!(layout.size(&record, 10).unwrap(), RecordSize { extra_bytes: 10, data_bytes: 24 });
+        let last = layout.field(&record, 10, 3).unwrap();
+        assert_eq!((last.offset, last.len_bytes), (10 + 19, 5));
+        // Added after the record was written.
+        assert!(layout.field(&record, 10, 4).is_err());
+    });
+}
