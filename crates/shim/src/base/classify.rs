@@ -155,13 +155,19 @@ pub fn is_local_directory(rules: &Rules, path: &[u8]) -> bool {
         || rules.local_files.iter().any(|pattern| matches(pattern, path))
 }
 
+/// Its redo log would become another one, without the library.
+pub const CLONE_REFUSAL: &str = "a clone of a server cannot be made by a server on a volume, be it in its own place or \
+     in another directory: have a stock server make it (CLONE INSTANCE ... DATA DIRECTORY), and import that (`redoubt \
+     volume import`); this server can be cloned by others";
+
 /// Where MySQL notes, before anything else, that it is about to replace its files by those of a clone.
 pub fn is_clone_directory(rules: &Rules, path: &[u8]) -> bool {
     rules.family == Family::MySql && path == b"#clone"
 }
 
-/// Why a file outside the data directory may not be opened, if it is an InnoDB file.
-pub fn refusal_outside(rules: &Rules, absolute: &[u8]) -> Option<&'static str> {
+/// Why a file outside the data directory may not be opened, if it is an InnoDB file. `has_begun`: the server has opened
+/// its redo log.
+pub fn refusal_outside(rules: &Rules, absolute: &[u8], has_begun: impl Fn() -> bool) -> Option<&'static str> {
     let name = file_name(absolute);
     if name.ends_with(b".ibd") {
         return Some(
@@ -184,6 +190,10 @@ pub fn refusal_outside(rules: &Rules, absolute: &[u8]) -> Option<&'static str> {
         );
     }
     if rules.system_files.iter().any(|file| file_name(file) == name) {
+        // Once it runs, a server makes none but for a clone.
+        if rules.family == Family::MySql && has_begun() {
+            return Some(CLONE_REFUSAL);
+        }
         return Some(
             "a system tablespace outside the data directory is not supported: unset innodb_data_home_dir",
         );

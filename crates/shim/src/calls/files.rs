@@ -4,14 +4,13 @@
 //! inside is done locally and then sent, under the lock that keeps names and frames in step.
 
 use super::library::Library;
-use crate::base::classify::{Class, is_clone_directory, is_local_directory, refusal_outside};
+use crate::base::classify::{CLONE_REFUSAL, Class, is_clone_directory, is_local_directory, refusal_outside};
 use crate::base::message::{self, show};
 use crate::base::paths::{Resolved, absolute, resolve};
 use crate::base::real::{self, Errno};
 use crate::calls::target::{OpenFile, Target};
 use crate::kinds::plain;
 use crate::kinds::tablespace;
-use redoubt_redo::Family;
 use redoubt_wire::stream::StreamFrame;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -25,11 +24,6 @@ pub enum Decision<T> {
 }
 
 use Decision::{Done, PassThrough};
-
-/// The redo log would become another one, without the library.
-const CLONE_REFUSAL: &str = "a clone of a server cannot be made by a server on a volume, be it in its own place or in \
-     another directory: have a stock server make it (CLONE INSTANCE ... DATA DIRECTORY), and import that \
-     (`redoubt volume import`); this server can be cloned by others";
 
 /// open and openat.
 ///
@@ -45,10 +39,8 @@ pub fn open(
     let path = match resolve(&library.content.datadir, dir, path)? {
         Resolved::Inside(path) => path,
         Resolved::Outside(path) => {
-            if let Some(reason) = refusal_outside(&library.rules, &path) {
-                // Once it runs a server makes none of these elsewhere but for a clone.
-                let is_clone = library.content.family == Family::MySql && library.redo_files.has_begun();
-                let reason = if is_clone { CLONE_REFUSAL } else { reason };
+            let has_begun = || library.redo_files.has_begun();
+            if let Some(reason) = refusal_outside(&library.rules, &path, has_begun) {
                 message::error(&format!("{}: {reason}", show(&path)));
                 return Err(Errno(libc::EACCES));
             }

@@ -109,7 +109,16 @@ fn innodb_files_outside_are_refused_with_the_option() {
         ("/other/ib_logfile0", "innodb_log_group_home_dir"),
         ("/other/ibdata1", "innodb_data_home_dir"),
     ] {
-        assert!(refusal_outside(&rules(), path.as_bytes()).unwrap().contains(word));
+        assert!(refusal_outside(&rules(), path.as_bytes(), || true).unwrap().contains(word));
     }
-    assert_eq!(refusal_outside(&rules(), b"/etc/mysql/my.cnf"), None);
+    assert_eq!(refusal_outside(&rules(), b"/etc/mysql/my.cnf", || true), None);
+    let of_mysql = Rules { family: Family::MySql, ..rules() };
+    for (path, has_begun, word) in [
+        ("/other/ibdata1", false, "innodb_data_home_dir"),
+        ("/other/ibdata1", true, "a clone"),
+        ("/other/db/t.ibd", true, "DATA DIRECTORY"),
+        ("/other/undo_001", true, "innodb_undo_directory"),
+    ] {
+        assert!(refusal_outside(&of_mysql, path.as_bytes(), || has_begun).unwrap().contains(word), "{path}");
+    }
 }
