@@ -46,25 +46,40 @@ fn of_one_server(server: &Server, level: Level) -> Findings {
     })
 }
 
-fn of_group(group: &mut Group, level: Level, is_causal: bool) -> Findings {
+fn of_group(group: &mut Group, level: Level, is_causal: bool, damaged: &mut u32) -> Findings {
     let sockets = (0..MEMBERS).map(|index| group.server(index).unwrap().socket()).collect();
     let transactions = setting("REDOUBT_ISOLATION_TRANSACTIONS", 1200) as usize;
     history(sockets, level, is_causal, |workload| {
         group.kill9(VICTIM).unwrap();
         workload.wait_for_more(transactions / 6, PATIENCE).unwrap();
-        group.start(VICTIM).unwrap();
+        start_again(group, damaged);
         group.wait_synced(VICTIM, PATIENCE).unwrap();
         workload.wait_for_more(transactions / 6, PATIENCE).unwrap();
     })
 }
 
+/// Once in some hundred kills the stock server's own recovery does not go through ("Unable to apply log to corrupted
+/// page"): such a member gets its state from the others, as one that has lost its disk.
+fn start_again(group: &mut Group, damaged: &mut u32) {
+    let Err(error) = group.start(VICTIM) else { return };
+    let says = error.to_string();
+    assert!(says.contains("Unable to apply log to corrupted page"), "{says}");
+    *damaged += 1;
+    println!("the server's recovery failed, it gets its data from the others: {says}");
+    let datadir = group.server(VICTIM).unwrap().datadir();
+    std::fs::remove_dir_all(&datadir).unwrap();
+    std::fs::create_dir(&datadir).unwrap();
+    group.start(VICTIM).unwrap();
+}
+
 fn shows_no_anomaly_that_one_server_does_not(provider: &Provider) {
     let server = Server::create(ServerConfig::new(Launcher::Stock)).unwrap();
     let mut group = Group::create(provider, MEMBERS, |_| {}).unwrap();
+    let mut damaged = 0;
     for level in Level::ALL {
         let known = of_one_server(&server, level.min(Level::RepeatableRead));
         for is_causal in [false, true] {
-            let found = of_group(&mut group, level, is_causal);
+            let found = of_group(&mut group, level, is_causal, &mut damaged);
             let counts = |findings: &Findings| {
                 let counts =
                     findings.anomalies.iter().map(|(class, (count, _))| format!("{} {count}", class.name()));
@@ -90,6 +105,7 @@ fn shows_no_anomaly_that_one_server_does_not(provider: &Provider) {
         }
     }
     group.require_equal_checksums().unwrap();
+    assert!(damaged <= 1, "the recovery of {damaged} of 6 killed servers failed");
 }
 
 fn scripts() -> Option<PathBuf> {
