@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use mysql::Conn;
 use mysql::prelude::Queryable;
 use redoubt_workload::error::{Error, Result, is_connection_loss, is_outside_group, is_retryable};
 use redoubt_workload::process::POLL_INTERVAL;
-use redoubt_workload::sql::{connect, connect_within, execute};
+use redoubt_workload::sql::{connect, connect_within, execute, query_text};
 
 use super::history::{History, Key, Operation, Status, Transaction, Value};
 
@@ -82,6 +82,8 @@ struct Shared {
     options: Options,
     started: Instant,
     stop: AtomicBool,
+    /// Why a client has ended by itself.
+    failure: OnceLock<String>,
     next_value: AtomicU64,
     begun: AtomicU64,
     done: Mutex<Vec<Transaction>>,
@@ -131,12 +133,19 @@ impl Workload {
                 "CREATE OR REPLACE TABLE {TABLE} (id INT UNSIGNED PRIMARY KEY, list MEDIUMTEXT NOT NULL) ENGINE=InnoDB"
             ),
         )?;
+        for socket in sockets.iter().skip(1) {
+            // A member of a group has the table a moment later.
+            let mut conn = connect_within(socket, options.reconnect_timeout)?;
+            execute(&mut conn, CAUSAL)?;
+            query_text(&mut conn, &format!("SELECT COUNT(*) FROM {TABLE}"))?;
+        }
         let clients = options.clients;
         let shared = Arc::new(Shared {
             sockets,
             options,
             started: Instant::now(),
             stop: AtomicBool::new(false),
+            failure: OnceLock::new(),
             next_value: AtomicU64::new(1),
             begun: AtomicU64::new(0),
             done: Mutex::default(),
@@ -146,7 +155,10 @@ impl Workload {
             .map(|client| {
                 let shared = Arc::clone(&shared);
                 std::thread::spawn(move || {
-                    run(&shared, client).inspect_err(|_| shared.stop.store(true, Ordering::Relaxed))
+                    run(&shared, client).inspect_err(|error| {
+                        let _ = shared.failure.set(error.to_string());
+                        shared.stop.store(true, Ordering::Relaxed);
+                    })
                 })
             })
             .collect();
@@ -156,14 +168,17 @@ impl Workload {
     /// Waits until `count` more transactions than now have ended.
     ///
     /// # Errors
-    /// [`Error::Deadline`].
+    /// [`Error::Deadline`]; [`Error::State`] when a client has failed.
     pub fn wait_for_more(&self, count: usize, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let mut done = self.shared.done();
         let target = done.len() + count;
         while done.len() < target {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.shared.stopping() {
+            if let Some(failure) = self.shared.failure.get() {
+                return Err(Error::State(format!("a client has failed: {failure}")));
+            }
+            if left.is_zero() {
                 let detail = format!("{} have ended", done.len());
                 return Err(Error::Deadline {
                     what: format!("{target} transactions"),
