@@ -69,7 +69,7 @@ pub struct RedoFiles {
     keeps: AtomicBool,
     /// What was written before that since the last checkpoint is there, too.
     is_filled: AtomicBool,
-    /// A copy could not be written: there are no more of them.
+    /// A copy could not be written: none is written or read any more. Set before the observer is unlocked.
     has_failed: AtomicBool,
 }
 
@@ -351,7 +351,11 @@ impl RedoFiles {
         }
         let wanted = (buffer.len() as u64).min(file_len.saturating_sub(offset_bytes)) as usize;
         let buffer = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
-        let left = file.kept().read(buffer, offset_bytes)?;
+        // After a failure no copy is known to have all that was written.
+        let left = match self.has_failed.load(Ordering::Relaxed) {
+            true => buffer.len(),
+            false => file.kept().read(buffer, offset_bytes)?,
+        };
         if let Some(older) = buffer.get_mut(..left).filter(|older| !older.is_empty()) {
             let start_lsn = file.kept().start_lsn();
             let written = self.wait_handed_out();
