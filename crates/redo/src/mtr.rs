@@ -130,6 +130,11 @@ pub struct Mtr<'m, 'a> {
 }
 
 impl<'a> Mtr<'_, 'a> {
+    /// Where it ends, in bytes from the start of the slice that is walked.
+    pub const fn end_in_bytes(&self) -> usize {
+        self.offset_in_bytes + self.bytes.len()
+    }
+
     /// The bytes of one of its runs, as the family's record reader reads them.
     pub fn run_bytes(&self, run: &RunRef) -> &'a [u8] {
         let start = run.offset_in_bytes.saturating_sub(self.offset_in_bytes);

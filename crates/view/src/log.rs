@@ -12,7 +12,7 @@
 use crate::source::{LogFollower, ViewError, ViewSource};
 use crate::tree::{Called, Complaints, Errno, Meta, OpenFile};
 use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::log_file::{DATA_OFFSET, LogGeometry, LogHeader};
+use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::LogImage;
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::ViewLog;
@@ -172,7 +172,7 @@ impl MirrorState {
     /// All of a range is redo that is known, and a server would not write there next.
     fn knows(&self, offset_bytes: u64, len_bytes: u32) -> bool {
         let end = offset_bytes.saturating_add(u64::from(len_bytes));
-        if offset_bytes < DATA_OFFSET || end > self.image.geometry.file_size_bytes() {
+        if !self.image.geometry.holds(offset_bytes, u64::from(len_bytes)) {
             return false;
         }
         let lsn_at = |offset| self.image.geometry.lsn_at(offset, self.image.end_lsn);

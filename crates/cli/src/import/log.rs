@@ -6,8 +6,9 @@
 //! Invariant: `start_lsn` is the start of a mini-transaction, or the end of the log.
 
 use crate::error::{CliError, Result};
+use redoubt_redo::mariadb::log_file::{CleanEnd, LogFront};
 use redoubt_redo::mariadb::log_scan::{LogRead, LogScan};
-use redoubt_redo::mysql::log_file::{CheckpointSlot, DIRECTORY, build_checkpoint};
+use redoubt_redo::mysql::log_file::DIRECTORY;
 use redoubt_redo::mysql::{self, LogFileName, LogSet, LogSetRead};
 use redoubt_redo::{Family, LastResets, Lsn};
 use redoubt_wire::control::{ImportedLogFile, Request};
@@ -18,11 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// The server rounds innodb_log_file_size to this.
 const LOG_SIZE_UNIT_BYTES: u64 = 4096;
-/// What `mariadb-backup --prepare` leaves: header, checkpoints and the one record of the checkpoint, which fills the
-/// file.
-const LOG_OF_BACKUP_BYTES: u64 = 12288 + 16;
-/// The length that it has in the volume: with room after the record, so that the end can be seen. The server makes a
-/// log of its own size of it at its first start.
+/// The length in the volume of a log that a backup tool has prepared: with room after the record, so that the end can be
+/// seen. The server makes a log of its own size of it at its first start.
 const LOG_FROM_BACKUP_BYTES: u64 = 4 << 20;
 
 /// The source's redo log.
@@ -132,7 +130,7 @@ fn open_file(directory: &Path) -> Result<SourceLog> {
     let file = File::open(&path).map_err(|error| CliError::io("open", &path, error))?;
     let size_bytes = file.metadata().map_err(|error| CliError::io("read", &path, error))?.len();
     let file = LogFile { file, size_bytes };
-    if !size_bytes.is_multiple_of(LOG_SIZE_UNIT_BYTES) && size_bytes != LOG_OF_BACKUP_BYTES {
+    if !size_bytes.is_multiple_of(LOG_SIZE_UNIT_BYTES) && size_bytes != CleanEnd::SMALLEST_FILE_BYTES {
         return Err(wrong(
             &path,
             &format_args!(
@@ -150,13 +148,16 @@ fn open_file(directory: &Path) -> Result<SourceLog> {
     if end.end_lsn <= expected {
         return Err(damaged(&path, end.end_lsn, expected));
     }
-    let mut head = vec![0; 12288];
-    file.read_at(0, &mut head).map_err(|error| CliError::io("read", &path, error))?;
+    let front = LogFront::read(&file).map_err(|error| CliError::io("read", &path, error))?;
     let files = Files::One {
         file,
-        file_size_bytes: if size_bytes == LOG_OF_BACKUP_BYTES { LOG_FROM_BACKUP_BYTES } else { size_bytes },
-        header: head[..512].to_vec(),
-        checkpoints: [head[4096..4160].to_vec(), head[8192..8256].to_vec()],
+        file_size_bytes: if size_bytes == CleanEnd::SMALLEST_FILE_BYTES {
+            LOG_FROM_BACKUP_BYTES
+        } else {
+            size_bytes
+        },
+        header: front.header.to_vec(),
+        checkpoints: front.checkpoints.map(|block| block.to_vec()),
     };
     Ok(SourceLog { checkpoint_lsn, start_lsn: checkpoint_lsn, end_lsn: end.end_lsn, resets, path, files })
 }
@@ -227,15 +228,12 @@ fn open_set(directory: &Path) -> Result<SourceLog> {
         let handle = set.files.get(&file.number);
         let mode =
             handle.and_then(|handle| handle.metadata().ok()).map_or(0o640, |data| data.permissions().mode());
-        let mut blocks = vec![(0, file.header.build().to_vec())];
-        if file.range.contains(server_lsn) {
-            blocks.push((CheckpointSlot::First.offset() as u32, build_checkpoint(server_lsn).to_vec()));
-        }
+        let blocks = file.front_blocks(server_lsn).into_iter();
         fronts.push(ImportedLogFile {
             path: format!("{DIRECTORY}/{}", LogFileName::Log(file.number)),
             mode: mode & 0o777,
             len_bytes: file.range.size_bytes,
-            blocks,
+            blocks: blocks.map(|(offset_bytes, block)| (offset_bytes, block.to_vec())).collect(),
         });
     }
     let end_lsn = end.end_lsn;

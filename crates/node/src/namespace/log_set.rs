@@ -5,9 +5,9 @@
 
 use crate::error::NodeError;
 use redoubt_redo::Lsn;
-use redoubt_redo::mysql::block::BLOCK_BYTES;
-use redoubt_redo::mysql::log_file::{CheckpointSlot, ENCRYPTION_OFFSET, LogFileHeader, parse_checkpoint};
+use redoubt_redo::mysql::log_file::{FrontBlock, LogFileHeader};
 use redoubt_redo::mysql::position::from_server_lsn;
+use redoubt_wire::stream::LOG_HEADER_LEN_BYTES;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -57,34 +57,27 @@ impl LogSetEntry {
         &mut self,
         path: &str,
         offset_bytes: u32,
-        block: &[u8; BLOCK_BYTES],
+        block: &[u8; LOG_HEADER_LEN_BYTES],
     ) -> Result<Front, String> {
         let file = self.files.get_mut(path).ok_or_else(|| "the file was not created before".to_owned())?;
-        let is_zero = block.iter().all(|byte| *byte == 0);
-        match u64::from(offset_bytes) {
-            0 => {
-                let header = if is_zero { Vec::new() } else { block.to_vec() };
-                if !is_zero {
-                    LogFileHeader::parse(block).map_err(|error| error.to_string())?;
-                }
+        match FrontBlock::parse(u64::from(offset_bytes), block).map_err(|error| error.to_string())? {
+            Some(FrontBlock::Header(parsed)) => {
+                let header = parsed.map_or_else(Vec::new, |_| block.to_vec());
                 let is_new = file.header != header;
                 file.header = header;
                 Ok(if is_new { Front::File } else { Front::Unchanged })
             }
-            ENCRYPTION_OFFSET if is_zero => Ok(Front::Unchanged),
-            ENCRYPTION_OFFSET => Err("the redo log is encrypted".to_owned()),
-            at if CheckpointSlot::ALL.iter().any(|slot| slot.offset() == at) => {
-                // A file that becomes part of the log has none in its slots, which is 0 or damaged on purpose. The
-                // server takes the newest valid one of all files.
-                match parse_checkpoint(block) {
-                    None | Some(0) => Ok(Front::Unchanged),
-                    Some(server_lsn) => {
-                        self.checkpoint_server_lsn = server_lsn;
-                        Ok(Front::Checkpoint)
-                    }
-                }
+            Some(FrontBlock::Encryption(true)) => Err("the redo log is encrypted".to_owned()),
+            // A file that becomes part of the log has no checkpoint in its slots, which is 0 or damaged on purpose. The
+            // server takes the newest valid one of all files.
+            Some(FrontBlock::Encryption(false) | FrontBlock::Checkpoint(_, None | Some(0))) => {
+                Ok(Front::Unchanged)
             }
-            at => Err(format!("no first block of a file is at byte {at}")),
+            Some(FrontBlock::Checkpoint(_, Some(server_lsn))) => {
+                self.checkpoint_server_lsn = server_lsn;
+                Ok(Front::Checkpoint)
+            }
+            None => Err(format!("no first block of a file is at byte {offset_bytes}")),
         }
     }
 }

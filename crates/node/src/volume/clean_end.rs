@@ -25,9 +25,7 @@ use crate::error::NodeError;
 use crate::mark::Point;
 use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::mariadb::log_file::{
-    CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
-};
+use redoubt_redo::mariadb::log_file::{CheckpointBlock, CleanEnd, LogGeometry, LogHeader};
 use redoubt_redo::{Family, Lsn};
 use redoubt_sync::is_planted;
 use redoubt_wire::stream::StreamFrame;
@@ -53,12 +51,9 @@ pub enum LeftAsIs {
     NoRoom,
 }
 
-/// The frames that end the log at `end`: the redo, the slot of the checkpoint block, and the block.
-type End = ([u8; CLEAN_END_LEN_BYTES as usize], u8, [u8; 64]);
-
-/// What ends the log at `end`, or why nothing may. `imported_to`: where the redo of an import that was not shut down
-/// cleanly ends.
-pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, LeftAsIs> {
+/// What ends the log at `end`, with the slot of its checkpoint block, or why nothing may. `imported_to`: where the redo
+/// of an import that was not shut down cleanly ends.
+pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<(CleanEnd, u8), LeftAsIs> {
     if names.family() == Family::MySql {
         return Err(LeftAsIs::Dictionary);
     }
@@ -71,8 +66,7 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, Left
     if newest.checkpoint_lsn < imported_to {
         return Err(LeftAsIs::Import);
     }
-    let is_last = newest.checkpoint_lsn == newest.end_lsn;
-    if is_last && [newest.end_lsn, newest.end_lsn.advance(CLEAN_END_LEN_BYTES)].contains(&end) {
+    if CleanEnd::is_reached(&newest, end) {
         return Err(LeftAsIs::IsClean);
     }
     if let Some(path) = unfinished_file_operation(names).filter(|_| !is_planted("log ended too early")) {
@@ -84,8 +78,7 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<End, Left
         return Err(LeftAsIs::RecentFileOperation(last_operation));
     }
     let slot = u8::from(Some(newest) == first && Some(newest) != second);
-    let block = CheckpointBlock { checkpoint_lsn: end, end_lsn: end }.build();
-    Ok((clean_end(end, &geometry), slot, block))
+    Ok((CleanEnd::at(end, &geometry), slot))
 }
 
 /// A tablespace file whose creation, deletion or rename the redo tells of and that the file does not show.
@@ -112,7 +105,7 @@ impl Volume {
             Some(_) => Err(LeftAsIs::NoRoom),
             None => frames(&self.indexing.names.read(), end.lsn, imported_to),
         };
-        let (redo, slot, block) = match found {
+        let (CleanEnd { redo, checkpoint }, slot) = match found {
             Ok(frames) => frames,
             Err(why) => {
                 tracing::info!(volume = self.context.name, ?why, "the redo log is left as it ends");
@@ -123,7 +116,7 @@ impl Volume {
         self.receiving.set_current(connection);
         let fed = self
             .feed(connection, &StreamFrame::Redo(&redo))
-            .and_then(|()| self.feed(connection, &StreamFrame::Checkpoint { slot, block: &block }));
+            .and_then(|()| self.feed(connection, &StreamFrame::Checkpoint { slot, block: &checkpoint }));
         self.receiving.set_current(0);
         fed?;
         self.drain()

@@ -42,7 +42,8 @@ fn the_block_goes_where_the_older_one_is() {
         ([block(CHECKPOINT, CHECKPOINT), block(OLDER, OLDER)], 1),
         ([block(OLDER, OLDER), block(CHECKPOINT, CHECKPOINT)], 0),
     ] {
-        let (redo, found, block) = frames(&killed(checkpoints), END, Lsn(0)).unwrap();
+        let (CleanEnd { redo, checkpoint: block }, found) =
+            frames(&killed(checkpoints), END, Lsn(0)).unwrap();
         assert_eq!(found, slot);
         assert_eq!(
             CheckpointBlock::parse(&block),
@@ -54,7 +55,7 @@ fn the_block_goes_where_the_older_one_is() {
 
 #[test]
 fn a_server_that_was_shut_down_is_left_alone() {
-    let last = Lsn(END.0 - CLEAN_END_LEN_BYTES);
+    let last = Lsn(END.0 - CleanEnd::LEN_BYTES);
     let names = killed([block(last, last), vec![0; 64]]);
     assert_eq!(frames(&names, END, Lsn(0)), Err(LeftAsIs::IsClean));
     assert_eq!(frames(&names, last, Lsn(0)), Err(LeftAsIs::IsClean));

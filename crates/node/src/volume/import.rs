@@ -15,7 +15,7 @@ use crate::options::NodeOptions;
 use redoubt_page::Format;
 use redoubt_page::format::page_lsn;
 use redoubt_pagestore::{ObjectId, PageStore};
-use redoubt_redo::mariadb::log_file::CLEAN_END_LEN_BYTES;
+use redoubt_redo::mariadb::log_file::CleanEnd;
 use redoubt_redo::{Family, LastResets, Lsn, Mtr, MtrVisitor, PageId, SpaceId, walk_mtrs};
 use redoubt_wire::Seq;
 use redoubt_wire::control::ImportedLogFile;
@@ -73,11 +73,11 @@ impl ImportedLog {
     /// Where its redo ends, if the server was not shut down.
     fn unclean_end(&self) -> Option<Lsn> {
         let len_bytes = self.redo.len() as u64;
-        let clean_len_bytes = match self.shape {
-            LogShape::File { .. } => CLEAN_END_LEN_BYTES,
-            LogShape::Set(_) => 0,
+        let is_clean = match self.shape {
+            LogShape::File { .. } => CleanEnd::has_room_for(len_bytes),
+            LogShape::Set(_) => len_bytes == 0,
         };
-        (len_bytes > clean_len_bytes).then(|| self.start_lsn.advance(len_bytes))
+        (!is_clean).then(|| self.start_lsn.advance(len_bytes))
     }
 
     fn walk(&self, family: Family) -> Result<WalkedLog, NodeError> {
@@ -362,7 +362,7 @@ impl MtrVisitor for WalkedLog {
     fn visit_mtr(&mut self, mtr: &Mtr<'_, '_>) {
         self.resets.visit_mtr(mtr);
         self.changed.extend(mtr.runs.iter().map(|run| run.page));
-        self.ends.push(mtr.offset_in_bytes + mtr.bytes.len());
+        self.ends.push(mtr.end_in_bytes());
     }
 }
 

@@ -7,7 +7,7 @@ use crate::encoder::MtrWriter;
 use redoubt_node::mark::Point;
 use redoubt_page::{Change, SpaceFlags, apply_changes, finalize, layout};
 use redoubt_redo::mariadb::log_file::{
-    CHECKPOINT_LEN_BYTES, CLEAN_END_LEN_BYTES, CheckpointBlock, LogGeometry, LogHeader, clean_end,
+    CHECKPOINT_LEN_BYTES, CheckpointBlock, CleanEnd, LogGeometry, LogHeader,
 };
 use redoubt_redo::mariadb::{SequenceRule, walk_mtrs};
 use redoubt_redo::{Lsn, Mtr, PageId};
@@ -407,10 +407,10 @@ impl History {
         if received.seq.0 == 0 || self.ends_at(received.seq.0, received.lsn) {
             return Ok(false);
         }
-        let record_len = HEADER_LEN_BYTES as u64 + CLEAN_END_LEN_BYTES;
+        let record_len = HEADER_LEN_BYTES as u64 + CleanEnd::LEN_BYTES;
         // The payload of a checkpoint frame: its slot and the block.
         let block_len = HEADER_LEN_BYTES as u64 + 1 + CHECKPOINT_LEN_BYTES as u64;
-        let lsn = Lsn(received.lsn.0.saturating_sub(CLEAN_END_LEN_BYTES));
+        let lsn = Lsn(received.lsn.0.saturating_sub(CleanEnd::LEN_BYTES));
         for (len, is_whole) in [(record_len, false), (record_len + block_len, true)] {
             let Some(from) = received.seq.0.checked_sub(len) else { continue };
             if !self.ends_at(from, lsn) {
@@ -448,10 +448,14 @@ impl History {
         };
         let at = self.end_lsn;
         let geometry = LogGeometry::new(FIRST_LSN, LOG_FILE_BYTES).map_err(|error| error.to_string())?;
-        self.push(&StreamFrame::Redo(&clean_end(at, &geometry)), What::Redo(None), false);
+        let end = CleanEnd::at(at, &geometry);
+        self.push(&StreamFrame::Redo(&end.redo), What::Redo(None), false);
         if is_whole {
-            let block = CheckpointBlock { checkpoint_lsn: at, end_lsn: at }.build();
-            self.push(&StreamFrame::Checkpoint { slot, block: &block }, What::Checkpoint(at, slot), false);
+            self.push(
+                &StreamFrame::Checkpoint { slot, block: &end.checkpoint },
+                What::Checkpoint(at, slot),
+                false,
+            );
         }
         Ok(())
     }

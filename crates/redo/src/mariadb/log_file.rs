@@ -7,6 +7,7 @@
 //! CRC-32C of bytes 0..508 at 508. Checkpoint block: checkpoint LSN at 0 (8), LSN of the checkpoint's own
 //! records at 8 (8), zero, CRC-32C of bytes 0..60 at 60.
 
+use super::log_scan::LogRead;
 use crate::types::Lsn;
 
 /// Where the circular area starts, in bytes.
@@ -132,6 +133,16 @@ impl LogGeometry {
     /// Size of the file in bytes.
     pub const fn file_size_bytes(&self) -> u64 {
         self.capacity_bytes + DATA_OFFSET
+    }
+
+    /// The circular area begins at this offset of the file.
+    pub const fn is_start(offset: u64) -> bool {
+        offset == DATA_OFFSET
+    }
+
+    /// All of this range of the file is in the circular area.
+    pub const fn holds(&self, offset: u64, len_bytes: u64) -> bool {
+        offset >= DATA_OFFSET && offset.saturating_add(len_bytes) <= self.file_size_bytes()
     }
 
     /// Bytes from `first_lsn` to `lsn`. An LSN before the file's first counts as the first.
@@ -281,19 +292,115 @@ impl CheckpointBlock {
     }
 }
 
-/// Length in bytes of what [`clean_end`] gives: records, end byte and checksum.
-pub const CLEAN_END_LEN_BYTES: u64 = 16;
+/// What a server writes last when it is shut down: a mini-transaction of FILE_CHECKPOINT of the LSN at which it starts,
+/// and a checkpoint block of that LSN. Recovery has nothing to do then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanEnd {
+    /// The mini-transaction: records, end byte and checksum.
+    pub redo: [u8; Self::LEN_BYTES as usize],
+    /// The checkpoint block.
+    pub checkpoint: [u8; CHECKPOINT_LEN_BYTES],
+}
 
-/// The mini-transaction that a server writes last when it is shut down: FILE_CHECKPOINT of the LSN at which it starts.
-/// With a checkpoint block of that LSN, recovery has nothing to do.
-pub fn clean_end(lsn: Lsn, geometry: &LogGeometry) -> [u8; CLEAN_END_LEN_BYTES as usize] {
-    let mut mtr = [0; CLEAN_END_LEN_BYTES as usize];
-    put(&mut mtr, 0, &[FILE_CHECKPOINT_OF_10_BYTES]);
-    put(&mut mtr, 3, &lsn.0.to_be_bytes());
-    put(&mut mtr, 11, &[geometry.sequence_bit(lsn.advance(11))]);
-    let crc = crc32c::crc32c(mtr.get(..11).unwrap_or_default());
-    put(&mut mtr, 12, &crc.to_be_bytes());
-    mtr
+impl CleanEnd {
+    /// Length of the mini-transaction in bytes.
+    pub const LEN_BYTES: u64 = 16;
+    /// Length in bytes of a log file that has room for nothing else, as `mariadb-backup --prepare` leaves it.
+    pub const SMALLEST_FILE_BYTES: u64 = DATA_OFFSET + Self::LEN_BYTES;
+
+    /// That of a log that ends at `lsn`.
+    pub fn at(lsn: Lsn, geometry: &LogGeometry) -> Self {
+        let mut redo = [0; Self::LEN_BYTES as usize];
+        put(&mut redo, 0, &[FILE_CHECKPOINT_OF_10_BYTES]);
+        put(&mut redo, 3, &lsn.0.to_be_bytes());
+        put(&mut redo, 11, &[geometry.sequence_bit(lsn.advance(11))]);
+        let crc = crc32c::crc32c(redo.get(..11).unwrap_or_default());
+        put(&mut redo, 12, &crc.to_be_bytes());
+        Self { redo, checkpoint: CheckpointBlock { checkpoint_lsn: lsn, end_lsn: lsn }.build() }
+    }
+
+    /// There is nothing to recover of a log with this newest checkpoint that ends at `end`.
+    pub fn is_reached(newest: &CheckpointBlock, end: Lsn) -> bool {
+        let with_redo = newest.end_lsn.advance(Self::LEN_BYTES);
+        newest.checkpoint_lsn == newest.end_lsn && [newest.end_lsn, with_redo].contains(&end)
+    }
+
+    /// So much redo since the checkpoint is no more than what such an end has.
+    pub const fn has_room_for(len_bytes: u64) -> bool {
+        len_bytes <= Self::LEN_BYTES
+    }
+}
+
+/// What lies before the records: the header, and both checkpoint blocks, as last written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFront {
+    /// See [`LogHeader`].
+    pub header: [u8; HEADER_LEN_BYTES],
+    /// See [`CheckpointBlock`].
+    pub checkpoints: [[u8; CHECKPOINT_LEN_BYTES]; 2],
+}
+
+/// Which part of the file begins at an offset, or holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogArea {
+    /// Header, and what nothing is known to be in.
+    Header,
+    /// The checkpoint block with this index.
+    Checkpoint(u8),
+    /// The circular area.
+    Records,
+}
+
+impl LogArea {
+    /// See [`LogArea`].
+    pub const fn of(offset: u64) -> Self {
+        let [first, second] = CHECKPOINT_OFFSETS;
+        match offset {
+            DATA_OFFSET.. => Self::Records,
+            at if at == first => Self::Checkpoint(0),
+            at if at == second => Self::Checkpoint(1),
+            _ => Self::Header,
+        }
+    }
+}
+
+impl Default for LogFront {
+    fn default() -> Self {
+        Self { header: [0; HEADER_LEN_BYTES], checkpoints: [[0; CHECKPOINT_LEN_BYTES]; 2] }
+    }
+}
+
+impl LogFront {
+    /// Read it.
+    ///
+    /// # Errors
+    /// Those of `reader`.
+    pub fn read<R: LogRead + ?Sized>(reader: &R) -> Result<Self, R::Error> {
+        let mut front = Self::default();
+        reader.read_at(0, &mut front.header)?;
+        for (block, offset) in front.checkpoints.iter_mut().zip(CHECKPOINT_OFFSETS) {
+            reader.read_at(offset, block)?;
+        }
+        Ok(front)
+    }
+
+    /// The server wrote `bytes` at this offset. What is not there whole, or elsewhere, is not taken in.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        match LogArea::of(offset) {
+            LogArea::Header if offset == 0 => {
+                if let Some(header) = bytes.first_chunk() {
+                    self.header = *header;
+                }
+            }
+            LogArea::Checkpoint(slot) => {
+                let place = self.checkpoints.get_mut(usize::from(slot));
+                if let (Some(place), Some(block)) = (place, bytes.first_chunk()) {
+                    *place = *block;
+                }
+            }
+            LogArea::Header | LogArea::Records => {}
+        }
+    }
 }
 
 #[cold]

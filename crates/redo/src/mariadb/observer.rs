@@ -171,6 +171,19 @@ impl LogObserver {
         &self.geometry
     }
 
+    /// How many bytes of a write at this offset lie before the end of the redo handed out so far.
+    pub const fn known_in_write(&self, offset: u64, len_bytes: usize) -> usize {
+        let end = self.geometry.offset_of(self.next_lsn);
+        let write_end = offset + len_bytes as u64;
+        if end == DATA_OFFSET && write_end == self.geometry.file_size_bytes() && offset != DATA_OFFSET {
+            return len_bytes;
+        }
+        match end.checked_sub(offset) {
+            Some(known) if known <= len_bytes as u64 => known as usize,
+            _ => 0,
+        }
+    }
+
     /// The server exchanged the log file (online resize): the stream goes on in a file with this mapping. What
     /// only looked unfinished, in the tail of a live block, is written again to the new file.
     ///

@@ -176,6 +176,12 @@ fn check_crc(bytes: &[u8; BLOCK_BYTES], lsn: u64) -> Result<(), BlockError> {
     }
 }
 
+/// How many bytes of whole blocks at the start of `bytes` were never written; all of them: `None`.
+pub fn unwritten_len(bytes: &[u8]) -> Option<usize> {
+    let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+    blocks.iter().position(|block| block.iter().any(|&byte| byte != 0)).map(|count| count * BLOCK_BYTES)
+}
+
 /// The block with `payload` (at most 496 bytes) from `start`, which is the first payload byte of a block. `first_group`
 /// is the position of the first mini-transaction that starts in it, or would where the log ends.
 pub fn compose(start: Lsn, payload: &[u8], first_group: Option<Lsn>) -> [u8; BLOCK_BYTES] {

@@ -21,7 +21,8 @@
 //!
 //! Invariant: all LSNs here are the server's (see [`position`](super::position)).
 
-use super::block::BLOCK_BYTES;
+use super::block::{BLOCK_BYTES, Block, BlockError};
+use std::ops::Range;
 
 /// Bytes before the first log block.
 pub const FILE_HEADER_BYTES: u64 = 2048;
@@ -169,6 +170,35 @@ impl CheckpointSlot {
     }
 }
 
+/// What one of the first blocks of a file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FrontBlock {
+    /// The main header; `None`: zeros, the file is not in use.
+    Header(Option<LogFileHeader>),
+    /// The encryption header, and whether there is something in it: then what follows is encrypted.
+    Encryption(bool),
+    /// A checkpoint block and its server LSN; `None`: it is damaged, or empty.
+    Checkpoint(CheckpointSlot, Option<u64>),
+}
+
+impl FrontBlock {
+    /// The block at this offset; `None`: none of the first blocks is there.
+    ///
+    /// # Errors
+    /// When it is a header that is damaged, or of another format.
+    pub fn parse(offset: u64, block: &[u8; BLOCK_BYTES]) -> Result<Option<Self>, LogFileError> {
+        let is_zero = block.iter().all(|&byte| byte == 0);
+        let slot = CheckpointSlot::ALL.into_iter().find(|slot| slot.offset() == offset);
+        Ok(match (offset, slot) {
+            (0, _) if is_zero => Some(Self::Header(None)),
+            (0, _) => Some(Self::Header(Some(LogFileHeader::parse(block)?))),
+            (ENCRYPTION_OFFSET, _) => Some(Self::Encryption(!is_zero)),
+            (_, Some(slot)) => Some(Self::Checkpoint(slot, parse_checkpoint(block))),
+            (_, None) => None,
+        })
+    }
+}
+
 /// The checkpoint LSN in a checkpoint block. `None`: it is damaged, or zero, which is how a file begins.
 pub fn parse_checkpoint(block: &[u8; BLOCK_BYTES]) -> Option<u64> {
     check_crc(block).ok()?;
@@ -261,11 +291,37 @@ impl FileRange {
         if self.contains(lsn) { Some(FILE_HEADER_BYTES + (lsn - self.start_lsn)) } else { None }
     }
 
+    /// Where the blocks are that hold the log up to `end`, a server LSN. `None`: no byte of it is in this file.
+    pub const fn blocks_until(&self, end: u64) -> Option<Range<u64>> {
+        let end = if end < self.end_lsn() { end } else { self.end_lsn() };
+        if end <= self.start_lsn {
+            return None;
+        }
+        let len_bytes = (end - self.start_lsn).next_multiple_of(BLOCK_BYTES as u64);
+        Some(FILE_HEADER_BYTES..FILE_HEADER_BYTES + len_bytes)
+    }
+
     /// Server LSN of the byte at this offset. `None`: it is in the header or after the end.
     pub const fn lsn_at(&self, offset: u64) -> Option<u64> {
         let Some(in_log) = offset.checked_sub(FILE_HEADER_BYTES) else { return None };
         let lsn = self.start_lsn.saturating_add(in_log);
         if lsn < self.end_lsn() { Some(lsn) } else { None }
+    }
+
+    /// All blocks of the log before `end`, a server LSN, are valid that lie in `bytes`, which are those of the file from
+    /// this offset on.
+    ///
+    /// # Errors
+    /// What is wrong with the first one that is not.
+    pub fn check_blocks(&self, offset: u64, bytes: &[u8], end: u64) -> Result<(), BlockError> {
+        let skipped = FILE_HEADER_BYTES.saturating_sub(offset) as usize;
+        let first = offset.max(FILE_HEADER_BYTES);
+        let (blocks, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<BLOCK_BYTES>();
+        for (block, at) in blocks.iter().zip((first..).step_by(BLOCK_BYTES)) {
+            let Some(lsn) = self.lsn_at(at).filter(|lsn| *lsn < end) else { break };
+            Block::parse(block, lsn)?;
+        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,8 @@
 
 use super::block::{BLOCK_BYTES, Block, BlockError, PAYLOAD_BYTES};
 use super::log_file::{
-    CheckpointSlot, FILE_HEADER_BYTES, FileRange, LogFileError, LogFileHeader, LogFlags, parse_checkpoint,
+    CheckpointSlot, FILE_HEADER_BYTES, FileRange, LogFileError, LogFileHeader, LogFlags, build_checkpoint,
+    parse_checkpoint,
 };
 use super::log_image::LogImage;
 use super::observer::complete_part;
@@ -49,6 +50,17 @@ pub struct LogFile {
     pub range: FileRange,
     /// Its header.
     pub header: LogFileHeader,
+}
+
+impl LogFile {
+    /// Its first blocks with their offsets, in a log whose newest checkpoint is at this server LSN.
+    pub fn front_blocks(&self, checkpoint_server_lsn: u64) -> Vec<(u32, [u8; BLOCK_BYTES])> {
+        let checkpoint = self
+            .range
+            .contains(checkpoint_server_lsn)
+            .then(|| (CheckpointSlot::First.offset() as u32, build_checkpoint(checkpoint_server_lsn)));
+        [(0, self.header.build())].into_iter().chain(checkpoint).collect()
+    }
 }
 
 /// Why a log could not be read.

@@ -20,8 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::block::{BLOCK_BYTES, Block, BlockError, PAYLOAD_BYTES};
 use super::log_file::{
-    CheckpointSlot, ENCRYPTION_OFFSET, FILE_HEADER_BYTES, LogFileError, LogFileHeader, LogFileName, LogFlags,
-    parse_checkpoint,
+    CheckpointSlot, FILE_HEADER_BYTES, FrontBlock, LogFileError, LogFileHeader, LogFileName, LogFlags,
 };
 use super::position::{block_start, from_server_lsn};
 use super::walk::{MtrEnd, mtr_end, walk_mtrs};
@@ -239,25 +238,28 @@ impl LogObserver {
             return self.on_redo(start_lsn + (offset - FILE_HEADER_BYTES), blocks, visitor);
         }
         let Some(block) = blocks.first() else { return Ok(Observed::Filler) };
-        match CheckpointSlot::ALL.into_iter().find(|slot| slot.offset() == offset) {
-            Some(slot) => {
-                Ok(Observed::Checkpoint { slot, checkpoint: parse_checkpoint(block).map(from_server_lsn) })
+        match FrontBlock::parse(offset, block).map_err(|error| ObserveError::Header { file, error })? {
+            Some(FrontBlock::Header(Some(header))) => self.on_header(file, header),
+            // A file that is part of the log is never taken out of use.
+            Some(FrontBlock::Header(None)) => {
+                let error = LogFileError::Checksum { stored: 0, computed: crc32c::crc32c(block) };
+                Err(ObserveError::Header { file, error })
             }
             // With a key in it the next redo is encrypted.
-            None if offset == ENCRYPTION_OFFSET && block.iter().any(|&byte| byte != 0) => {
-                Err(ObserveError::Encrypted)
+            Some(FrontBlock::Encryption(true)) => Err(ObserveError::Encrypted),
+            Some(FrontBlock::Encryption(false)) => Ok(Observed::Encryption),
+            Some(FrontBlock::Checkpoint(slot, server_lsn)) => {
+                Ok(Observed::Checkpoint { slot, checkpoint: server_lsn.map(from_server_lsn) })
             }
-            None if offset == ENCRYPTION_OFFSET => Ok(Observed::Encryption),
-            None => self.on_header(file, block),
+            None => Err(ObserveError::NotBlocks { file, offset, len_bytes }),
         }
     }
 
     fn on_header(
         &mut self,
         file: LogFileName,
-        block: &[u8; BLOCK_BYTES],
+        header: LogFileHeader,
     ) -> Result<Observed<'static>, ObserveError> {
-        let header = LogFileHeader::parse(block).map_err(|error| ObserveError::Header { file, error })?;
         if header.flags.contains(LogFlags::NO_LOGGING) {
             return Err(ObserveError::LoggingDisabled);
         }

@@ -4,6 +4,8 @@
 //! ([`normalise`]), then compared with the data directory ([`relative`]), then classified by name.
 
 use redoubt_redo::Family;
+use redoubt_redo::mysql::LogFileName;
+use redoubt_redo::mysql::log_file::DIRECTORY;
 
 /// Class of a path inside the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +132,7 @@ fn mariadb_class(name: &[u8]) -> Option<Class> {
 }
 
 fn mysql_class(path: &[u8], name: &[u8], at_top: bool) -> Option<Class> {
-    if path.strip_prefix(MYSQL_REDO_DIRECTORY).and_then(|rest| rest.strip_prefix(b"/")) == Some(name) {
+    if path.strip_prefix(DIRECTORY.as_bytes()).and_then(|rest| rest.strip_prefix(b"/")) == Some(name) {
         return is_mysql_redo_file(name).then_some(Class::RedoFile);
     }
     // Temporary tablespaces of sessions, and the doublewrite files: nobody reads them after the server has ended.
@@ -138,13 +140,9 @@ fn mysql_class(path: &[u8], name: &[u8], at_top: bool) -> Option<Class> {
     (is_doublewrite || path.starts_with(b"#innodb_temp/")).then_some(Class::Local)
 }
 
-/// Where MySQL keeps its redo log, below its data directory.
-const MYSQL_REDO_DIRECTORY: &[u8] = b"#innodb_redo";
-
 /// `#ib_redo` and a number, or that of a spare file.
 pub fn is_mysql_redo_file(name: &[u8]) -> bool {
-    let number = name.strip_prefix(b"#ib_redo").map(|rest| rest.strip_suffix(b"_tmp").unwrap_or(rest));
-    number.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+    LogFileName::parse(name).is_some()
 }
 
 /// A directory of this host. The names of local files do not count: a database may be called `core`.

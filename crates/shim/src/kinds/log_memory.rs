@@ -24,8 +24,7 @@
 
 use std::borrow::Cow;
 
-use redoubt_redo::mariadb::log_file::DATA_OFFSET;
-use redoubt_redo::mariadb::{MtrStep, next_mtr};
+use redoubt_redo::mariadb::{LogGeometry, MtrStep, next_mtr};
 
 /// Size of the server's log blocks: `redoubt run` sets innodb_log_write_ahead_size to it.
 pub const BLOCK_BYTES: usize = 4096;
@@ -96,7 +95,8 @@ impl LogMemory {
         if known_bytes > bytes.len() {
             return Err(format!("{known_bytes} bytes of a write of {} bytes are known already", bytes.len()));
         }
-        let continued = offset_bytes == DATA_OFFSET && address == self.last.1 && address != self.last.0;
+        let continued =
+            LogGeometry::is_start(offset_bytes) && address == self.last.1 && address != self.last.0;
         let kind = match (continued, bytes.len()) {
             (true, _) => Kind::Continued,
             (false, BLOCK_BYTES) => Kind::Live,

@@ -22,8 +22,8 @@ use crate::kinds::log_read;
 use crate::kinds::redo_log::pieces;
 use kept::Kept;
 use redoubt_page::mysql::Flags;
-use redoubt_redo::mysql::block::{BLOCK_BYTES, Block};
-use redoubt_redo::mysql::log_file::{FILE_HEADER_BYTES, FileRange};
+use redoubt_redo::mysql::block::unwritten_len;
+use redoubt_redo::mysql::log_file::FileRange;
 use redoubt_redo::mysql::position::server_lsn;
 use redoubt_redo::mysql::{LogFileHeader, LogFileName, LogObserver, NewRedo, Observed, from_server_lsn};
 use redoubt_redo::{Lsn, Mtr, RunRef, SpaceFlagsChange, SpaceId};
@@ -135,17 +135,13 @@ impl RedoFiles {
             let (mut kept, Some(path)) = (file.kept(), file.name.path(names)) else { continue };
             let size_bytes = real::status_of(&absolute(&content.datadir, &path)?)?.len_bytes;
             let range = FileRange { start_lsn: kept.start_lsn(), size_bytes };
-            let written = end.saturating_sub(range.start_lsn).min(range.end_lsn() - range.start_lsn);
-            if range.start_lsn == 0 || written == 0 {
-                continue;
-            }
-            let mut bytes = vec![0; (written as usize).next_multiple_of(BLOCK_BYTES)];
-            read_of_node(content, &path, size_bytes, &mut bytes, FILE_HEADER_BYTES)?;
-            let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+            let Some(written) = range.blocks_until(end).filter(|_| range.start_lsn != 0) else { continue };
+            let mut bytes = vec![0; (written.end - written.start) as usize];
+            read_of_node(content, &path, size_bytes, &mut bytes, written.start)?;
             // What lies before the checkpoint is not there any more.
-            let first = blocks.iter().position(|block| !is_zero(block));
-            if let Some((dropped, known)) = first.and_then(|at| bytes.split_at_checked(at * BLOCK_BYTES)) {
-                kept.on_write(&content.datadir, known, FILE_HEADER_BYTES + dropped.len() as u64)?;
+            if let Some((dropped, known)) = unwritten_len(&bytes).and_then(|len| bytes.split_at_checked(len))
+            {
+                kept.on_write(&content.datadir, known, written.start + dropped.len() as u64)?;
             }
         }
         Ok(())
@@ -252,7 +248,7 @@ impl RedoFiles {
             .on_write(name, offset_bytes, bytes, &mut |mtr: &Mtr<'_, '_>| {
                 content.deleted.observe(mtr);
                 content.dirty.observe(mtr);
-                ends.push(mtr.offset_in_bytes + mtr.bytes.len());
+                ends.push(mtr.end_in_bytes());
                 encrypted = encrypted.or_else(|| space_to_be_encrypted(mtr));
             })
             .map_err(|error| broken(content, &error.to_string()))?;
@@ -409,21 +405,14 @@ fn require_all(
     range: FileRange,
     written: Lsn,
 ) -> Result<(), Errno> {
-    let skipped = FILE_HEADER_BYTES.saturating_sub(offset_bytes) as usize;
-    let first = offset_bytes.max(FILE_HEADER_BYTES);
-    let (blocks, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<BLOCK_BYTES>();
-    for (block, at) in blocks.iter().zip((first..).step_by(BLOCK_BYTES)) {
-        let Some(lsn) = range.lsn_at(at).filter(|lsn| *lsn < server_lsn(written)) else { break };
-        if let Err(error) = Block::parse(block, lsn) {
-            message::error(&format!(
-                "{}: redo that is to be read is older than what the storage node has ({error}); if this is for a clone, \
-                 make it again: what is written since the clone plugin was loaded is here",
-                message::show(path)
-            ));
-            return Err(Errno::EIO);
-        }
-    }
-    Ok(())
+    range.check_blocks(offset_bytes, bytes, server_lsn(written)).map_err(|error| {
+        message::error(&format!(
+            "{}: redo that is to be read is older than what the storage node has ({error}); if this is for a clone, \
+             make it again: what is written since the clone plugin was loaded is here",
+            message::show(path)
+        ));
+        Errno::EIO
+    })
 }
 
 /// The log of a new volume begins with the header of its first file.

@@ -17,13 +17,12 @@ use crate::connections::stream::FRAME_LIMIT_BYTES;
 use crate::content::Content;
 use crate::kinds::log_memory::LogMemory;
 use crate::kinds::log_read;
-use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, DATA_OFFSET};
+use redoubt_redo::mariadb::log_file::{LogArea, LogFront};
 use redoubt_redo::mariadb::observer::{LogObserver, Observed};
-use redoubt_redo::mariadb::walk::MTR_TRAILER_BYTES;
 use redoubt_redo::mariadb::{LogGeometry, LogHeader};
 use redoubt_redo::{Lsn, Mtr};
 use redoubt_wire::page::{PageReply, PageRequest};
-use redoubt_wire::stream::{CHECKPOINT_LEN_BYTES, Counter, LOG_HEADER_LEN_BYTES, StreamFrame};
+use redoubt_wire::stream::{Counter, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,39 +53,11 @@ impl LogFile {
     }
 }
 
-/// First bytes of a log file, as last written.
-#[derive(Clone, Debug)]
-struct Front {
-    header: [u8; LOG_HEADER_LEN_BYTES],
-    checkpoints: [[u8; CHECKPOINT_LEN_BYTES]; 2],
-}
-
-impl Default for Front {
-    fn default() -> Self {
-        Self { header: [0; LOG_HEADER_LEN_BYTES], checkpoints: [[0; CHECKPOINT_LEN_BYTES]; 2] }
-    }
-}
-
-impl Front {
-    /// Takes in a write. Returns the checkpoint slot it changed.
-    fn write(&mut self, bytes: &[u8], offset_bytes: u64) -> Option<u8> {
-        if offset_bytes == 0
-            && let Some(header) = bytes.first_chunk()
-        {
-            self.header = *header;
-        }
-        let slot = CHECKPOINT_OFFSETS.iter().position(|offset| *offset == offset_bytes)?;
-        let block = bytes.first_chunk()?;
-        *self.checkpoints.get_mut(slot)? = *block;
-        Some(slot as u8)
-    }
-}
-
 /// The second log file.
 #[derive(Debug)]
 struct Prepared {
     file: Arc<LogFile>,
-    front: Front,
+    front: LogFront,
     /// It received its header while `ib_logfile0` was not open, and receives the records.
     is_written: bool,
     /// The node knows it already (a new volume has no other log).
@@ -96,7 +67,7 @@ struct Prepared {
 #[derive(Default)]
 struct RedoLogState {
     main: Option<Arc<LogFile>>,
-    front: Front,
+    front: LogFront,
     prepared: Option<Prepared>,
     records: Records,
 }
@@ -168,7 +139,7 @@ impl RedoLog {
         let file = Arc::<LogFile>::default();
         state.prepared = Some(Prepared {
             file: Arc::clone(&file),
-            front: Front::default(),
+            front: LogFront::default(),
             is_written: false,
             is_announced: false,
         });
@@ -201,34 +172,38 @@ impl RedoLog {
         if let Some(prepared) = &mut state.prepared
             && Arc::ptr_eq(&prepared.file, file)
         {
-            let slot = prepared.front.write(bytes, offset_bytes);
-            if main_is_open {
-                if offset_bytes >= DATA_OFFSET {
+            prepared.front.write(offset_bytes, bytes);
+            return match LogArea::of(offset_bytes) {
+                LogArea::Records if main_is_open => {
                     state.records.memory.note_prepared(bytes);
+                    Ok(())
                 }
-                return Ok(());
-            }
-            if offset_bytes == 0 {
-                prepared.is_written = true;
-                return begin_prepared(content, prepared, &mut state.records.observer, fd);
-            }
-            if let Some(slot) = slot {
-                let announced = prepared.is_announced;
-                return if announced { send_checkpoint(content, &prepared.front, slot) } else { Ok(()) };
-            }
-            self.written.notify_all();
-            return follow(content, &mut state.records, bytes, offset_bytes);
+                _ if main_is_open => Ok(()),
+                LogArea::Header => {
+                    prepared.is_written = true;
+                    begin_prepared(content, prepared, &mut state.records.observer, fd)
+                }
+                LogArea::Checkpoint(slot) if prepared.is_announced => {
+                    send_checkpoint(content, &prepared.front, slot)
+                }
+                LogArea::Checkpoint(_) => Ok(()),
+                LogArea::Records => {
+                    self.written.notify_all();
+                    follow(content, &mut state.records, bytes, offset_bytes)
+                }
+            };
         }
         if !state.main.as_ref().is_some_and(|main| Arc::ptr_eq(main, file)) {
             return Err(broken(content, "a write to a log file that was replaced"));
         }
-        match state.front.write(bytes, offset_bytes) {
-            Some(slot) => send_checkpoint(content, &state.front, slot),
-            None if offset_bytes < DATA_OFFSET => {
+        state.front.write(offset_bytes, bytes);
+        match LogArea::of(offset_bytes) {
+            LogArea::Checkpoint(slot) => send_checkpoint(content, &state.front, slot),
+            LogArea::Header => {
                 check_header(&state.front.header).map_err(|why| broken(content, &why))?;
                 announce(content, &state.front, state.records.observer.as_ref(), real::status(fd)?.len_bytes)
             }
-            None => {
+            LogArea::Records => {
                 self.written.notify_all();
                 follow(content, &mut state.records, bytes, offset_bytes)
             }
@@ -344,7 +319,7 @@ fn begin_prepared(
 /// Sends the size and first bytes of the log file.
 fn announce(
     content: &Content,
-    front: &Front,
+    front: &LogFront,
     observer: Option<&LogObserver>,
     file_size_bytes: u64,
 ) -> Result<(), Errno> {
@@ -359,7 +334,7 @@ fn announce(
     content.stream.append(&frame).map(|_| ())
 }
 
-fn send_checkpoint(content: &Content, front: &Front, slot: u8) -> Result<(), Errno> {
+fn send_checkpoint(content: &Content, front: &LogFront, slot: u8) -> Result<(), Errno> {
     let Some(block) = front.checkpoints.get(usize::from(slot)) else { return Ok(()) };
     content.stream.append(&StreamFrame::Checkpoint { slot, block }).map(|_| ())
 }
@@ -369,7 +344,7 @@ fn follow(content: &Content, records: &mut Records, bytes: &[u8], offset_bytes: 
     let Some(observer) = &mut records.observer else {
         return Err(broken(content, "records were written before the header"));
     };
-    let known_bytes = end_in_write(observer, offset_bytes, bytes.len());
+    let known_bytes = observer.known_in_write(offset_bytes, bytes.len());
     let write =
         records.memory.begin(bytes, offset_bytes, known_bytes).map_err(|why| broken(content, &why))?;
     let mut ends = Vec::new();
@@ -377,7 +352,7 @@ fn follow(content: &Content, records: &mut Records, bytes: &[u8], offset_bytes: 
         .on_write(offset_bytes, &write.bytes, &mut |mtr: &Mtr<'_, '_>| {
             content.deleted.observe(mtr);
             content.dirty.observe(mtr);
-            ends.push(mtr.offset_in_bytes + mtr.records.len() + MTR_TRAILER_BYTES);
+            ends.push(mtr.end_in_bytes());
         })
         .map_err(|error| broken(content, &error.to_string()))?;
     let Observed::Redo(redo) = observed else {
@@ -387,20 +362,8 @@ fn follow(content: &Content, records: &mut Records, bytes: &[u8], offset_bytes: 
     for piece in pieces(redo.bytes, &ends, FRAME_LIMIT_BYTES) {
         content.stream.append(&StreamFrame::Redo(piece))?;
     }
-    let final_bytes = end_in_write(observer, offset_bytes, bytes.len());
+    let final_bytes = observer.known_in_write(offset_bytes, bytes.len());
     records.memory.end(&write, offset_bytes, final_bytes).map_err(|why| broken(content, &why))
-}
-
-/// How many bytes of a write lie before the end of the redo handed out so far.
-fn end_in_write(observer: &LogObserver, offset_bytes: u64, len_bytes: usize) -> usize {
-    let geometry = observer.geometry();
-    let end = geometry.offset_of(observer.next_lsn());
-    let write_end = offset_bytes + len_bytes as u64;
-    if end == DATA_OFFSET && write_end == geometry.file_size_bytes() && offset_bytes != DATA_OFFSET {
-        return len_bytes;
-    }
-    end.checked_sub(offset_bytes)
-        .map_or(0, |known| if known <= len_bytes as u64 { known as usize } else { 0 })
 }
 
 /// Splits `bytes` where a mini-transaction ends, into pieces of at most `limit` bytes where possible.

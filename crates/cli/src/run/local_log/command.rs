@@ -10,12 +10,11 @@ use crate::run::series::{self, Use};
 use crate::run::server::{self, SERVER_NAMES, find_program, is_leading};
 use crate::run::settings::parse_settings;
 use redoubt_redo::Family;
+use redoubt_redo::mysql::log_file::DIRECTORY;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where MySQL has its redo files, below the log directory.
-const MYSQL_DIRECTORY: &str = "#innodb_redo";
 const LOG_DIRECTORY: &str = "innodb-log-group-home-dir";
 const WRITE_AHEAD: &str = "innodb-log-write-ahead-size";
 /// Options that make a server do something at once, or that do not go with `--help`.
@@ -124,7 +123,7 @@ impl ServerCommand {
 
     /// Where redo files are or will be: MySQL has a directory of its own below, which may be on another device.
     pub fn log_directories(&self) -> Vec<PathBuf> {
-        let below = self.log_directory.join(MYSQL_DIRECTORY);
+        let below = self.log_directory.join(DIRECTORY);
         if below.exists() { vec![below] } else { vec![self.log_directory.clone()] }
     }
 }

@@ -91,8 +91,8 @@ fn the_clean_end_is_the_one_mini_transaction_of_a_new_database() {
     // As in crate::mariadb::walk's tests.
     let first = [0xfa, 0, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0x01, 0x1f, 0xec, 0x1a, 0x80];
     let geometry = LogGeometry::new(FIRST_LSN, 1 << 20).unwrap();
-    assert_eq!(clean_end(FIRST_LSN, &geometry), first);
+    assert_eq!(CleanEnd::at(FIRST_LSN, &geometry).redo, first);
     // The end byte of one that spans the end of the file is on the second lap.
     let at_the_end = FIRST_LSN.advance(geometry.capacity_bytes() - 11);
-    assert_eq!(clean_end(at_the_end, &geometry)[11], 0);
+    assert_eq!(CleanEnd::at(at_the_end, &geometry).redo[11], 0);
 }

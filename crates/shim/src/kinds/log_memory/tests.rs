@@ -1,7 +1,7 @@
 //! A simulated server with two log buffers, and appenders that run while a live block is written.
 
 use super::*;
-use redoubt_redo::mariadb::LogGeometry;
+use redoubt_redo::mariadb::log_file::DATA_OFFSET;
 use redoubt_redo::mariadb::observer::{LogObserver, Observed};
 use redoubt_redo::{Lsn, Mtr};
 
@@ -104,11 +104,7 @@ struct Shim {
 
 impl Shim {
     fn known(&self, offset: u64, len: usize) -> usize {
-        let end = geometry().offset_of(self.observer.next_lsn());
-        if end == DATA_OFFSET && offset + len as u64 == FILE_SIZE_BYTES && offset != DATA_OFFSET {
-            return len;
-        }
-        end.checked_sub(offset).map_or(0, |known| if known <= len as u64 { known as usize } else { 0 })
+        self.observer.known_in_write(offset, len)
     }
 
     fn write(&mut self, start: usize, offset: u64, len: usize) {

@@ -3,6 +3,7 @@ use crate::base::config::Config;
 use crate::base::counters::Counters;
 use crate::connections::{new_session, stream::Stream};
 use crate::kinds::log_memory::BLOCK_BYTES;
+use redoubt_redo::mariadb::log_file::DATA_OFFSET;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
