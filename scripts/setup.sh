@@ -138,6 +138,7 @@ setup_tracefs() {
 # Other stock servers for the tests, each in target/NAME. Without one its tests are left out, and say why.
 setup_servers() {
     setup_fetched mysql-9.7 REDOUBT_MYSQL_9_7
+    setup_fetched mariadb-11.4 REDOUBT_MARIADB_11_4
     setup_fetched mariadb-11.8 REDOUBT_MARIADB_11_8
 }
 

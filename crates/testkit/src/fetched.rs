@@ -9,6 +9,7 @@ use redoubt_workload::product::{FetchedServer, Product};
 const fn variables(server: FetchedServer) -> (&'static str, &'static str) {
     match server {
         FetchedServer::MySql97 => ("REDOUBT_MYSQL_9_7", "REDOUBT_MYSQL_9_7_MISSING"),
+        FetchedServer::MariaDb114 => ("REDOUBT_MARIADB_11_4", "REDOUBT_MARIADB_11_4_MISSING"),
         FetchedServer::MariaDb118 => ("REDOUBT_MARIADB_11_8", "REDOUBT_MARIADB_11_8_MISSING"),
     }
 }

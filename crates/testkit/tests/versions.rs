@@ -1,4 +1,4 @@
-//! Servers of later series on a volume: MariaDB 11.8, new volumes and such that 10.11 has made.
+//! Servers of later series on a volume: MariaDB 11.4 and 11.8, new volumes and such that 10.11 has made.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -29,8 +29,8 @@ fn log_of<T>(result: redoubt_workload::error::Result<T>, node: &Node) -> T {
     result.unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)))
 }
 
-fn run_battery(page_size_bytes: u32) {
-    let Some(product) = find_or_skip(FetchedServer::MariaDb118, "the features of MariaDB 11.8 on a volume")
+fn run_battery(server: FetchedServer, page_size_bytes: u32) {
+    let Some(product) = find_or_skip(server, &format!("the features of {} on a volume", server.name()))
     else {
         return;
     };
@@ -50,19 +50,24 @@ fn run_battery(page_size_bytes: u32) {
 
 #[test]
 fn features_of_mariadb_11_8() {
-    run_battery(16384);
+    run_battery(FetchedServer::MariaDb118, 16384);
+}
+
+#[test]
+fn features_of_mariadb_11_4() {
+    run_battery(FetchedServer::MariaDb114, 16384);
 }
 
 #[test]
 #[ignore = "make batteries"]
 fn features_of_mariadb_11_8_with_4k_pages() {
-    run_battery(4096);
+    run_battery(FetchedServer::MariaDb118, 4096);
 }
 
 #[test]
 #[ignore = "make batteries"]
 fn features_of_mariadb_11_8_with_64k_pages() {
-    run_battery(65536);
+    run_battery(FetchedServer::MariaDb118, 65536);
 }
 
 /// A volume, and servers of two series in turn on it.
@@ -73,8 +78,8 @@ struct Upgrade {
 }
 
 impl Upgrade {
-    fn begin(test: &str) -> Option<Self> {
-        let new = find_or_skip(FetchedServer::MariaDb118, test)?;
+    fn begin(server: FetchedServer, test: &str) -> Option<Self> {
+        let new = find_or_skip(server, test)?;
         let node = node();
         node.create_volume(VOLUME).unwrap();
         let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All));
@@ -136,12 +141,13 @@ impl Upgrade {
     }
 
     /// A server of the old series is refused by command and node, before anybody is fenced.
-    fn require_old_refused(&mut self) {
+    fn require_old_refused(&mut self, series: &str) {
         let generation = || self.node.status(VOLUME).unwrap()["volumes"][0]["generation"].clone();
         let before = generation();
         self.server.config_mut().product = Product::MariaDb;
         let refused = self.server.start().unwrap_err().to_string();
-        let expected = ["MariaDB 11.8.", "MariaDB 10.11.", "cannot start from it", "MariaDB 11.8 or later"];
+        let [newest, way_out] = [format!("MariaDB {series}."), format!("MariaDB {series} or later")];
+        let expected = [newest.as_str(), "MariaDB 10.11.", "cannot start from it", way_out.as_str()];
         expected.iter().for_each(|part| assert!(refused.contains(part), "{part}: {refused}"));
         assert_eq!(generation(), before);
     }
@@ -174,7 +180,17 @@ impl Upgrade {
 
 #[test]
 fn a_volume_is_upgraded_from_10_11_to_11_8() {
-    let Some(mut upgrade) = Upgrade::begin("an upgrade from MariaDB 10.11 to 11.8") else { return };
+    upgrade_to(FetchedServer::MariaDb118, "11.8");
+}
+
+#[test]
+fn a_volume_is_upgraded_from_10_11_to_11_4() {
+    upgrade_to(FetchedServer::MariaDb114, "11.4");
+}
+
+fn upgrade_to(server: FetchedServer, series: &str) {
+    let test = format!("an upgrade from MariaDB 10.11 to {series}");
+    let Some(mut upgrade) = Upgrade::begin(server, &test) else { return };
     upgrade.fill();
     let before = upgrade.checksums();
     upgrade.shut_down_slowly();
@@ -193,7 +209,7 @@ fn a_volume_is_upgraded_from_10_11_to_11_8() {
     assert_eq!(upgrade.system_bytes(), long_bytes);
     upgrade.shut_down_slowly();
     assert!(upgrade.system_bytes() < long_bytes / 2, "{long_bytes} bytes became {}", upgrade.system_bytes());
-    upgrade.require_old_refused();
+    upgrade.require_old_refused(series);
 
     // From an empty directory, after the node was killed: what was cut off is nowhere.
     upgrade.node.crash_and_restart().unwrap();
@@ -221,7 +237,7 @@ fn a_volume_is_upgraded_from_10_11_to_11_8() {
     upgrade.require_export(&again);
     upgrade.server.shutdown().unwrap();
     upgrade.node.require_verified(VOLUME, 500).unwrap();
-    upgrade.require_old_refused();
+    upgrade.require_old_refused(series);
 }
 
 #[test]
@@ -270,7 +286,11 @@ fn a_table_that_is_imported_without_being_there_before_is_on_the_node() {
 
 #[test]
 fn a_system_tablespace_that_is_cut_is_cut_on_the_node_too() {
-    let Some(mut upgrade) = Upgrade::begin("a system tablespace that MariaDB 11.8 cuts") else { return };
+    let Some(mut upgrade) =
+        Upgrade::begin(FetchedServer::MariaDb118, "a system tablespace that MariaDB 11.8 cuts")
+    else {
+        return;
+    };
     upgrade.fill();
     upgrade.shut_down_slowly();
     upgrade.start_new();

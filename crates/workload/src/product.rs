@@ -31,18 +31,21 @@ pub enum Product {
 pub enum FetchedServer {
     /// MySQL 9.7.
     MySql97,
+    /// MariaDB 11.4.
+    MariaDb114,
     /// MariaDB 11.8.
     MariaDb118,
 }
 
 impl FetchedServer {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::MySql97, Self::MariaDb118];
+    pub const ALL: [Self; 3] = [Self::MySql97, Self::MariaDb114, Self::MariaDb118];
 
     /// Its name for `scripts/fetch-server`, and of its folder below `target`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::MySql97 => "mysql-9.7",
+            Self::MariaDb114 => "mariadb-11.4",
             Self::MariaDb118 => "mariadb-11.8",
         }
     }
@@ -55,7 +58,7 @@ impl FetchedServer {
     const fn program(self) -> &'static str {
         match self {
             Self::MySql97 => "mysqld",
-            Self::MariaDb118 => "mariadbd",
+            Self::MariaDb114 | Self::MariaDb118 => "mariadbd",
         }
     }
 
@@ -63,7 +66,7 @@ impl FetchedServer {
     const fn share(self) -> &'static str {
         match self {
             Self::MySql97 => "usr/share/mysql",
-            Self::MariaDb118 => "usr/share/mariadb",
+            Self::MariaDb114 | Self::MariaDb118 => "usr/share/mariadb",
         }
     }
 
@@ -143,9 +146,9 @@ impl Product {
                     "--skip-name-resolve",
                 ],
             ),
-            Self::Fetched { server: FetchedServer::MariaDb118, folder, .. } => {
-                (folder.join("bin/mariadb-install-db"), &["--no-defaults", "--skip-name-resolve"])
-            }
+            Self::Fetched {
+                server: FetchedServer::MariaDb114 | FetchedServer::MariaDb118, folder, ..
+            } => (folder.join("bin/mariadb-install-db"), &["--no-defaults", "--skip-name-resolve"]),
             Self::Fetched { server: FetchedServer::MySql97, folder, .. } => {
                 (folder.join("bin/mysqld"), &["--no-defaults", "--initialize-insecure"])
             }

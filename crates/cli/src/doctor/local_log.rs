@@ -4,6 +4,7 @@ use super::library;
 use super::report::Check;
 use crate::run::local_log::command::ServerCommand;
 use crate::run::local_log::directory::{self, Durability};
+use crate::run::series::Use;
 use crate::run::server::find_program;
 use std::path::Path;
 
@@ -22,11 +23,8 @@ pub fn check(
     let server = match ServerCommand::examine(command, datadir) {
         Ok(server) => server,
         Err(error) => {
-            return vec![Check::refused(
-                SERVER,
-                &error,
-                "give the command that starts MariaDB 10.11, 11.8 or MySQL 9.7 after `--`",
-            )];
+            let what = format!("give the command that starts {} after `--`", Use::LocalLog.names());
+            return vec![Check::refused(SERVER, &error, &what)];
         }
     };
     let mut checks = vec![Check::ok(

@@ -3,7 +3,7 @@
 use super::report::Check;
 use crate::error::CliError;
 use crate::places;
-use crate::run::series;
+use crate::run::series::{self, Use};
 use crate::run::server::{
     Answers, check_plugins, check_program, effective_settings, find_program, option_file_arguments, server_of,
 };
@@ -13,8 +13,12 @@ use redoubt_wire::ServerVersion;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "server";
-const INSTALL: &str =
-    "install MariaDB 10.11 or 11.8 (Debian: apt install mariadb-server-core), or give its path after `--`";
+
+/// What to do without a server.
+fn install() -> String {
+    let names = Use::Volume.names();
+    format!("install {names} (Debian: apt install mariadb-server-core), or give its path after `--`")
+}
 
 /// A server that can be asked, and its answers.
 pub struct Server {
@@ -54,11 +58,11 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
     });
     let binary = match found {
         Ok(binary) => binary,
-        Err(error) => return (vec![Check::refused(NAME, &error, INSTALL)], None),
+        Err(error) => return (vec![Check::refused(NAME, &error, &install())], None),
     };
     let Answers { version, settings } = match effective_settings(&binary, options, datadir) {
         Ok(answers) => answers,
-        Err(error) => return (vec![Check::refused(NAME, &error, INSTALL)], None),
+        Err(error) => return (vec![Check::refused(NAME, &error, &install())], None),
     };
     let found = format!("{} {version}", binary.display());
     let mut checks = vec![match series::untested(version) {

@@ -19,8 +19,9 @@ struct Series {
     on_volume: bool,
 }
 
-const KNOWN: [Series; 3] = [
+const KNOWN: [Series; 4] = [
     Series { family: Family::MariaDb, series: (10, 11), tested_patch: 19, on_volume: true },
+    Series { family: Family::MariaDb, series: (11, 4), tested_patch: 7, on_volume: true },
     Series { family: Family::MariaDb, series: (11, 8), tested_patch: 9, on_volume: true },
     Series { family: Family::MySql, series: (9, 7), tested_patch: 4, on_volume: true },
 ];
@@ -39,7 +40,7 @@ impl Use {
         KNOWN.iter().filter(move |known| known.on_volume || self == Self::LocalLog)
     }
 
-    /// The series, for people: `MariaDB 10.11, MariaDB 11.8 or MySQL 9.7`.
+    /// The series, for people: `MariaDB 10.11, MariaDB 11.4, MariaDB 11.8 or MySQL 9.7`.
     pub fn names(self) -> String {
         let name = |known: &Series| format!("{} {}.{}", known.family, known.series.0, known.series.1);
         let mut names: Vec<_> = self.series().map(name).collect();
@@ -102,8 +103,12 @@ mod tests {
         assert!(untested(newer).unwrap().contains("11.8.100"));
         for (line, for_use, named) in [
             ("mariadbd  Ver 10.6.20-MariaDB for x", Use::Volume, "volume export"),
-            ("mariadbd  Ver 11.4.5-MariaDB for x", Use::Volume, "MariaDB 10.11, MariaDB 11.8 or MySQL 9.7"),
-            ("mysqld  Ver 8.4.4 for x", Use::LocalLog, "MariaDB 10.11, MariaDB 11.8 or MySQL 9.7"),
+            ("mariadbd  Ver 12.3.1-MariaDB for x", Use::Volume, "MariaDB 11.8 or MySQL 9.7"),
+            (
+                "mysqld  Ver 8.4.4 for x",
+                Use::LocalLog,
+                "MariaDB 10.11, MariaDB 11.4, MariaDB 11.8 or MySQL 9.7",
+            ),
             ("no such option", Use::Volume, "no such option"),
         ] {
             let error = of(line, for_use).unwrap_err().to_string();

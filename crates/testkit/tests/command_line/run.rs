@@ -64,12 +64,12 @@ fn the_server_program_must_be_a_supported_server() {
     setup.refused(&datadir, &[], &["no-such-server"], &["no-such-server in PATH", "install"]);
     setup.refused(&datadir, &[], &["/bin/true"], &["/bin/true", "not a server command", "mariadbd"]);
 
-    let other = setup.script("mariadbd", "#!/bin/sh\necho \"$0  Ver 11.4.3-MariaDB for Linux\"\n");
+    let other = setup.script("mariadbd", "#!/bin/sh\necho \"$0  Ver 12.3.1-MariaDB for Linux\"\n");
     setup.refused(
         &datadir,
         &[],
         &[text(&other)],
-        &["11.4.3", "not a supported server", "MariaDB 10.11, MariaDB 11.8 or MySQL 9.7", "volume export"],
+        &["12.3.1", "not a supported server", "MariaDB 11.8 or MySQL 9.7", "volume export"],
     );
     let renamed = setup.path("database-server");
     symlink("/usr/sbin/mariadbd", &renamed).unwrap();

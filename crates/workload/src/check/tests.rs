@@ -10,6 +10,17 @@ const DELETE_MARKED: &str = "InnoDB: Clustered index record not found for index 
 const UNPURGED: &str =
     "InnoDB: Unpurged clustered index record in table `d`.`t`: COMPACT RECORD(info_bits=32, 5 fields): {}";
 
+const STALE: &str = "InnoDB: Clustered index record with stale history in table `d`.`t`: \
+                     COMPACT RECORD(info_bits=0, 5 fields): {[4]    (0x80000001)}";
+
+#[test]
+fn a_history_that_purge_left_is_no_damage_but_does_not_hide_any() {
+    assert_eq!(judge(&rows(&[["Warning", STALE], ["status", "OK"]])), Verdict::Sound);
+    assert_eq!(judge(&rows(&[["Warning", STALE], ["error", "Corrupt"]])), Verdict::Damaged);
+    let mixed = rows(&[["Warning", STALE], ["Warning", DELETE_MARKED], ["status", "OK"]]);
+    assert_eq!(judge(&mixed), Verdict::OnlyDeleteMarked);
+}
+
 #[test]
 fn only_ok_is_sound_and_delete_marked_records_are_told_from_damage() {
     assert_eq!(judge(&rows(&[["status", "OK"]])), Verdict::Sound);
