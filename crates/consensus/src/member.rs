@@ -335,6 +335,17 @@ impl Member {
         self.log.delivered()
     }
 
+    /// All that it has accepted is before this slot.
+    pub fn end(&self) -> Slot {
+        self.log.end()
+    }
+
+    /// Proposals that it has accepted and of which it does not know whether they are chosen.
+    pub fn undecided(&self) -> usize {
+        let entries = self.log.iter_from(self.log.delivered());
+        entries.filter(|(_, entry)| matches!(entry, Entry::Proposal(_))).count()
+    }
+
     /// The epoch of its log, which may not be chosen yet.
     pub const fn epoch(&self) -> &Arc<EpochStart> {
         self.log.epoch()

@@ -283,3 +283,49 @@ fn one_of_two_leaves_and_comes_back() {
     assert_eq!(group.delivered(A), group.delivered(B));
     group.require_agreement();
 }
+
+/// Two of three have lost their stores. What the third has accepted is kept, though nobody knows whether it was chosen;
+/// it goes on by itself, also after a restart, takes in new members, and those that it left behind are not heard.
+#[test]
+fn the_last_one_goes_on_alone_with_all_it_has() {
+    let mut group = Group::default();
+    let founders = Membership::new([A, B, C]);
+    for id in founders.iter() {
+        group.add(id, Member::founding(founders.clone()));
+    }
+    group.run(1000, |_, _, _| true);
+    group.propose(B, 10);
+    group.run(200, |_, _, _| true);
+    let common = group.delivered(A);
+    // A hears what B and C do and answers nothing. It sees that all of it is chosen, and forgets that when it is restarted.
+    group.propose(B, 50);
+    group.run(4, |from, _, _| from != A);
+    group.members.remove(&B);
+    group.members.remove(&C);
+    group.start(A);
+    group.run(2000, |_, _, _| true);
+    assert!(group.delivered(A).0 < common.0 + 50, "nobody tells it what was chosen");
+
+    assert!(group.members.get_mut(&A).unwrap().go_on_alone());
+    group.carry_out(A);
+    group.propose(A, 5);
+    group.run(1000, |_, _, _| true);
+    assert_eq!(group.delivered[&A].len(), 10 + 50 + 5);
+    group.start(A);
+    group.propose(A, 5);
+    group.run(1000, |_, _, _| true);
+    assert_eq!(group.delivered[&A].len(), 10 + 50 + 10);
+
+    let snapshot = group.members[&A].snapshot();
+    group.add(X, snapshot);
+    group.members.get_mut(&A).unwrap().change_membership(Membership::new([A, X])).unwrap();
+    group.run(2000, |_, _, _| true);
+    group.propose(X, 5);
+    group.run(1000, |_, _, _| true);
+    assert_eq!(group.delivered(X), group.delivered(A));
+    assert!(group.members[&X].epoch().membership.contains(X));
+
+    // One that is no member does not begin anything.
+    group.add(C, Member::founding(Membership::new([A, B])));
+    assert!(!group.members.get_mut(&C).unwrap().go_on_alone());
+}

@@ -24,6 +24,7 @@
 //! | [`pace`] | who is ahead waits a moment |
 //! | [`peers`], [`frame`] | connections and what goes over them |
 //! | [`store`] | what a member finds again |
+//! | [`rescue`] | the last member, when the others are lost |
 //! | [`position`] | how far the server's data is |
 //! | [`options`] | `wsrep_provider_options` |
 //! | [`bytes`] | numbers and texts as bytes |
@@ -43,6 +44,7 @@ pub mod pace;
 pub mod peers;
 pub mod position;
 pub mod replica;
+pub mod rescue;
 pub mod server;
 pub mod session;
 pub mod store;

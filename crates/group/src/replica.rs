@@ -32,6 +32,16 @@ const MAX_NUMBER: i64 = i64::MAX / 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupId(pub [u8; 16]);
 
+impl std::fmt::Display for GroupId {
+    /// As servers show it (`wsrep_cluster_state_uuid`).
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            write!(out, "{}{byte:02x}", if [4, 6, 8, 10].contains(&index) { "-" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
 /// Whether a server is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {

@@ -17,6 +17,8 @@ mod receive;
 mod replicate;
 mod transfer;
 
+pub use transfer::is_marked as has_no_state;
+
 use crate::abi::Uuid;
 use crate::appliers::{Appliers, Item};
 use crate::delivery::{Counters, Gate};

@@ -14,7 +14,9 @@ use mysql::Conn;
 use redoubt_drill::group::hot;
 use redoubt_drill::group::load::{Commits, Load};
 use redoubt_drill::group::{Group, PATIENCE, Provider};
+use redoubt_testkit::command::Outcome;
 use redoubt_workload::error::{Error, Result};
+use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::process::{poll_until, timed};
 use redoubt_workload::server::ServerConfig;
 use redoubt_workload::sql::{execute, query_text};
@@ -94,6 +96,11 @@ mod own {
     #[test]
     fn the_last_one_goes_on_and_takes_the_others_back() {
         super::the_last_one_goes_on_and_takes_the_others_back(&provider());
+    }
+
+    #[test]
+    fn goes_on_with_the_last_one() {
+        super::goes_on_with_the_last_one(&provider());
     }
 
     #[test]
@@ -579,6 +586,52 @@ fn the_last_one_goes_on_and_takes_the_others_back(provider: &Provider) {
             let said = group.server(member)?.error_log_tail(usize::MAX);
             assert!(!said.contains("it gets it anew"), "member {member} has all that it had");
         }
+        end(group, load)
+    });
+}
+
+/// Two of three servers lose their disks. The third one waits for them, until it is told that they are lost for good; it
+/// is not told while one of them answers. New servers take their places.
+fn goes_on_with_the_last_one(provider: &Provider) {
+    const LAST: usize = 0;
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 100, PATIENCE)?;
+        load.stop()?;
+        group.require_equal_checksums()?;
+        let datadir = group.server(LAST)?.datadir().to_str().unwrap().to_owned();
+        let rescue = |more: &[&str]| {
+            let arguments = [&["group", "rescue", "--datadir", &datadir][..], more].concat();
+            Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap()
+        };
+        rescue(&["--yes"]).require_failure(1, &["in use by another server"])?;
+        group.kill9(LAST)?;
+        rescue(&["--yes"]).require_failure(1, &["answers, so it is not lost"])?;
+        for lost in [1, VICTIM] {
+            group.kill9(lost)?;
+            let disk = group.server(lost)?.datadir();
+            std::fs::remove_dir_all(&disk).and_then(|()| std::fs::create_dir(&disk)).unwrap();
+            group.server_mut(lost)?.install_db()?;
+        }
+        let success = |more: &[&str]| rescue(more).require_success();
+        let shown = success(&["--show"])?;
+        for part in ["m0 (127.0.0.1:", ", this server", "m1 (", "m2 (", "higher epoch"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        rescue(&[]).require_failure(1, &["needs --yes"])?;
+        let report: serde_json::Value = serde_json::from_str(&success(&["--yes", "--json"])?).unwrap();
+        assert!(report["is_alone"] == true && report["voters"].as_array().unwrap().len() == 3, "{report}");
+        assert!(success(&["--show"])?.contains("the only member already"));
+
+        group.start(LAST)?;
+        group.require_sound_ledger()?;
+        execute(&mut group.server(LAST)?.connect()?, "CREATE DATABASE alone")?;
+        for new in [1, VICTIM] {
+            group.start(new)?;
+        }
+        assert_eq!(group.status(LAST, "wsrep_group_voters")?, "3");
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
         end(group, load)
     });
 }

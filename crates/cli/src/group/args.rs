@@ -24,6 +24,29 @@ pub enum GroupCommand {
     /// Asks servers with SQL (SHOW STATUS), so it needs an account and nothing else. What it shows of members that it
     /// did not ask is what those that it asked have heard of them.
     Status(GroupStatusArguments),
+    /// Have the last server go on alone when the others have lost their logs for good.
+    ///
+    /// A group needs most of its members, and waits for them as long as it takes. Only if so many are lost that there
+    /// will never be a majority again (their disks are gone), this makes one server, which must not run, the only member.
+    /// It keeps all that it has; commits that only the lost ones had are lost. It refuses while one of the others
+    /// answers.
+    Rescue(GroupRescueArguments),
+}
+
+#[derive(Args)]
+pub struct GroupRescueArguments {
+    /// Data directory of the server.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub datadir: PathBuf,
+    /// Only show what it has, to compare it with others that are left.
+    #[arg(long, conflicts_with = "yes")]
+    pub show: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 #[derive(Args)]

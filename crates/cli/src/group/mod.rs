@@ -7,6 +7,7 @@ mod drill;
 mod look;
 mod page;
 pub mod plan;
+mod rescue;
 mod status;
 
 use crate::error::Result;
@@ -22,5 +23,6 @@ pub fn run(command: &GroupCommand) -> Result<()> {
         GroupCommand::Join(join) => create::join(join),
         GroupCommand::Drill(drill) => drill::run(drill),
         GroupCommand::Status(status) => status::run(status),
+        GroupCommand::Rescue(rescue) => rescue::run(rescue),
     }
 }

@@ -294,6 +294,28 @@ impl Member {
         true
     }
 
+    /// Goes on as the only member, without asking anybody: for a group whose other members have lost their stores for
+    /// good. All that this one has accepted is kept, also what may never have been chosen; what only the others had is
+    /// lost. **Two histories, if a majority of the others is still there.** Nothing is delivered before the record of it
+    /// is durable. False: it is no member, and nothing was done.
+    pub fn go_on_alone(&mut self) -> bool {
+        let before = Arc::clone(self.log.epoch());
+        if !before.membership.contains(self.id) {
+            return false;
+        }
+        let alone = Membership::new([self.id]);
+        let start = Arc::new(EpochStart {
+            ballot: Ballot { round: self.newest.max(self.promised).round + 1, candidate: self.id },
+            slot: self.log.end(),
+            previous: alone.clone(),
+            membership: alone,
+            owners: vec![self.myself()],
+        });
+        (self.candidacy, self.wanted_membership) = (None, None);
+        self.begin(start, &before);
+        true
+    }
+
     fn new_owners(&self, newest: &EpochStart, membership: &Membership) -> Vec<Owner> {
         let wanted = self.health.wanted_owners(newest, &self.opinions, self.now).unwrap_or_default();
         let mut owners: Vec<_> =

@@ -13,6 +13,8 @@ use std::time::Instant;
 /// A member.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// The member.
+    pub member: MemberId,
     /// `wsrep_node_name`; its id if no name is known.
     pub name: String,
     /// Where members reach it.
@@ -81,6 +83,7 @@ impl Order {
             let text = |of: fn(&Known) -> &String| known.map(of).cloned().unwrap_or_default();
             let is_self = member == self.member.id();
             Seen {
+                member,
                 name: known.map_or_else(|| format!("member {member}"), |known| known.name.clone()),
                 address: text(|known| &known.listen_address),
                 client_address: text(|known| &known.incoming_address),
@@ -105,6 +108,7 @@ mod tests {
     #[test]
     fn names_of_any_kind_are_valid_json() {
         let seen = Seen {
+            member: MemberId(1),
             name: "a \"b\"\n;".to_owned(),
             address: "10.0.0.1:4567".to_owned(),
             client_address: String::new(),

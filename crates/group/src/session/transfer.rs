@@ -7,6 +7,7 @@ use super::begin::{ConnectError, Data};
 use super::{Session, lock};
 use crate::frame::Frame;
 use crate::order::Input;
+use crate::order::roster::Seen;
 use crate::replica::View;
 use crate::server::{Receiver, Refused};
 use crate::write_set::Seqno;
@@ -16,7 +17,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
+/// Between two looks at who is heard.
+const LOOK: Duration = Duration::from_millis(100);
+/// Who sends its state has been heard within this time.
+const HEARD: Duration = Duration::from_secs(1);
 const MARK: &str = "redoubt_group.transfer.log";
 
 /// What is known of the state of this server.
@@ -69,7 +75,8 @@ fn mark(directory: &Path) -> PathBuf {
 }
 
 /// Whether a transfer has begun and not ended.
-pub(super) fn is_marked(directory: &Path) -> bool {
+/// A transfer has begun and not ended.
+pub fn is_marked(directory: &Path) -> bool {
     mark(directory).exists()
 }
 
@@ -164,7 +171,9 @@ impl Session {
             if transfer.is_over {
                 return Err(BeginError::Over);
             }
-            transfer = self.transferred.wait(transfer).unwrap_or_else(PoisonError::into_inner);
+            // Who is heard changes without a word.
+            let waited = self.transferred.wait_timeout(transfer, LOOK);
+            transfer = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -183,7 +192,8 @@ impl Session {
                 }
                 let newest = transfer.newest.as_ref().unwrap_or(view);
                 let candidates = newest.members.iter().map(|known| (known.member, known.incarnation));
-                let is_candidate = |id: MemberId| Some(id) != me && !transfer.refused.contains(&id);
+                let is_candidate =
+                    |id: MemberId| Some(id) != me && !transfer.refused.contains(&id) && self.is_heard(id);
                 let candidate = candidates.into_iter().find(|(id, _)| is_candidate(*id));
                 if candidate.is_none() && transfer.donor.is_none() {
                     // All have refused: they may be able to now.
@@ -212,6 +222,13 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// A member that the view has, and that has gone a moment ago, sends nothing.
+    fn is_heard(&self, member: MemberId) -> bool {
+        let members = lock(&self.status.members);
+        let id = |seen: &&Seen| seen.member == member;
+        members.iter().find(id).and_then(|seen| seen.heard_at).is_some_and(|at| at.elapsed() < HEARD)
     }
 
     /// The server has its state, or does not get it.

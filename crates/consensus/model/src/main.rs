@@ -1,0 +1,16 @@
+//! Runs the model at each of its bounds, and with each planted mistake. See README.md.
+
+mod log;
+mod model;
+mod runs;
+mod state;
+
+fn main() {
+    let names: Vec<_> = std::env::args().skip(1).collect();
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| name.starts_with(wanted));
+    let mut is_good = true;
+    for run in runs::all().into_iter().filter(|run| is_wanted(run.name)) {
+        is_good &= run.check();
+    }
+    std::process::exit(i32::from(!is_good));
+}

@@ -1,0 +1,702 @@
+//! What can happen. Each action is one in `crates/consensus/src/member` (M, files `turns.rs`, `epochs.rs`,
+//! `catch_up.rs`) or `member.rs`; when it happens is left open, where the code goes by time or by what it was told.
+
+use crate::log::{Ballot, Cell, Log, Members, Owner, Slot, Start, is_majority};
+use crate::state::{Asked, Candidacy, Chosen, Epoch, Member, Promise, State, Store};
+use stateright::{Model, Property};
+use std::sync::Arc;
+
+/// A mistake to be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mistake {
+    /// A candidate begins an epoch although no majority has promised it.
+    NoMajority,
+    /// A member that was stopped does not know any more what it had promised.
+    PromiseForgotten,
+    /// A member delivers what is before the start of its epoch, although no majority has begun that.
+    EpochBeforeChosen,
+    /// Slots that were skipped after the last entry count as chosen.
+    SkipsAtTheEnd,
+    /// A member that was started again goes on with the slots of its life before.
+    RestartedOwner,
+    /// A member accepts something of its epoch after it has promised another one.
+    AcceptedAfterPromise,
+    /// A new epoch needs the members after it only.
+    NewMembersAlone,
+    /// What others have chosen is acknowledged, whatever the epoch in which they did.
+    ToldIsAcknowledged,
+    /// A promise is sent before it is durable.
+    EarlyPromise,
+}
+
+/// Bounds, and where it begins.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub members: usize,
+    pub slots: Slot,
+    /// The ballots are the numbers before this one; 0 is the founding epoch.
+    pub ballots: Ballot,
+    pub proposals: u8,
+    pub stops: u8,
+    /// How many different `Message::Chosen` are sent.
+    pub told: usize,
+    /// Members at first.
+    pub founders: Members,
+    /// The epoch with which it begins, chosen everywhere; without it with the founding epoch.
+    pub first: Option<(Members, Members, Vec<usize>)>,
+    /// Members that a candidate may want instead.
+    pub wanted: Option<Members>,
+    /// Whom a candidate may make owners: these, of those that are members; 0 stands for the candidate alone.
+    pub owners: Vec<Members>,
+    /// Who become candidates.
+    pub candidates: Members,
+    /// Who stop.
+    pub stopping: Members,
+    /// Stores may be behind: what was written last is lost with a stop.
+    pub is_disk_slow: bool,
+    /// A candidacy ends when its member learns of a later ballot from what others have chosen. Not so in the code.
+    pub ends_candidacy: bool,
+    pub mistake: Option<Mistake>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// `epochs.rs` `become_candidate`
+    Ask { member: usize, ballot: Ballot },
+    /// `epochs.rs` `on_prepare`
+    Promise { member: usize, ballot: Ballot },
+    /// `epochs.rs` `begin_if_promised`
+    Begin { member: usize, promises: Vec<Promise>, owners: Members, changes_members: bool },
+    /// `epochs.rs` `on_adopt`
+    Adopt { member: usize, ballot: Ballot },
+    /// `turns.rs` `place_proposals`, a proposal
+    Propose { member: usize },
+    /// `turns.rs` `place_proposals`, the turns before what others have
+    Skip { member: usize },
+    /// `turns.rs` `on_progress` and `accept`
+    Accept { member: usize, owner: usize },
+    /// `turns.rs` `settle`
+    Deliver { member: usize },
+    /// `catch_up.rs` `on_fetch`
+    Tell { member: usize, to: Slot },
+    /// `catch_up.rs` `on_chosen`
+    Learn { member: usize, chosen: Chosen },
+    /// `member.rs` `durable`: what is in the store is on the disk
+    Sync { member: usize },
+    /// `member.rs` `start`, at any moment
+    Restart { member: usize },
+}
+
+impl Group {
+    fn has(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    fn first_state(&self) -> State {
+        let owner = |member: &usize| Owner { member: *member, incarnation: 1 };
+        let mut starts = vec![Start {
+            ballot: 0,
+            slot: 0,
+            previous: self.founders,
+            membership: self.founders,
+            owners: Vec::new(),
+        }];
+        if let Some((previous, membership, owners)) = &self.first {
+            let owners = owners.iter().map(owner).collect();
+            let (previous, membership) = (*previous, *membership);
+            starts.push(Start { ballot: 1, slot: 1, previous, membership, owners });
+        }
+        let mut epochs = vec![Epoch::unused(); usize::from(self.ballots)];
+        let mut cells = vec![Cell::Nothing; usize::from(self.slots)];
+        for start in &starts {
+            let before = (0..start.slot).map(|slot| (slot, Cell::Start(slot))).collect();
+            let epoch = &mut epochs[usize::from(start.ballot)];
+            epoch.begin(Arc::new(start.clone()), before, self.members);
+            epoch.candidate = Some(0);
+            epoch.begun = start.voters();
+            cells[usize::from(start.slot)] = Cell::Start(start.ballot);
+        }
+        let last = starts.pop().expect("there is one");
+        let delivered = last.slot + 1;
+        let frontiers = (0..last.owners.len()).map(|owner| last.turn(owner, delivered)).collect::<Vec<_>>();
+        let seen = cells.iter().enumerate().map(|(slot, cell)| (slot < usize::from(delivered)).then_some(*cell));
+        let seen = seen.collect();
+        let promised = last.ballot;
+        let log = Log { cells, epoch: Arc::new(last), frontiers: frontiers.clone(), delivered };
+        let member = Member {
+            store: Store { log, promised, recorded: delivered },
+            durable: None,
+            incarnation: 1,
+            told_as_of: promised,
+            accepted: frontiers,
+            candidacy: None,
+            owes_promise: None,
+        };
+        State {
+            members: vec![member; self.members],
+            epochs,
+            chosen: Default::default(),
+            proposals: 0,
+            stops: 0,
+            delivered: seen,
+            has_two_values: false,
+            has_gap: false,
+            has_two_owners: false,
+        }
+    }
+
+    /// `Member::place`
+    fn place(&self, state: &State, member: usize) -> Option<usize> {
+        let me = &state.members[member];
+        let epoch = &me.store.log.epoch;
+        if self.has(Mistake::RestartedOwner) {
+            return epoch.owners.iter().position(|owner| owner.member == member);
+        }
+        let place = epoch.place(Owner { member, incarnation: me.incarnation });
+        place.filter(|_| me.store.promised == epoch.ballot)
+    }
+
+    /// To where `settle` delivers next.
+    fn next_chosen(&self, state: &State, member: usize) -> Option<Slot> {
+        let log = &state.members[member].store.log;
+        let start = &log.epoch;
+        let epoch = &state.epochs[usize::from(start.ballot)];
+        let is_settled = state.settled(log, log.delivered).ballot == start.ballot;
+        let is_begun = is_settled
+            || is_majority(start.membership, epoch.begun)
+                && (is_majority(start.previous, epoch.begun) || self.has(Mistake::NewMembersAlone))
+            || self.has(Mistake::EpochBeforeChosen) && epoch.begun & 1 << member != 0;
+        let is_accepted = |owner, slot| is_majority(start.membership, epoch.acked_by(owner, slot));
+        let next = log.next_chosen(is_begun, is_accepted);
+        if next.is_none() && is_settled && log.end() == log.delivered && self.has(Mistake::SkipsAtTheEnd) {
+            let known = log.frontiers.iter().copied().min()?;
+            return (known > log.delivered && known <= self.slots).then_some(known);
+        }
+        next
+    }
+
+    /// Who has a question of a candidate: `epochs.rs` `ask`.
+    fn asks(state: &State, ballot: Ballot) -> Members {
+        let epoch = &state.epochs[usize::from(ballot)];
+        let Some(asked) = &epoch.asked else { return 0 };
+        epoch.promises.iter().fold(asked.epoch.voters(), |all, promise| all | promise.epoch.voters())
+    }
+
+    /// Ways to have promises of some members, at most one of each.
+    fn choices(state: &State, ballot: Ballot) -> Vec<Vec<Promise>> {
+        let mut choices: Vec<Vec<Promise>> = vec![Vec::new()];
+        for promise in &state.epochs[usize::from(ballot)].promises {
+            for at in 0..choices.len() {
+                if choices[at].iter().all(|other| other.from != promise.from) {
+                    let more = choices[at].iter().chain([promise]).cloned().collect();
+                    choices.push(more);
+                }
+            }
+        }
+        choices
+    }
+
+    /// What a candidate goes on with: the newest epoch, whether that is chosen, and what is delivered anywhere.
+    /// `None` if not enough have promised. `epochs.rs` `begin_if_promised`, first half.
+    fn newest(&self, state: &State, member: usize, promises: &[Promise]) -> Option<(Arc<Start>, bool, Slot)> {
+        let log = &state.members[member].store.log;
+        let own = (log.delivered, state.settled(log, log.delivered).ballot);
+        let known = promises.iter().map(|promise| (promise.delivered, promise.settled)).chain([own]);
+        let (delivered, settled) = known.max()?;
+        let was_never = |epoch: &Start| epoch.ballot > settled && epoch.slot < delivered;
+        let epochs = promises.iter().map(|promise| &promise.epoch).chain([&log.epoch]);
+        let newest = epochs.filter(|epoch| !was_never(epoch)).max_by_key(|epoch| epoch.ballot)?;
+        if was_never(&log.epoch) || newest.slot < log.delivered && newest.ballot > log.epoch.ballot {
+            return None;
+        }
+        let who = promises.iter().fold(1 << member, |all, promise| all | 1 << promise.from);
+        let is_chosen = settled == newest.ballot;
+        let is_enough = is_majority(newest.membership, who) && (is_chosen || is_majority(newest.previous, who));
+        let is_member = newest.membership & 1 << member != 0;
+        (is_member && (is_enough || self.has(Mistake::NoMajority)))
+            .then(|| (Arc::clone(newest), is_chosen, delivered))
+    }
+
+    fn owners_of(state: &State, owners: Members, membership: Members, candidate: usize) -> Vec<Owner> {
+        let owner = |member: usize| Owner { member, incarnation: state.members[member].incarnation };
+        let members = 0..state.members.len();
+        let owners: Vec<_> =
+            members.filter(|member| owners & membership & 1 << member != 0).map(owner).collect();
+        if owners.is_empty() { vec![owner(candidate)] } else { owners }
+    }
+
+    fn begin(
+        &self,
+        state: &mut State,
+        member: usize,
+        promises: &[Promise],
+        owners: Members,
+        changes_members: bool,
+    ) -> Option<()> {
+        let ballot = state.members[member].candidacy.as_ref()?.ballot;
+        let (newest, is_chosen, delivered) = self.newest(state, member, promises)?;
+        let log = &mut state.members[member].store.log;
+        // `epochs.rs` `merge`
+        let of_newest = || promises.iter().filter(|promise| promise.epoch.ballot == newest.ballot);
+        if newest.ballot > log.epoch.ballot
+            && let Some(first) = of_newest().next()
+        {
+            log.adopt(Arc::clone(&newest), &first.entries);
+        }
+        for promise in of_newest() {
+            for owner in 0..newest.owners.len() {
+                let to = promise.frontiers[owner];
+                log.accept(owner, to, &promise.entries);
+            }
+        }
+        let slot = log.end();
+        if slot >= self.slots {
+            return None;
+        }
+        let (previous, membership) = match (is_chosen, changes_members) {
+            (true, true) => (newest.membership, self.wanted?),
+            (true, false) => (newest.membership, newest.membership),
+            (false, true) => return None,
+            (false, false) => (newest.previous, newest.membership),
+        };
+        let before = log.range(0, slot);
+        let owners = Self::owners_of(state, owners, membership, member);
+        let start = Arc::new(Start { ballot, slot, previous, membership, owners });
+        // `epochs.rs` `begin`
+        state.epochs[usize::from(ballot)].begin(Arc::clone(&start), before.clone(), self.members);
+        self.enter(state, member, &start, &before);
+        self.deliver(state, member, delivered);
+        Some(())
+    }
+
+    /// Takes over an epoch: the end of `epochs.rs` `begin` and `on_adopt`.
+    fn enter(&self, state: &mut State, member: usize, start: &Arc<Start>, before: &[(Slot, Cell)]) {
+        let me = &mut state.members[member];
+        me.store.recorded = me.store.log.delivered;
+        me.store.log.adopt(Arc::clone(start), before);
+        self.entered(state, member);
+    }
+
+    /// `Member::entered`
+    fn entered(&self, state: &mut State, member: usize) {
+        let me = &mut state.members[member];
+        let epoch = &me.store.log.epoch;
+        me.store.promised = me.store.promised.max(epoch.ballot);
+        me.accepted = vec![0; epoch.owners.len()];
+        if me.candidacy.as_ref().is_some_and(|candidacy| candidacy.ballot <= epoch.ballot) {
+            me.candidacy = None;
+        }
+    }
+
+    /// `turns.rs` `deliver_to`
+    fn deliver(&self, state: &mut State, member: usize, to: Slot) {
+        let store = &mut state.members[member].store;
+        for slot in store.log.delivered..to {
+            let cell = store.log.cells[usize::from(slot)];
+            match state.delivered[usize::from(slot)].replace(cell) {
+                Some(before) if before != cell && (before == Cell::Nothing || cell == Cell::Nothing) => {
+                    state.has_gap = true;
+                }
+                Some(before) if before != cell => state.has_two_values = true,
+                _ => {}
+            }
+            if matches!(cell, Cell::Start(_)) {
+                store.recorded = to;
+            }
+        }
+        store.log.deliver(to);
+    }
+
+    /// An owner does something with its next turns. `turns.rs` `place_proposals` and `tell`.
+    fn take_turns(&self, state: &mut State, member: usize, place: usize, to: Slot, cell: Cell) {
+        let log = &mut state.members[member].store.log;
+        let start = Arc::clone(&log.epoch);
+        let turns = &mut state.epochs[usize::from(start.ballot)].turns[place];
+        let mut slot = log.frontiers[place];
+        let placed = (slot, cell);
+        while slot < to {
+            let number = start.number_of_turn(slot);
+            let cell = if slot == placed.0 { cell } else { Cell::Nothing };
+            if number < turns.len() {
+                state.has_two_owners |= turns[number] != cell;
+                turns[number] = cell;
+            } else {
+                turns.resize(number, Cell::Nothing);
+                turns.push(cell);
+            }
+            slot = start.turn(place, slot + 1);
+        }
+        log.accept(place, slot, &[placed]);
+        let accepted = &mut state.members[member].accepted[place];
+        *accepted = slot.max(*accepted);
+    }
+
+    fn learn(&self, state: &mut State, member: usize, chosen: &Chosen) {
+        let log = &state.members[member].store.log;
+        let settled = state.settled(log, log.delivered);
+        let starts = chosen.cells[usize::from(log.delivered)..].iter();
+        let starts = starts.filter_map(|cell| match cell {
+            Cell::Start(ballot) => state.epochs[usize::from(*ballot)].start.clone(),
+            _ => None,
+        });
+        let settled = starts.last().unwrap_or(settled);
+        let me = &mut state.members[member];
+        let before = me.store.log.epoch.ballot;
+        me.store.log.install(chosen.to, &chosen.cells, &settled);
+        me.told_as_of = me.told_as_of.max(chosen.as_of);
+        let is_of_epoch =
+            chosen.as_of <= me.store.log.epoch.ballot || self.has(Mistake::ToldIsAcknowledged);
+        if !is_of_epoch && chosen.as_of > me.store.promised {
+            me.store.promised = chosen.as_of;
+            if self.ends_candidacy {
+                me.candidacy = None;
+            }
+        }
+        me.store.recorded = chosen.to;
+        self.deliver(state, member, chosen.to);
+        if state.members[member].store.log.epoch.ballot != before {
+            self.entered(state, member);
+        }
+        let me = &mut state.members[member];
+        if is_of_epoch {
+            for (accepted, known) in me.accepted.iter_mut().zip(&me.store.log.frontiers) {
+                *accepted = (*accepted).max(*known);
+            }
+        }
+    }
+
+    /// All that was written is durable: `Member::release`.
+    fn release(&self, state: &mut State, member: usize) {
+        let me = &mut state.members[member];
+        me.durable = None;
+        let log = &me.store.log;
+        let epoch = &mut state.epochs[usize::from(log.epoch.ballot)];
+        epoch.begun |= 1 << member;
+        for (acked, accepted) in epoch.acked[member].iter_mut().zip(&me.accepted) {
+            *acked = (*acked).max(*accepted);
+        }
+        self.promise(state, member);
+    }
+
+    /// `epochs.rs` `promise`
+    fn promise(&self, state: &mut State, member: usize) {
+        let Some(ballot) = state.members[member].owes_promise.take() else { return };
+        let me = &state.members[member];
+        let log = &me.store.log;
+        if me.store.promised != ballot || log.epoch.ballot >= ballot {
+            return;
+        }
+        if state.epochs[usize::from(ballot)].candidate == Some(member) {
+            let asked = me.candidacy.as_ref().map(|candidacy| candidacy.asked.clone());
+            state.epochs[usize::from(ballot)].asked = asked;
+            return;
+        }
+        let Some(asked) = &state.epochs[usize::from(ballot)].asked else { return };
+        let entries = if asked.epoch.ballot == log.epoch.ballot {
+            let owners = asked.frontiers.iter().enumerate();
+            owners.flat_map(|(owner, from)| log.turns_of(owner, *from)).collect()
+        } else if asked.epoch.ballot < log.epoch.ballot {
+            log.range(asked.delivered, log.end())
+        } else {
+            Vec::new()
+        };
+        let promise = Promise {
+            from: member,
+            epoch: Arc::clone(&log.epoch),
+            frontiers: log.frontiers.clone(),
+            delivered: log.delivered,
+            settled: state.settled(log, log.delivered).ballot,
+            entries,
+        };
+        state.epochs[usize::from(ballot)].promises.insert(promise);
+    }
+
+    /// `Member::start`, from what is durable. That it was started is durable before anything else happens.
+    fn restart(&self, state: &mut State, member: usize) {
+        state.stops += 1;
+        let me = &mut state.members[member];
+        if let Some(durable) = me.durable.take() {
+            me.store = durable;
+        }
+        let store = &mut me.store;
+        store.log = store.log.replayed(store.recorded);
+        if self.has(Mistake::PromiseForgotten) {
+            store.promised = store.log.epoch.ballot;
+        }
+        me.incarnation += 1;
+        me.candidacy = None;
+        me.owes_promise = None;
+        me.told_as_of = store.promised;
+        me.accepted = match store.promised == store.log.epoch.ballot {
+            true => store.log.frontiers.clone(),
+            false => vec![0; store.log.frontiers.len()],
+        };
+        self.release(state, member);
+    }
+
+    fn actions_of(&self, state: &State, member: usize, actions: &mut Vec<Action>) {
+        let me = &state.members[member];
+        let (log, promised) = (&me.store.log, me.store.promised);
+        let is_unused = |ballot: &Ballot| state.epochs[usize::from(*ballot)].candidate.is_none();
+        if self.candidates & log.epoch.membership & 1 << member != 0 {
+            let ballots = (promised + 1..self.ballots).filter(is_unused);
+            actions.extend(ballots.map(|ballot| Action::Ask { member, ballot }));
+        }
+        for ballot in promised.max(1)..self.ballots {
+            let epoch = &state.epochs[usize::from(ballot)];
+            let Some(candidate) = epoch.candidate.filter(|candidate| *candidate != member) else { continue };
+            let is_asked = Self::asks(state, ballot) & 1 << member != 0;
+            if is_asked && log.epoch.voters() & 1 << candidate != 0 && log.epoch.ballot < ballot {
+                actions.push(Action::Promise { member, ballot });
+            }
+            if let Some(start) = &epoch.start
+                && ballot != log.epoch.ballot
+                && start.slot >= log.delivered
+            {
+                actions.push(Action::Adopt { member, ballot });
+            }
+        }
+        if let Some(candidacy) = &me.candidacy
+            && state.epochs[usize::from(candidacy.ballot)].asked.is_some()
+        {
+            for promises in Self::choices(state, candidacy.ballot) {
+                let Some((_, is_chosen, _)) = self.newest(state, member, &promises) else { continue };
+                for owners in &self.owners {
+                    let (promises, owners) = (promises.clone(), *owners);
+                    if self.wanted.is_some() && is_chosen {
+                        let promises = promises.clone();
+                        actions.push(Action::Begin { member, promises, owners, changes_members: true });
+                    }
+                    actions.push(Action::Begin { member, promises, owners, changes_members: false });
+                }
+            }
+        }
+        if let Some(place) = self.place(state, member) {
+            if state.proposals < self.proposals && log.frontiers[place] < self.slots {
+                actions.push(Action::Propose { member });
+            }
+            if log.epoch.turn(place, log.end()) > log.frontiers[place] {
+                actions.push(Action::Skip { member });
+            }
+        }
+        if promised == log.epoch.ballot || self.has(Mistake::AcceptedAfterPromise) {
+            let epoch = &state.epochs[usize::from(log.epoch.ballot)];
+            for owner in 0..log.epoch.owners.len() {
+                let is_new = log.frontiers[owner] < self.slots
+                    && log.epoch.number_of_turn(log.frontiers[owner]) < epoch.turns[owner].len();
+                let is_sent = log.epoch.voters() & 1 << member != 0 && log.epoch.owners[owner].member != member;
+                if is_new && is_sent {
+                    actions.push(Action::Accept { member, owner });
+                }
+            }
+        }
+        if self.next_chosen(state, member).is_some() {
+            actions.push(Action::Deliver { member });
+        }
+        if state.chosen.len() < self.told {
+            let first = if self.first.is_some() { 2 } else { 1 };
+            let ends = (first..log.delivered).filter(|slot| log.cells[usize::from(*slot)] != Cell::Nothing);
+            actions.extend(ends.map(|slot| Action::Tell { member, to: slot + 1 }));
+        }
+        let news = state.chosen.iter().filter(|chosen| chosen.to > log.delivered);
+        actions.extend(news.map(|chosen| Action::Learn { member, chosen: chosen.clone() }));
+        if me.durable.is_some() {
+            actions.push(Action::Sync { member });
+        }
+        if state.stops < self.stops && self.stopping & 1 << member != 0 {
+            actions.push(Action::Restart { member });
+        }
+    }
+
+    /// Does it, but for what waits for the disk. `None` if the bounds do not allow it.
+    fn act(&self, state: &mut State, action: Action) -> Option<usize> {
+        match action {
+            Action::Ask { member, ballot } => {
+                let me = &mut state.members[member];
+                let log = &me.store.log;
+                let (epoch, frontiers, delivered) =
+                    (Arc::clone(&log.epoch), log.frontiers.clone(), log.delivered);
+                me.candidacy = Some(Candidacy { ballot, asked: Asked { epoch, frontiers, delivered } });
+                me.store.promised = ballot;
+                me.owes_promise = Some(ballot);
+                state.epochs[usize::from(ballot)].candidate = Some(member);
+                Some(member)
+            }
+            Action::Promise { member, ballot } => {
+                let me = &mut state.members[member];
+                if ballot > me.store.promised {
+                    me.store.promised = ballot;
+                    me.candidacy = None;
+                }
+                me.owes_promise = Some(ballot);
+                if self.has(Mistake::EarlyPromise) {
+                    self.promise(state, member);
+                }
+                Some(member)
+            }
+            Action::Begin { member, promises, owners, changes_members } => {
+                self.begin(state, member, &promises, owners, changes_members).map(|()| member)
+            }
+            Action::Adopt { member, ballot } => {
+                let epoch = &state.epochs[usize::from(ballot)];
+                let (start, before) = (epoch.start.clone()?, epoch.before.clone());
+                self.enter(state, member, &start, &before);
+                Some(member)
+            }
+            Action::Propose { member } => {
+                let place = self.place(state, member)?;
+                let slot = state.members[member].store.log.frontiers[place];
+                let cell = Cell::Value(state.proposals);
+                state.proposals += 1;
+                self.take_turns(state, member, place, slot + 1, cell);
+                Some(member)
+            }
+            Action::Skip { member } => {
+                let place = self.place(state, member)?;
+                let log = &state.members[member].store.log;
+                let to = log.epoch.turn(place, log.end());
+                self.take_turns(state, member, place, to, Cell::Nothing);
+                Some(member)
+            }
+            Action::Accept { member, owner } => {
+                let log = &mut state.members[member].store.log;
+                let slot = log.frontiers[owner];
+                let epoch = &state.epochs[usize::from(log.epoch.ballot)];
+                let cell = epoch.turns[owner][log.epoch.number_of_turn(slot)];
+                let to = log.epoch.turn(owner, slot + 1);
+                log.accept(owner, to, &[(slot, cell)]);
+                let accepted = &mut state.members[member].accepted[owner];
+                *accepted = to.max(*accepted);
+                Some(member)
+            }
+            Action::Deliver { member } => {
+                let to = self.next_chosen(state, member)?;
+                self.deliver(state, member, to);
+                Some(member)
+            }
+            Action::Tell { member, to } => {
+                let me = &state.members[member];
+                let as_of = me.store.log.epoch.ballot.max(me.told_as_of);
+                let cells = me.store.log.cells[..usize::from(to)].to_vec();
+                state.chosen.insert(Chosen { to, as_of, cells });
+                None
+            }
+            Action::Learn { member, chosen } => {
+                self.learn(state, member, &chosen);
+                Some(member)
+            }
+            Action::Sync { member } | Action::Restart { member } => Some(member),
+        }
+    }
+}
+
+impl Model for Group {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.first_state()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        (0..self.members).for_each(|member| self.actions_of(state, member, actions));
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Restart { member } => self.restart(&mut state, member),
+            Action::Sync { member } => self.release(&mut state, member),
+            Action::Tell { .. } => _ = self.act(&mut state, action),
+            _ => {
+                let member = self.act(&mut state, action)?;
+                let before = &last.members[member];
+                if !self.is_disk_slow {
+                    self.release(&mut state, member);
+                } else if before.durable.is_none() {
+                    state.members[member].durable = Some(before.store.clone());
+                }
+            }
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(ONE_VALUE, |_, state: &State| !state.has_two_values),
+            Property::always(EQUAL_ORDER, |_, state: &State| !state.has_two_values && !state.has_gap),
+            Property::always(ONE_OWNER, |_, state: &State| !state.has_two_owners),
+            Property::always(STAYS_CHOSEN, |group: &Self, state| group.stays_chosen(state)),
+            Property::sometimes(REVOKED, |group: &Self, state| group.is_revoked(state)),
+            Property::sometimes(SKIPPED, |_, state: &State| state.delivered.contains(&Some(Cell::Nothing))),
+        ]
+    }
+}
+
+/// Nobody ever delivers two different entries in one slot.
+pub const ONE_VALUE: &str = "one value in a slot";
+/// All that is delivered is delivered in the same order, with the same slots left out.
+pub const EQUAL_ORDER: &str = "equal order";
+/// Of each slot of an epoch one life of one member says what is in it, and always the same.
+pub const ONE_OWNER: &str = "one owner of a slot";
+/// What a majority has durably accepted in an epoch that a majority has begun is in all later epochs, and in the order.
+pub const STAYS_CHOSEN: &str = "what is chosen stays";
+/// It happens that a proposal is found again after its owner has lost its slots, and is delivered.
+pub const REVOKED: &str = "a proposal outlives its owner's slots";
+/// It happens that a slot stays empty.
+pub const SKIPPED: &str = "a slot is skipped";
+
+impl Group {
+    /// Entries that are chosen, by epoch.
+    fn chosen(&self, state: &State) -> Vec<(Ballot, Slot, Cell)> {
+        let mut chosen = Vec::new();
+        for epoch in &state.epochs {
+            let Some(start) = &epoch.start else { continue };
+            let is_begun =
+                is_majority(start.previous, epoch.begun) && is_majority(start.membership, epoch.begun);
+            if !is_begun {
+                continue;
+            }
+            chosen.extend(epoch.before.iter().map(|(slot, cell)| (start.ballot, *slot, *cell)));
+            chosen.push((start.ballot, start.slot, Cell::Start(start.ballot)));
+            for (owner, turns) in epoch.turns.iter().enumerate() {
+                let mut slot = start.turn(owner, start.slot + 1);
+                for cell in turns {
+                    let is_accepted = is_majority(start.membership, epoch.acked_by(owner, slot));
+                    if *cell != Cell::Nothing && is_accepted {
+                        chosen.push((start.ballot, slot, *cell));
+                    }
+                    slot = start.turn(owner, slot + 1);
+                }
+            }
+        }
+        chosen
+    }
+
+    fn stays_chosen(&self, state: &State) -> bool {
+        self.chosen(state).into_iter().all(|(ballot, slot, cell)| {
+            let later = state.epochs.iter().skip(usize::from(ballot) + 1).filter(|epoch| epoch.start.is_some());
+            let is_in_later = later.into_iter().all(|epoch| epoch.before.contains(&(slot, cell)));
+            let is_in_order = state.delivered[usize::from(slot)].is_none_or(|delivered| delivered == cell);
+            is_in_later && is_in_order
+        })
+    }
+
+    fn is_revoked(&self, state: &State) -> bool {
+        state.epochs.iter().flat_map(|epoch| epoch.start.as_ref()).any(|start| {
+            let log = |member: usize| &state.members[member].store.log;
+            (0..self.members).any(|member| {
+                let log = log(member);
+                log.delivered > start.slot
+                    && log.epoch.ballot > start.ballot
+                    && log.range(start.slot, log.delivered).iter().any(|(slot, cell)| {
+                        let owner = start.owner_of(*slot).map(|owner| start.owners[owner]);
+                        matches!(cell, Cell::Value(_))
+                            && *slot < log.epoch.slot
+                            && log.delivered > log.epoch.slot
+                            && owner.is_some_and(|owner| log.epoch.place(owner).is_none())
+                    })
+            })
+        })
+    }
+}

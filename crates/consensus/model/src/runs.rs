@@ -1,0 +1,156 @@
+//! The bounds, and what is expected of them.
+
+use crate::model::{EQUAL_ORDER, Group, Mistake, ONE_OWNER, ONE_VALUE, REVOKED, SKIPPED, STAYS_CHOSEN};
+use stateright::{Checker, HasDiscoveries, Model};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+pub struct Run {
+    pub name: &'static str,
+    group: Group,
+    /// The invariant that has to be violated; none for a model without a mistake.
+    violated: Option<&'static str>,
+    /// What has to happen in it, so that it says something.
+    happens: &'static [&'static str],
+}
+
+const A: u8 = 1;
+const B: u8 = 2;
+const C: u8 = 4;
+const D: u8 = 8;
+const ALL: u8 = A | B | C;
+const MINE: u8 = 0;
+
+impl Run {
+    fn new(name: &'static str, group: Group) -> Self {
+        Self { name, group, violated: None, happens: &[] }
+    }
+
+    fn happens(self, happens: &'static [&'static str]) -> Self {
+        Self { happens, ..self }
+    }
+
+    fn violates(self, violated: &'static str) -> Self {
+        Self { violated: Some(violated), ..self }
+    }
+
+    /// Whether it is as expected.
+    pub fn check(&self) -> bool {
+        let begun = Instant::now();
+        let until = match self.violated {
+            None => HasDiscoveries::AnyFailures,
+            Some(violated) => HasDiscoveries::AllOf(BTreeSet::from([violated])),
+        };
+        let checker = self.group.clone().checker().threads(2).finish_when(until).spawn_bfs().join();
+        let discoveries = checker.discoveries();
+        let invariants = [ONE_VALUE, EQUAL_ORDER, ONE_OWNER, STAYS_CHOSEN];
+        let violated: Vec<_> =
+            invariants.into_iter().filter(|invariant| discoveries.contains_key(invariant)).collect();
+        let is_good = match self.violated {
+            None => {
+                violated.is_empty()
+                    && checker.is_done()
+                    && self.happens.iter().all(|event| discoveries.contains_key(event))
+            }
+            Some(expected) => violated.contains(&expected),
+        };
+        let happens: Vec<_> =
+            [REVOKED, SKIPPED].into_iter().filter(|event| discoveries.contains_key(event)).collect();
+        println!(
+            "{}: {} | states {} | distinct {} | depth {} | {:.1} s | violated: {violated:?} | happens: {happens:?}",
+            self.name,
+            if is_good { "as expected" } else { "NOT AS EXPECTED" },
+            checker.state_count(),
+            checker.unique_state_count(),
+            checker.max_depth(),
+            begun.elapsed().as_secs_f64(),
+        );
+        for invariant in violated {
+            println!("  {invariant} is violated by:");
+            for (number, action) in discoveries[invariant].clone().into_actions().into_iter().enumerate() {
+                println!("  {:3} {}", number + 1, short(&format!("{action:?}")));
+            }
+        }
+        is_good
+    }
+}
+
+/// Without what promises and messages hold.
+fn short(action: &str) -> String {
+    let mut text = action.to_owned();
+    if action.starts_with("Begin") {
+        let from: Vec<_> = action.match_indices("Promise { from: ").map(|(at, found)| {
+            action[at + found.len()..].chars().next().unwrap_or('?').to_string()
+        }).collect();
+        let rest = &action[action.rfind("], owners").map_or(0, |at| at + 3)..];
+        let member = &action[..action.find(", promises").unwrap_or(action.len())];
+        text = format!("{member}, promises of: [{}], {rest}", from.join(", "));
+    }
+    text
+}
+
+fn three() -> Group {
+    Group {
+        members: 3,
+        slots: 5,
+        ballots: 4,
+        proposals: 1,
+        stops: 0,
+        told: 0,
+        founders: ALL,
+        first: Some((ALL, ALL, vec![0, 1])),
+        wanted: None,
+        owners: vec![MINE],
+        candidates: ALL,
+        stopping: 0,
+        is_disk_slow: false,
+        ends_candidacy: true,
+        mistake: None,
+    }
+}
+
+/// The members of the second epoch are three of four: the fourth still takes part in what comes next, and may have
+/// promised something, but does not count.
+fn with_leaving() -> Group {
+    Group {
+        members: 4,
+        slots: 4,
+        founders: A | B | C | D,
+        first: Some((A | B | C | D, ALL, vec![0])),
+        stops: 1,
+        told: 1,
+        candidates: B | C,
+        stopping: D,
+        ..three()
+    }
+}
+
+pub fn all() -> Vec<Run> {
+    let planted = |name, mistake, group: Group, violated| {
+        Run::new(name, Group { mistake: Some(mistake), ..group }).violates(violated)
+    };
+    let stops = || Group { stops: 1, stopping: ALL, candidates: A | B, ..three() };
+    let told = || Group { told: 1, candidates: A | B, ..three() };
+    let owners = || Group { owners: vec![ALL], slots: 6, candidates: A | B, first: None, ballots: 3, proposals: 2, ..three() };
+    let slow = || Group { is_disk_slow: true, candidates: A | B, stops: 1, stopping: A, ..three() };
+    let change = || Group { members: 4, wanted: Some(A | B | D), candidates: A | B, proposals: 0, ..three() };
+    vec![
+        Run::new("epochs", three()).happens(&[REVOKED]),
+        Run::new("stops", stops()).happens(&[REVOKED]),
+        Run::new("told", told()).happens(&[REVOKED]),
+        Run::new("owners", owners()).happens(&[SKIPPED]),
+        Run::new("slow-disk", slow()).happens(&[REVOKED]),
+        Run::new("change", change()),
+        Run::new("leaving", with_leaving()),
+        Run::new("as-it-is", Group { ends_candidacy: false, ..with_leaving() }).violates(ONE_VALUE),
+        planted("mistake-no-majority", Mistake::NoMajority, three(), STAYS_CHOSEN),
+        planted("mistake-promise-forgotten", Mistake::PromiseForgotten, stops(), STAYS_CHOSEN),
+        planted("mistake-epoch-before-chosen", Mistake::EpochBeforeChosen, three(), ONE_VALUE),
+        planted("mistake-skips-at-the-end", Mistake::SkipsAtTheEnd, owners(), EQUAL_ORDER),
+        planted("mistake-restarted-owner", Mistake::RestartedOwner, stops(), ONE_OWNER),
+        planted("mistake-accepted-after-promise", Mistake::AcceptedAfterPromise, three(), STAYS_CHOSEN),
+        planted("mistake-new-members-alone", Mistake::NewMembersAlone, change(), STAYS_CHOSEN),
+        planted("mistake-told-is-acknowledged", Mistake::ToldIsAcknowledged, told(), STAYS_CHOSEN),
+        planted("mistake-early-promise", Mistake::EarlyPromise, slow(), STAYS_CHOSEN),
+    ]
+}
