@@ -44,6 +44,8 @@ pub struct Group {
     pub founders: Members,
     /// The epoch with which it begins, chosen everywhere; without it with the founding epoch.
     pub first: Option<(Members, Members, Vec<usize>)>,
+    /// What happens first.
+    pub prelude: Vec<Action>,
     /// Members that a candidate may want instead.
     pub wanted: Option<Members>,
     /// Whom a candidate may make owners: these, of those that are members; 0 stands for the candidate alone.
@@ -595,7 +597,14 @@ impl Model for Group {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![self.first_state()]
+        let first = self.first_state();
+        let next = |state: State, action: &Action| {
+            let mut actions = Vec::new();
+            self.actions(&state, &mut actions);
+            assert!(actions.contains(action), "{action:?} cannot happen");
+            self.next_state(&state, action.clone()).expect("it can happen")
+        };
+        vec![self.prelude.iter().fold(first, next)]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {

@@ -1,0 +1,209 @@
+//! What a member finds again after it was stopped, and what it keeps for that.
+//!
+//! Records are taken in again in their order, and have the same effect; what the user was given is given again
+//! ([`Member::take_replayed`]). Nothing counts that a life had not made durable: others were told nothing of it.
+
+use super::barriers::Barriers;
+use super::{Awaited, Effect, Member, Settings};
+use crate::health::Health;
+use crate::log::Log;
+use crate::origins::Origins;
+use crate::record::{Record, RecordCount, Snapshot};
+use crate::types::{Ballot, EpochStart, Incarnation, MemberId, Membership, Slot, Time};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Why a store's records are none of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The first record is not a snapshot.
+    #[error("the store does not begin with a snapshot: it is not one of a member, or its beginning is lost")]
+    NoSnapshot,
+    /// Two records do not fit each other.
+    #[error("record {0} of the store does not follow from those before it: the store is damaged")]
+    Gap(u64),
+}
+
+impl Member {
+    /// The first state of every member of a new group, for its store.
+    pub fn founding(founders: Membership) -> Snapshot {
+        let epoch = EpochStart::founding(founders);
+        let mut origins = Origins::default();
+        origins.begin(&epoch);
+        let as_of = epoch.ballot;
+        Snapshot { next: Slot(1), epoch: Arc::new(epoch), origins, as_of }
+    }
+
+    /// Starts from the records of its store: for a new one a single [`Record::Snapshot`]. The record that it is started
+    /// is among the first effects, and has to be durable before anything is sent.
+    ///
+    /// # Errors
+    /// If the records are none of a member.
+    pub fn start(
+        id: MemberId,
+        records: impl IntoIterator<Item = Record>,
+        settings: Settings,
+        now: Time,
+    ) -> Result<Self, RecoverError> {
+        let mut records = records.into_iter().enumerate();
+        let Some((_, Record::Snapshot(snapshot))) = records.next() else {
+            return Err(RecoverError::NoSnapshot);
+        };
+        let mut member = Self::at(id, &snapshot, settings, now);
+        for (number, record) in records {
+            member.replay(record).ok_or(RecoverError::Gap(number as u64))?;
+        }
+        let is_for_the_user = |effect: &Effect| matches!(effect, Effect::Deliver { .. } | Effect::Begun(_));
+        member.replayed = std::mem::take(&mut member.effects);
+        member.replayed.retain(is_for_the_user);
+        member.appended = RecordCount(0);
+        let epoch = Arc::clone(member.log.epoch());
+        member.entered(&epoch);
+        member.incarnation = Incarnation(member.incarnation.0 + 1);
+        member.append(Record::Started(member.incarnation));
+        // All that was read is durable; the epoch is so with what is accepted of it.
+        let epoch = member.log.epoch().ballot;
+        member.awaited.push_back((member.appended, Awaited::Adopted(epoch)));
+        // Or others have said what was chosen in a later epoch: it is not known what was accepted of this one.
+        member.told_as_of = member.promised;
+        let is_accepted = member.promised == epoch;
+        let frontiers = member.log.frontiers().iter().enumerate().filter(|_| is_accepted);
+        for (owner, to) in frontiers {
+            let accepted = Awaited::Accepted { epoch, owner, to: *to, has_entries: true };
+            member.awaited.push_back((member.appended, accepted));
+        }
+        Ok(member)
+    }
+
+    fn at(id: MemberId, snapshot: &Snapshot, settings: Settings, now: Time) -> Self {
+        let log = Log::after(Arc::clone(&snapshot.epoch), snapshot.next);
+        Self {
+            id,
+            incarnation: Incarnation(0),
+            settings,
+            now,
+            promised: snapshot.epoch.ballot.max(snapshot.as_of),
+            told_as_of: snapshot.as_of,
+            newest: snapshot.epoch.ballot.max(snapshot.as_of),
+            settled_epoch: Arc::clone(&snapshot.epoch),
+            origins: snapshot.origins.clone(),
+            expected: snapshot.origins.clone(),
+            own: VecDeque::new(),
+            next_number: 1,
+            handed_on: VecDeque::new(),
+            forwarded: 0,
+            forwarded_at: now,
+            peers: BTreeMap::new(),
+            is_begun: false,
+            acked: vec![Slot(0); log.frontiers().len()],
+            ack_version: 1,
+            ack_versions: vec![0; log.frontiers().len()],
+            last_entries: vec![Slot(0); log.frontiers().len()],
+            appended: RecordCount(0),
+            durable: RecordCount(0),
+            awaited: VecDeque::new(),
+            delivered_record: snapshot.next,
+            delivered_at: now,
+            health: Health::new(id, settings.timing),
+            is_willing: true,
+            opinions: Vec::new(),
+            opinion_version: 1,
+            candidacy: None,
+            needed_since: None,
+            not_before: now,
+            attempts: 0,
+            wanted_membership: None,
+            listeners: Membership::default(),
+            entered_at: now,
+            barriers: Barriers::default(),
+            effects: Vec::new(),
+            replayed: Vec::new(),
+            log,
+        }
+    }
+
+    /// Takes in a record of its own store. `None` if it does not fit.
+    fn replay(&mut self, record: Record) -> Option<()> {
+        match record {
+            Record::Started(incarnation) => self.incarnation = self.incarnation.max(incarnation),
+            Record::Promised(ballot) => self.promised = self.promised.max(ballot),
+            // One that is no news was written by a life that did not know better.
+            Record::Snapshot(snapshot) if snapshot.next <= self.log.delivered() => {}
+            Record::Snapshot(snapshot) => {
+                // The user's state at the snapshot has taken the place of what was delivered before it.
+                self.effects.clear();
+                self.log.jump(&snapshot.epoch, snapshot.next);
+                self.settled_epoch = snapshot.epoch;
+                self.origins = snapshot.origins;
+                self.promised = self.promised.max(self.settled_epoch.ballot).max(snapshot.as_of);
+            }
+            Record::Adopted { start, from, entries } => {
+                self.deliver_to(from);
+                self.promised = self.promised.max(start.ballot);
+                self.log.adopt(start, from, &entries);
+            }
+            Record::Accepted { epoch, owner, mut turns } => {
+                // Of an epoch that was left since nothing counts.
+                if epoch == self.log.epoch().ballot {
+                    // What was skipped before is in no record.
+                    turns.from = turns.from.min(*self.log.frontiers().get(owner)?);
+                    self.log.accept(owner, &turns)?;
+                }
+            }
+            Record::Chosen { from, to, entries } => {
+                self.deliver_to(from);
+                self.log.install(to, &entries, &self.settled_epoch);
+                self.deliver_to(to);
+            }
+            Record::Delivered(slot) => self.deliver_to(slot),
+        }
+        self.newest = self.newest.max(self.promised).max(self.log.epoch().ballot);
+        Some(())
+    }
+
+    /// All before what is delivered, to give to a member that needs it.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            next: self.log.delivered(),
+            epoch: Arc::clone(&self.settled_epoch),
+            origins: self.origins.clone(),
+            as_of: self.as_of(),
+        }
+    }
+
+    /// No later epoch has had a say in what is delivered.
+    pub(super) fn as_of(&self) -> Ballot {
+        self.log.epoch().ballot.max(self.told_as_of)
+    }
+
+    /// Records that can take the place of all that were written so far, once they are durable.
+    pub fn checkpoint(&self) -> Vec<Record> {
+        let epoch = self.log.epoch();
+        let delivered = self.log.delivered();
+        let mut records = vec![
+            Record::Snapshot(self.snapshot()),
+            Record::Started(self.incarnation),
+            Record::Promised(self.promised),
+        ];
+        if !self.is_settled() {
+            records.push(Record::Adopted {
+                start: Arc::clone(epoch),
+                from: delivered,
+                entries: self.log.range(delivered, epoch.slot),
+            });
+        }
+        for owner in 0..epoch.owners.len() {
+            let from = epoch.turn(owner, delivered.max(epoch.slot.next()));
+            let turns = self.log.turns_of(owner, from, usize::MAX);
+            records.push(Record::Accepted { epoch: epoch.ballot, owner, turns });
+        }
+        records
+    }
+
+    /// What was delivered by earlier lives, from the store's snapshot on, in order: the user of a member builds its own
+    /// state from it. Only [`Effect::Deliver`] and [`Effect::Begun`], and only once; what follows is among the effects.
+    /// If the store has several snapshots, it begins at the last one that was ahead of what had been delivered.
+    pub fn take_replayed(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.replayed)
+    }
+}
