@@ -21,9 +21,31 @@ const PLACES: usize = 1 << 14;
 
 #[derive(Default)]
 struct Place {
-    /// Has left without ever entering: it is passed over.
-    is_cancelled: Mutex<BTreeSet<i64>>,
+    here: Mutex<Here>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Here {
+    /// Have left without ever entering: they are passed over.
+    cancelled: BTreeSet<i64>,
+    /// How many threads wait. A condition variable asks the system even if nobody does.
+    waiting: usize,
+}
+
+impl Place {
+    fn here(&self) -> MutexGuard<'_, Here> {
+        lock(&self.here)
+    }
+
+    /// Who waits looks again. Its lock is free by then, so that it need not wait for that.
+    fn notify(&self, here: MutexGuard<'_, Here>) {
+        let is_waited_for = here.waiting > 0;
+        drop(here);
+        if is_waited_for {
+            self.changed.notify_all();
+        }
+    }
 }
 
 /// What somebody who waits to enter wants.
@@ -85,13 +107,17 @@ impl CommitOrder {
     /// whoever changes what it answers otherwise has to call [`CommitOrder::wake`]. Whether it has entered.
     pub fn enter(&self, seqno: Seqno, mut ask: impl FnMut(bool) -> Entering) -> bool {
         let place = self.place(seqno.0);
-        let mut guard = lock(&place.is_cancelled);
+        let mut here = place.here();
         loop {
             match ask(self.last_left.load(Ordering::SeqCst) >= seqno.0 - 1) {
                 Entering::Enter => return true,
                 Entering::GiveUp => return false,
                 Entering::Wait if seqno.0 > self.closed_from.load(Ordering::SeqCst) => return false,
-                Entering::Wait => guard = place.changed.wait(guard).unwrap_or_else(PoisonError::into_inner),
+                Entering::Wait => {
+                    here.waiting += 1;
+                    here = place.changed.wait(here).unwrap_or_else(PoisonError::into_inner);
+                    here.waiting -= 1;
+                }
             }
         }
     }
@@ -102,10 +128,9 @@ impl CommitOrder {
         loop {
             self.last_left.fetch_max(last, Ordering::SeqCst);
             let place = self.place(last + 1);
-            let mut cancelled = lock(&place.is_cancelled);
-            if !cancelled.remove(&(last + 1)) {
-                place.changed.notify_all();
-                return;
+            let mut here = place.here();
+            if !here.cancelled.remove(&(last + 1)) {
+                return place.notify(here);
             }
             last += 1;
         }
@@ -114,10 +139,10 @@ impl CommitOrder {
     /// It will not enter: those after it need not wait for it once those before it have left.
     pub fn cancel(&self, seqno: Seqno) {
         {
-            let mut cancelled = lock(&self.place(seqno.0).is_cancelled);
+            let mut here = self.place(seqno.0).here();
             let last_left = self.last_left.load(Ordering::SeqCst);
             if last_left < seqno.0 - 1 {
-                cancelled.insert(seqno.0);
+                here.cancelled.insert(seqno.0);
             }
             // Before the start, or in the turn of another one.
             if last_left != seqno.0 - 1 {
@@ -131,8 +156,7 @@ impl CommitOrder {
     pub fn close_from(&self, seqno: Seqno) {
         self.closed_from.fetch_min(seqno.0, Ordering::SeqCst);
         for place in &self.places {
-            drop(lock(&place.is_cancelled));
-            place.changed.notify_all();
+            place.notify(place.here());
         }
     }
 
@@ -144,9 +168,7 @@ impl CommitOrder {
     /// Whoever waits to enter as `seqno` looks again whether it is interrupted.
     pub fn wake(&self, seqno: Seqno) {
         let place = self.place(seqno.0);
-        let guard = lock(&place.is_cancelled);
-        place.changed.notify_all();
-        drop(guard);
+        place.notify(place.here());
     }
 }
 

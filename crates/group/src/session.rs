@@ -23,7 +23,7 @@ use crate::abi::Uuid;
 use crate::appliers::{Appliers, Item};
 use crate::delivery::{Counters, Gate};
 use crate::frame::Frame;
-use crate::monitors::{CommitOrder, Finished};
+use crate::monitors::{CommitOrder, Finished, Wait};
 use crate::options::Options;
 use crate::order::inbox::Inlet;
 use crate::order::{Input, Status};
@@ -39,7 +39,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use transfer::Transfer;
 
 pub use replicate::Certified;
@@ -59,6 +59,11 @@ pub struct Wanted {
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server that is to be out of step waits first.
 const DESYNC_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A server that ends goes on with what its clients wait for as long as something of it is done within this time.
+const ADVANCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two looks at that.
+const ADVANCE_LOOK: Duration = Duration::from_millis(100);
 
 /// Where this member is in the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,6 +223,9 @@ impl Session {
         lock(&self.transfer).is_over = true;
         self.transferred.notify_all();
         self.gate.end();
+        if !self.has_failed.load(Ordering::SeqCst) {
+            self.finish_own();
+        }
         let dropped = self.appliers.end();
         // What has begun ends, so that the server has all up to one place and nothing after it. Unless it failed.
         let closed_from = match self.has_failed.load(Ordering::SeqCst) {
@@ -229,6 +237,27 @@ impl Session {
         self.commit_order.close_from(closed_from);
         self.finished.close_from(closed_from);
         self.outcomes.end();
+    }
+
+    /// What this server's clients have in the order is committed, and everybody else has it: it has to be done here, with
+    /// all before it. The server cannot give up one that it had rolled back to let another one pass.
+    fn finish_own(&self) {
+        let Some(last) = self.transactions.last_place().filter(|last| *last > self.finished.to()) else {
+            return;
+        };
+        let lacks = last.0 - self.finished.to().0;
+        self.server.note(&format!("before it ends, this server does {lacks} more that its clients wait for"));
+        let (mut done, mut since) = (self.finished.to(), Instant::now());
+        while self.finished.wait(last, Some(Instant::now() + ADVANCE_LOOK)) == Wait::TimedOut {
+            let now = self.finished.to();
+            if now > done {
+                (done, since) = (now, Instant::now());
+            } else if since.elapsed() >= ADVANCE_TIMEOUT {
+                return self
+                    .server
+                    .error(&format!("this server ends at {}: what comes next is not done", done.0));
+            }
+        }
     }
 
     /// Tells the server that it has everything, once it has what is chosen now.

@@ -162,6 +162,16 @@ impl Transactions {
         self.map().get(&id).cloned()
     }
 
+    /// The last place that one of them has to commit in.
+    pub fn last_place(&self) -> Option<Seqno> {
+        let transactions: Vec<_> = self.map().values().cloned().collect();
+        let place = |transaction: &Arc<Transaction>| {
+            let state = transaction.state();
+            state.seqno.filter(|_| state.stage == Stage::Passed)
+        };
+        transactions.iter().filter_map(place).max()
+    }
+
     /// It has ended.
     pub fn end(&self, transaction: &Arc<Transaction>) {
         let mut map = self.map();

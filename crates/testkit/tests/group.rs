@@ -94,6 +94,11 @@ mod own {
     }
 
     #[test]
+    fn ends_in_order_while_it_is_behind() {
+        super::ends_in_order_while_it_is_behind(&provider());
+    }
+
+    #[test]
     fn the_last_one_goes_on_and_takes_the_others_back() {
         super::the_last_one_goes_on_and_takes_the_others_back(&provider());
     }
@@ -554,6 +559,31 @@ fn ends_and_comes_back_in_order_under_load(provider: &Provider) {
             if said.contains(unwanted) {
                 return Err(Error::Violation(format!("the server that was shut down says: {unwanted}")));
             }
+        }
+        end(group, load)
+    });
+}
+
+/// A server that is shut down while it lacks much of what others have done has to finish what its own clients have in the
+/// order; what had to give way to others is replayed at its place.
+fn ends_in_order_while_it_is_behind(provider: &Provider) {
+    const ROUNDS: usize = 5;
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        for _ in 0..ROUNDS {
+            load.wait_for_more(&ALL, 50, PATIENCE)?;
+            group.stop_process(VICTIM)?;
+            load.wait_for_more(&OTHERS, 1000, PATIENCE)?;
+            group.cont(VICTIM)?;
+            let number = |name| Ok::<u64, Error>(group.status(VICTIM, name)?.parse().unwrap_or(0));
+            let before = number("wsrep_replicated")?;
+            // Its clients wait for their places, with all that it lacks before them.
+            poll_until("commits that wait", PATIENCE, || {
+                Ok((number("wsrep_replicated")? >= before + u64::from(CLIENTS) - 1).then_some(()))
+            })?;
+            println!("lacks {}", number("wsrep_local_recv_queue")?);
+            group.shutdown(VICTIM)?;
+            group.start(VICTIM)?;
         }
         end(group, load)
     });

@@ -40,6 +40,8 @@ pub struct Group {
     pub stops: u8,
     /// How many different `Message::Chosen` are sent.
     pub told: usize,
+    /// By whom.
+    pub tellers: Members,
     /// Members at first.
     pub founders: Members,
     /// The epoch with which it begins, chosen everywhere; without it with the founding epoch.
@@ -135,8 +137,8 @@ impl Group {
             owes_promise: None,
         };
         State {
-            members: vec![member; self.members],
-            epochs,
+            members: vec![Arc::new(member); self.members],
+            epochs: epochs.into_iter().map(Arc::new).collect(),
             chosen: Default::default(),
             proposals: 0,
             stops: 0,
@@ -237,7 +239,7 @@ impl Group {
     ) -> Option<()> {
         let ballot = state.members[member].candidacy.as_ref()?.ballot;
         let (newest, is_chosen, delivered) = self.newest(state, member, promises)?;
-        let log = &mut state.members[member].store.log;
+        let log = &mut state.member(member).store.log;
         // `epochs.rs` `merge`
         let of_newest = || promises.iter().filter(|promise| promise.epoch.ballot == newest.ballot);
         if newest.ballot > log.epoch.ballot
@@ -265,7 +267,7 @@ impl Group {
         let owners = Self::owners_of(state, owners, membership, member);
         let start = Arc::new(Start { ballot, slot, previous, membership, owners });
         // `epochs.rs` `begin`
-        state.epochs[usize::from(ballot)].begin(Arc::clone(&start), before.clone(), self.members);
+        state.epoch(ballot).begin(Arc::clone(&start), before.clone(), self.members);
         self.enter(state, member, &start, &before);
         self.deliver(state, member, delivered);
         Some(())
@@ -273,7 +275,7 @@ impl Group {
 
     /// Takes over an epoch: the end of `epochs.rs` `begin` and `on_adopt`.
     fn enter(&self, state: &mut State, member: usize, start: &Arc<Start>, before: &[(Slot, Cell)]) {
-        let me = &mut state.members[member];
+        let me = state.member(member);
         me.store.recorded = me.store.log.delivered;
         me.store.log.adopt(Arc::clone(start), before);
         self.entered(state, member);
@@ -281,7 +283,7 @@ impl Group {
 
     /// `Member::entered`
     fn entered(&self, state: &mut State, member: usize) {
-        let me = &mut state.members[member];
+        let me = state.member(member);
         let epoch = &me.store.log.epoch;
         me.store.promised = me.store.promised.max(epoch.ballot);
         me.accepted = vec![0; epoch.owners.len()];
@@ -292,9 +294,9 @@ impl Group {
 
     /// `turns.rs` `deliver_to`
     fn deliver(&self, state: &mut State, member: usize, to: Slot) {
-        let store = &mut state.members[member].store;
-        for slot in store.log.delivered..to {
-            let cell = store.log.cells[usize::from(slot)];
+        let delivered = state.members[member].store.log.delivered;
+        for slot in delivered..to {
+            let cell = state.members[member].store.log.cells[usize::from(slot)];
             match state.delivered[usize::from(slot)].replace(cell) {
                 Some(before) if before != cell && (before == Cell::Nothing || cell == Cell::Nothing) => {
                     state.has_gap = true;
@@ -303,24 +305,25 @@ impl Group {
                 _ => {}
             }
             if matches!(cell, Cell::Start(_)) {
-                store.recorded = to;
+                state.member(member).store.recorded = to;
             }
         }
-        store.log.deliver(to);
+        state.member(member).store.log.deliver(to);
     }
 
     /// An owner does something with its next turns. `turns.rs` `place_proposals` and `tell`.
     fn take_turns(&self, state: &mut State, member: usize, place: usize, to: Slot, cell: Cell) {
-        let log = &mut state.members[member].store.log;
+        let log = &state.members[member].store.log;
         let start = Arc::clone(&log.epoch);
-        let turns = &mut state.epochs[usize::from(start.ballot)].turns[place];
         let mut slot = log.frontiers[place];
+        let mut has_two_owners = false;
+        let turns = &mut state.epoch(start.ballot).turns[place];
         let placed = (slot, cell);
         while slot < to {
             let number = start.number_of_turn(slot);
             let cell = if slot == placed.0 { cell } else { Cell::Nothing };
             if number < turns.len() {
-                state.has_two_owners |= turns[number] != cell;
+                has_two_owners |= turns[number] != cell;
                 turns[number] = cell;
             } else {
                 turns.resize(number, Cell::Nothing);
@@ -328,11 +331,13 @@ impl Group {
             }
             slot = start.turn(place, slot + 1);
         }
-        log.accept(place, slot, &[placed]);
-        let accepted = &mut state.members[member].accepted[place];
-        *accepted = slot.max(*accepted);
+        state.has_two_owners |= has_two_owners;
+        let me = state.member(member);
+        me.store.log.accept(place, slot, &[placed]);
+        me.accepted[place] = me.accepted[place].max(slot);
     }
 
+    /// `catch_up.rs` `on_chosen`
     fn learn(&self, state: &mut State, member: usize, chosen: &Chosen) {
         let log = &state.members[member].store.log;
         let settled = state.settled(log, log.delivered);
@@ -342,7 +347,7 @@ impl Group {
             _ => None,
         });
         let settled = starts.last().unwrap_or(settled);
-        let me = &mut state.members[member];
+        let me = state.member(member);
         let before = me.store.log.epoch.ballot;
         me.store.log.install(chosen.to, &chosen.cells, &settled);
         me.told_as_of = me.told_as_of.max(chosen.as_of);
@@ -359,7 +364,7 @@ impl Group {
         if state.members[member].store.log.epoch.ballot != before {
             self.entered(state, member);
         }
-        let me = &mut state.members[member];
+        let me = state.member(member);
         if is_of_epoch {
             for (accepted, known) in me.accepted.iter_mut().zip(&me.store.log.frontiers) {
                 *accepted = (*accepted).max(*known);
@@ -369,10 +374,11 @@ impl Group {
 
     /// All that was written is durable: `Member::release`.
     fn release(&self, state: &mut State, member: usize) {
-        let me = &mut state.members[member];
-        me.durable = None;
-        let log = &me.store.log;
-        let epoch = &mut state.epochs[usize::from(log.epoch.ballot)];
+        if state.members[member].durable.is_some() {
+            state.member(member).durable = None;
+        }
+        let me = Arc::clone(&state.members[member]);
+        let epoch = state.epoch(me.store.log.epoch.ballot);
         epoch.begun |= 1 << member;
         for (acked, accepted) in epoch.acked[member].iter_mut().zip(&me.accepted) {
             *acked = (*acked).max(*accepted);
@@ -382,7 +388,8 @@ impl Group {
 
     /// `epochs.rs` `promise`
     fn promise(&self, state: &mut State, member: usize) {
-        let Some(ballot) = state.members[member].owes_promise.take() else { return };
+        let Some(ballot) = state.members[member].owes_promise else { return };
+        state.member(member).owes_promise = None;
         let me = &state.members[member];
         let log = &me.store.log;
         if me.store.promised != ballot || log.epoch.ballot >= ballot {
@@ -390,7 +397,7 @@ impl Group {
         }
         if state.epochs[usize::from(ballot)].candidate == Some(member) {
             let asked = me.candidacy.as_ref().map(|candidacy| candidacy.asked.clone());
-            state.epochs[usize::from(ballot)].asked = asked;
+            state.epoch(ballot).asked = asked;
             return;
         }
         let Some(asked) = &state.epochs[usize::from(ballot)].asked else { return };
@@ -410,13 +417,13 @@ impl Group {
             settled: state.settled(log, log.delivered).ballot,
             entries,
         };
-        state.epochs[usize::from(ballot)].promises.insert(promise);
+        state.epoch(ballot).promises.insert(promise);
     }
 
     /// `Member::start`, from what is durable. That it was started is durable before anything else happens.
     fn restart(&self, state: &mut State, member: usize) {
         state.stops += 1;
-        let me = &mut state.members[member];
+        let me = state.member(member);
         if let Some(durable) = me.durable.take() {
             me.store = durable;
         }
@@ -495,7 +502,7 @@ impl Group {
         if self.next_chosen(state, member).is_some() {
             actions.push(Action::Deliver { member });
         }
-        if state.chosen.len() < self.told {
+        if state.chosen.len() < self.told && self.tellers & 1 << member != 0 {
             let first = if self.first.is_some() { 2 } else { 1 };
             let ends = (first..log.delivered).filter(|slot| log.cells[usize::from(*slot)] != Cell::Nothing);
             actions.extend(ends.map(|slot| Action::Tell { member, to: slot + 1 }));
@@ -514,18 +521,18 @@ impl Group {
     fn act(&self, state: &mut State, action: Action) -> Option<usize> {
         match action {
             Action::Ask { member, ballot } => {
-                let me = &mut state.members[member];
+                let me = state.member(member);
                 let log = &me.store.log;
                 let (epoch, frontiers, delivered) =
                     (Arc::clone(&log.epoch), log.frontiers.clone(), log.delivered);
                 me.candidacy = Some(Candidacy { ballot, asked: Asked { epoch, frontiers, delivered } });
                 me.store.promised = ballot;
                 me.owes_promise = Some(ballot);
-                state.epochs[usize::from(ballot)].candidate = Some(member);
+                state.epoch(ballot).candidate = Some(member);
                 Some(member)
             }
             Action::Promise { member, ballot } => {
-                let me = &mut state.members[member];
+                let me = state.member(member);
                 if ballot > me.store.promised {
                     me.store.promised = ballot;
                     me.candidacy = None;
@@ -561,14 +568,14 @@ impl Group {
                 Some(member)
             }
             Action::Accept { member, owner } => {
-                let log = &mut state.members[member].store.log;
+                let log = &state.members[member].store.log;
                 let slot = log.frontiers[owner];
                 let epoch = &state.epochs[usize::from(log.epoch.ballot)];
                 let cell = epoch.turns[owner][log.epoch.number_of_turn(slot)];
                 let to = log.epoch.turn(owner, slot + 1);
-                log.accept(owner, to, &[(slot, cell)]);
-                let accepted = &mut state.members[member].accepted[owner];
-                *accepted = to.max(*accepted);
+                let me = state.member(member);
+                me.store.log.accept(owner, to, &[(slot, cell)]);
+                me.accepted[owner] = me.accepted[owner].max(to);
                 Some(member)
             }
             Action::Deliver { member } => {
@@ -623,7 +630,7 @@ impl Model for Group {
                 if !self.is_disk_slow {
                     self.release(&mut state, member);
                 } else if before.durable.is_none() {
-                    state.members[member].durable = Some(before.store.clone());
+                    state.member(member).durable = Some(before.store.clone());
                 }
             }
         }

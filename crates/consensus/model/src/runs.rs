@@ -46,8 +46,8 @@ impl Run {
         // The whole of it depth first, which needs the least memory; a mistake breadth first, which shows it in the
         // fewest steps.
         match self.violated {
-            None => self.report(&checker.spawn_dfs().join(), begun),
-            Some(_) => self.report(&checker.spawn_bfs().join(), begun),
+            Some(_) if std::env::var_os("DFS").is_none() => self.report(&checker.spawn_bfs().join(), begun),
+            _ => self.report(&checker.spawn_dfs().join(), begun),
         }
     }
 
@@ -107,6 +107,7 @@ fn three() -> Group {
         proposals: 1,
         stops: 0,
         told: 0,
+        tellers: 0,
         founders: ALL,
         first: Some((ALL, ALL, vec![0, 1])),
         prelude: Vec::new(),
@@ -130,11 +131,17 @@ fn with_leaving() -> Group {
         first: Some((A | B | C | D, ALL, vec![0])),
         stops: 1,
         told: 1,
-        // The fourth is ahead of the third by one proposal.
+        tellers: D,
+        // The fourth is ahead of the third by one proposal, and has promised the ballot of the second one, as it knows
+        // after it was stopped; the third one has asked for an earlier ballot.
         prelude: vec![
             Action::Propose { member: 0 },
             Action::Accept { member: 1, owner: 0 },
             Action::Accept { member: 3, owner: 0 },
+            Action::Ask { member: 2, ballot: 2 },
+            Action::Ask { member: 1, ballot: 3 },
+            Action::Promise { member: 3, ballot: 3 },
+            Action::Restart { member: 3 },
             Action::Deliver { member: 3 },
         ],
         candidates: B | C,
@@ -148,7 +155,7 @@ pub fn all() -> Vec<Run> {
         Run::new(name, Group { mistake: Some(mistake), ..group }).violates(violated)
     };
     let stops = || Group { stops: 1, stopping: ALL, candidates: A | B, ..three() };
-    let told = || Group { told: 1, candidates: A | B, ..three() };
+    let told = || Group { told: 1, tellers: ALL, candidates: A | B, ..three() };
     let owners = || Group { owners: vec![ALL], slots: 6, candidates: A | B, first: None, ballots: 3, proposals: 2, ..three() };
     let slow = || Group { is_disk_slow: true, candidates: A | B, stops: 1, stopping: A, ..three() };
     let change = || Group { members: 4, wanted: Some(A | B | D), candidates: A | B, proposals: 0, ..three() };

@@ -84,9 +84,9 @@ pub struct Epoch {
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    pub members: Vec<Member>,
+    pub members: Vec<Arc<Member>>,
     /// By ballot.
-    pub epochs: Vec<Epoch>,
+    pub epochs: Vec<Arc<Epoch>>,
     pub chosen: BTreeSet<Chosen>,
     /// How often there was a thing of which the bounds allow so many.
     pub proposals: u8,
@@ -130,6 +130,16 @@ impl Epoch {
 }
 
 impl State {
+    /// To change it. States share what is the same in them.
+    pub fn member(&mut self, member: usize) -> &mut Member {
+        Arc::make_mut(&mut self.members[member])
+    }
+
+    /// To change it.
+    pub fn epoch(&mut self, ballot: Ballot) -> &mut Epoch {
+        Arc::make_mut(&mut self.epochs[usize::from(ballot)])
+    }
+
     /// The epoch at what a member has delivered: `Member::settled_epoch`.
     pub fn settled(&self, log: &Log, to: Slot) -> Arc<Start> {
         let ballot = log.cells[..usize::from(to)].iter().rev().find_map(|cell| match cell {
