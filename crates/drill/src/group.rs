@@ -505,12 +505,27 @@ impl Group {
         self.running().into_iter().map(report).collect()
     }
 
-    /// The ends of the members' error logs, for messages.
+    /// What the members say of the group, and the ends of their error logs, for messages.
     pub fn log_tails(&self, lines: usize) -> String {
         let tail = |(index, member): (usize, &Member)| {
-            format!("---- member {index}\n{}\n", member.server.error_log_tail(lines))
+            let says = member.says().unwrap_or_else(|error| error.to_string());
+            format!("---- member {index}\n{says}\n{}\n", member.server.error_log_tail(lines))
         };
         self.members.iter().enumerate().map(tail).collect()
+    }
+}
+
+impl Member {
+    /// Its view of the group, a line for each value.
+    fn says(&self) -> Result<String> {
+        if self.stopped {
+            return Ok("it is stopped".to_owned());
+        }
+        let own = ["wsrep_last_committed", "wsrep_local_recv_queue", "wsrep_local_state_comment"];
+        let status = wsrep_status(&self.server)?.into_iter();
+        let lines =
+            status.filter(|(name, _)| name.starts_with("wsrep_group") || own.contains(&name.as_str()));
+        Ok(lines.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -1,12 +1,17 @@
 //! Members that apply at the same pace: who is ahead holds its commits for a moment.
 //!
 //! Nothing waits for an applier in the order itself. But a member that has fallen behind commits its own transactions
-//! late, so that its clients do less and those of the others more, which it then has to apply, too: once behind, it
-//! stays so. Therefore a transaction is held before it is put into the order while a member lacks more than [`AHEAD`]
-//! write sets and more than were ordered within [`WINDOW`], or this one itself does.
+//! late, so that its clients do less and those of the others more, which it then has to apply, too, and that is more
+//! work than what is its own: once behind, it stays so. Therefore a transaction is held before it is put into the order
+//! while another member, or this one, is behind: what it applies now was ordered [`GO`] ago, and it lacks more than
+//! [`AHEAD`] write sets. It is held until the other one has almost caught up ([`STOP`]): one that were let go as soon as
+//! that one is no more behind than is allowed would have it stay just there, with clients that wait so long.
+//!
+//! What is known of others is late by the time that messages take. So the shortest time is taken off that one of them
+//! took for anything in the last seconds in which it did anything.
 //!
 //! No member sets the pace of the others: what they wait for one is at most [`SHARE`] of the time, after a burst of
-//! [`BURST`]. And none is waited for that lacks [`HOPELESS`] times as much: it has to catch up by itself.
+//! [`BURST`]. And none is waited for that is [`HOPELESS`] behind: it has to catch up by itself.
 //!
 //! Lock order: `others`, then what those who ask lock to answer: the state of a transaction, what is finished.
 //!
@@ -15,16 +20,23 @@
 
 use crate::write_set::Seqno;
 use redoubt_consensus::types::MemberId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Write sets that are ordered and not applied by a member, without anybody waiting for it.
+/// Write sets that are ordered and not applied by a member, without anybody waiting for it: among few a large one may
+/// take its time.
 const AHEAD: i64 = 64;
-/// What was ordered within the last one or two of these is not counted: a member may have applied it and not said so.
-const WINDOW: Duration = Duration::from_millis(50);
-/// Nobody waits for a member that lacks so many times more than is allowed.
-const HOPELESS: i64 = 32;
+/// A member is behind from here on.
+const GO: Duration = Duration::from_millis(10);
+/// It is so until it has come here.
+const STOP: Duration = Duration::from_millis(2);
+/// Nobody waits for a member that is further behind.
+const HOPELESS: Duration = Duration::from_secs(3);
+/// The shortest time is that of the last one or two of these.
+const SHORTEST_OF: Duration = Duration::from_secs(1);
+/// Between two times of which it is known what was ordered.
+const SAMPLE: Duration = Duration::from_millis(1);
 /// Of the time that others wait for a member, at most.
 const SHARE: f64 = 0.1;
 /// For so long they do in one go.
@@ -38,10 +50,76 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Between two looks of one that is held.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// What was ordered when, of the last [`HOPELESS`] and a little more.
+#[derive(Debug, Default)]
+struct Ordered {
+    samples: VecDeque<(Seqno, Instant)>,
+}
+
+impl Ordered {
+    fn note(&mut self, ordered: Seqno, now: Instant) {
+        let is_new = |(last, at): &(Seqno, Instant)| *last < ordered && now.duration_since(*at) >= SAMPLE;
+        if self.samples.back().is_none_or(is_new) {
+            self.samples.push_back((ordered, now));
+        }
+        while self.samples.front().is_some_and(|(_, at)| now.duration_since(*at) > HOPELESS + 2 * SAMPLE) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// How long ago this one was ordered, as far as that is known.
+    fn age_of(&self, seqno: Seqno, now: Instant) -> Duration {
+        let index = self.samples.partition_point(|(ordered, _)| *ordered < seqno);
+        self.samples.get(index).map_or(Duration::ZERO, |(_, at)| now.saturating_duration_since(*at))
+    }
+
+    /// The same of what comes after it.
+    fn age_after(&self, applied: Seqno, now: Instant) -> Duration {
+        self.age_of(Seqno(applied.0 + 1), now)
+    }
+}
+
+/// The shortest of the last one or two periods.
+#[derive(Clone, Copy, Debug)]
+struct Shortest {
+    older: Duration,
+    newer: Duration,
+    began: Instant,
+}
+
+impl Shortest {
+    fn note(&mut self, age: Duration, now: Instant) {
+        if now.duration_since(self.began) >= SHORTEST_OF {
+            *self = Self { older: self.newer, newer: age, began: now };
+        }
+        self.newer = self.newer.min(age);
+    }
+
+    fn get(&self) -> Duration {
+        self.older.min(self.newer)
+    }
+}
+
+/// Whether it is behind, which it is until it has almost caught up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Behind(bool);
+
+impl Behind {
+    fn look(&mut self, age: Duration, lacks: i64) -> bool {
+        self.0 = match self.0 {
+            true => age > STOP && lacks > AHEAD / 2,
+            false => age > GO && lacks > AHEAD,
+        };
+        self.0
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Other {
     applied: Seqno,
     told_at: Instant,
+    shortest: Shortest,
+    behind: Behind,
     /// How long it may still be waited for, as of `counted_at`.
     left: Duration,
     counted_at: Instant,
@@ -59,64 +137,49 @@ impl Other {
         self.is_waited_for = false;
         self.is_used_up = if self.is_used_up { self.left < AGAIN } else { self.left.is_zero() };
     }
-
-    fn lacks(&self, ordered: Seqno) -> i64 {
-        ordered.0 - self.applied.0
-    }
-}
-
-/// What was ordered before the last one or two windows.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    older: Seqno,
-    newer: Seqno,
-    began: Instant,
 }
 
 /// How far the others are.
 #[derive(Debug, Default)]
 struct Others {
     by_member: BTreeMap<MemberId, Other>,
-    window: Option<Window>,
+    ordered: Ordered,
+    own: Behind,
 }
 
 impl Others {
     fn told(&mut self, member: MemberId, applied: Seqno, now: Instant) {
+        let age = self.ordered.age_of(applied, now);
         let new = Other {
             applied,
             told_at: now,
+            shortest: Shortest { older: Duration::ZERO, newer: Duration::ZERO, began: now },
+            behind: Behind::default(),
             left: BURST,
             counted_at: now,
             is_waited_for: false,
             is_used_up: false,
         };
         let other = self.by_member.entry(member).or_insert(new);
+        // What it has applied just now shows how long that takes; nothing does while nothing is ordered.
+        if other.applied < applied {
+            other.shortest.note(age, now);
+        }
         (other.applied, other.told_at) = (applied, now);
     }
 
-    /// How much one may lack.
-    fn allowed(&mut self, ordered: Seqno, now: Instant) -> i64 {
-        let fresh = Window { older: ordered, newer: ordered, began: now };
-        let window = self.window.get_or_insert(fresh);
-        match now.saturating_duration_since(window.began) {
-            // Nobody has asked for long, so it is not known what was ordered when.
-            passed if passed >= 2 * WINDOW => *window = fresh,
-            passed if passed >= WINDOW => {
-                *window = Window { older: window.newer, newer: ordered, began: now };
-            }
-            _ => {}
-        }
-        AHEAD.max(ordered.0 - window.older.0)
-    }
-
-    /// Whether one of them is to be waited for, given what one may lack.
-    fn hold(&mut self, ordered: Seqno, allowed: i64, now: Instant) -> bool {
-        let mut holds = false;
+    /// Whether one of them is to be waited for, or this one, which has done everything up to `applied`.
+    fn hold(&mut self, ordered: Seqno, applied: Seqno, now: Instant) -> bool {
+        self.ordered.note(ordered, now);
+        let age = self.ordered.age_after(applied, now);
+        let mut holds = self.own.look(age, ordered.0 - applied.0);
         for other in self.by_member.values_mut() {
-            let lacks = other.lacks(ordered);
             let is_fresh = now.saturating_duration_since(other.told_at) < FRESH;
             other.count(now);
-            if is_fresh && lacks > allowed && lacks <= HOPELESS * allowed && !other.is_used_up {
+            let age = self.ordered.age_after(other.applied, now);
+            let is_behind =
+                other.behind.look(age.saturating_sub(other.shortest.get()), ordered.0 - other.applied.0);
+            if is_fresh && is_behind && age <= HOPELESS && !other.is_used_up {
                 other.is_waited_for = true;
                 holds = true;
             }
@@ -156,9 +219,7 @@ impl Pace {
         loop {
             let now = Instant::now();
             let ordered = ordered();
-            let allowed = others.allowed(ordered, now);
-            let is_behind = ordered.0 - applied().0 > allowed;
-            if !(others.hold(ordered, allowed, now) || is_behind) || now - since >= LONGEST || is_over() {
+            if !others.hold(ordered, applied(), now) || now - since >= LONGEST || is_over() {
                 return;
             }
             others = self.changed.wait_timeout(others, LOOK).unwrap_or_else(PoisonError::into_inner).0;

@@ -1,5 +1,5 @@
-//! What can happen. Each action is one in `crates/consensus/src/member` (M, files `turns.rs`, `epochs.rs`,
-//! `catch_up.rs`) or `member.rs`; when it happens is left open, where the code goes by time or by what it was told.
+//! What can happen. Each action is one of `crates/consensus/src/member.rs` or of the files in `member/` beside it; when
+//! it happens is left open, where the code goes by time or by what it has heard.
 
 use crate::log::{Ballot, Cell, Log, Members, Owner, Slot, Start, is_majority};
 use crate::state::{Asked, Candidacy, Chosen, Epoch, Member, Promise, State, Store};
@@ -25,6 +25,9 @@ pub enum Mistake {
     NewMembersAlone,
     /// What others have chosen is acknowledged, whatever the epoch in which they did.
     ToldIsAcknowledged,
+    /// A candidate that learns of a later ballot from what others have chosen goes on with its own. Found in the code
+    /// by this model; see README.md.
+    CandidateGoesOn,
     /// A promise is sent before it is durable.
     EarlyPromise,
 }
@@ -56,10 +59,8 @@ pub struct Group {
     pub candidates: Members,
     /// Who stop.
     pub stopping: Members,
-    /// Stores may be behind: what was written last is lost with a stop.
-    pub is_disk_slow: bool,
-    /// A candidacy ends when its member learns of a later ballot from what others have chosen. Not so in the code.
-    pub ends_candidacy: bool,
+    /// Whose disks may be behind: what was written last is lost with a stop, and what waits for it is sent later.
+    pub slow_disks: Members,
     pub mistake: Option<Mistake>,
 }
 
@@ -87,7 +88,7 @@ pub enum Action {
     Learn { member: usize, chosen: Chosen },
     /// `member.rs` `durable`: what is in the store is on the disk
     Sync { member: usize },
-    /// `member.rs` `start`, at any moment
+    /// `found.rs` `start`, at any moment
     Restart { member: usize },
 }
 
@@ -123,7 +124,8 @@ impl Group {
         let last = starts.pop().expect("there is one");
         let delivered = last.slot + 1;
         let frontiers = (0..last.owners.len()).map(|owner| last.turn(owner, delivered)).collect::<Vec<_>>();
-        let seen = cells.iter().enumerate().map(|(slot, cell)| (slot < usize::from(delivered)).then_some(*cell));
+        let seen =
+            cells.iter().enumerate().map(|(slot, cell)| (slot < usize::from(delivered)).then_some(*cell));
         let seen = seen.collect();
         let promised = last.ballot;
         let log = Log { cells, epoch: Arc::new(last), frontiers: frontiers.clone(), delivered };
@@ -215,7 +217,8 @@ impl Group {
         }
         let who = promises.iter().fold(1 << member, |all, promise| all | 1 << promise.from);
         let is_chosen = settled == newest.ballot;
-        let is_enough = is_majority(newest.membership, who) && (is_chosen || is_majority(newest.previous, who));
+        let is_enough =
+            is_majority(newest.membership, who) && (is_chosen || is_majority(newest.previous, who));
         let is_member = newest.membership & 1 << member != 0;
         (is_member && (is_enough || self.has(Mistake::NoMajority)))
             .then(|| (Arc::clone(newest), is_chosen, delivered))
@@ -351,11 +354,10 @@ impl Group {
         let before = me.store.log.epoch.ballot;
         me.store.log.install(chosen.to, &chosen.cells, &settled);
         me.told_as_of = me.told_as_of.max(chosen.as_of);
-        let is_of_epoch =
-            chosen.as_of <= me.store.log.epoch.ballot || self.has(Mistake::ToldIsAcknowledged);
+        let is_of_epoch = chosen.as_of <= me.store.log.epoch.ballot || self.has(Mistake::ToldIsAcknowledged);
         if !is_of_epoch && chosen.as_of > me.store.promised {
             me.store.promised = chosen.as_of;
-            if self.ends_candidacy {
+            if !self.has(Mistake::CandidateGoesOn) {
                 me.candidacy = None;
             }
         }
@@ -420,7 +422,7 @@ impl Group {
         state.epoch(ballot).promises.insert(promise);
     }
 
-    /// `Member::start`, from what is durable. That it was started is durable before anything else happens.
+    /// `found.rs` `start` and `replay`, from what is durable. That it was started is durable before anything else.
     fn restart(&self, state: &mut State, member: usize) {
         state.stops += 1;
         let me = state.member(member);
@@ -493,7 +495,8 @@ impl Group {
             for owner in 0..log.epoch.owners.len() {
                 let is_new = log.frontiers[owner] < self.slots
                     && log.epoch.number_of_turn(log.frontiers[owner]) < epoch.turns[owner].len();
-                let is_sent = log.epoch.voters() & 1 << member != 0 && log.epoch.owners[owner].member != member;
+                let is_sent =
+                    log.epoch.voters() & 1 << member != 0 && log.epoch.owners[owner].member != member;
                 if is_new && is_sent {
                     actions.push(Action::Accept { member, owner });
                 }
@@ -627,7 +630,7 @@ impl Model for Group {
             _ => {
                 let member = self.act(&mut state, action)?;
                 let before = &last.members[member];
-                if !self.is_disk_slow {
+                if self.slow_disks & 1 << member == 0 {
                     self.release(&mut state, member);
                 } else if before.durable.is_none() {
                     state.member(member).durable = Some(before.store.clone());
@@ -691,7 +694,8 @@ impl Group {
 
     fn stays_chosen(&self, state: &State) -> bool {
         self.chosen(state).into_iter().all(|(ballot, slot, cell)| {
-            let later = state.epochs.iter().skip(usize::from(ballot) + 1).filter(|epoch| epoch.start.is_some());
+            let later =
+                state.epochs.iter().skip(usize::from(ballot) + 1).filter(|epoch| epoch.start.is_some());
             let is_in_later = later.into_iter().all(|epoch| epoch.before.contains(&(slot, cell)));
             let is_in_order = state.delivered[usize::from(slot)].is_none_or(|delivered| delivered == cell);
             is_in_later && is_in_order

@@ -1,6 +1,8 @@
 //! The bounds, and what is expected of them.
 
-use crate::model::{Action, EQUAL_ORDER, Group, Mistake, ONE_OWNER, ONE_VALUE, REVOKED, SKIPPED, STAYS_CHOSEN};
+use crate::model::{
+    Action, EQUAL_ORDER, Group, Mistake, ONE_OWNER, ONE_VALUE, REVOKED, SKIPPED, STAYS_CHOSEN,
+};
 use stateright::{Checker, HasDiscoveries, Model};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -89,9 +91,10 @@ impl Run {
 fn short(action: &str) -> String {
     let mut text = action.to_owned();
     if action.starts_with("Begin") {
-        let from: Vec<_> = action.match_indices("Promise { from: ").map(|(at, found)| {
-            action[at + found.len()..].chars().next().unwrap_or('?').to_string()
-        }).collect();
+        let from: Vec<_> = action
+            .match_indices("Promise { from: ")
+            .map(|(at, found)| action[at + found.len()..].chars().next().unwrap_or('?').to_string())
+            .collect();
         let rest = &action[action.rfind("], owners").map_or(0, |at| at + 3)..];
         let member = &action[..action.find(", promises").unwrap_or(action.len())];
         text = format!("{member}, promises of: [{}], {rest}", from.join(", "));
@@ -115,8 +118,7 @@ fn three() -> Group {
         owners: vec![MINE],
         candidates: ALL,
         stopping: 0,
-        is_disk_slow: false,
-        ends_candidacy: true,
+        slow_disks: 0,
         mistake: None,
     }
 }
@@ -154,28 +156,46 @@ pub fn all() -> Vec<Run> {
     let planted = |name, mistake, group: Group, violated| {
         Run::new(name, Group { mistake: Some(mistake), ..group }).violates(violated)
     };
-    let stops = || Group { stops: 1, stopping: ALL, candidates: A | B, ..three() };
-    let told = || Group { told: 1, tellers: ALL, candidates: A | B, ..three() };
-    let owners = || Group { owners: vec![ALL], slots: 6, candidates: A | B, first: None, ballots: 3, proposals: 2, ..three() };
-    let slow = || Group { is_disk_slow: true, candidates: A | B, stops: 1, stopping: A, ..three() };
+    let one_owner = || Group { first: Some((ALL, ALL, vec![0])), candidates: B | C, ..three() };
+    let stops = || Group { stops: 1, stopping: C, ..one_owner() };
+    let told = || Group { told: 1, tellers: ALL, ..one_owner() };
+    let owners =
+        || Group { first: None, owners: vec![A | B], ballots: 3, proposals: 2, candidates: A | B, ..three() };
+    let slow = || Group { slow_disks: A, stops: 1, stopping: A, ..three() };
     let change = || Group { members: 4, wanted: Some(A | B | D), candidates: A | B, proposals: 0, ..three() };
     vec![
         Run::new("epochs", three()).happens(&[REVOKED]),
         Run::new("stops", stops()).happens(&[REVOKED]),
         Run::new("told", told()).happens(&[REVOKED]),
         Run::new("owners", owners()).happens(&[SKIPPED]),
-        Run::new("slow-disk", slow()).happens(&[REVOKED]),
+        Run::new("slow-disk", Group { candidates: A | B, first: Some((ALL, ALL, vec![0])), ..slow() })
+            .happens(&[REVOKED]),
         Run::new("change", change()),
         Run::new("leaving", with_leaving()),
-        Run::new("as-it-is", Group { ends_candidacy: false, ..with_leaving() }).violates(ONE_VALUE),
+        planted("mistake-candidate-goes-on", Mistake::CandidateGoesOn, with_leaving(), ONE_VALUE),
         planted("mistake-no-majority", Mistake::NoMajority, three(), STAYS_CHOSEN),
         planted("mistake-promise-forgotten", Mistake::PromiseForgotten, stops(), STAYS_CHOSEN),
         planted("mistake-epoch-before-chosen", Mistake::EpochBeforeChosen, three(), ONE_VALUE),
-        planted("mistake-skips-at-the-end", Mistake::SkipsAtTheEnd, owners(), EQUAL_ORDER),
-        planted("mistake-restarted-owner", Mistake::RestartedOwner, stops(), ONE_OWNER),
+        planted("mistake-skips-at-the-end", Mistake::SkipsAtTheEnd, slow(), EQUAL_ORDER),
+        planted(
+            "mistake-restarted-owner",
+            Mistake::RestartedOwner,
+            Group { proposals: 2, ..slow() },
+            ONE_OWNER,
+        ),
         planted("mistake-accepted-after-promise", Mistake::AcceptedAfterPromise, three(), STAYS_CHOSEN),
         planted("mistake-new-members-alone", Mistake::NewMembersAlone, change(), STAYS_CHOSEN),
-        planted("mistake-told-is-acknowledged", Mistake::ToldIsAcknowledged, told(), STAYS_CHOSEN),
-        planted("mistake-early-promise", Mistake::EarlyPromise, slow(), STAYS_CHOSEN),
+        planted(
+            "mistake-told-is-acknowledged",
+            Mistake::ToldIsAcknowledged,
+            Group { first: Some((ALL, ALL, vec![0, 1])), candidates: A | B, ..told() },
+            STAYS_CHOSEN,
+        ),
+        planted(
+            "mistake-early-promise",
+            Mistake::EarlyPromise,
+            Group { candidates: A | B, ..slow() },
+            STAYS_CHOSEN,
+        ),
     ]
 }
