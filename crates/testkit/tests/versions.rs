@@ -110,6 +110,13 @@ impl Upgrade {
         assert!(self.system_bytes() > 2 * SYSTEM_BYTES, "ibdata1 has {} bytes", self.system_bytes());
     }
 
+    fn upgrade_tables(&self) {
+        let socket = self.server.socket();
+        let arguments = ["--no-defaults", "--skip-ssl", "--user=root", "--socket", socket.to_str().unwrap()];
+        let upgraded = Outcome::of(&self.client("mariadb-upgrade"), arguments, PATIENCE).unwrap();
+        upgraded.require_success().unwrap();
+    }
+
     fn start_new(&mut self) {
         self.server.config_mut().product = self.new.clone();
         let started = self.server.start();
@@ -180,17 +187,34 @@ impl Upgrade {
 
 #[test]
 fn a_volume_is_upgraded_from_10_11_to_11_8() {
-    upgrade_to(FetchedServer::MariaDb118, "11.8");
+    drop(upgrade_to(FetchedServer::MariaDb118, "11.8"));
 }
 
 #[test]
-fn a_volume_is_upgraded_from_10_11_to_11_4() {
-    upgrade_to(FetchedServer::MariaDb114, "11.4");
+fn a_volume_is_upgraded_from_10_11_to_11_4_and_on_to_11_8() {
+    let Some(mut upgrade) = upgrade_to(FetchedServer::MariaDb114, "11.4") else { return };
+    let Some(newest) = find_or_skip(FetchedServer::MariaDb118, "an upgrade from MariaDB 11.4 to 11.8") else {
+        return;
+    };
+    let tables = |upgrade: &Upgrade| -> BTreeMap<_, _> {
+        upgrade.checksums().into_iter().filter(|(table, _)| table.starts_with("d.")).collect()
+    };
+    upgrade.start_new();
+    let before = tables(&upgrade);
+    upgrade.shut_down_slowly();
+    upgrade.new = newest;
+    upgrade.start_new();
+    upgrade.upgrade_tables();
+    assert_eq!(tables(&upgrade), before);
+    // Without a change the older one could still start.
+    upgrade.execute(&["CREATE TABLE d.newer (id INT PRIMARY KEY) ENGINE=InnoDB"]);
+    upgrade.server.shutdown().unwrap();
+    upgrade.require_old_refused("11.8");
 }
 
-fn upgrade_to(server: FetchedServer, series: &str) {
+fn upgrade_to(server: FetchedServer, series: &str) -> Option<Upgrade> {
     let test = format!("an upgrade from MariaDB 10.11 to {series}");
-    let Some(mut upgrade) = Upgrade::begin(server, &test) else { return };
+    let mut upgrade = Upgrade::begin(server, &test)?;
     upgrade.fill();
     let before = upgrade.checksums();
     upgrade.shut_down_slowly();
@@ -198,10 +222,7 @@ fn upgrade_to(server: FetchedServer, series: &str) {
 
     // No undo is left, so the new server makes undo tablespaces of its own.
     upgrade.start_new();
-    let socket = upgrade.server.socket();
-    let arguments = ["--no-defaults", "--skip-ssl", "--user=root", "--socket", socket.to_str().unwrap()];
-    let upgraded = Outcome::of(&upgrade.client("mariadb-upgrade"), arguments, PATIENCE).unwrap();
-    upgraded.require_success().unwrap();
+    upgrade.upgrade_tables();
     let tables = upgrade.checksums();
     before.iter().filter(|(table, _)| table.starts_with("d.")).for_each(|(table, sum)| {
         assert_eq!(tables.get(table), Some(sum), "{table}");
@@ -238,6 +259,7 @@ fn upgrade_to(server: FetchedServer, series: &str) {
     upgrade.server.shutdown().unwrap();
     upgrade.node.require_verified(VOLUME, 500).unwrap();
     upgrade.require_old_refused(series);
+    Some(upgrade)
 }
 
 #[test]
