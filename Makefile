@@ -45,7 +45,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -246,6 +246,10 @@ group:
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
 	cargo build --release -p redoubt-cli -p redoubt-group
 	cargo test --release -p redoubt-testkit --test group own -- --include-ignored --nocapture --test-threads 1
+
+# All states of a model of the group's consensus, at small bounds; some 15 minutes. See crates/consensus/model/README.md.
+model:
+	cd crates/consensus/model && cargo run --release
 
 # Random trouble for a group under load, ROUNDS of it (some 20 s each), from seed SEED on; as root.
 group-rounds:

@@ -70,6 +70,8 @@ impl Member {
             as_of <= self.log.epoch().ballot || self.is_planted("acknowledged what others have chosen");
         if !is_of_epoch && as_of > self.promised {
             self.promised = as_of;
+            // Who has promised a later epoch must not begin an earlier one: those that promised that did not promise this.
+            self.candidacy = None;
             self.append(Record::Promised(as_of));
         }
         self.append(Record::Chosen { from: first, to, entries });

@@ -238,7 +238,7 @@ impl Member {
 
     /// Begins the epoch if enough have promised it.
     fn begin_if_promised(&mut self, candidacy: &Candidacy) -> bool {
-        if !candidacy.has_own {
+        if !candidacy.has_own || self.promised != candidacy.ballot {
             return false;
         }
         let promises = &candidacy.promises;

@@ -57,7 +57,9 @@ impl Base {
     /// # Errors
     /// [`Error::State`] when the log goes on past its checkpoint; [`Error::Io`], [`Error::Parse`].
     pub fn read(data_directory: &Path) -> Result<Self> {
-        let (base, end) = Self::read_any(data_directory)?;
+        let (mut base, end) = Self::read_any(data_directory)?;
+        // An import leaves it out, and the node could not read what a server has left there of compressed pages.
+        take_doublewrite_copies(&mut base.files, &base.system_files)?;
         let checkpoint = base.checkpoint;
         if end.end_lsn.0 != checkpoint.checkpoint_lsn.0 + CHECKPOINT_MTR_BYTES {
             return Err(Error::State(format!(
