@@ -531,9 +531,11 @@ impl Order {
         }
     }
 
-    fn propose(&mut self, action: &Action) {
+    /// Its number: it is in `own` until it is in the order.
+    fn propose(&mut self, action: &Action) -> u64 {
         let id = self.member.propose(action.encode().into());
         self.own.insert(id.number, None);
+        id.number
     }
 
     /// Newcomers become members, and are told where to start. One takes the place of a member that was at its address and

@@ -14,15 +14,54 @@ use std::time::{Duration, Instant};
 /// A server that is not heard for so long is not there any more.
 pub(super) const DEPARTURE: Duration = Duration::from_secs(3);
 
+/// What was said is in the order, and a moment later everybody knows.
+const KNOWN_AFTER: Duration = Duration::from_secs(1);
+
 /// Whether the group knows that this server is there.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arriving {
     /// It was not told.
     Not,
-    /// It was told.
-    Told,
+    /// It was told, with the proposal of this number.
+    Told {
+        /// The number.
+        number: u64,
+        /// When.
+        at: Instant,
+    },
     /// It knows.
     Known,
+}
+
+/// What an [`Arriving`] goes by.
+#[derive(Clone, Copy, Debug)]
+struct Signs {
+    /// The group has this life of this server as one that is there.
+    is_present: bool,
+    /// Most of the members were away, and are here again.
+    was_alone: bool,
+    /// Nobody has to be told any more.
+    is_leaving: bool,
+    /// What was said is not in the order yet.
+    is_pending: bool,
+    now: Instant,
+}
+
+impl Arriving {
+    /// What follows, if it was not told or is to be told again: [`Arriving::Not`].
+    fn next(self, signs: Signs) -> Self {
+        match self {
+            // All servers get a view, this one with the others.
+            Self::Known if signs.was_alone => Self::Not,
+            Self::Known if !signs.is_present && !signs.is_leaving => Self::Not,
+            Self::Told { .. } if signs.is_present => Self::Known,
+            // What others had said before, that it has gone, came after it in the order.
+            Self::Told { at, .. } if !signs.is_pending && signs.now.duration_since(at) >= KNOWN_AFTER => {
+                Self::Not
+            }
+            other => other,
+        }
+    }
 }
 
 impl Order {
@@ -31,17 +70,19 @@ impl Order {
     pub(super) fn arrive(&mut self) {
         let is_present = self.is_present();
         self.parts.status.is_present.store(is_present, Ordering::Relaxed);
-        self.arrival = match self.arrival {
-            // Most of the members are here again: all servers get a view, this one with the others.
-            Arriving::Known if std::mem::take(&mut self.was_alone) => Arriving::Not,
-            Arriving::Not if self.member.epoch().membership.contains(self.member.id()) => {
-                self.propose(&Action::Arrived(self.parts.arrival.clone()));
-                Arriving::Told
-            }
-            Arriving::Told if is_present => Arriving::Known,
-            Arriving::Known if !is_present && self.leaving_since.is_none() => Arriving::Not,
-            other => other,
-        };
+        if self.arrival == Arriving::Not && self.member.epoch().membership.contains(self.member.id()) {
+            let number = self.propose(&Action::Arrived(self.parts.arrival.clone()));
+            self.arrival = Arriving::Told { number, at: Instant::now() };
+            return;
+        }
+        let is_known = self.arrival == Arriving::Known;
+        self.arrival = self.arrival.next(Signs {
+            is_present,
+            was_alone: is_known && std::mem::take(&mut self.was_alone),
+            is_leaving: self.leaving_since.is_some(),
+            is_pending: matches!(self.arrival, Arriving::Told { number, .. } if self.own.contains_key(&number)),
+            now: Instant::now(),
+        });
     }
 
     pub(super) fn is_present(&self) -> bool {
@@ -135,7 +176,7 @@ impl Order {
         }
         let stay = Membership::new(membership.iter().filter(|id| !gone.contains(id)));
         self.member.change_membership(stay).map_err(|error| error.to_string())?;
-        gone.iter().for_each(|member| self.propose(&Action::Removed { member: member.0 }));
+        gone.iter().for_each(|member| _ = self.propose(&Action::Removed { member: member.0 }));
         (self.parts.say)(false, format!("{name} is removed from the group, as was asked for"));
         Ok(())
     }
@@ -180,5 +221,35 @@ impl Order {
             || format!("member {id}"),
             |known| format!("{} ({})", known.name, known.listen_address),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_taken_for_gone_between_two_looks_says_again_that_it_is_there() {
+        let at = Instant::now();
+        let told = Arriving::Told { number: 7, at };
+        let signs =
+            Signs { is_present: false, was_alone: false, is_leaving: false, is_pending: true, now: at };
+        let later = at + KNOWN_AFTER;
+        assert_eq!(told.next(Signs { now: later, ..signs }), told, "it is on its way");
+        let ordered = Signs { is_pending: false, ..signs };
+        assert_eq!(told.next(ordered), told, "what follows from it comes a moment later");
+        assert_eq!(told.next(Signs { is_present: true, ..ordered }), Arriving::Known);
+        assert_eq!(told.next(Signs { now: later, ..ordered }), Arriving::Not, "it came, and was undone");
+    }
+
+    #[test]
+    fn one_that_is_known_says_it_again_after_it_was_alone_or_taken_for_gone() {
+        let now = Instant::now();
+        let signs = Signs { is_present: true, was_alone: false, is_leaving: false, is_pending: false, now };
+        assert_eq!(Arriving::Known.next(signs), Arriving::Known);
+        assert_eq!(Arriving::Known.next(Signs { was_alone: true, ..signs }), Arriving::Not);
+        let gone = Signs { is_present: false, ..signs };
+        assert_eq!(Arriving::Known.next(gone), Arriving::Not);
+        assert_eq!(Arriving::Known.next(Signs { is_leaving: true, ..gone }), Arriving::Known);
     }
 }
