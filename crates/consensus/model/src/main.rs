@@ -1,5 +1,8 @@
 //! Runs the model at each of its bounds, and with each planted mistake. See README.md.
 
+#![allow(clippy::disallowed_methods, reason = "the time that a run takes; no simulation drives this")]
+#![allow(clippy::rc_clone_in_vec_init, reason = "states share what is the same in them")]
+
 mod log;
 mod model;
 mod runs;

@@ -345,11 +345,11 @@ impl Group {
         let log = &state.members[member].store.log;
         let settled = state.settled(log, log.delivered);
         let starts = chosen.cells[usize::from(log.delivered)..].iter();
-        let starts = starts.filter_map(|cell| match cell {
+        let mut starts = starts.filter_map(|cell| match cell {
             Cell::Start(ballot) => state.epochs[usize::from(*ballot)].start.clone(),
             _ => None,
         });
-        let settled = starts.last().unwrap_or(settled);
+        let settled = starts.next_back().unwrap_or(settled);
         let me = state.member(member);
         let before = me.store.log.epoch.ballot;
         me.store.log.install(chosen.to, &chosen.cells, &settled);

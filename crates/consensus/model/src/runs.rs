@@ -166,14 +166,15 @@ pub fn all() -> Vec<Run> {
     vec![
         Run::new("epochs", three()).happens(&[REVOKED]),
         Run::new("stops", stops()).happens(&[REVOKED]),
-        Run::new("told", told()).happens(&[REVOKED]),
+        Run::new("told", Group { slots: 4, ..told() }).happens(&[REVOKED]),
         Run::new("owners", owners()).happens(&[SKIPPED]),
         Run::new(
             "slow-disk",
             Group { slots: 4, candidates: A | B, first: Some((ALL, ALL, vec![0])), ..slow() },
         )
         .happens(&[REVOKED]),
-        Run::new("change", Group { proposals: 1, ..change() }).happens(&[REVOKED]),
+        Run::new("change", change()),
+        Run::new("proposal-and-change", Group { slots: 4, proposals: 1, ..change() }).happens(&[REVOKED]),
         Run::new("leaving", with_leaving()),
         planted("mistake-candidate-goes-on", Mistake::CandidateGoesOn, with_leaving(), ONE_VALUE),
         planted("mistake-no-majority", Mistake::NoMajority, three(), STAYS_CHOSEN),
