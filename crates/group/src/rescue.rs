@@ -88,7 +88,9 @@ impl Rescue {
     /// [`RescueError`].
     pub fn open(directory: &Path) -> Result<Self, RescueError> {
         let none = || RescueError::NoMember(directory.display().to_string());
-        let (store, found) = Store::open(directory)?.ok_or_else(none)?;
+        // A store would make it.
+        let opened = if directory.is_dir() { Store::open(directory)? } else { None };
+        let (store, found) = opened.ok_or_else(none)?;
         if session::has_no_state(directory) {
             return Err(RescueError::NoState);
         }

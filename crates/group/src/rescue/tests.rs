@@ -98,6 +98,9 @@ fn a_directory_that_is_none_of_a_member_and_one_without_a_state_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |directory: &Path| Rescue::open(directory).err().unwrap().to_string();
     assert!(refused(directory.path()).contains("not the data directory of a member"));
+    let missing = directory.path().join("missing");
+    assert!(refused(&missing).contains("not the data directory of a member"));
+    assert!(!missing.exists());
     make(directory.path());
     std::fs::write(directory.path().join("redoubt_group.transfer.log"), b"").unwrap();
     assert!(refused(directory.path()).contains("not whole"));
