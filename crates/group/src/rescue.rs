@@ -3,16 +3,20 @@
 //! Works on the log of a server that does not run: shows what is in it, and makes this server the only member. It keeps
 //! all that this member has accepted, whether or not that was chosen. Commits that only the lost ones had are lost.
 //!
-//! Invariant: nothing is written before [`Rescue::go_on_alone`], and that is one record after the one of this life: a
-//! process that ends between the two leaves the member as it was.
+//! The others are gone for this member, so that none of them is taken back with what it has of the group: that may be
+//! another history.
+//!
+//! Invariant: nothing is written before [`Rescue::go_on_alone`]. A process that ends in the middle of it leaves the member
+//! as it was, or as the only one; then doing it once more does what is left.
 
-use crate::replica::{Known, Replica, ReplicaError};
+use crate::replica::{Known, Presence, Replica, ReplicaError};
 use crate::session;
 use crate::store::{Store, StoreError};
-use crate::write_set::{Action, Seqno};
-use redoubt_consensus::record::Record;
+use crate::write_set::{Action, Departure, Seqno};
+use redoubt_consensus::record::RecordCount;
 use redoubt_consensus::types::{MemberId, Time};
 use redoubt_consensus::{Effect, Member, RecoverError, Settings};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Why it cannot be done.
@@ -41,6 +45,11 @@ pub enum RescueError {
          group's; take another server, or a backup"
     )]
     NoState,
+    /// It does not come to its end.
+    #[error(
+        "what this member proposes is not chosen, although it is alone; this is a defect of Redoubt: report it"
+    )]
+    Stuck,
     /// It was removed.
     #[error(
         "this member was removed from the group, so others went on without it: its data is not the group's"
@@ -72,6 +81,10 @@ pub struct Report {
     pub reach: (u64, u64),
     /// All that vote.
     pub voters: Vec<Voter>,
+    /// All others that vote, or could be taken back.
+    pub lost: Vec<Voter>,
+    /// Nothing is to be done: it is the only member, and waits for nobody. Others may have left in order.
+    pub is_alone: bool,
 }
 
 /// See the module.
@@ -79,7 +92,12 @@ pub struct Rescue {
     store: Store,
     member: Member,
     replica: Replica,
+    written: RecordCount,
 }
+
+/// How long a member alone may take until all that it proposes is chosen, and in which steps its time goes on.
+const ROUNDS: u64 = 1000;
+const ROUND_US: u64 = 5000;
 
 impl Rescue {
     /// Reads the log in a server's data directory. The server must not run.
@@ -104,7 +122,7 @@ impl Rescue {
                 replica.take(proposal.id, action);
             }
         }
-        let rescue = Self { store, member, replica };
+        let rescue = Self { store, member, replica, written: RecordCount(0) };
         if !rescue.member.epoch().membership.contains(id) {
             return Err(RescueError::Removed);
         }
@@ -115,40 +133,70 @@ impl Rescue {
     pub fn report(&self) -> Report {
         let epoch = self.member.epoch();
         let known = |member: MemberId| self.replica.known().find(|known| known.member == member);
+        let me = self.member.id();
+        let voters = &epoch.membership;
+        let lost =
+            voters.iter().filter(|member| *member != me).chain(self.others().map(|known| known.member));
+        let is_alone =
+            voters.iter().all(|member| member == me) && !self.others().any(|known| known.is_there());
         let voter = |member| Voter {
             name: known(member).map(|known: &Known| known.name.clone()),
             address: known(member).map(|known: &Known| known.listen_address.clone()),
-            is_self: member == self.member.id(),
+            is_self: member == me,
         };
         Report {
             group: self.replica.group().to_string(),
             seqno: self.replica.seqno(),
             undecided: self.member.undecided(),
             reach: (epoch.ballot.round, self.member.end().0),
-            voters: epoch.membership.iter().map(voter).collect(),
+            voters: voters.iter().map(voter).collect(),
+            lost: lost.collect::<BTreeSet<_>>().into_iter().map(voter).collect(),
+            is_alone,
         }
+    }
+
+    /// Those that could be taken back.
+    fn others(&self) -> impl Iterator<Item = &Known> {
+        let me = self.member.id();
+        self.replica.known().filter(move |known| known.member != me && known.presence != Presence::Gone)
     }
 
     /// Makes this member the only one. Durable when this returns.
     ///
     /// # Errors
-    /// [`RescueError::Store`].
+    /// [`RescueError::Store`]; [`RescueError::Stuck`] would be a defect.
     pub fn go_on_alone(mut self) -> Result<(), RescueError> {
         self.write()?;
         if !self.member.go_on_alone() {
             return Err(RescueError::Removed);
         }
-        self.write()
+        let gone = self.others().flat_map(|known| {
+            let departure = Departure { member: known.member.0, incarnation: known.incarnation.0 };
+            [Action::Departed(departure), Action::Removed { member: known.member.0 }]
+        });
+        for action in gone.collect::<Vec<_>>() {
+            self.member.propose(action.encode().into());
+        }
+        for round in 1..=ROUNDS {
+            self.write()?;
+            if self.member.undelivered() == 0 {
+                return Ok(());
+            }
+            self.member.tick(Time(round * ROUND_US));
+        }
+        Err(RescueError::Stuck)
     }
 
+    /// Writes what the member wants written, and says that it is durable.
     fn write(&mut self) -> Result<(), RescueError> {
-        let effects = self.member.take_effects();
-        let records = effects.iter().filter_map(|effect| match effect {
-            Effect::Append(record) => Some(record),
-            _ => None,
-        });
-        records.into_iter().try_for_each(|record: &Record| self.store.append(record))?;
+        for effect in self.member.take_effects() {
+            if let Effect::Append(record) = effect {
+                self.store.append(&record)?;
+                self.written.0 += 1;
+            }
+        }
         self.store.device().sync().map_err(StoreError::from)?;
+        self.member.durable(self.written);
         Ok(())
     }
 }

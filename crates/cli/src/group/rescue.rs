@@ -51,25 +51,24 @@ pub fn run(arguments: &GroupRescueArguments) -> Result<()> {
     give_to_owner(directory)?;
     let rescue = opened.map_err(|error| CliError::Usage(error.to_string()))?;
     let report = rescue.report();
-    let others: Vec<_> = report.voters.iter().filter(|voter| !voter.is_self).collect();
-    if arguments.show || others.is_empty() {
+    if arguments.show || report.is_alone {
         match arguments.json {
             true => print_json(&shown(&report, false))?,
             false => crate::output::show(format_args!("{}", text(&report))),
         }
-        if others.is_empty() {
+        if report.is_alone && !arguments.json {
             say!("It is the only member already: start the server as always.");
         }
         return Ok(());
     }
-    require_silent(&others)?;
+    require_silent(&report.lost)?;
     if !arguments.json {
         crate::output::show(format_args!("{}", text(&report)));
     }
     let question = format!(
         "This server becomes the only member of its group. Commits that only {} had are lost for good, and none of \
          them may ever be started with what it has of this group: there would be two histories. Type 'alone': ",
-        names(&others)
+        names(&report.lost)
     );
     if !arguments.yes && !confirm("going on alone", &question, "alone")? {
         return Err(CliError::Usage("nothing was changed".to_owned()));
@@ -107,8 +106,8 @@ fn name(voter: &Voter) -> String {
     }
 }
 
-fn names(voters: &[&Voter]) -> String {
-    voters.iter().map(|voter| name(voter)).collect::<Vec<_>>().join(" and ")
+fn names(voters: &[Voter]) -> String {
+    voters.iter().map(name).collect::<Vec<_>>().join(" and ")
 }
 
 fn text(report: &Report) -> String {
@@ -137,7 +136,7 @@ fn text(report: &Report) -> String {
 }
 
 /// Whoever answers is not lost.
-fn require_silent(others: &[&Voter]) -> Result<()> {
+fn require_silent(others: &[Voter]) -> Result<()> {
     for voter in others {
         let Some(address) = &voter.address else { continue };
         let is_there = |address| TcpStream::connect_timeout(&address, ANSWER).is_ok();

@@ -74,6 +74,10 @@ impl Order {
 
     /// Who is back is told what has happened, and is a member again when it knows.
     pub(super) fn take_back(&mut self) {
+        // Before that it does not know what was ordered last of who is gone for good.
+        if !self.is_present() {
+            return;
+        }
         let membership = self.member.epoch().membership.clone();
         let is_back = |known: &&Known| {
             let is_taken_back = match known.presence {

@@ -6,6 +6,7 @@ use crate::replica::GroupId;
 use crate::store::Identity;
 use crate::write_set::Arrival;
 use redoubt_consensus::message::Turns;
+use redoubt_consensus::record::Record;
 use redoubt_consensus::types::{
     Ballot, Entry, EpochStart, Incarnation, Membership, Owner, Proposal, ProposalId, Slot,
 };
@@ -65,6 +66,7 @@ fn looking_changes_nothing_and_going_on_keeps_all_that_was_accepted() {
     for _ in 0..2 {
         let report = Rescue::open(directory.path()).unwrap().report();
         assert_eq!((report.undecided, report.voters.len(), report.reach), (2, 3, (1, 5)));
+        assert_eq!((report.lost.len(), report.is_alone), (2, false));
         assert_eq!(report.group, "03030303-0303-0303-0303-030303030303");
         let other = report.voters.iter().find(|voter| voter.name.is_some()).unwrap();
         assert_eq!((other.name.as_deref(), other.is_self), (Some("db12"), false));
@@ -73,6 +75,7 @@ fn looking_changes_nothing_and_going_on_keeps_all_that_was_accepted() {
     let report = Rescue::open(directory.path()).unwrap().report();
     assert_eq!(report.voters.len(), 1);
     assert!(report.voters[0].is_self && report.reach.0 == 2);
+    assert!(report.is_alone && report.lost.is_empty(), "{report:?}");
 
     // The next life of it gets all of it.
     let (_, found) = Store::open(directory.path()).unwrap().unwrap();
@@ -89,8 +92,18 @@ fn looking_changes_nothing_and_going_on_keeps_all_that_was_accepted() {
         }
         member.durable(redoubt_consensus::record::RecordCount(written));
     }
-    let count = delivered.iter().filter(|effect| matches!(effect, Effect::Deliver { .. })).count();
-    assert_eq!(count, 3);
+    // The last ones say that the other one is gone.
+    let actions: Vec<_> = delivered
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Deliver { proposal, .. } => Some(Action::decode(&proposal.body).unwrap()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(actions.len(), 5, "{actions:?}");
+    assert!(actions[..3].iter().all(|action| matches!(action, Action::Arrived(_))));
+    assert!(matches!(&actions[3], Action::Departed(gone) if gone.member == OTHER.0));
+    assert!(matches!(actions[4], Action::Removed { member } if member == OTHER.0));
 }
 
 #[test]
