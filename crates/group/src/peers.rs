@@ -347,8 +347,23 @@ fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
     }
 }
 
+/// Ends the link when the other side has ended its connection: it says nothing on it otherwise. Who sends nothing would
+/// not notice, and not connect to who is there after it.
+fn watch(shared: &Arc<Shared>, member: MemberId, connection: &Arc<dyn Connection>) {
+    let (shared, connection) = (Arc::clone(shared), Arc::clone(connection));
+    let ended = move || {
+        let _ = connection.read(&mut [0]);
+        let mut links = lock(&shared.links);
+        if links.get(&member).is_some_and(|link| Arc::ptr_eq(&link.connection, &connection)) {
+            links.remove(&member);
+        }
+    };
+    // Without the thread it is noticed when something is sent.
+    let _ = spawn("group-watch", ended);
+}
+
 /// Sends what is queued for a member until its connection breaks.
-fn write_all(shared: &Shared, member: MemberId, connection: &Arc<dyn Connection>) {
+fn write_all(shared: &Arc<Shared>, member: MemberId, connection: &Arc<dyn Connection>) {
     let (queue, waiting) = mpsc::channel();
     let (queued, queued_len_bytes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let link = Link {
@@ -362,6 +377,7 @@ fn write_all(shared: &Shared, member: MemberId, connection: &Arc<dyn Connection>
         // It became so since the greeting.
         lock(&shared.links).remove(&member);
     }
+    watch(shared, member, connection);
     while let Some((count, batch)) = next_batch(&waiting) {
         if connection.write_all(&batch).is_err() {
             break;
@@ -498,3 +514,6 @@ fn answer(shared: &Shared, hello: &Hello) -> Answer {
     let addresses = lock(&shared.dials).iter().take(64).cloned().collect();
     Answer::Welcome { member: shared.local.member, group, addresses }
 }
+
+#[cfg(test)]
+mod tests;

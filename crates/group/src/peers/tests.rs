@@ -1,0 +1,59 @@
+//! Connections, with the other side played by the test.
+
+use super::*;
+use trust::Members;
+
+struct Nobody;
+
+impl Members for Nobody {
+    fn name_of(&self, _: MemberId) -> Option<String> {
+        None
+    }
+
+    fn is_member(&self, _: MemberId) -> bool {
+        true
+    }
+}
+
+fn peers(events: impl Fn(Event, bool) + Send + Sync + 'static) -> Peers {
+    let local =
+        Local { cluster_name: "shop".into(), member: MemberId(1), listen_address: "127.0.0.1:0".into() };
+    let trust = Trust::new(None, BTreeSet::new(), Box::new(Nobody));
+    Peers::listen(local, GroupId([3; 16]), "127.0.0.1:0", trust, events).unwrap()
+}
+
+/// Takes a connection, and welcomes it as a member.
+fn welcome(listener: &TcpListener, member: MemberId) -> TcpStream {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(GREETING_TIMEOUT)).unwrap();
+    let hello = Frame::read(&mut stream, MAX_HELLO_LEN_BYTES).unwrap();
+    assert!(matches!(hello, Some(Frame::Hello(hello)) if hello.member == MemberId(1)));
+    let answer = Answer::Welcome { member, group: GroupId([3; 16]), addresses: Vec::new() };
+    std::io::Write::write_all(&mut stream, &Frame::Answer(answer).encode()).unwrap();
+    stream
+}
+
+/// Nothing is sent, as to one that is no member. It ends, and another one comes to its address.
+#[test]
+fn a_connection_that_the_other_side_ends_is_made_anew_although_nothing_is_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (lost, losses) = mpsc::channel();
+    let peers = peers(move |event, _| {
+        if let Event::Lost(member) = event {
+            let _ = lost.send(member);
+        }
+    });
+    peers.dial(&listener.local_addr().unwrap().to_string());
+    drop(welcome(&listener, MemberId(2)));
+    let mut other = welcome(&listener, MemberId(7));
+    assert_eq!(losses.recv_timeout(GREETING_TIMEOUT).unwrap(), MemberId(2));
+    // What is sent then goes to the new one.
+    let frame = Frame::Applied(crate::write_set::Seqno(9));
+    while !lock(&peers.0.links).contains_key(&MemberId(7)) {
+        std::thread::yield_now();
+    }
+    peers.send(MemberId(7), &frame);
+    peers.flush();
+    let got = Frame::read(&mut other, MAX_FRAME_LEN_BYTES).unwrap();
+    assert!(matches!(got, Some(Frame::Applied(seqno)) if seqno.0 == 9));
+}
