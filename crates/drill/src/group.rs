@@ -7,6 +7,7 @@
 //! * [`load`]: ledger clients on every member, and how long nobody got a commit acknowledged.
 //! * [`hot`]: one row that all members count up.
 //! * [`hosts`]: a network for each member.
+//! * `provider`: what a provider is told, and certificates.
 //!
 //! Invariants: a member keeps its addresses over restarts, and nobody else gets them meanwhile ([`ports`]); a member
 //! that is stopped (SIGSTOP) is not asked anything, since it would not answer; dropping a group kills its servers and
@@ -19,14 +20,14 @@ pub mod hot;
 pub mod load;
 pub mod ports;
 pub mod programs;
+mod provider;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mysql::Conn;
-use redoubt_certificates::{Wanted, WantedMember};
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::{find_program, kill9, poll_every, run_to_end};
@@ -34,7 +35,8 @@ use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 
 use hosts::Hosts;
-use ports::Port;
+pub use provider::Provider;
+use provider::{Addresses, Cluster, certify, cluster_name, member_args};
 use redoubt_workload::check::Snapshot;
 use redoubt_workload::ledger::{self, Entries, Report};
 
@@ -45,46 +47,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Lines of a member's error log that go into a message.
 const LOG_LINES: usize = 40;
 const HOST: &str = "127.0.0.1";
-
-/// A wsrep provider.
-#[derive(Debug, Clone, Default)]
-pub struct Provider {
-    /// The library.
-    pub library: PathBuf,
-    /// `wsrep_provider_options` of every member, after `base_port`. `{port}` in them is replaced by the member's port
-    /// in the group, `{ist_port}` by another one of its own.
-    pub options: String,
-    /// Every member gets a certificate, and is told with `redoubt.tls` where it is.
-    pub is_encrypted: bool,
-    /// Where the server's scripts for state transfers are (`wsrep_sst_rsync`), if they are not installed.
-    pub scripts: Option<PathBuf>,
-}
-
-impl Provider {
-    /// Galera with its defaults, but for its addresses.
-    pub fn galera(library: impl Into<PathBuf>) -> Self {
-        let options = format!("gmcast.listen_addr=tcp://{HOST}:{{port}};ist.recv_addr={HOST}:{{ist_port}}");
-        Self { library: library.into(), options, ..Self::default() }
-    }
-
-    fn options_of(&self, cluster: &Cluster, index: usize, addresses: &Addresses) -> String {
-        let options = self.options.replace("{port}", &addresses.group.to_string());
-        let options = options.replace("{ist_port}", &addresses.ist.to_string());
-        let tls = cluster.authority.as_ref().map(|authority| {
-            let bundle = authority.join(format!("member-{}-{}", cluster.name, member_name(index)));
-            format!("redoubt.tls={};", bundle.display())
-        });
-        format!("base_port={};{}{options}", addresses.group, tls.unwrap_or_default())
-    }
-}
-
-/// The ports of a member.
-#[derive(Debug)]
-struct Addresses {
-    group: Port,
-    ist: Port,
-    sst: Port,
-}
 
 #[derive(Debug)]
 struct Member {
@@ -527,68 +489,6 @@ impl Member {
             status.filter(|(name, _)| name.starts_with("wsrep_group") || own.contains(&name.as_str()));
         Ok(lines.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join("\n"))
     }
-}
-
-impl Addresses {
-    fn reserve() -> Result<Self> {
-        Ok(Self { group: Port::reserve()?, ist: Port::reserve()?, sst: Port::reserve()? })
-    }
-}
-
-/// What all members have in common.
-struct Cluster {
-    name: String,
-    /// Addresses of all.
-    everybody: String,
-    /// Where everybody's certificates are.
-    authority: Option<PathBuf>,
-}
-
-fn member_name(index: usize) -> String {
-    format!("m{index}")
-}
-
-/// Makes certificates for all members.
-fn certify(directory: &Path, cluster: &str, hosts: &[String]) -> Result<PathBuf> {
-    let authority = directory.join("certificates");
-    let member = |(index, host): (usize, &String)| WantedMember {
-        group: cluster.to_owned(),
-        name: member_name(index),
-        hosts: vec![host.clone()],
-    };
-    let wanted = Wanted { members: hosts.iter().enumerate().map(member).collect(), ..Wanted::default() };
-    let made = redoubt_certificates::create(&authority, &wanted, 10, 20);
-    made.map_err(|error| Error::State(error.to_string()))?;
-    Ok(authority)
-}
-
-/// No other group of this host has it.
-fn cluster_name(directory: &Path) -> String {
-    directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn member_args(
-    provider: &Provider,
-    cluster: &Cluster,
-    index: usize,
-    host: &str,
-    addresses: &Addresses,
-) -> Vec<String> {
-    vec![
-        "--binlog-format=ROW".to_owned(),
-        "--innodb-autoinc-lock-mode=2".to_owned(),
-        "--innodb-flush-log-at-trx-commit=1".to_owned(),
-        "--wsrep-on=ON".to_owned(),
-        format!("--wsrep-provider={}", provider.library.display()),
-        format!("--wsrep-provider-options={}", provider.options_of(cluster, index, addresses)),
-        format!("--wsrep-cluster-name={}", cluster.name),
-        format!("--wsrep-cluster-address=gcomm://{}", cluster.everybody),
-        format!("--wsrep-node-name={}", member_name(index)),
-        format!("--wsrep-node-address={host}"),
-        "--wsrep-slave-threads=4".to_owned(),
-        "--wsrep-sst-method=rsync".to_owned(),
-        format!("--wsrep-sst-receive-address={host}:{}", addresses.sst),
-    ]
 }
 
 fn wsrep_status(server: &Server) -> Result<BTreeMap<String, String>> {
