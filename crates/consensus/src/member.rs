@@ -436,6 +436,9 @@ impl Member {
         self.is_begun = false;
         self.entered_at = self.now;
         self.acked = vec![Slot(0); epoch.owners.len()];
+        // What waits for the disk was accepted in the epoch before. Should this be one that was left and is come back to,
+        // then the log has not kept it.
+        self.awaited.retain(|(_, awaited)| matches!(awaited, Awaited::Promise { .. }));
         self.ack_versions = vec![0; epoch.owners.len()];
         self.last_entries = vec![Slot(0); epoch.owners.len()];
         let mine = epoch.place(self.myself()).map_or(Slot(0), |place| epoch.turn(place, epoch.slot.next()));
