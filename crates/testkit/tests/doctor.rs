@@ -93,9 +93,9 @@ fn a_sound_server_side_has_no_fault_and_planted_faults_are_found() {
 
     // A server of another version, and none.
     let script = directory.path().join("mariadbd");
-    a_program_says(&script, "Ver 11.4.3-MariaDB for Linux");
+    a_program_says(&script, "Ver 12.3.1-MariaDB for Linux");
     let found = connect(&bundle, &[text(&script)]);
-    require(&found, "server", "problem", &["11.4.3", "MariaDB 11.8 or MySQL 9.7"]);
+    require(&found, "server", "problem", &["12.3.1", "MariaDB 11.8 or MySQL 9.7"]);
     require(&connect(&bundle, &["no-such-server"]), "server", "problem", &["no-such-server", "install"]);
 
     // A key that others may read; another volume's certificate; a data directory with something else in it.
