@@ -6,7 +6,8 @@
 //! The others are gone for this member, so that none of them is taken back with what it has of the group: that may be
 //! another history.
 //!
-//! Invariant: nothing is written before [`Rescue::go_on_alone`]. A process that ends in the middle of it leaves the member
+//! Invariant: no record is written before [`Rescue::go_on_alone`] (opening the log cuts what a crash has left half-written,
+//! and may make a spare file, as a start does). A process that ends in the middle of it leaves the member
 //! as it was, or as the only one; then doing it once more does what is left.
 
 use crate::replica::{Known, Presence, Replica, ReplicaError};

@@ -179,7 +179,7 @@ impl RedoLog {
                     Ok(())
                 }
                 _ if main_is_open => Ok(()),
-                LogArea::Header => {
+                LogArea::Header if offset_bytes == 0 => {
                     prepared.is_written = true;
                     begin_prepared(content, prepared, &mut state.records.observer, fd)
                 }
@@ -187,7 +187,8 @@ impl RedoLog {
                     send_checkpoint(content, &prepared.front, slot)
                 }
                 LogArea::Checkpoint(_) => Ok(()),
-                LogArea::Records => {
+                // A server writes nothing else before the records; if it does, it is not followed.
+                LogArea::Header | LogArea::Records => {
                     self.written.notify_all();
                     follow(content, &mut state.records, bytes, offset_bytes)
                 }
