@@ -49,11 +49,8 @@ pub const CAP_PAUSE: u32 = 1 << 5;
 pub const CAP_CAUSAL_READS: u32 = 1 << 6;
 /// Write sets come in parts.
 pub const CAP_INCREMENTAL: u32 = 1 << 8;
-
-/// The last part of a transaction.
-pub const FLAG_TRX_END: u32 = 1 << 0;
-/// The first part of a transaction.
-pub const FLAG_TRX_START: u32 = 1 << 6;
+/// Large transactions come in parts, each with its own place in the order.
+pub const CAP_STREAMING: u32 = 1 << 15;
 
 /// Severity of a line of the log: the server must end.
 pub const LOG_ERROR: c_int = 1;

@@ -21,7 +21,13 @@
 //!
 //! * One that runs in isolation always passes. It depends on everything before it, and everything later depends on it.
 //! * Everything later also depends on one that is flagged as unsafe for parallel applying.
+//! * A part of a transaction after its first one depends on everything up to its `last_seen`, where the part before it
+//!   is: parts are applied one after the other. So does one that is flagged so ([`WriteSet::depends_on_all_seen`]).
+//! * The word that the parts before it are given up always passes, and depends on everything before it.
 //! * One that conflicts leaves nothing behind.
+//!
+//! Parts that have passed hold their rows at every member until the transaction ends, so that nobody has to remember
+//! them for longer than a whole transaction: who has seen such a part cannot have written its rows.
 //!
 //! # The array
 //!
@@ -288,6 +294,17 @@ impl Certification {
         verdict
     }
 
+    /// Refuses what is at this place in the order.
+    ///
+    /// # Panics
+    /// As [`Certification::certify`].
+    pub fn refuse(&mut self, seqno: Seqno) -> Verdict {
+        assert!(seqno > self.last, "{seqno} is refused after {}", self.last);
+        self.make_distance_fit(seqno);
+        self.last = seqno;
+        Verdict::Conflict
+    }
+
     /// What is up to here is forgotten.
     pub fn floor(&self) -> Seqno {
         self.floor
@@ -305,7 +322,7 @@ impl Certification {
     }
 
     fn verdict(&self, seqno: Seqno, origin: Origin, write_set: &WriteSet) -> Verdict {
-        if write_set.is_isolated() {
+        if write_set.is_isolated() || write_set.rolls_back() {
             return Verdict::Passed { depends_on: Seqno(seqno.0 - 1) };
         }
         if write_set.last_seen < self.floor || write_set.last_seen >= seqno {
@@ -323,7 +340,8 @@ impl Certification {
             newest_met = newest_met.max(newest);
         }
         let newest_met = Seqno(self.base + i64::from(newest_met));
-        Verdict::Passed { depends_on: newest_met.max(self.last_unsafe).max(self.floor) }
+        let before = if write_set.depends_on_all_seen() { write_set.last_seen } else { Seqno(0) };
+        Verdict::Passed { depends_on: newest_met.max(self.last_unsafe).max(self.floor).max(before) }
     }
 
     fn remember(&mut self, seqno: Seqno, origin: Origin, write_set: &WriteSet) {

@@ -8,7 +8,7 @@ mod statistics;
 
 use crate::abi::{
     CAP_CAUSAL_READS, CAP_CERTIFICATION, CAP_INCREMENTAL, CAP_ISOLATION, CAP_MULTI_MASTER,
-    CAP_PARALLEL_APPLYING, CAP_PAUSE, CAP_REPLAY, INTERFACE_VERSION, InitArgs, Status,
+    CAP_PARALLEL_APPLYING, CAP_PAUSE, CAP_REPLAY, CAP_STREAMING, INTERFACE_VERSION, InitArgs, Status,
 };
 use crate::options::Options;
 use crate::position::RECOVERING;
@@ -26,7 +26,8 @@ pub const CAPABILITIES: u32 = CAP_MULTI_MASTER
     | CAP_ISOLATION
     | CAP_PAUSE
     | CAP_CAUSAL_READS
-    | CAP_INCREMENTAL;
+    | CAP_INCREMENTAL
+    | CAP_STREAMING;
 
 /// Words of the table that are the library's to fill. The one after them is the server's own.
 const WORDS: usize = 43;
@@ -256,7 +257,7 @@ pub unsafe extern "C" fn wsrep_loader(table: *mut *const c_void) -> c_int {
         calls::release as *const c_void,
         calls::replay as *const c_void,
         calls::abort_certification as *const c_void,
-        calls::not_implemented as *const c_void,
+        calls::rollback as *const c_void,
         calls::append_key as *const c_void,
         calls::append_data as *const c_void,
         calls::sync_wait as *const c_void,

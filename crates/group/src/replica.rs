@@ -7,12 +7,19 @@
 //! shows this as the group's view. Who accepts and who owns slots is a matter of the consensus below, and changes in
 //! milliseconds; a view changes when a server has come or gone.
 //!
+//! # Parts of transactions
+//!
+//! A large transaction may come in parts, and every server holds the rows of those it has until the transaction ends.
+//! When a view is shown that its member is not in, all servers give it up, that of the member, too, when it comes to
+//! this view. So no part may pass that its member sent before it knew of that: a part is refused while its member is not
+//! there, and if what its server had done does not go up to the last view without it.
+//!
 //! | encoded | |
 //! |---|---|
-//! | version | 1 byte: 3 |
+//! | version | 1 byte: 4; 3, which has no `absent at`, is read, too |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
-//! | known servers | count (4 bytes); each: member, life (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left), name, address for clients, address for members |
+//! | known servers | count (4 bytes); each: member, life (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left), absent at (8 bytes), name, address for clients, address for members |
 //! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
 
@@ -24,7 +31,9 @@ use crate::write_set::{Action, Keys, Seqno, WriteSet};
 use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
 use std::collections::BTreeMap;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+/// Before there were parts of transactions.
+const VERSION_WITHOUT_PARTS: u8 = 3;
 /// No group gets there; what says so is none's state, and there is room for every number after it.
 const MAX_NUMBER: i64 = i64::MAX / 2;
 
@@ -68,9 +77,24 @@ pub struct Known {
     pub listen_address: String,
     /// Whether it is there now.
     pub presence: Presence,
+    /// Position of the last view that this life was not in, since it was there first; 0: none.
+    pub absent_at: Seqno,
 }
 
 impl Known {
+    /// A life of which nothing else is known.
+    pub const fn unnamed(member: MemberId, incarnation: Incarnation) -> Self {
+        Self {
+            member,
+            incarnation,
+            name: String::new(),
+            incoming_address: String::new(),
+            listen_address: String::new(),
+            presence: Presence::Gone,
+            absent_at: Seqno(0),
+        }
+    }
+
     /// It is there now.
     pub fn is_there(&self) -> bool {
         self.presence == Presence::There
@@ -114,7 +138,9 @@ pub enum ReplicaError {
     #[error("the state of the group {0}")]
     Bytes(#[from] BytesError),
     /// Written by another version.
-    #[error("the state of the group has version {0}; this library reads version {VERSION}")]
+    #[error(
+        "the state of the group has version {0}; this library reads versions {VERSION_WITHOUT_PARTS} and {VERSION}"
+    )]
     Version(u8),
     /// Its parts are of different positions.
     #[error("the state of the group is of position {seqno}, its certification of {certified}")]
@@ -204,12 +230,20 @@ impl Replica {
         match action {
             Action::WriteSet(write_set) => {
                 self.seqno.0 += 1;
-                let origin = origin_of(id.member, id.incarnation);
-                let verdict = self.certification.certify(self.seqno, origin, &write_set);
+                let verdict = match self.is_broken_off(id, &write_set) {
+                    true => self.certification.refuse(self.seqno),
+                    false => {
+                        let origin = origin_of(id.member, id.incarnation);
+                        self.certification.certify(self.seqno, origin, &write_set)
+                    }
+                };
                 Ordered::WriteSet { seqno: self.seqno, write_set, verdict }
             }
             Action::Arrived(arrival) => {
+                let before = self.known.get(&id.member).filter(|known| known.incarnation == id.incarnation);
+                let absent_at = before.map_or(Seqno(0), |before| before.absent_at);
                 let known = Known {
+                    absent_at,
                     member: id.member,
                     incarnation: id.incarnation,
                     name: arrival.name,
@@ -248,10 +282,20 @@ impl Replica {
         }
     }
 
+    /// Whether it is a part of a transaction that was given up, or was sent before its server knew that it was.
+    fn is_broken_off(&self, id: ProposalId, write_set: &WriteSet) -> bool {
+        let life = self.known.get(&id.member).filter(|known| known.incarnation == id.incarnation);
+        let goes_on = life.is_some_and(|known| known.is_there() && write_set.last_seen >= known.absent_at);
+        write_set.is_part() && !write_set.rolls_back() && !goes_on
+    }
+
     /// What comes after a view waits for it, as for DDL.
     fn next_view(&mut self) -> View {
         self.seqno.0 += 1;
         self.view += 1;
+        for known in self.known.values_mut().filter(|known| !known.is_there()) {
+            known.absent_at = self.seqno;
+        }
         let barrier = WriteSet {
             transaction_id: 0,
             connection_id: 0,
@@ -279,6 +323,7 @@ impl Replica {
                 Presence::There => 1,
                 Presence::Left => 2,
             });
+            out.extend_from_slice(&known.absent_at.0.to_le_bytes());
             put_bytes(&mut out, known.name.as_bytes());
             put_bytes(&mut out, known.incoming_address.as_bytes());
             put_bytes(&mut out, known.listen_address.as_bytes());
@@ -295,7 +340,7 @@ impl Replica {
     pub fn decode(bytes: &[u8]) -> Result<Self, ReplicaError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8()?;
-        if version != VERSION {
+        if ![VERSION, VERSION_WITHOUT_PARTS].contains(&version) {
             return Err(ReplicaError::Version(version));
         }
         let group = GroupId(reader.array()?);
@@ -318,10 +363,17 @@ impl Replica {
                 2 => Presence::Left,
                 _ => return Err(reader.unknown().into()),
             };
+            let absent_at = match version {
+                VERSION_WITHOUT_PARTS => Seqno(0),
+                _ => Seqno(i64::from_le_bytes(reader.array()?)),
+            };
+            if !(0..=seqno.0).contains(&absent_at.0) {
+                return Err(reader.unknown().into());
+            }
             let (name, incoming_address, listen_address) = (reader.text()?, reader.text()?, reader.text()?);
             known.insert(
                 member,
-                Known { member, incarnation, name, incoming_address, listen_address, presence },
+                Known { member, incarnation, name, incoming_address, listen_address, presence, absent_at },
             );
         }
         let ballots = Ballots::decode(&mut reader)?;

@@ -42,7 +42,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::Transfer;
 
-pub use replicate::Certified;
+pub use replicate::{Certified, Released};
 
 /// What the server says of the group it wants to be in.
 #[derive(Clone, Debug)]
@@ -286,12 +286,10 @@ impl Session {
     fn me(&self) -> Option<Known> {
         let place = (*lock(&self.place))?;
         Some(Known {
-            member: place.member,
-            incarnation: place.incarnation,
             name: self.server.name.clone(),
             incoming_address: self.server.incoming_address.clone(),
-            listen_address: String::new(),
             presence: Presence::There,
+            ..Known::unnamed(place.member, place.incarnation)
         })
     }
 

@@ -5,15 +5,17 @@
 //! | executing | replicating | the server asks for its verdict |
 //! | replicating | passed, conflict | it comes in the order |
 //! | passed | entered, left | it commits in its turn |
+//! | left | executing | it was a part, and the next one is to come |
 //! | executing, replicating, passed | to give way | an applier needs its locks: it is rolled back, and replayed if it passed |
 //!
 //! Whether a transaction gives way or commits is decided under its own lock: it enters the commit order and is made to
-//! give way never both.
+//! give way never both. A part of one (streaming replication) can be made to give way at any time, also after it was
+//! stored: its rows are not committed, and what is stored is removed again.
 //!
 //! Lock order: a place of [`crate::monitors::CommitOrder`], the lock of a transaction. The registry's lock is held alone.
 
 use crate::certification::Verdict;
-use crate::write_set::{Keys, Seqno};
+use crate::write_set::{Keys, Seqno, WriteSet};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -61,6 +63,40 @@ pub struct State {
     pub is_finished: bool,
 }
 
+impl State {
+    /// What is in the order, or goes there, is the end of the transaction and not a part of it.
+    pub const fn commits(&self) -> bool {
+        self.flags & WriteSet::END != 0
+    }
+
+    /// A part of it was stored, and nothing more is to be done for that.
+    pub const fn has_stored_part(&self) -> bool {
+        matches!(self.stage, Stage::Passed) && !self.commits() && self.has_left && !self.is_finished
+    }
+
+    /// The part is done with.
+    fn go_on(&mut self) {
+        *self = Self { gives_way: self.gives_way, ..Self::new(Stage::Executing, None) };
+    }
+
+    fn new(stage: Stage, seqno: Option<Seqno>) -> Self {
+        Self {
+            stage,
+            keys: Keys::default(),
+            data: Vec::new(),
+            flags: 0,
+            connection_id: 0,
+            seqno,
+            depends_on: Seqno(0),
+            gives_way: false,
+            is_replaying: false,
+            has_entered: false,
+            has_left: false,
+            is_finished: false,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Transaction {
@@ -84,26 +120,22 @@ impl Transaction {
     }
 
     fn new(id: u64, is_local: bool, stage: Stage, seqno: Option<Seqno>) -> Arc<Self> {
-        let state = State {
-            stage,
-            keys: Keys::default(),
-            data: Vec::new(),
-            flags: 0,
-            connection_id: 0,
-            seqno,
-            depends_on: Seqno(0),
-            gives_way: false,
-            is_replaying: false,
-            has_entered: false,
-            has_left: false,
-            is_finished: false,
-        };
+        let state = State::new(stage, seqno);
         Arc::new(Self { id, is_local, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// Its state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A part of it is done with: it goes on, unless it has to give way.
+    pub fn go_on(&self) -> bool {
+        let mut state = self.state();
+        if !state.gives_way {
+            state.go_on();
+        }
+        !state.gives_way
     }
 
     /// It has come in the order.

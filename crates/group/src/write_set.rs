@@ -11,7 +11,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | version of the layout, 1 |
+//! | 0 | 1 | version: 1, or 2 for a part of a transaction ([`WriteSet::is_part`]), which came later; the layout is the same |
 //! | 1 | 1 | what it is: 1 write set, 2 arrival, 3 departure, 4 vote |
 //! | 2 | | one of the following, and nothing after it |
 //!
@@ -56,6 +56,8 @@ use std::fmt;
 use twox_hash::XxHash3_64;
 
 const VERSION: u8 = 1;
+/// Of parts of transactions. A library that does not know them would come to other verdicts about them.
+const PART_VERSION: u8 = 2;
 const WRITE_SET_TAG: u8 = 1;
 const ARRIVED_TAG: u8 = 2;
 const DEPARTED_TAG: u8 = 3;
@@ -199,10 +201,36 @@ pub struct WriteSet {
 }
 
 impl WriteSet {
+    /// Flag: the last part of a transaction.
+    pub const END: u32 = 0x1;
+    /// Flag: the transaction whose parts came before is given up.
+    pub const ROLLBACK: u32 = 0x2;
+    /// Flag: the first part of a transaction.
+    pub const START: u32 = 0x40;
+    /// Flag: depends on everything that its server had done, whatever its keys say.
+    pub const IMPLICIT_DEPENDENCIES: u32 = 0x200;
     /// Flag: runs alone everywhere, between what is before it and what is after it in the order (DDL).
     pub const ISOLATION: u32 = 0x4;
     /// Flag: what comes later must not be applied in parallel with it.
     pub const PARALLEL_UNSAFE: u32 = 0x8;
+
+    /// Whether it is less than a whole transaction (streaming replication): one of the parts that a large one comes in,
+    /// or the word that it is given up.
+    pub fn is_part(&self) -> bool {
+        !self.is_isolated() && self.flags & (Self::START | Self::END) != Self::START | Self::END
+    }
+
+    /// Whether all that its server had done when it sent this has to be done first: as flagged, or as it is a part after
+    /// the first one.
+    pub fn depends_on_all_seen(&self) -> bool {
+        let is_continued = self.is_part() && self.flags & Self::START == 0;
+        is_continued || self.flags & Self::IMPLICIT_DEPENDENCIES != 0
+    }
+
+    /// Whether it says that the parts before it are given up. It always passes.
+    pub fn rolls_back(&self) -> bool {
+        self.is_part() && self.flags & Self::ROLLBACK != 0
+    }
 
     /// Whether it runs alone, and always passes.
     pub fn is_isolated(&self) -> bool {
@@ -357,7 +385,7 @@ pub enum Action {
 impl Action {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.tag()];
+        let mut out = vec![self.version(), self.tag()];
         match self {
             Self::WriteSet(write_set) => write_set.encode(&mut out),
             Self::Arrived(arrival) => arrival.encode(&mut out),
@@ -372,6 +400,13 @@ impl Action {
             Self::Removed { member } => out.extend_from_slice(&member.to_le_bytes()),
         }
         out
+    }
+
+    fn version(&self) -> u8 {
+        match self {
+            Self::WriteSet(write_set) if write_set.is_part() => PART_VERSION,
+            _ => VERSION,
+        }
     }
 
     fn tag(&self) -> u8 {
@@ -391,11 +426,11 @@ impl Action {
     pub fn decode(bytes: &[u8]) -> Result<Self, ActionError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8("version")?;
-        if version != VERSION {
+        if ![VERSION, PART_VERSION].contains(&version) {
             return Err(ActionError::UnknownVersion { version });
         }
         let at_byte = reader.at_byte();
-        let action = match reader.u8("tag")? {
+        let action: Self = match reader.u8("tag")? {
             WRITE_SET_TAG => Self::WriteSet(WriteSet::decode(&mut reader)?),
             ARRIVED_TAG => Self::Arrived(Arrival::decode(&mut reader)?),
             DEPARTED_TAG => Self::Departed(Departure {
@@ -408,6 +443,9 @@ impl Action {
             REMOVED_TAG => Self::Removed { member: reader.u64("member")? },
             tag => return Err(ActionError::UnknownTag { tag, at_byte }),
         };
+        if version != action.version() {
+            return Err(ActionError::UnknownVersion { version });
+        }
         match reader.rest() {
             [] => Ok(action),
             rest => Err(ActionError::Trailing { len_bytes: rest.len(), at_byte: reader.at_byte() }),
@@ -429,8 +467,10 @@ pub enum ActionError {
         /// Where the action ends.
         at_byte: usize,
     },
-    /// A layout that came later, or none.
-    #[error("layout version {version} at byte 0 is not known, only {VERSION} is")]
+    /// One that came later, or none, or that of something else.
+    #[error(
+        "version {version} at byte 0 is not known for it: {PART_VERSION} is for parts of transactions, {VERSION} for all else"
+    )]
     UnknownVersion {
         /// The version that it says.
         version: u8,

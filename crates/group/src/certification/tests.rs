@@ -8,14 +8,16 @@ fn cell(earlier: KeyKind, later: KeyKind) -> u8 {
     TABLE[earlier as usize].as_bytes()[later as usize]
 }
 
+const WHOLE: u32 = WriteSet::START | WriteSet::END;
+
 fn write_set(last_seen: i64, keys: &[(&str, KeyKind)]) -> WriteSet {
     let mut found = Keys::default();
     keys.iter().for_each(|(name, kind)| found.add(&[name.as_bytes()], *kind));
-    WriteSet { last_seen: Seqno(last_seen), keys: found, ..WriteSet::default() }
+    WriteSet { flags: WHOLE, last_seen: Seqno(last_seen), keys: found, ..WriteSet::default() }
 }
 
 fn flagged(flags: u32, write_set: WriteSet) -> WriteSet {
-    WriteSet { flags, ..write_set }
+    WriteSet { flags: WHOLE | flags, ..write_set }
 }
 
 fn passed(depends_on: i64) -> Verdict {
@@ -46,12 +48,15 @@ impl Model {
                 depends_on = depends_on.max(*seqno);
             }
         }
+        if write_set.depends_on_all_seen() {
+            depends_on = depends_on.max(write_set.last_seen);
+        }
         Verdict::Passed { depends_on }
     }
 
     /// What an array must say whose floor is there.
     fn certify(&mut self, seqno: Seqno, origin: Origin, write_set: &WriteSet, floor: Seqno) -> Verdict {
-        let verdict = if write_set.is_isolated() {
+        let verdict = if write_set.is_isolated() || write_set.rolls_back() {
             passed(seqno.0 - 1)
         } else if write_set.last_seen < floor {
             Verdict::Conflict
@@ -91,8 +96,13 @@ impl Order {
         }
         let flags = match rng.u8(..40) {
             0 => WriteSet::ISOLATION,
-            1 => WriteSet::PARALLEL_UNSAFE,
-            _ => 1,
+            1 => WHOLE | WriteSet::PARALLEL_UNSAFE,
+            2 => WriteSet::START,
+            3 => 0,
+            4 => WriteSet::END | WriteSet::PARALLEL_UNSAFE,
+            5 => WriteSet::ROLLBACK | WriteSet::PARALLEL_UNSAFE,
+            6 => WHOLE | WriteSet::IMPLICIT_DEPENDENCIES,
+            _ => WHOLE,
         };
         let behind = rng.i64(1..20).min(rng.i64(1..20));
         let last_seen = Seqno((self.seqno.0 - behind).max(0));
@@ -196,7 +206,8 @@ fn a_tiny_array_lets_no_conflict_pass_and_refuses_only_what_is_below_its_floor()
             let verdict = certification.certify(seqno, origin, &write_set);
             assert_eq!(verdict, expected, "seed {seed}, {seqno}, floor {floor}");
             // The same, once more, as what is asked for.
-            if let (Verdict::Passed { depends_on }, false) = (verdict, write_set.is_isolated()) {
+            let always_passes = write_set.is_isolated() || write_set.rolls_back();
+            if let (Verdict::Passed { depends_on }, false) = (verdict, always_passes) {
                 let Verdict::Passed { depends_on: least } = without_floor else { panic!("a false pass") };
                 assert!(depends_on >= least && depends_on < seqno);
             }
@@ -500,4 +511,35 @@ fn a_key_has_one_entry_in_what_is_decoded() {
     exchanged[46] = 1;
     exchanged[63] = 0;
     assert_eq!(Certification::decode(&exchanged).err(), Some(error));
+}
+
+#[test]
+fn parts_come_after_what_their_server_had_seen_and_giving_up_always_passes() {
+    let mut certification = Certification::new(2);
+    let key = [("k", KeyKind::Exclusive)];
+    let of = |flags, last_seen, keys: &[(&str, KeyKind)]| WriteSet { flags, ..write_set(last_seen, keys) };
+    assert_eq!(certification.certify(Seqno(1), Origin(1), &of(WriteSet::START, 0, &key)), passed(0));
+    for other in 2..5 {
+        let other_key = [("other", KeyKind::Update)];
+        certification.certify(Seqno(other), Origin(2), &of(WHOLE, other - 1, &other_key));
+    }
+    assert_eq!(
+        certification.certify(Seqno(5), Origin(1), &of(0, 3, &[])),
+        passed(3),
+        "the part before it is there"
+    );
+    let blind = of(WHOLE, 0, &key);
+    assert_eq!(
+        certification.certify(Seqno(6), Origin(2), &blind),
+        Verdict::Conflict,
+        "has not seen the first part"
+    );
+    let conflict = of(WriteSet::END, 3, &[("other", KeyKind::Update)]);
+    assert_eq!(certification.certify(Seqno(7), Origin(1), &conflict), Verdict::Conflict);
+    let given_up = of(WriteSet::ROLLBACK | WriteSet::PARALLEL_UNSAFE, 0, &[]);
+    assert_eq!(certification.certify(Seqno(8), Origin(1), &given_up), passed(7));
+    let later = of(WHOLE, 7, &[("later", KeyKind::Update)]);
+    assert_eq!(certification.certify(Seqno(9), Origin(2), &later), passed(8));
+    assert_eq!(certification.refuse(Seqno(11)), Verdict::Conflict);
+    assert_eq!(certification.last(), Seqno(11));
 }

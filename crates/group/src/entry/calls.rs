@@ -4,7 +4,7 @@ use super::{Table, guarded, session};
 use crate::abi::{Buffer, Gtid, Key, Status, TransactionMeta, Uuid, WriteSetHandle};
 use crate::replica::GroupId;
 use crate::server::{Applied, AppliedMark, Receiver, meta};
-use crate::session::{Certified, Session};
+use crate::session::{Certified, Released, Session};
 use crate::transactions::Transaction;
 use crate::write_set::{KeyKind, Keys, Seqno};
 use std::ffi::{c_int, c_void};
@@ -246,16 +246,25 @@ pub(super) unsafe extern "C" fn release(table: Table, handle: *mut WriteSetHandl
         // SAFETY: the server's handle.
         let Some(handle) = (unsafe { handle.as_mut() }) else { return Status::Ok as c_int };
         let pointer = std::mem::replace(&mut handle.opaque, std::ptr::null_mut());
-        if !pointer.is_null() && AppliedMark::of(pointer).is_none() {
-            // SAFETY: it came from `Arc::into_raw` in `local`; the handle has it no longer.
-            let transaction = unsafe { Arc::from_raw(pointer.cast_const().cast::<Transaction>()) };
-            // SAFETY: the server's table.
-            if let Some(session) = unsafe { session(table) } {
-                session.release(&transaction);
-            }
+        if pointer.is_null() || AppliedMark::of(pointer).is_some() {
+            return Status::Ok as c_int;
         }
-        Status::Ok as c_int
+        // SAFETY: it came from `Arc::into_raw` in `local`; the handle has it no longer.
+        let transaction = unsafe { Arc::from_raw(pointer.cast_const().cast::<Transaction>()) };
+        // SAFETY: the server's table.
+        let session = unsafe { session(table) };
+        let released = session.map_or(Released::Whole, |session| session.release(&transaction));
+        if released != Released::Whole {
+            handle.opaque = Arc::into_raw(transaction).cast_mut().cast();
+        }
+        (if released == Released::GivesWay { Status::BruteForceAbort } else { Status::Ok }) as c_int
     })
+}
+
+/// A transaction of which parts were sent is given up.
+pub(super) unsafe extern "C" fn rollback(table: Table, transaction_id: u64, _: *const Buffer) -> c_int {
+    // SAFETY: the server's table.
+    unsafe { in_session(table, "rollback", |session| session.give_up(transaction_id)) }
 }
 
 pub(super) unsafe extern "C" fn replay(

@@ -23,7 +23,7 @@ fn write_set(last_seen: i64, key: &str) -> Action {
     Action::WriteSet(WriteSet {
         transaction_id: 9,
         connection_id: 3,
-        flags: 1,
+        flags: WriteSet::START | WriteSet::END,
         last_seen: Seqno(last_seen),
         keys,
         data,
@@ -122,7 +122,7 @@ fn bytes_that_are_no_state_are_refused() {
     }
     assert!(matches!(Replica::decode(&[2]), Err(ReplicaError::Version(2))));
     // Two servers of one member: the second entry is the first one again.
-    let entry = 16 + 1 + 4 + 1 + 4 + 13 + 4 + 13;
+    let entry = 16 + 1 + 8 + 4 + 1 + 4 + 13 + 4 + 13;
     let count_at = 1 + 16 + 8 + 8;
     let mut doubled = bytes.clone();
     doubled[count_at] = 2;
@@ -141,4 +141,53 @@ fn a_state_that_could_not_go_on_is_refused() {
         assert!(matches!(Replica::decode(&bytes), Err(ReplicaError::Bytes(_))), "{number} at {at_byte}");
     }
     assert_eq!(Replica::decode(&encoded).unwrap().encode(), encoded);
+}
+
+fn part(flags: u32, last_seen: i64) -> Action {
+    Action::WriteSet(WriteSet { flags, last_seen: Seqno(last_seen), ..WriteSet::default() })
+}
+
+/// All servers give up the parts of a member's transactions at a view without it, so none may come after that.
+#[test]
+fn parts_do_not_go_on_after_a_view_without_their_member() {
+    let mut replica = replica();
+    let departed = |member| Action::Departed(Departure { member, incarnation: 1 });
+    let passes = |replica: &mut Replica, member, incarnation, flags, last_seen| {
+        verdict(replica.take(id(member, incarnation), part(flags, last_seen))).1 != Verdict::Conflict
+    };
+    replica.take(id(1, 1), arrived("a"));
+    assert!(!passes(&mut replica, 2, 1, WriteSet::START, 1), "it is not there yet");
+    replica.take(id(2, 1), arrived("b"));
+    assert!(passes(&mut replica, 2, 1, WriteSet::START, 3));
+    assert!(passes(&mut replica, 2, 1, 0, 4));
+    replica.take(id(1, 1), departed(2));
+    assert_eq!(replica.seqno(), Seqno(6), "the view without it");
+    assert!(!passes(&mut replica, 2, 1, WriteSet::END, 5), "it is not there");
+    assert!(!passes(&mut replica, 2, 1, WriteSet::START, 6), "nobody would end it");
+    assert!(passes(&mut replica, 2, 1, WriteSet::ROLLBACK, 5), "no harm");
+    assert!(passes(&mut replica, 2, 1, WriteSet::START | WriteSet::END, 9), "a whole one");
+    replica.take(id(3, 1), arrived("c"));
+    assert_eq!(replica.seqno(), Seqno(11), "another one without it");
+    replica.take(id(2, 1), arrived("b"));
+    let mut restored = Replica::decode(&replica.encode()).unwrap();
+    for replica in [&mut replica, &mut restored] {
+        for flags in [WriteSet::START, 0, WriteSet::END] {
+            assert!(!passes(replica, 2, 1, flags, 10), "sent before it knew");
+            assert!(passes(replica, 2, 1, flags, 11));
+        }
+        replica.take(id(2, 2), arrived("b"));
+        assert!(!passes(replica, 2, 1, 0, 18), "of the life before");
+        assert!(passes(replica, 2, 2, WriteSet::START, 0), "another life was never away");
+    }
+}
+
+#[test]
+fn a_state_of_before_there_were_parts_is_read() {
+    let mut replica = replica();
+    replica.take(id(1, 1), arrived("a"));
+    let mut bytes = replica.encode();
+    let absent_at = 1 + 16 + 8 + 8 + 4 + 16 + 1;
+    bytes.drain(absent_at..absent_at + 8);
+    bytes[0] = 3;
+    assert_eq!(Replica::decode(&bytes).unwrap().encode(), replica.encode());
 }

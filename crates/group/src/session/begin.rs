@@ -24,8 +24,9 @@ use crate::store::{Found, Identity, Store, StoreError};
 use crate::write_set::{Arrival, Seqno};
 use redoubt_consensus::Member;
 use redoubt_consensus::record::Record;
-use redoubt_consensus::types::{Incarnation, MemberId, Membership};
+use redoubt_consensus::types::{Entry, Incarnation, MemberId, Membership, ProposalId};
 use redoubt_transport::{MemberTls, TransportError};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -129,8 +130,28 @@ struct Beginning {
     origin: Origin,
     replica: Option<Replica>,
     data: Data,
+    /// Whose parts of transactions the server's data may have.
+    lives: Vec<Known>,
     group: GroupId,
     member: MemberId,
+}
+
+/// Those that were known at the checkpoint, and those of which the log after it has something. The server gives up parts
+/// of transactions of all others when it starts, and nobody else does so then.
+fn lives_in(replica: &Replica, records: &[Record]) -> Vec<Known> {
+    let mut lives: BTreeMap<_, _> =
+        replica.known().map(|known| ((known.member, known.incarnation), known.clone())).collect();
+    let entries = records.iter().flat_map(|record| match record {
+        Record::Accepted { turns, .. } => &turns.entries[..],
+        Record::Chosen { entries, .. } | Record::Adopted { entries, .. } => entries,
+        Record::Started(_) | Record::Promised(_) | Record::Snapshot(_) | Record::Delivered(_) => &[],
+    });
+    for (_, entry) in entries {
+        let Entry::Proposal(proposal) = entry else { continue };
+        let ProposalId { member, incarnation, .. } = proposal.id;
+        lives.entry((member, incarnation)).or_insert_with(|| Known::unnamed(member, incarnation));
+    }
+    lives.into_values().collect()
 }
 
 fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
@@ -150,7 +171,8 @@ fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
     let store = Store::create(&server.data_directory, identity, slot, &records, &replica.encode())?;
     transfer::set_mark(&server.data_directory, false)?;
     let origin = Origin::Store(store, records);
-    Ok(Beginning { origin, replica: Some(replica), data: Data::Is(Seqno(0)), group, member })
+    let (data, lives) = (Data::Is(Seqno(0)), Vec::new());
+    Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
 }
 
 fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, ConnectError> {
@@ -180,7 +202,9 @@ fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, Conne
             None => return Err(ConnectError::NoPosition),
         }
     };
-    Ok(Beginning { origin: Origin::Store(store, found.records), replica: Some(replica), data, group, member })
+    let lives = lives_in(&replica, &found.records);
+    let origin = Origin::Store(store, found.records);
+    Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
 }
 
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
@@ -192,7 +216,8 @@ fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<B
         None => {
             let member = MemberId(u64::from_le_bytes(random()?));
             let (data, group) = (Data::OfAnother, GroupId::default());
-            Ok(Beginning { origin: Origin::Nothing(member), replica: None, data, group, member })
+            let origin = Origin::Nothing(member);
+            Ok(Beginning { origin, replica: None, data, lives: Vec::new(), group, member })
         }
     }
 }
@@ -291,7 +316,8 @@ pub(super) fn connect(
         }
     });
     let peers = Arc::new(peers.map_err(|source| ConnectError::Listen { address: bind, source })?);
-    let session = new_session(Arc::clone(&server), options, begun.data, status, &inlet);
+    let transfer = Transfer::new(begun.data, begun.lives.clone());
+    let session = new_session(Arc::clone(&server), options, transfer, status, &inlet);
     let session = Arc::new(session);
     peers.isolate(options.is_isolated);
     addresses.iter().for_each(|address| peers.dial(address));
@@ -316,7 +342,7 @@ pub(super) fn connect(
 fn new_session(
     server: Arc<Server>,
     options: &Options,
-    data: Data,
+    transfer: Transfer,
     status: Arc<order::Status>,
     order: &Inlet,
 ) -> Session {
@@ -339,7 +365,7 @@ fn new_session(
         outcomes: Outcomes::default(),
         place: Mutex::new(None),
         start: AtomicI64::new(0),
-        transfer: Mutex::new(Transfer::new(data)),
+        transfer: Mutex::new(transfer),
         transferred: Condvar::new(),
         is_synced: false.into(),
         is_shown_alone: false.into(),

@@ -68,9 +68,11 @@ impl Session {
         }
         let me = self.uuid();
         let is_in = view.members.iter().any(|present| uuid_of(present.member, present.incarnation) == me);
-        if is_in && self.finished.wait(Seqno(view.seqno.0 - 1), None) == Wait::Reached {
+        if self.finished.wait(Seqno(view.seqno.0 - 1), None) == Wait::Reached {
+            // Also one without this server: it has to give up what the others give up with it (parts of transactions),
+            // and compares each view with the one before.
             self.server.view(receiver, self.group(), view, me)?;
-            if self.is_shown_alone.swap(false, Ordering::SeqCst) && self.desynced() == 0 {
+            if is_in && self.is_shown_alone.swap(false, Ordering::SeqCst) && self.desynced() == 0 {
                 self.ask_to_be_synced();
             }
         }
@@ -110,7 +112,8 @@ impl Session {
             depends_on,
             source: uuid_of(id.member, id.incarnation),
             connection_id: write_set.connection_id,
-            flags: write_set.flags,
+            // Not for the server, which tells parts by their flags.
+            flags: write_set.flags & !WriteSet::IMPLICIT_DEPENDENCIES,
         };
         let exits = self.apply_now(receiver, &transaction, &applied, &write_set.data).inspect_err(|_| {
             // One that does not get its turn because another one has failed says nothing about the data, and neither

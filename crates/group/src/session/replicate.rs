@@ -1,7 +1,10 @@
 //! Transactions and DDL of this server.
+//!
+//! A large transaction may be sent in parts (`wsrep_trx_fragment_size`). Each is ordered, and stored by the server in its
+//! turn; then the transaction goes on. If it is given up, that is sent, too, and all servers remove what they have of it.
 
 use super::{Session, lock};
-use crate::abi::{FLAG_TRX_END, FLAG_TRX_START, Status};
+use crate::abi::Status;
 use crate::monitors::{Entering, Wait};
 use crate::order::Input;
 use crate::server::{Applied, Receiver};
@@ -21,6 +24,17 @@ pub struct Certified {
     pub applied: Option<Applied>,
 }
 
+/// What is released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Released {
+    /// The transaction.
+    Whole,
+    /// A part: it goes on.
+    Part,
+    /// A part of one that has to give way, and will be rolled back.
+    GivesWay,
+}
+
 impl Session {
     /// Has a transaction ordered, and waits for the verdict.
     pub fn certify(&self, transaction: &Arc<Transaction>, connection_id: u64, flags: u32) -> Certified {
@@ -33,7 +47,7 @@ impl Session {
             if state.gives_way || !self.is_in_order() {
                 return without_place(Status::ConnectionFail);
             }
-            state.flags = flags | FLAG_TRX_START;
+            state.flags = flags;
             state.connection_id = connection_id;
             match self.encoded(transaction.id, &mut state) {
                 Some(body) => body,
@@ -42,6 +56,14 @@ impl Session {
         };
         self.replicate(transaction, body);
         let state = transaction.wait_ordered();
+        let is_refused = state.stage == Stage::Conflict || state.gives_way;
+        if is_refused && !state.commits() && state.seqno.is_some() {
+            // Not stored here, and nobody is to wait until the server has rolled back.
+            let certified = self.certified(Status::TransactionFail, &state);
+            drop(state);
+            self.finish(transaction);
+            return certified;
+        }
         match state.stage {
             Stage::Passed if state.gives_way => self.certified(Status::BruteForceAbort, &state),
             Stage::Passed => self.certified(Status::Ok, &state),
@@ -96,10 +118,38 @@ impl Session {
         Certified { status, applied: self.applied(state) }
     }
 
-    /// Nothing of a transaction is left to do.
-    pub fn release(&self, transaction: &Arc<Transaction>) {
-        self.transactions.end(transaction);
+    /// Nothing of a transaction, or of a part of it, is left to do.
+    pub fn release(&self, transaction: &Arc<Transaction>) -> Released {
+        let is_part = transaction.state().has_stored_part();
         self.finish(transaction);
+        match is_part {
+            true if transaction.go_on() => Released::Part,
+            true => Released::GivesWay,
+            false => {
+                self.transactions.end(transaction);
+                Released::Whole
+            }
+        }
+    }
+
+    /// A transaction of which parts are in the order is given up, which all servers have to know. Does not wait: the
+    /// caller may hold what others need.
+    pub fn give_up(&self, transaction_id: u64) -> Status {
+        if !self.is_in_order() {
+            return Status::ConnectionFail;
+        }
+        if let Some(transaction) = self.transactions.get(transaction_id) {
+            transaction.state().gives_way = true;
+        }
+        let write_set = WriteSet {
+            transaction_id,
+            flags: WriteSet::ROLLBACK | WriteSet::PARALLEL_UNSAFE,
+            last_seen: self.commit_order.last_left(),
+            ..WriteSet::default()
+        };
+        let body = Action::WriteSet(write_set).encode().into();
+        self.send(Input::Propose { body, transaction: None });
+        Status::Ok
     }
 
     /// Applies a transaction that had to give way, in its place.
@@ -131,9 +181,11 @@ impl Session {
         let Some(transaction) = self.transactions.get(victim) else { return (Status::Ok, None) };
         let mut state = transaction.state();
         let seqno = state.seqno;
-        let comes_first = seqno.is_some_and(|seqno| seqno < before);
+        let commits = state.commits();
+        let comes_first = commits && seqno.is_some_and(|seqno| seqno < before);
+        let has_entered = commits && state.has_entered;
         let is_decided =
-            state.has_entered || state.is_replaying || state.gives_way || state.stage == Stage::Conflict;
+            has_entered || state.is_replaying || state.gives_way || state.stage == Stage::Conflict;
         if comes_first || is_decided {
             return (Status::NotAllowed, seqno);
         }
@@ -156,7 +208,7 @@ impl Session {
             let mut state = transaction.state();
             (state.keys, state.data) = (keys, action);
             state.connection_id = connection_id;
-            state.flags = flags | WriteSet::ISOLATION | FLAG_TRX_START | FLAG_TRX_END;
+            state.flags = flags | WriteSet::ISOLATION | WriteSet::START | WriteSet::END;
             match self.encoded(u64::MAX, &mut state) {
                 Some(body) => body,
                 None => return without_place(Status::SizeExceeded),

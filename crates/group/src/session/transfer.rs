@@ -8,7 +8,7 @@ use super::{Session, lock};
 use crate::frame::Frame;
 use crate::order::Input;
 use crate::order::roster::Seen;
-use crate::replica::View;
+use crate::replica::{Known, View};
 use crate::server::{Receiver, Refused};
 use crate::write_set::Seqno;
 use redoubt_consensus::types::{Incarnation, MemberId};
@@ -28,6 +28,8 @@ const MARK: &str = "redoubt_group.transfer.log";
 /// What is known of the state of this server.
 pub(super) struct Transfer {
     pub(super) data: Data,
+    /// Whose parts of transactions the data may have.
+    lives: Vec<Known>,
     /// The first view that this life is in.
     view: Option<View>,
     /// The newest.
@@ -42,9 +44,10 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    pub(super) const fn new(data: Data) -> Self {
+    pub(super) const fn new(data: Data, lives: Vec<Known>) -> Self {
         Self {
             data,
+            lives,
             view: None,
             newest: None,
             donor: None,
@@ -133,7 +136,7 @@ impl Session {
         let seqno = match data {
             Data::Is(seqno) => {
                 self.start_after(seqno);
-                let view = View { seqno, number: 0, members: vec![me] };
+                let view = View { seqno, number: 0, members: self.before_all_views(me) };
                 self.server.connected(self.group(), &view, self.uuid())?;
                 // The server opens its data while this call lasts.
                 self.server.view(receiver, self.group(), &view, self.uuid())?;
@@ -153,6 +156,14 @@ impl Session {
         self.appliers.begun();
         self.ask_to_be_synced();
         Ok(())
+    }
+
+    /// This life, and all whose transactions are not over as far as the data goes: views after that say which are.
+    fn before_all_views(&self, me: Known) -> Vec<Known> {
+        let mut members = lock(&self.transfer).lives.clone();
+        members.push(me);
+        members.sort_by_key(|known| (known.member, known.incarnation));
+        members
     }
 
     fn start_after(&self, seqno: Seqno) {

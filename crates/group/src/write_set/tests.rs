@@ -14,7 +14,7 @@ fn write_set() -> WriteSet {
     WriteSet {
         transaction_id: 0x0102_0304_0506_0708,
         connection_id: 9,
-        flags: WriteSet::PARALLEL_UNSAFE | 1,
+        flags: WriteSet::PARALLEL_UNSAFE | WriteSet::START | WriteSet::END,
         last_seen: Seqno(77),
         keys: keys(&[(&[b"shop", b"orders", b"\x00\x80\x00\x00\x07"], KeyKind::Exclusive)]),
         data: b"rows".to_vec(),
@@ -97,7 +97,7 @@ fn the_bytes_are_those_of_the_table() {
     let expected = [
         vec![1, 1],
         words(&[0x0102_0304_0506_0708, 9]),
-        vec![9, 0, 0, 0],
+        vec![0x49, 0, 0, 0],
         words(&[77, 3]),
         key(0x7869_adaf_f221_e62a, 0),
         key(0xbeab_0698_b982_1f8b, 3),
@@ -223,6 +223,18 @@ fn unknown_versions_tags_and_kinds_are_refused() {
     };
     assert_eq!(with(&mut bytes, 0, 2), Err(ActionError::UnknownVersion { version: 2 }));
     assert_eq!(with(&mut bytes, 0, 0), Err(ActionError::UnknownVersion { version: 0 }));
+    assert_eq!(with(&mut bytes, 0, 3), Err(ActionError::UnknownVersion { version: 3 }));
+    // A part of a transaction says so, also to those that do not know of parts.
+    let flags_at = 2 + 8 + 8;
+    let flags = |flags: u32| Action::WriteSet(WriteSet { flags, ..write_set() }).encode();
+    assert_eq!(
+        (flags(WriteSet::START)[0], flags(WriteSet::ROLLBACK)[0], flags(WriteSet::ISOLATION)[0]),
+        (2, 2, 1)
+    );
+    assert_eq!(
+        with(&mut bytes, flags_at, WriteSet::START as u8),
+        Err(ActionError::UnknownVersion { version: 1 })
+    );
     for tag in (6..=255).chain([0]) {
         assert_eq!(with(&mut bytes, 1, tag), Err(ActionError::UnknownTag { tag, at_byte: 1 }));
     }
