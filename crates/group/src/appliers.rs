@@ -1,7 +1,9 @@
 //! What the server's receiver threads have to do, in the order in which it came.
 //!
 //! Invariants: the first thing is the beginning, by one thread alone, and nothing else is given out before it is done.
-//! The last thing is the end, given to one thread; all others are told that there is nothing more.
+//! The last thing is the end, given to one thread after all that was given out is done; all others are told that there
+//! is nothing more. (With the end the server drops what it has of unfinished transactions: what is applied then would
+//! lack it.)
 
 use crate::replica::{Known, View};
 use crate::write_set::{Seqno, WriteSet};
@@ -75,6 +77,8 @@ enum Phase {
 struct State {
     phase: Phase,
     items: VecDeque<Item>,
+    /// Things that were given out and are not done.
+    in_progress: usize,
 }
 
 /// See the module.
@@ -105,26 +109,41 @@ impl Appliers {
         self.len() == 0
     }
 
-    /// The next one; waits for it. `None`: there is nothing more.
+    /// What was given out is done.
+    pub fn done(&self) {
+        let mut state = self.state();
+        state.in_progress = state.in_progress.saturating_sub(1);
+        let is_waited_for = state.in_progress == 0 && state.phase == Phase::Ending;
+        drop(state);
+        if is_waited_for {
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next one; waits for it, and [`Appliers::done`] is to be called after it. `None`: there is nothing more.
     pub fn next(&self) -> Option<Item> {
         let mut state = self.state();
         loop {
             match state.phase {
                 Phase::New => {
                     state.phase = Phase::Beginning;
+                    state.in_progress += 1;
                     return Some(Item::Begin);
                 }
                 Phase::Begun => {
                     if let Some(item) = state.items.pop_front() {
+                        state.in_progress += 1;
                         return Some(item);
                     }
                 }
-                Phase::Ending => {
+                Phase::Ending if state.in_progress == 0 => {
                     state.phase = Phase::Ended;
+                    state.in_progress += 1;
+                    self.changed.notify_all();
                     return Some(Item::End);
                 }
                 Phase::Ended => return None,
-                Phase::Beginning => {}
+                Phase::Beginning | Phase::Ending => {}
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

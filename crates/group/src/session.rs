@@ -73,6 +73,15 @@ struct Place {
     incarnation: Incarnation,
 }
 
+/// What the server was shown.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Who was in the last view of most of the members, in order. None: not known.
+    lives: Option<Vec<(MemberId, Incarnation)>>,
+    /// The last view of all, that it has left.
+    is_over: bool,
+}
+
 /// See the module.
 pub struct Session {
     server: Arc<Server>,
@@ -99,6 +108,8 @@ pub struct Session {
     transfer: Mutex<Transfer>,
     transferred: Condvar,
     is_synced: AtomicBool,
+    /// Held while the server is shown a view.
+    shown: Mutex<Shown>,
     /// The server was told that most of the members are not here, and nothing else since.
     is_shown_alone: AtomicBool,
     /// How many want this server out of step (`wsrep_desync`, backups).

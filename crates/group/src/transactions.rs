@@ -53,6 +53,10 @@ pub struct State {
     pub depends_on: Seqno,
     /// It has to give way.
     pub gives_way: bool,
+    /// A part of it has passed before.
+    pub has_parts: bool,
+    /// The other servers have given up its parts.
+    pub is_broken_off: bool,
     /// It is replayed: it does not give way again.
     pub is_replaying: bool,
     /// It commits.
@@ -76,7 +80,8 @@ impl State {
 
     /// The part is done with.
     fn go_on(&mut self) {
-        *self = Self { gives_way: self.gives_way, ..Self::new(Stage::Executing, None) };
+        let (has_parts, is_broken_off) = (self.has_parts, self.is_broken_off);
+        *self = Self { has_parts, is_broken_off, ..Self::new(Stage::Executing, None) };
     }
 
     fn new(stage: Stage, seqno: Option<Seqno>) -> Self {
@@ -89,6 +94,8 @@ impl State {
             seqno,
             depends_on: Seqno(0),
             gives_way: false,
+            has_parts: false,
+            is_broken_off: false,
             is_replaying: false,
             has_entered: false,
             has_left: false,
@@ -146,6 +153,7 @@ impl Transaction {
             Verdict::Passed { depends_on } => {
                 state.stage = Stage::Passed;
                 state.depends_on = depends_on;
+                state.has_parts |= !state.commits();
             }
             Verdict::Conflict => state.stage = Stage::Conflict,
         }
@@ -196,12 +204,28 @@ impl Transactions {
 
     /// The last place that one of them has to commit in.
     pub fn last_place(&self) -> Option<Seqno> {
-        let transactions: Vec<_> = self.map().values().cloned().collect();
         let place = |transaction: &Arc<Transaction>| {
             let state = transaction.state();
             state.seqno.filter(|_| state.stage == Stage::Passed)
         };
-        transactions.iter().filter_map(place).max()
+        self.all().iter().filter_map(place).max()
+    }
+
+    fn all(&self) -> Vec<Arc<Transaction>> {
+        self.map().values().cloned().collect()
+    }
+
+    /// The other servers have given up all of which they have parts.
+    pub fn break_off(&self) {
+        for transaction in self.all() {
+            let mut state = transaction.state();
+            state.is_broken_off = state.has_parts;
+        }
+    }
+
+    /// Whether there is one that the others have given up, and this server has not yet.
+    pub fn has_broken_off(&self) -> bool {
+        self.all().iter().any(|transaction| transaction.state().is_broken_off)
     }
 
     /// It has ended.

@@ -241,15 +241,22 @@ fn a_server_that_was_cut_off_gives_up_what_it_had_begun_and_nothing_else() {
 
 /// Every transaction of a load comes in parts, and conflicts with others.
 #[test]
-fn a_load_in_parts_loses_nothing_when_servers_are_killed() {
-    const STREAMED: [&str; 3] = [
+fn a_load_in_parts_loses_nothing_when_servers_end() {
+    const STREAMED: [&str; 4] = [
         "--wsrep-trx-fragment-unit=rows",
         "--wsrep-trx-fragment-size=1",
+        "--innodb-lock-wait-timeout=1",
         "--innodb-flush-log-at-trx-commit=0",
     ];
     on_group(&STREAMED, |group| {
         let load = Load::start(group, 4)?;
         load.wait_for_more(&ALL, 50, PATIENCE)?;
+        for _ in 0..2 {
+            group.shutdown(VICTIM)?;
+            load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+            group.start(VICTIM)?;
+            load.wait_for_more(&ALL, 50, PATIENCE)?;
+        }
         group.kill9(VICTIM)?;
         load.wait_for_more(&OTHERS, 50, PATIENCE)?;
         group.start(VICTIM)?;

@@ -368,6 +368,7 @@ fn new_session(
         transfer: Mutex::new(transfer),
         transferred: Condvar::new(),
         is_synced: false.into(),
+        shown: Mutex::default(),
         is_shown_alone: false.into(),
         has_failed: false.into(),
     }

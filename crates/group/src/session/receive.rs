@@ -9,7 +9,7 @@ use crate::replica::{Known, View, uuid_of};
 use crate::server::{Applied, Receiver, Refused};
 use crate::transactions::Transaction;
 use crate::write_set::{Seqno, WriteSet};
-use redoubt_consensus::types::ProposalId;
+use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,9 @@ impl Session {
     /// Does what there is to do until there is nothing more, or until the server wants its thread back.
     pub fn receive(self: &Arc<Self>, receiver: Receiver) -> Status {
         while let Some(item) = self.appliers.next() {
-            match self.receive_one(receiver, item) {
+            let received = self.receive_one(receiver, item);
+            self.appliers.done();
+            match received {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Status::Ok,
                 // Then there is nothing more to do but to end, and one of the threads has to.
@@ -51,6 +53,8 @@ impl Session {
             }
             Item::Donate { to, request } => self.donate(receiver, to, &request),
             Item::End => {
+                let mut shown = lock(&self.shown);
+                shown.is_over = true;
                 let view = View { seqno: self.finished.to(), number: 0, members: Vec::new() };
                 self.server.view(receiver, self.group(), &view, self.uuid())?;
             }
@@ -69,9 +73,10 @@ impl Session {
         let me = self.uuid();
         let is_in = view.members.iter().any(|present| uuid_of(present.member, present.incarnation) == me);
         if self.finished.wait(Seqno(view.seqno.0 - 1), None) == Wait::Reached {
-            // Also one without this server: it has to give up what the others give up with it (parts of transactions),
-            // and compares each view with the one before.
-            self.server.view(receiver, self.group(), view, me)?;
+            if !is_in {
+                self.transactions.break_off();
+            }
+            self.show_as_member(receiver, view)?;
             if is_in && self.is_shown_alone.swap(false, Ordering::SeqCst) && self.desynced() == 0 {
                 self.ask_to_be_synced();
             }
@@ -81,11 +86,38 @@ impl Session {
         Ok(())
     }
 
+    /// Shows every view, in which the server sees which parts of transactions of others are to be given up, and shows it
+    /// with this server, also if the others had lost it: otherwise it would wait here for clients of its own that may
+    /// wait for rows of others. (Their transactions are refused when they go on.) For the same reason no view may have
+    /// the members of the one before; a view with one that does not exist comes between.
+    fn show_as_member(&self, receiver: Receiver, view: &View) -> Result<(), Refused> {
+        let mut view = view.clone();
+        let life = |known: &Known| (known.member, known.incarnation);
+        view.members.extend(self.me().filter(|me| !view.members.iter().any(|other| life(other) == life(me))));
+        view.members.sort_by_key(life);
+        let lives: Vec<_> = view.members.iter().map(life).collect();
+        let mut shown = lock(&self.shown);
+        if shown.is_over {
+            return Ok(());
+        }
+        if shown.lives.as_ref().is_none_or(|before| *before == lives) {
+            let mut between = view.clone();
+            between.members.push(Known::unnamed(MemberId(u64::MAX), Incarnation(u64::MAX)));
+            self.server.view(receiver, self.group(), &between, self.uuid())?;
+        }
+        shown.lives = Some(lives);
+        self.server.view(receiver, self.group(), &view, self.uuid())
+    }
+
     /// The server does nothing for clients until it is shown a view of most of the members again. One that is giving or
     /// getting a state cannot be told so, and has nothing to do for clients, or waits for commits as always.
     fn show_alone(&self, receiver: Receiver, ordered: Seqno, here: Vec<Known>) -> Result<(), Refused> {
         if self.finished.wait(ordered, None) != Wait::Reached || !self.is_synced.swap(false, Ordering::SeqCst)
         {
+            return Ok(());
+        }
+        let shown = lock(&self.shown);
+        if shown.is_over {
             return Ok(());
         }
         self.is_shown_alone.store(true, Ordering::SeqCst);

@@ -44,8 +44,11 @@ impl Session {
         self.pace.hold(ordered, || self.finished.to(), is_over);
         let body = {
             let mut state = transaction.state();
-            if state.gives_way || !self.is_in_order() {
+            if !self.is_in_order() {
                 return without_place(Status::ConnectionFail);
+            }
+            if state.gives_way || state.is_broken_off {
+                return without_place(Status::TransactionFail);
             }
             state.flags = flags;
             state.connection_id = connection_id;
@@ -184,8 +187,10 @@ impl Session {
         let commits = state.commits();
         let comes_first = commits && seqno.is_some_and(|seqno| seqno < before);
         let has_entered = commits && state.has_entered;
-        let is_decided =
-            has_entered || state.is_replaying || state.gives_way || state.stage == Stage::Conflict;
+        // One that runs may be said to give way twice: the number may have meant that of another server's transaction,
+        // of which this server has parts.
+        let gives_way = state.gives_way && state.stage != Stage::Executing;
+        let is_decided = has_entered || state.is_replaying || gives_way || state.stage == Stage::Conflict;
         if comes_first || is_decided {
             return (Status::NotAllowed, seqno);
         }

@@ -138,6 +138,8 @@ impl Session {
                 self.start_after(seqno);
                 let view = View { seqno, number: 0, members: self.before_all_views(me) };
                 self.server.connected(self.group(), &view, self.uuid())?;
+                lock(&self.shown).lives =
+                    Some(view.members.iter().map(|known| (known.member, known.incarnation)).collect());
                 // The server opens its data while this call lasts.
                 self.server.view(receiver, self.group(), &view, self.uuid())?;
                 seqno
@@ -265,14 +267,16 @@ impl Session {
     pub(super) fn donate(self: &Arc<Self>, receiver: Receiver, to: MemberId, request: &[u8]) {
         let is_free = {
             let mut transfer = lock(&self.transfer);
-            let is_free = self.is_synced() && self.desynced() == 0 && transfer.donating_to.is_none();
+            let is_clean = !self.transactions.has_broken_off();
+            let is_free =
+                is_clean && self.is_synced() && self.desynced() == 0 && transfer.donating_to.is_none();
             if is_free {
                 transfer.donating_to = Some(to);
             }
             is_free
         };
         if !is_free {
-            let reason = "it gives it to another one, or has none itself".into();
+            let reason = "it gives it to another one, has none itself, or has to give up transactions".into();
             return self.send_frame(to, Frame::StateRefused { reason });
         }
         self.server.note(&format!("sends its state to member {to}"));
