@@ -13,7 +13,7 @@
 //! A log connection may be compressed as a whole ([`compression`]) or in part ([`parts`]); then all of this is inside
 //! of that.
 //!
-//! [`local_log`] is no wire: the counters that a server without a storage node shows to the command.
+//! [`local_log`] and [`net`] are no wire: what libraries in a server show to the command.
 //!
 //! Every frame is [`frame`]: a kind, a length, a CRC-32C seeded with the frame's position, a payload.
 
@@ -24,6 +24,7 @@ pub mod figures;
 pub mod frame;
 pub mod hello;
 pub mod local_log;
+pub mod net;
 pub mod notice;
 pub mod page;
 pub mod parts;

@@ -1,0 +1,92 @@
+//! The memory that `redoubt net` reads: the wanted mode, and counters. Its layout is in [`redoubt_wire::net`].
+//!
+//! Without it (no memory to be had) the mode is the one the library was started with, and nothing is counted.
+
+use crate::connection::Reader;
+use redoubt_wire::net::{
+    COLLAPSER_WORD, COUNTERS_WORD, Counter, LEN_BYTES, MAGIC, Mode, NAME, PROCESS_WORD, SHARD_WORDS, SHARDS,
+    START_WORD,
+};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+type Words = [AtomicU64; LEN_BYTES / 8];
+
+static MEMORY: AtomicPtr<Words> = AtomicPtr::new(std::ptr::null_mut());
+/// For a process without the memory.
+static MODE: AtomicU64 = AtomicU64::new(Mode::Off as u64);
+
+fn words() -> Option<&'static Words> {
+    // SAFETY: null, or a mapping that is there for good and used by atomic operations only.
+    unsafe { MEMORY.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the memory, and sets the mode.
+pub fn start(mode: Mode) {
+    MODE.store(mode as u64, Ordering::Release);
+    let Some(words) = map() else { return };
+    let start_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    for (at, value) in
+        [(PROCESS_WORD, u64::from(std::process::id())), (START_WORD, start_s), (COLLAPSER_WORD, mode as u64), (0, MAGIC)]
+    {
+        if let Some(word) = words.get(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+    MEMORY.store(std::ptr::from_ref(words).cast_mut(), Ordering::Release);
+}
+
+fn map() -> Option<&'static Words> {
+    let name = CString::new(NAME).ok()?;
+    // SAFETY: a NUL-terminated name; then a descriptor that is ours, and a new mapping at an address of the kernel's
+    // choice. The descriptor stays open: by it the command finds the memory. The kernel cannot shrink the memory under
+    // the mapping without somebody's doing; who may write to it may harm the server in simpler ways.
+    let address = unsafe {
+        let fd = libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) as libc::c_int;
+        if fd < 0 || libc::ftruncate(fd, LEN_BYTES as libc::off_t) != 0 {
+            return None;
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(std::ptr::null_mut(), LEN_BYTES, protection, libc::MAP_SHARED, fd, 0)
+    };
+    if address == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping has this length and a page's alignment, and is never unmapped.
+    Some(unsafe { &*address.cast::<Words>() })
+}
+
+/// What the collapser is to do now.
+pub fn mode() -> Mode {
+    let word = words().and_then(|words| words.get(COLLAPSER_WORD)).unwrap_or(&MODE).load(Ordering::Relaxed);
+    Mode::from_word(word).unwrap_or(Mode::Off).resolved()
+}
+
+/// Sets what the collapser is to do.
+pub fn set_mode(mode: Mode) {
+    words().and_then(|words| words.get(COLLAPSER_WORD)).unwrap_or(&MODE).store(mode as u64, Ordering::Relaxed);
+}
+
+/// Adds to a counter.
+pub fn count(shard: usize, counter: Counter, amount: u64) {
+    let at = COUNTERS_WORD + shard % SHARDS * SHARD_WORDS + counter as usize;
+    if let Some(word) = words().and_then(|words| words.get(at)) {
+        word.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
+/// The sum of a counter.
+pub fn total(counter: Counter) -> u64 {
+    let words = words();
+    let value = |shard: usize| {
+        words.and_then(|words| words.get(COUNTERS_WORD + shard * SHARD_WORDS + counter as usize))
+    };
+    (0..SHARDS).filter_map(value).map(|word| word.load(Ordering::Relaxed)).sum()
+}
+
+/// Adds what a connection has counted by itself.
+pub fn flush(shard: usize, reader: &mut Reader) {
+    count(shard, Counter::Calls, std::mem::take(&mut reader.calls));
+    count(shard, Counter::SystemCalls, std::mem::take(&mut reader.system_calls));
+}

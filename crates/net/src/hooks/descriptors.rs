@@ -1,0 +1,189 @@
+//! Where connections come from and go: accept, close, copies of descriptors, and what hands them to others.
+
+use crate::connection::{CLOSE_ON_EXEC, Connection, NONBLOCK};
+use crate::{control, next, process, table};
+use libc::{c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
+use redoubt_wire::net::Counter;
+
+fn is_stream(fd: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    // SAFETY: an int and its length.
+    let result = unsafe {
+        next::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast::<c_void>(),
+            &raw mut len,
+        )
+    };
+    result == 0 && kind == libc::SOCK_STREAM
+}
+
+/// Looks after a descriptor that was accepted.
+fn accepted(fd: c_int, flags: c_int) -> c_int {
+    if fd < 0 || !process::is_active() {
+        return fd;
+    }
+    // Left by somebody who closed it without our knowing.
+    closed(fd);
+    if is_stream(fd)
+        && let Some(connection) = table::insert(fd)
+    {
+        let states =
+            [(libc::SOCK_NONBLOCK, NONBLOCK), (libc::SOCK_CLOEXEC, CLOSE_ON_EXEC)].map(|(flag, state)| {
+                if flags & flag == 0 { 0 } else { state }
+            });
+        connection.set(states.into_iter().fold(0, |all, state| all | state));
+        control::count(connection.shard(), Counter::Connections, 1);
+    }
+    fd
+}
+
+/// A descriptor is about to be closed.
+fn closed(fd: c_int) {
+    if table::remove(fd) {
+        control::count(fd.unsigned_abs() as usize, Counter::Closed, 1);
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    accepted(unsafe { next::accept4(fd, address, len, flags) }, flags)
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    accepted(unsafe { next::accept(fd, address, len) }, 0)
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // Before: the number may be used again at once.
+    closed(fd);
+    // SAFETY: the caller's argument.
+    unsafe { next::close(fd) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOSE_RANGE_CLOEXEC: c_int = 4;
+    if flags & CLOSE_RANGE_CLOEXEC == 0 {
+        table::in_range(first as usize..=last as usize).for_each(closed);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::close_range(first, last, flags) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    table::in_range(usize::try_from(first).unwrap_or(0)..=usize::MAX).for_each(closed);
+    // SAFETY: the caller's argument.
+    unsafe { next::closefrom(first) }
+}
+
+/// A stream of the C library reads and closes past this library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
+    if let Some(connection) = table::get(fd) {
+        connection.give_up(fd);
+        if !connection.has_pending() {
+            closed(fd);
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::fdopen(fd, mode) }
+}
+
+/// Both are the same connection, left to the kernel.
+fn duplicated(connection: Option<&'static Connection>, from: c_int, copy: c_int) -> c_int {
+    if let Some(connection) = connection.filter(|_| copy >= 0 && copy != from) {
+        connection.give_up(from);
+        table::share(copy, connection);
+    }
+    copy
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: no pointers.
+    duplicated(table::get(fd), fd, unsafe { next::dup(fd) })
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    let connection = table::get(from);
+    if from != to && is_open(from) {
+        closed(to);
+    }
+    // SAFETY: no pointers.
+    duplicated(connection, from, unsafe { next::dup2(from, to) })
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    let connection = table::get(from);
+    if from != to && is_open(from) {
+        closed(to);
+    }
+    // SAFETY: no pointers.
+    duplicated(connection, from, unsafe { next::dup3(from, to, flags) })
+}
+
+/// A copy of a descriptor that is not there fails and leaves the other as it is.
+fn is_open(fd: c_int) -> bool {
+    // SAFETY: no pointers.
+    unsafe { next::fcntl(fd, libc::F_GETFD, 0) >= 0 }
+}
+
+macro_rules! fcntl_hooks {
+    ($($name:ident),*) => {$(
+        /// The argument that is variadic in C is passed like a named one on the supported platforms.
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
+            match table::get(fd) {
+                // SAFETY: the caller's arguments.
+                Some(connection) => unsafe { super::options::fcntl_of(connection, fd, command, argument) },
+                // SAFETY: the caller's arguments, unchanged.
+                None => unsafe { next::fcntl(fd, command, argument) },
+            }
+        }
+    )*};
+}
+
+fcntl_hooks!(fcntl, fcntl64);
+
+/// A copy made by fcntl.
+pub fn copied(connection: &'static Connection, fd: c_int, copy: c_int) -> c_int {
+    duplicated(Some(connection), fd, copy)
+}

@@ -1,0 +1,185 @@
+//! What is set on a descriptor and asked of it: fcntl, ioctl, options of sockets.
+
+use super::descriptors::copied;
+use crate::connection::{BLOCKING, CLOSE_ON_EXEC, Connection, NONBLOCK};
+use crate::{next, process, table};
+use libc::{c_int, c_ulong, c_void, socklen_t};
+
+fn set_nonblocking(connection: &Connection, fd: c_int, wanted: bool) {
+    if wanted {
+        connection.set(NONBLOCK);
+    } else {
+        // The kernel's descriptor gets the state that was wanted by the call that follows.
+        connection.make_honest(fd);
+        connection.clear(NONBLOCK);
+    }
+}
+
+/// fcntl of a connection.
+///
+/// # Safety
+/// As the C function.
+pub unsafe fn fcntl_of(connection: &'static Connection, fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's arguments.
+    let call = |argument: usize| unsafe { next::fcntl(fd, command, argument) };
+    match command {
+        libc::F_SETFL => {
+            let flags = argument as c_int;
+            let wanted = flags & libc::O_NONBLOCK != 0;
+            if flags & libc::O_ASYNC != 0 {
+                connection.give_up(fd);
+            }
+            set_nonblocking(connection, fd, wanted);
+            // Still waiting in the kernel, if it was.
+            let hidden = if wanted && connection.has(BLOCKING) { libc::O_NONBLOCK } else { 0 };
+            call((flags & !hidden) as usize)
+        }
+        libc::F_GETFL => {
+            let flags = call(argument);
+            if flags >= 0 && connection.has(BLOCKING) { flags | libc::O_NONBLOCK } else { flags }
+        }
+        libc::F_SETFD => {
+            let flags = argument as c_int;
+            if flags & libc::FD_CLOEXEC == 0 {
+                // Another program would find a descriptor that waits, and not what was read ahead.
+                connection.give_up(fd);
+            }
+            let result = call(argument);
+            if result == 0 && flags & libc::FD_CLOEXEC != 0 {
+                connection.set(CLOSE_ON_EXEC);
+            }
+            result
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(connection, fd, call(argument)),
+        libc::F_SETOWN => {
+            connection.give_up(fd);
+            call(argument)
+        }
+        _ => call(argument),
+    }
+}
+
+/// The argument that is variadic in C is passed like a named one on the supported platforms.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let connection = table::get(fd);
+    if let Some(connection) = connection
+        && request == libc::FIONBIO
+    {
+        // SAFETY: null, or the caller's int.
+        let wanted = unsafe { (argument as *const c_int).as_ref() }.is_some_and(|value| *value != 0);
+        set_nonblocking(connection, fd, wanted);
+        if wanted && connection.has(BLOCKING) {
+            return 0;
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { next::ioctl(fd, request, argument) };
+    if let Some(connection) = connection
+        && request == libc::FIONREAD
+        && result == 0
+        && !process::is_child()
+        && connection.has_pending()
+        // SAFETY: the kernel has just written there.
+        && let Some(len) = unsafe { (argument as *mut c_int).as_mut() }
+    {
+        let unread = connection.lock(fd).map_or(0, |mut locked| locked.reader().unread().len());
+        *len = len.saturating_add(unread as c_int);
+    }
+    result
+}
+
+/// Options that change nothing about reading.
+const HARMLESS_OF_SOCKETS: [c_int; 9] = [
+    libc::SO_KEEPALIVE,
+    libc::SO_SNDBUF,
+    libc::SO_RCVBUF,
+    libc::SO_LINGER,
+    libc::SO_SNDTIMEO,
+    libc::SO_REUSEADDR,
+    libc::SO_PRIORITY,
+    libc::SO_MARK,
+    libc::SO_BUSY_POLL,
+];
+const HARMLESS_OF_TCP: [c_int; 8] = [
+    libc::TCP_NODELAY,
+    libc::TCP_KEEPIDLE,
+    libc::TCP_KEEPINTVL,
+    libc::TCP_KEEPCNT,
+    libc::TCP_USER_TIMEOUT,
+    libc::TCP_QUICKACK,
+    libc::TCP_CORK,
+    libc::TCP_CONGESTION,
+];
+
+fn is_harmless(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::SOL_SOCKET => HARMLESS_OF_SOCKETS.contains(&name),
+        libc::IPPROTO_TCP => HARMLESS_OF_TCP.contains(&name),
+        libc::IPPROTO_IP => name == libc::IP_TOS,
+        libc::IPPROTO_IPV6 => name == libc::IPV6_TCLASS,
+        _ => false,
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    if let Some(connection) = table::get(fd)
+        && !is_harmless(level, name)
+    {
+        connection.give_up(fd);
+        if level == libc::IPPROTO_TCP && name == libc::TCP_ULP && connection.has_pending() {
+            // TLS of the kernel would not see what was read ahead. Whoever asks for it can do without.
+            next::set_errno(libc::ENOENT);
+            return -1;
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::setsockopt(fd, level, name, value, len) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    if let Some(connection) = table::get(fd)
+        && level == libc::SOL_SOCKET
+        && !process::is_child()
+    {
+        if name == libc::SO_RCVTIMEO {
+            connection.give_up(fd);
+        }
+        if name == libc::SO_ERROR
+            && connection.has_pending()
+            && let Some(error) = connection.lock(fd).and_then(|mut locked| locked.take_error())
+            && !value.is_null()
+            // SAFETY: null or the caller's.
+            && let Some(len) = unsafe { len.as_mut() }
+            && *len >= size_of::<c_int>() as socklen_t
+        {
+            // SAFETY: not null, and the caller says that an int fits.
+            unsafe { value.cast::<c_int>().write_unaligned(error) };
+            *len = size_of::<c_int>() as socklen_t;
+            return 0;
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::getsockopt(fd, level, name, value, len) }
+}

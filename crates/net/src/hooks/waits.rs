@@ -1,0 +1,208 @@
+//! poll, select, epoll.
+
+use crate::waiting::{self, Ask};
+use crate::{next, table};
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+
+struct Poll {
+    timeout: c_int,
+}
+
+impl Ask for Poll {
+    fn wait(&self, list: &mut [pollfd]) -> c_int {
+        // SAFETY: the list's address and length.
+        unsafe { next::poll(list.as_mut_ptr(), list.len() as nfds_t, self.timeout) }
+    }
+}
+
+struct Ppoll {
+    timeout: *const timespec,
+    mask: *const sigset_t,
+}
+
+impl Ask for Ppoll {
+    fn wait(&self, list: &mut [pollfd]) -> c_int {
+        // SAFETY: the list's address and length, and pointers of the caller that is still waiting.
+        unsafe { next::ppoll(list.as_mut_ptr(), list.len() as nfds_t, self.timeout, self.mask) }
+    }
+}
+
+/// # Safety
+/// The address is valid for this many entries, or null.
+unsafe fn entries<'a>(list: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    // A count that no process has descriptors for is the kernel's to refuse.
+    let count = usize::try_from(count).ok().filter(|count| *count <= 1 << 20)?;
+    // SAFETY: not null and valid by the caller's contract.
+    (!list.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(list, count) })
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the caller's list.
+    match unsafe { entries(list, count) } {
+        Some(entries) => waiting::poll(entries, Some(timeout), &Poll { timeout }),
+        // SAFETY: the caller's arguments, unchanged.
+        None => unsafe { next::poll(list, count, timeout) },
+    }
+}
+
+/// # Safety
+/// As the C library's checked form of poll.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(
+    list: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    list_len: size_t,
+) -> c_int {
+    if list_len / size_of::<pollfd>() < count as usize {
+        // SAFETY: abort has no requirement.
+        unsafe { libc::abort() }
+    }
+    // SAFETY: the caller's list.
+    unsafe { poll(list, count, timeout) }
+}
+
+/// Milliseconds, if it is a number of them.
+fn milliseconds(timeout: Option<&timespec>) -> Option<c_int> {
+    let Some(timeout) = timeout else { return Some(-1) };
+    if timeout.tv_nsec % 1_000_000 != 0 || timeout.tv_sec < 0 {
+        return None;
+    }
+    let whole = timeout.tv_sec.checked_mul(1000)?.checked_add(timeout.tv_nsec / 1_000_000)?;
+    c_int::try_from(whole).ok().filter(|whole| *whole >= 0)
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    list: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's list.
+    let Some(entries) = (unsafe { entries(list, count) }) else {
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { next::ppoll(list, count, timeout, mask) };
+    };
+    // SAFETY: null, or the caller's.
+    let known = milliseconds(unsafe { timeout.as_ref() }).filter(|_| mask.is_null());
+    waiting::poll(entries, known, &Ppoll { timeout, mask })
+}
+
+/// # Safety
+/// As the C library's checked form of ppoll.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __ppoll_chk(
+    list: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    list_len: size_t,
+) -> c_int {
+    if list_len / size_of::<pollfd>() < count as usize {
+        // SAFETY: abort has no requirement.
+        unsafe { libc::abort() }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { ppoll(list, count, timeout, mask) }
+}
+
+/// # Safety
+/// A set of the caller with room for `count` descriptors, or null.
+unsafe fn connections_in(set: *const fd_set, count: c_int) -> Vec<c_int> {
+    let Some(last) = count.checked_sub(1).and_then(|last| usize::try_from(last).ok()) else { return Vec::new() };
+    if set.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: within the set by the caller's contract.
+    table::in_range(0..=last).filter(|fd| unsafe { libc::FD_ISSET(*fd, set) }).collect()
+}
+
+/// Runs the kernel's form of select; it gets `true` if it must not wait.
+///
+/// # Safety
+/// The sets are the caller's, with room for `count` descriptors, or null.
+unsafe fn select_with(count: c_int, read: *mut fd_set, kernel: impl Fn(bool) -> c_int) -> c_int {
+    // SAFETY: the caller's set.
+    let connections = unsafe { connections_in(read, count) };
+    if connections.is_empty() || crate::process::is_child() {
+        return kernel(false);
+    }
+    let all: Vec<_> = connections.iter().filter_map(|fd| table::get(*fd)).collect();
+    all.iter().for_each(|connection| connection.wait_in_kernel(true));
+    let pending: Vec<c_int> =
+        connections.into_iter().filter(|fd| table::get(*fd).is_some_and(|found| found.has_pending())).collect();
+    let mut ready = kernel(!pending.is_empty());
+    all.iter().for_each(|connection| connection.wait_in_kernel(false));
+    if ready >= 0 {
+        for fd in pending {
+            // SAFETY: within the set by the caller's contract.
+            unsafe {
+                ready += c_int::from(!libc::FD_ISSET(fd, read));
+                libc::FD_SET(fd, read);
+            }
+        }
+    }
+    ready
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let kernel = |at_once: bool| {
+        let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
+        let timeout = if at_once { &raw mut zero } else { timeout };
+        // SAFETY: the caller's sets, and a time-out that lives long enough.
+        unsafe { next::select(count, read, write, except, timeout) }
+    };
+    // SAFETY: the caller's set.
+    unsafe { select_with(count, read, kernel) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let kernel = |at_once: bool| {
+        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = if at_once { &raw const zero } else { timeout };
+        // SAFETY: the caller's sets, and a time-out that lives long enough.
+        unsafe { next::pselect(count, read, write, except, timeout, mask) }
+    };
+    // SAFETY: the caller's set.
+    unsafe { select_with(count, read, kernel) }
+}
+
+/// The kernel's sets know nothing of what was read ahead: a connection in one is left to the kernel.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    if let Some(connection) = table::get(fd)
+        && operation != libc::EPOLL_CTL_DEL
+    {
+        connection.give_up(fd);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::epoll_ctl(set, operation, fd, event) }
+}

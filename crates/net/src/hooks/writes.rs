@@ -1,0 +1,141 @@
+//! send, write and their relatives: they wait no longer than the server believes, and they tell that it has answered.
+
+use crate::connection::BLOCKING;
+use crate::reading::{Target, honest, receive};
+use crate::{next, table};
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    let mut flags = flags;
+    if let Some(connection) = table::get(fd) {
+        flags = honest(connection, flags);
+        connection.answered();
+    }
+    // SAFETY: the caller's buffer.
+    unsafe { next::send(fd, buffer, len, flags) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    if let Some(connection) = table::get(fd) {
+        connection.answered();
+        if connection.has(BLOCKING) {
+            // SAFETY: the caller's buffer. On a socket this is write, but for the flag.
+            return unsafe { next::send(fd, buffer, len, libc::MSG_DONTWAIT) };
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::write(fd, buffer, len) }
+}
+
+/// For calls that no known server makes on a connection.
+fn leave_alone(fd: c_int) {
+    if let Some(connection) = table::get(fd) {
+        connection.answered();
+        connection.give_up(fd);
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    address_len: socklen_t,
+) -> ssize_t {
+    let mut flags = flags;
+    if let Some(connection) = table::get(fd) {
+        flags = honest(connection, flags);
+        connection.answered();
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { next::sendto(fd, buffer, len, flags, address, address_len) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    let mut flags = flags;
+    if let Some(connection) = table::get(fd) {
+        flags = honest(connection, flags);
+        connection.answered();
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { next::sendmsg(fd, message, flags) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    leave_alone(fd);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::sendmmsg(fd, messages, count, flags) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    leave_alone(fd);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::writev(fd, parts, count) }
+}
+
+macro_rules! sendfile_hooks {
+    ($($name:ident),*) => {$(
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t {
+            leave_alone(to);
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { next::sendfile(to, from, offset, len) }
+        }
+    )*};
+}
+
+sendfile_hooks!(sendfile, sendfile64);
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_at: *mut off64_t,
+    to: c_int,
+    to_at: *mut off64_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    leave_alone(to);
+    if let Some(connection) = table::get(from) {
+        connection.give_up(from);
+        if connection.has_pending() && !crate::process::is_child() && from_at.is_null() {
+            let mut bytes = [0u8; 1];
+            let target = Target { address: bytes.as_mut_ptr(), len_bytes: bytes.len().min(len) };
+            // One byte at a time, each only when its predecessor is in the pipe: nothing is lost when that is full.
+            // SAFETY: a buffer of this length.
+            return match unsafe { receive(connection, from, target, libc::MSG_PEEK) } {
+                // SAFETY: the byte, and the byte again.
+                Ok(1) => unsafe {
+                    let written = next::write(to, bytes.as_ptr().cast(), 1);
+                    if written == 1 { super::length(receive(connection, from, target, 0)) } else { written }
+                },
+                other => super::length(other),
+            };
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { next::splice(from, from_at, to, to_at, len, flags) }
+}

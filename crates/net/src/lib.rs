@@ -1,0 +1,24 @@
+//! `libredoubt_net.so`: preloaded into an unmodified MariaDB or MySQL server, it makes fewer system calls for what
+//! clients send. It also loads beside `libredoubt.so`, before or after it.
+//!
+//! * [`hooks`]: the C functions that the server calls instead of the C library's. Raw pointers end there.
+//! * [`reading`], [`waiting`]: what reads and waits become; the collapser. `docs/network.md` has what it is good for.
+//! * [`connection`], [`table`]: one accepted connection, and which descriptor is which.
+//! * [`control`]: the memory that `redoubt net` looks at.
+//! * [`process`]: whether this process is looked after at all.
+//! * [`next`]: the functions behind the hooks.
+//!
+//! It fails open: whatever it does not know (a descriptor that is duplicated or put into an epoll set, an option of a
+//! socket that changes what reads mean) leaves that connection to the kernel from then on, after the bytes that were
+//! read ahead.
+//!
+//! Only connections that the server has accepted, whose descriptor closes on exec, are looked after.
+
+pub mod connection;
+pub mod control;
+pub mod hooks;
+mod next;
+pub mod process;
+pub mod reading;
+pub mod table;
+pub mod waiting;

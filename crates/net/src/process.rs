@@ -1,0 +1,79 @@
+//! The one place with process-wide state besides the table: whether this process is a server that is looked after.
+//!
+//! The library is inactive (no connection is ever put into the table, so every hook passes straight through) in every
+//! process but `mariadbd` and `mysqld`. In a forked child nothing is read ahead, and what its parent had read ahead is
+//! the parent's.
+
+use crate::control;
+use redoubt_wire::net::{Mode, VARIABLE};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+static CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Connections that are accepted are looked after.
+pub fn is_active() -> bool {
+    ACTIVE.load(Ordering::Acquire)
+}
+
+/// This is a forked child of a process that was active.
+pub fn is_child() -> bool {
+    CHILD.load(Ordering::Relaxed)
+}
+
+/// Makes this process one whose connections are looked after, whatever its program.
+pub fn start(mode: Mode) {
+    control::start(mode);
+    // SAFETY: the handler only stores to atomics; it is never unloaded (preloaded libraries stay).
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    ACTIVE.store(true, Ordering::Release);
+}
+
+extern "C" fn in_child() {
+    ACTIVE.store(false, Ordering::Release);
+    CHILD.store(true, Ordering::Release);
+}
+
+/// Reads the environment. Called once, before `main`.
+pub fn activate() {
+    if !is_server() {
+        return;
+    }
+    remove_from_preload();
+    let setting = std::env::var(VARIABLE).unwrap_or_default();
+    match Mode::parse_setting(&setting) {
+        Ok(mode) => start(mode),
+        Err(error) => {
+            let line = format!("[redoubt] {VARIABLE}: {error}; the network library does nothing\n");
+            // SAFETY: a buffer of this length.
+            unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
+        }
+    }
+}
+
+/// Children of the server are not servers.
+fn remove_from_preload() {
+    let Some(list) = std::env::var_os("LD_PRELOAD").and_then(|list| list.into_string().ok()) else { return };
+    let words = list.split([':', ' ']).filter(|path| !path.is_empty());
+    let others: Vec<&str> = words.filter(|path| !path.contains("libredoubt_net")).collect();
+    // SAFETY: called from a constructor, before main and before any thread of the server.
+    unsafe {
+        if others.is_empty() {
+            std::env::remove_var("LD_PRELOAD");
+        } else {
+            std::env::set_var("LD_PRELOAD", others.join(":"));
+        }
+    }
+}
+
+/// This process runs a server program, be it started by the dynamic loader as its first argument.
+fn is_server() -> bool {
+    let is_server_name = |path: &std::path::Path| {
+        path.file_name().is_some_and(|name| name == "mariadbd" || name == "mysqld")
+    };
+    let Ok(executable) = std::fs::read_link("/proc/self/exe") else { return false };
+    let is_loader = executable.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
+    is_server_name(&executable)
+        || is_loader
+            && std::env::args_os().next().is_some_and(|program| is_server_name(std::path::Path::new(&program)))
+}

@@ -1,0 +1,197 @@
+//! Waits for connections: `poll` and its relatives.
+//!
+//! What was read ahead makes a connection readable, whatever the kernel says. While a thread waits in the kernel for a
+//! connection, nothing is read ahead on it: the bytes would be taken away under a wait that has to end.
+//!
+//! A wait for one connection by a server with the habit of [`crate::reading`] is a read: the kernel's descriptor then
+//! waits in `recv` although the server has set O_NONBLOCK, and all other calls on it are made such that they do not.
+//! The kernel ends reads after the time it was told of (SO_RCVTIMEO), which for long times is up to an eighth later
+//! than poll would be. So it is told seven eighths, and the rest is waited for with poll.
+
+use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
+use crate::reading::{count_request, fill, may_collapse};
+use crate::{control, next, process, table};
+use libc::{c_int, c_short, nfds_t, pollfd};
+use redoubt_wire::net::Mode;
+use std::time::{Duration, Instant};
+
+/// Events that bytes to read bring about.
+const READABLE: c_short = libc::POLLIN | libc::POLLRDNORM;
+/// Shortest wait that is made a read, in milliseconds.
+const SHORTEST_READ_MS: c_int = 1000;
+/// What the kernel is told for a wait without end: a wait with an end is always interrupted by signals, as poll is.
+const ENDLESS_MS: i64 = 1000 * 86_400 * 365;
+
+/// What the kernel is asked, if it is: the entries with the caller's time-out, or with none at all.
+pub trait Ask {
+    /// As poll.
+    fn wait(&self, list: &mut [pollfd]) -> c_int;
+}
+
+/// The kernel's answer without waiting.
+fn look(list: &mut [pollfd]) -> c_int {
+    // SAFETY: the list's address and length.
+    unsafe { next::poll(list.as_mut_ptr(), list.len() as nfds_t, 0) }
+}
+
+/// `poll`. `timeout_ms` is `None` for forms of it that only the kernel knows.
+pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+    if process::is_child() {
+        return kernel.wait(list);
+    }
+    if let [entry] = list {
+        return match table::get(entry.fd) {
+            Some(connection) => one(connection, entry, timeout_ms, kernel),
+            None => kernel.wait(list),
+        };
+    }
+    several(list, kernel)
+}
+
+/// Adds what the kernel does not know of to its answer.
+fn add_pending(list: &mut [pollfd]) -> c_int {
+    let mut ready = look(list);
+    if ready < 0 {
+        return ready;
+    }
+    for entry in list {
+        let pending = table::get(entry.fd).is_some_and(Connection::has_pending);
+        let wanted = entry.events & READABLE;
+        if pending && wanted != 0 {
+            ready += c_int::from(entry.revents == 0);
+            entry.revents |= wanted;
+        }
+    }
+    ready
+}
+
+fn is_pending(entry: &pollfd) -> bool {
+    entry.events & READABLE != 0 && table::get(entry.fd).is_some_and(Connection::has_pending)
+}
+
+fn several(list: &mut [pollfd], kernel: &impl Ask) -> c_int {
+    let connections = list.iter().filter(|entry| entry.events & READABLE != 0);
+    let connections: Vec<_> = connections.filter_map(|entry| table::get(entry.fd)).collect();
+    for connection in &connections {
+        connection.wait_in_kernel(true);
+    }
+    // From here on nothing is read ahead; what was is seen.
+    let result = if list.iter().any(is_pending) { add_pending(list) } else { kernel.wait(list) };
+    for connection in connections {
+        connection.wait_in_kernel(false);
+    }
+    result
+}
+
+fn in_kernel(connection: &Connection, entry: &mut pollfd, kernel: &impl Ask) -> c_int {
+    connection.wait_in_kernel(true);
+    let result =
+        if is_pending(entry) { add_pending(std::slice::from_mut(entry)) } else { kernel.wait(std::slice::from_mut(entry)) };
+    connection.wait_in_kernel(false);
+    result
+}
+
+fn one(
+    connection: &'static Connection,
+    entry: &mut pollfd,
+    timeout_ms: Option<c_int>,
+    kernel: &impl Ask,
+) -> c_int {
+    let Some(mut locked) = connection.lock(entry.fd) else { return in_kernel(connection, entry, kernel) };
+    let reader = locked.reader();
+    reader.calls += 1;
+    let is_plain = entry.events & !(READABLE | libc::POLLPRI) == 0 && entry.events & libc::POLLIN != 0;
+    if !reader.unread().is_empty() && is_plain {
+        entry.revents = entry.events & READABLE;
+        return 1;
+    }
+    reader.system_calls += 1;
+    if connection.has_pending() {
+        drop(locked);
+        return add_pending(std::slice::from_mut(entry));
+    }
+    let step = std::mem::take(&mut reader.step);
+    let is_wait = is_plain && timeout_ms != Some(0);
+    let known_timeout = timeout_ms == Some(reader.last_timeout_ms);
+    if is_wait && step != Step::Other {
+        reader.cycles = reader.cycles.saturating_add(1);
+        reader.last_timeout_ms = timeout_ms.unwrap_or(0);
+    }
+    let may_read = is_wait
+        && step != Step::Other
+        && known_timeout
+        && connection.has(NONBLOCK)
+        && control::mode() == Mode::On
+        && may_collapse(connection, reader.cycles);
+    if let Some(timeout_ms) = timeout_ms.filter(|timeout| may_read && (*timeout < 0 || *timeout >= SHORTEST_READ_MS))
+        && prepare(connection, &mut locked, entry.fd, timeout_ms)
+    {
+        return wait_in_read(connection, locked, entry, timeout_ms);
+    }
+    if is_wait {
+        count_request(connection, &mut locked);
+    }
+    drop(locked);
+    in_kernel(connection, entry, kernel)
+}
+
+/// Makes the kernel's descriptor wait for seven eighths of this time.
+fn prepare(connection: &Connection, locked: &mut Locked, fd: c_int, timeout_ms: c_int) -> bool {
+    let reader = locked.reader();
+    if reader.kernel_timeout_ms != timeout_ms || !connection.has(crate::connection::BLOCKING) {
+        let told = if timeout_ms < 0 { ENDLESS_MS } else { i64::from(timeout_ms) * 7 / 8 };
+        reader.system_calls += 3;
+        if !set_receive_timeout(fd, told) || !connection.make_blocking(fd) {
+            connection.give_up(fd);
+            return false;
+        }
+        reader.kernel_timeout_ms = timeout_ms;
+    }
+    true
+}
+
+fn wait_in_read(
+    connection: &'static Connection,
+    mut locked: Locked,
+    entry: &mut pollfd,
+    timeout_ms: c_int,
+) -> c_int {
+    let start = Instant::now();
+    loop {
+        match fill(&mut locked, entry.fd, 0) {
+            Ok(0) => return look(std::slice::from_mut(entry)),
+            Ok(_) => {
+                count_request(connection, &mut locked);
+                entry.revents = entry.events & READABLE;
+                return 1;
+            }
+            Err(libc::EAGAIN) if timeout_ms < 0 => {}
+            Err(libc::EAGAIN) => {
+                let whole = Duration::from_millis(timeout_ms.unsigned_abs().into());
+                return wait_for_rest(connection, locked, entry, whole.saturating_sub(start.elapsed()));
+            }
+            Err(libc::EINTR) => {
+                next::set_errno(libc::EINTR);
+                return -1;
+            }
+            Err(error) => {
+                locked.keep_error(error);
+                drop(locked);
+                look(std::slice::from_mut(entry));
+                entry.revents |= libc::POLLERR | entry.events & READABLE;
+                return 1;
+            }
+        }
+    }
+}
+
+fn wait_for_rest(connection: &Connection, mut locked: Locked, entry: &mut pollfd, rest: Duration) -> c_int {
+    locked.reader().system_calls += 1;
+    drop(locked);
+    let rest_ms = c_int::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX);
+    connection.wait_in_kernel(true);
+    // SAFETY: one entry.
+    let result = unsafe { next::poll(entry, 1, rest_ms) };
+    connection.wait_in_kernel(false);
+    result
+}
