@@ -4,6 +4,7 @@ pub use crate::doctor::args::DoctorArguments;
 use crate::error::Result;
 use crate::group::args::GroupCommand;
 pub use crate::import::args::{ImportArguments, LayoutArguments};
+use crate::net::args::NetCommand;
 use crate::run::args::RunArguments;
 use crate::tls::TlsArguments;
 use clap::{Args, Parser, Subcommand};
@@ -136,6 +137,13 @@ pub enum Command {
     Group {
         #[command(subcommand)]
         command: GroupCommand,
+    },
+    /// Have a server make fewer system calls for what its clients send (experimental).
+    ///
+    /// Experimental. Needs no storage node and no group. See docs/network.md.
+    Net {
+        #[command(subcommand)]
+        command: NetCommand,
     },
     /// Measure a server with a local disk, with network storage, and with Redoubt.
     ///

@@ -20,6 +20,7 @@ mod export;
 mod group;
 mod import;
 mod manual;
+mod net;
 mod node;
 mod notify;
 mod places;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         },
         Command::Status(status) => status::run(&status),
         Command::Group { command } => group::run(&command),
+        Command::Net { command } => net::run(&command),
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace) => trace::run(&trace),
         Command::Doctor(doctor) => doctor::run(&doctor),

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// What is read ahead at most, in bytes: a page of memory for each connection that is collapsed.
 pub const BUFFER_LEN_BYTES: usize = 4096;
 
+/// Beside the count of unread bytes.
+const ERROR: u32 = 1 << 31;
 const BUSY: u32 = 1;
 const CLOSED: u32 = 2;
 
@@ -87,7 +89,7 @@ pub struct Connection {
     flags: AtomicU32,
     /// Threads in the kernel's poll or select for it, which do not see the buffer. No bytes are read ahead meanwhile.
     waiting: AtomicU32,
-    /// Unread bytes, plus one for an error that the server has not heard of.
+    /// Unread bytes, and [`ERROR`] if there is an error that the server has not heard of.
     pending: AtomicU32,
     reader: UnsafeCell<Reader>,
 }
@@ -168,6 +170,11 @@ impl Connection {
     /// There is something for the server that the kernel does not know of. Without the lock: as of a moment ago.
     pub fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Acquire) != 0
+    }
+
+    /// As [`Connection::has_pending`], and it is an error.
+    pub fn has_pending_error(&self) -> bool {
+        self.pending.load(Ordering::Acquire) & ERROR != 0
     }
 
     /// A thread waits in the kernel, or does not any more.
@@ -261,7 +268,7 @@ impl Locked {
 
     fn publish(&mut self) {
         let reader = self.reader();
-        let pending = (reader.end - reader.start) as u32 + u32::from(reader.error != 0);
+        let pending = (reader.end - reader.start) as u32 | if reader.error == 0 { 0 } else { ERROR };
         self.connection.pending.store(pending, Ordering::Release);
     }
 

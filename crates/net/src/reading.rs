@@ -27,7 +27,9 @@ pub const HEADER_LEN_BYTES: usize = 16;
 /// What a caller reads into.
 #[derive(Clone, Copy)]
 pub struct Target {
+    /// Where it begins.
     pub address: *mut u8,
+    /// How long it is, in bytes.
     pub len_bytes: usize,
 }
 

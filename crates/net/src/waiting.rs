@@ -45,7 +45,7 @@ pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -
             None => kernel.wait(list),
         };
     }
-    several(list, kernel)
+    several(list, timeout_ms, kernel)
 }
 
 /// Adds what the kernel does not know of to its answer.
@@ -55,40 +55,75 @@ fn add_pending(list: &mut [pollfd]) -> c_int {
         return ready;
     }
     for entry in list {
-        let pending = table::get(entry.fd).is_some_and(Connection::has_pending);
-        let wanted = entry.events & READABLE;
-        if pending && wanted != 0 {
+        let pending = pending_events(entry);
+        if pending != 0 {
             ready += c_int::from(entry.revents == 0);
-            entry.revents |= wanted;
+            entry.revents |= pending;
         }
     }
     ready
 }
 
-fn is_pending(entry: &pollfd) -> bool {
-    entry.events & READABLE != 0 && table::get(entry.fd).is_some_and(Connection::has_pending)
+/// Events that come of what the kernel does not know.
+fn pending_events(entry: &pollfd) -> c_short {
+    let Some(connection) = table::get(entry.fd).filter(|connection| connection.has_pending()) else { return 0 };
+    // An error is an event that is always waited for.
+    let error = if connection.has_pending_error() { libc::POLLERR } else { 0 };
+    error | entry.events & READABLE
 }
 
-fn several(list: &mut [pollfd], kernel: &impl Ask) -> c_int {
-    let connections = list.iter().filter(|entry| entry.events & READABLE != 0);
-    let connections: Vec<_> = connections.filter_map(|entry| table::get(entry.fd)).collect();
-    for connection in &connections {
+/// Longest look at the kernel beside a thread that reads, in milliseconds.
+const SLICE_MS: c_int = 5;
+
+/// Waits in the kernel for connections of which one is being read by another thread: what that takes, the kernel does
+/// not show any more. No known server does this.
+fn beside_reader(list: &mut [pollfd], timeout_ms: c_int) -> c_int {
+    let start = Instant::now();
+    loop {
+        let elapsed_ms = c_int::try_from(start.elapsed().as_millis()).unwrap_or(c_int::MAX);
+        let rest_ms = if timeout_ms < 0 { c_int::MAX } else { (timeout_ms - elapsed_ms).max(0) };
+        // SAFETY: the list's address and length.
+        let ready = unsafe { next::poll(list.as_mut_ptr(), list.len() as nfds_t, rest_ms.min(SLICE_MS)) };
+        if ready != 0 {
+            return ready;
+        }
+        if rest_ms == 0 || list.iter().any(|entry| pending_events(entry) != 0) {
+            return add_pending(list);
+        }
+    }
+}
+
+fn in_kernel(
+    connections: &[&'static Connection],
+    list: &mut [pollfd],
+    timeout_ms: Option<c_int>,
+    kernel: &impl Ask,
+) -> c_int {
+    for connection in connections {
         connection.wait_in_kernel(true);
     }
-    // From here on nothing is read ahead; what was is seen.
-    let result = if list.iter().any(is_pending) { add_pending(list) } else { kernel.wait(list) };
+    // From here on nobody begins to read ahead; what was read is seen.
+    let is_pending = list.iter().any(|entry| pending_events(entry) != 0);
+    let result = match timeout_ms {
+        _ if is_pending => add_pending(list),
+        Some(timeout_ms) if connections.iter().any(|connection| connection.is_busy()) => {
+            beside_reader(list, timeout_ms)
+        }
+        _ => kernel.wait(list),
+    };
     for connection in connections {
         connection.wait_in_kernel(false);
     }
     result
 }
 
-fn in_kernel(connection: &Connection, entry: &mut pollfd, kernel: &impl Ask) -> c_int {
-    connection.wait_in_kernel(true);
-    let result =
-        if is_pending(entry) { add_pending(std::slice::from_mut(entry)) } else { kernel.wait(std::slice::from_mut(entry)) };
-    connection.wait_in_kernel(false);
-    result
+fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+    // Empty, and no memory is asked for, where servers listen.
+    let connections: Vec<_> = list.iter().filter_map(|entry| table::get(entry.fd)).collect();
+    if connections.is_empty() {
+        return kernel.wait(list);
+    }
+    in_kernel(&connections, list, timeout_ms, kernel)
 }
 
 fn one(
@@ -97,7 +132,9 @@ fn one(
     timeout_ms: Option<c_int>,
     kernel: &impl Ask,
 ) -> c_int {
-    let Some(mut locked) = connection.lock(entry.fd) else { return in_kernel(connection, entry, kernel) };
+    let Some(mut locked) = connection.lock(entry.fd) else {
+        return in_kernel(&[connection], std::slice::from_mut(entry), timeout_ms, kernel);
+    };
     let reader = locked.reader();
     reader.calls += 1;
     let is_plain = entry.events & !(READABLE | libc::POLLPRI) == 0 && entry.events & libc::POLLIN != 0;
@@ -132,7 +169,7 @@ fn one(
         count_request(connection, &mut locked);
     }
     drop(locked);
-    in_kernel(connection, entry, kernel)
+    in_kernel(&[connection], std::slice::from_mut(entry), timeout_ms, kernel)
 }
 
 /// Makes the kernel's descriptor wait for seven eighths of this time.

@@ -1,0 +1,147 @@
+//! Servers on this host that have the network library.
+//!
+//! The library keeps its counters in memory without a name in the file system, behind a descriptor of the server. The
+//! kernel lets those open it that may look into the server: its own user, or root.
+
+use crate::error::{CliError, Result};
+use crate::net::args::Selection;
+use redoubt_wire::net::{COLLAPSER_WORD, LEN_BYTES, Mode, NAME, Snapshot};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A server with the library.
+pub struct NetServer {
+    /// Process id.
+    pub pid: u32,
+    /// Its current directory, which servers make their data directory.
+    pub datadir: Option<PathBuf>,
+    memory: PathBuf,
+}
+
+/// What there is on this host.
+struct Found {
+    servers: Vec<NetServer>,
+    /// Processes of servers that this user may not look into.
+    hidden: Vec<u32>,
+}
+
+fn memory_of(process: &Path) -> std::io::Result<Option<PathBuf>> {
+    let expected = format!("/memfd:{NAME} (deleted)");
+    for entry in std::fs::read_dir(process.join("fd"))? {
+        let path = entry?.path();
+        if std::fs::read_link(&path).is_ok_and(|link| link.as_os_str() == expected.as_str()) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+fn is_server(process: &Path) -> bool {
+    std::fs::read_to_string(process.join("comm"))
+        .is_ok_and(|name| matches!(name.trim_end(), "mariadbd" | "mysqld"))
+}
+
+fn find() -> Result<Found> {
+    let proc = Path::new("/proc");
+    let mut found = Found { servers: Vec::new(), hidden: Vec::new() };
+    for entry in std::fs::read_dir(proc).map_err(|error| CliError::io("read", proc, error))?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let process = entry.path();
+        match memory_of(&process) {
+            Ok(Some(memory)) => {
+                let datadir = std::fs::read_link(process.join("cwd")).ok();
+                found.servers.push(NetServer { pid, datadir, memory });
+            }
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && is_server(&process) => {
+                found.hidden.push(pid);
+            }
+            // Gone meanwhile, or without the library.
+            _ => {}
+        }
+    }
+    found.servers.sort_by_key(|server| server.pid);
+    Ok(found)
+}
+
+fn nothing(found: &Found, which: &str) -> CliError {
+    let hint = if found.hidden.is_empty() {
+        "start one with `redoubt net run`".to_owned()
+    } else {
+        let pids: Vec<_> = found.hidden.iter().map(u32::to_string).collect();
+        format!("this user may not look into process {}: ask as root or as its user", pids.join(", "))
+    };
+    CliError::Usage(format!("no server {which} has the network library; {hint}"))
+}
+
+/// Those that are meant; without a selection all there are.
+///
+/// # Errors
+/// [`CliError::Usage`] if there is none; [`CliError::Io`].
+pub fn selected(selection: &Selection) -> Result<Vec<NetServer>> {
+    let mut found = find()?;
+    let servers = std::mem::take(&mut found.servers);
+    let (which, chosen): (String, Vec<_>) = match (selection.pid, &selection.datadir) {
+        (Some(pid), _) => {
+            (format!("with process id {pid}"), servers.into_iter().filter(|server| server.pid == pid).collect())
+        }
+        (None, Some(datadir)) => {
+            let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
+            let of = |server: &NetServer| server.datadir.as_ref().is_some_and(|datadir| *datadir == path);
+            (format!("on {}", path.display()), servers.into_iter().filter(of).collect())
+        }
+        (None, None) => ("on this host".to_owned(), servers),
+    };
+    if chosen.is_empty() { Err(nothing(&found, &which)) } else { Ok(chosen) }
+}
+
+/// The one that is meant.
+///
+/// # Errors
+/// As [`selected`]; [`CliError::Usage`] if there are several.
+pub fn selected_one(selection: &Selection) -> Result<NetServer> {
+    let mut servers = selected(selection)?;
+    match servers.pop() {
+        Some(server) if servers.is_empty() => Ok(server),
+        last => {
+            servers.extend(last);
+            let pids: Vec<_> = servers.iter().map(|server| server.pid.to_string()).collect();
+            Err(CliError::Usage(format!(
+                "{} servers have the network library (processes {}); say which with --pid or --datadir",
+                pids.len(),
+                pids.join(", ")
+            )))
+        }
+    }
+}
+
+impl NetServer {
+    /// What the library counts.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] if another version wrote it; [`CliError::Io`].
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let mut bytes = Vec::new();
+        let mut file = File::open(&self.memory).map_err(|error| CliError::io("open", &self.memory, error))?;
+        // Whatever has that name, no more than there is to be.
+        let limit = LEN_BYTES as u64 + 1;
+        file.by_ref()
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|error| CliError::io("read", &self.memory, error))?;
+        Snapshot::parse(&bytes).map_err(|error| CliError::Usage(format!("process {}: {error}", self.pid)))
+    }
+
+    /// Switches the collapser.
+    ///
+    /// # Errors
+    /// As [`NetServer::snapshot`].
+    pub fn set_collapser(&self, mode: Mode) -> Result<()> {
+        self.snapshot()?;
+        let file = File::options().write(true).open(&self.memory);
+        let file = file.map_err(|error| CliError::io("open", &self.memory, error))?;
+        file.write_all_at(&(mode as u64).to_le_bytes(), COLLAPSER_WORD as u64 * 8)
+            .map_err(|error| CliError::io("write", &self.memory, error))
+    }
+}

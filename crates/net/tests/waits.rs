@@ -1,0 +1,329 @@
+//! Waits: how long they last, and what ends them.
+
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
+mod support;
+
+use libc::c_int;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use support::{
+    Ends, Family, close_client, close_server, connect, engaged, entry, is_blocking, kernel, library, request,
+};
+
+const FAMILIES: [Family; 2] = [Family::Tcp, Family::Unix];
+const WAIT: c_int = 28_800_000;
+
+/// Asks in vain and then waits in a thread of its own; the wait's result, its events, how long it took.
+fn waiting(fd: c_int, timeout: c_int) -> mpsc::Receiver<(Result<usize, c_int>, i16, Duration)> {
+    let (sender, receiver) = mpsc::channel();
+    let (begun, begins) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut header = [0u8; 4];
+        assert_eq!(library::recv(fd, &mut header, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+        // SAFETY: no arguments.
+        begun.send(unsafe { libc::gettid() }).unwrap();
+        let start = Instant::now();
+        let mut list = [entry(fd, libc::POLLIN | libc::POLLPRI)];
+        let result = library::poll(&mut list, timeout);
+        sender.send((result, list[0].revents, start.elapsed())).unwrap();
+    });
+    wait_until_asleep(begins.recv().unwrap());
+    receiver
+}
+
+/// Until the thread sleeps in the kernel.
+fn wait_until_asleep(thread: libc::pid_t) {
+    let path = format!("/proc/self/task/{thread}/stat");
+    loop {
+        let stat = std::fs::read_to_string(&path).unwrap_or_default();
+        if stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn result(receiver: &mpsc::Receiver<(Result<usize, c_int>, i16, Duration)>) -> (Result<usize, c_int>, i16, Duration) {
+    receiver.recv_timeout(Duration::from_secs(20)).expect("the wait has ended")
+}
+
+fn read_all(fd: c_int) -> Result<usize, c_int> {
+    let mut buffer = [0u8; 64];
+    library::recv(fd, &mut buffer, libc::MSG_DONTWAIT)
+}
+
+fn close(ends: Ends) {
+    close_server(ends.server);
+    close_client(ends.client);
+}
+
+#[test]
+fn a_wait_becomes_a_read_of_a_descriptor_that_waits() {
+    for family in FAMILIES {
+        let ends = engaged(family, WAIT);
+        assert!(is_blocking(ends.server));
+        // The server does not see it.
+        let flags = library::fcntl(ends.server, libc::F_GETFL, 0).unwrap() as c_int;
+        assert_ne!(flags & libc::O_NONBLOCK, 0);
+        let mut large = [0u8; 100];
+        for flags in [0, libc::MSG_DONTWAIT] {
+            assert_eq!(library::recv(ends.server, &mut large, flags), Err(libc::EAGAIN));
+        }
+        assert_eq!(library::read(ends.server, &mut large), Err(libc::EAGAIN));
+        // Nor when it writes more than fits.
+        let block = vec![0u8; 1 << 20];
+        let mut last = Ok(0);
+        while last.is_ok() {
+            last = library::send(ends.server, &block, 0);
+        }
+        assert_eq!(last, Err(libc::EAGAIN));
+        // SAFETY: a buffer of this length.
+        let written = unsafe { libc::write(ends.server, block.as_ptr().cast(), block.len()) };
+        assert_eq!(support::checked(written), Err(libc::EAGAIN));
+        close(ends);
+    }
+}
+
+#[test]
+fn bytes_end_a_wait() {
+    for family in FAMILIES {
+        let ends = engaged(family, WAIT);
+        let wait = waiting(ends.server, WAIT);
+        kernel::send(ends.client, b"\x01\x00\x00\x00\x0e", 0).unwrap();
+        let (ready, events, _) = result(&wait);
+        assert_eq!((ready, events), (Ok(1), libc::POLLIN));
+        assert_eq!(library::unread(ends.server), 5);
+        assert_eq!(kernel::unread(ends.server), 0);
+        assert_eq!(read_all(ends.server), Ok(5));
+        close(ends);
+    }
+}
+
+#[test]
+fn shutdown_by_another_thread_ends_a_wait() {
+    for family in FAMILIES {
+        let ends = engaged(family, WAIT);
+        let wait = waiting(ends.server, WAIT);
+        // SAFETY: the test's own descriptor.
+        assert_eq!(unsafe { libc::shutdown(ends.server, libc::SHUT_RDWR) }, 0);
+        let (ready, events, _) = result(&wait);
+        let mut list = [entry(ends.server, libc::POLLIN | libc::POLLPRI)];
+        assert_eq!(kernel::poll(&mut list, 0), Ok(1));
+        assert_eq!((ready, events), (Ok(1), list[0].revents));
+        assert_eq!(read_all(ends.server), Ok(0));
+        close(ends);
+    }
+}
+
+#[test]
+fn the_end_of_the_other_side_ends_a_wait() {
+    for family in FAMILIES {
+        let ends = engaged(family, WAIT);
+        let wait = waiting(ends.server, WAIT);
+        close_client(ends.client);
+        let (ready, events, _) = result(&wait);
+        assert_eq!(ready, Ok(1));
+        assert_ne!(events & libc::POLLIN, 0);
+        assert_eq!(read_all(ends.server), Ok(0));
+        assert_eq!(read_all(ends.server), Ok(0));
+        close_server(ends.server);
+    }
+}
+
+fn reset(client: c_int) {
+    let value = libc::linger { l_onoff: 1, l_linger: 0 };
+    let pointer = (&raw const value).cast();
+    // SAFETY: a linger of this length.
+    let result = unsafe {
+        libc::setsockopt(client, libc::SOL_SOCKET, libc::SO_LINGER, pointer, size_of::<libc::linger>() as u32)
+    };
+    assert_eq!(result, 0);
+    close_client(client);
+}
+
+#[test]
+fn a_reset_ends_a_wait_and_is_reported_once() {
+    let ends = engaged(Family::Tcp, WAIT);
+    let wait = waiting(ends.server, WAIT);
+    reset(ends.client);
+    let (ready, events, _) = result(&wait);
+    assert_eq!(ready, Ok(1));
+    let expected = libc::POLLIN | libc::POLLERR | libc::POLLHUP;
+    assert_eq!(events & expected, expected);
+    // As often as it is asked.
+    let mut list = [entry(ends.server, libc::POLLIN)];
+    assert_eq!(library::poll(&mut list, 1000), Ok(1));
+    assert_eq!(list[0].revents & expected, expected);
+    assert_eq!(read_all(ends.server), Err(libc::ECONNRESET));
+    assert_eq!(read_all(ends.server), Ok(0));
+    close_server(ends.server);
+}
+
+#[test]
+fn a_reset_that_was_read_ahead_is_the_error_of_the_socket() {
+    let ends = engaged(Family::Tcp, WAIT);
+    let wait = waiting(ends.server, WAIT);
+    reset(ends.client);
+    assert_eq!(result(&wait).0, Ok(1));
+    let error = || {
+        let (mut value, mut len): (c_int, libc::socklen_t) = (-1, 4);
+        let pointer = (&raw mut value).cast();
+        // SAFETY: an int of this length.
+        let result = unsafe {
+            libc::getsockopt(ends.server, libc::SOL_SOCKET, libc::SO_ERROR, pointer, &raw mut len)
+        };
+        assert_eq!(result, 0);
+        value
+    };
+    assert_eq!(error(), libc::ECONNRESET);
+    assert_eq!(error(), 0);
+    assert_eq!(read_all(ends.server), Ok(0));
+    close_server(ends.server);
+}
+
+#[test]
+fn bytes_before_a_reset_are_read_first() {
+    let ends = engaged(Family::Tcp, WAIT);
+    let wait = waiting(ends.server, WAIT);
+    kernel::send(ends.client, b"\x01\x00\x00\x00\x0e", 0).unwrap();
+    assert_eq!(result(&wait).0, Ok(1));
+    reset(ends.client);
+    let mut list = [entry(ends.server, libc::POLLRDHUP)];
+    assert_eq!(kernel::poll(&mut list, 5000), Ok(1));
+    let mut header = [0u8; 4];
+    assert_eq!(library::recv(ends.server, &mut header, libc::MSG_DONTWAIT), Ok(4));
+    let mut rest = [0u8; 100];
+    assert_eq!(library::recv(ends.server, &mut rest, libc::MSG_DONTWAIT), Ok(1));
+    assert_eq!(library::recv(ends.server, &mut rest, libc::MSG_DONTWAIT), Err(libc::ECONNRESET));
+    assert_eq!(library::recv(ends.server, &mut rest, libc::MSG_DONTWAIT), Ok(0));
+    close_server(ends.server);
+}
+
+#[test]
+fn a_wait_lasts_as_long_as_it_was_told_to() {
+    for family in FAMILIES {
+        // Long enough to be made a read; a multiple of nothing.
+        let timeout = 1337;
+        let ends = engaged(family, timeout);
+        assert!(is_blocking(ends.server));
+        let wait = waiting(ends.server, timeout);
+        let (ready, events, took) = result(&wait);
+        assert_eq!((ready, events), (Ok(0), 0));
+        let expected = Duration::from_millis(timeout.unsigned_abs().into());
+        assert!(took >= expected && took < expected + Duration::from_millis(400), "{took:?}");
+        // And the connection goes on.
+        support::request(ends, b"\x01\x00\x00\x00\x0e");
+        let mut buffer = [0u8; 64];
+        assert_eq!(library::recv(ends.server, &mut buffer, libc::MSG_DONTWAIT), Ok(5));
+        close(ends);
+    }
+}
+
+#[test]
+fn another_timeout_is_the_one_that_counts() {
+    let ends = engaged(Family::Tcp, WAIT);
+    for _ in 0..3 {
+        let wait = waiting(ends.server, 1100);
+        let (ready, _, took) = result(&wait);
+        assert_eq!(ready, Ok(0));
+        assert!(took >= Duration::from_millis(1100) && took < Duration::from_millis(1500), "{took:?}");
+    }
+    let wait = waiting(ends.server, 50);
+    assert_eq!(result(&wait).0, Ok(0));
+    close(ends);
+}
+
+#[test]
+fn a_signal_ends_a_wait() {
+    extern "C" fn nothing(_: c_int) {}
+    // SAFETY: a handler that does nothing, with which calls that can are restarted.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()), 0);
+    }
+    for timeout in [WAIT, -1] {
+        let ends = engaged(Family::Tcp, timeout);
+        assert!(is_blocking(ends.server));
+        let (sender, receiver) = mpsc::channel();
+        let fd = ends.server;
+        let thread = std::thread::spawn(move || {
+            let mut header = [0u8; 4];
+            assert_eq!(library::recv(fd, &mut header, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+            // SAFETY: no arguments.
+            sender.send(unsafe { (libc::gettid(), libc::pthread_self()) }).unwrap();
+            library::poll(&mut [entry(fd, libc::POLLIN | libc::POLLPRI)], timeout)
+        });
+        let (id, handle) = receiver.recv().unwrap();
+        wait_until_asleep(id);
+        // SAFETY: the thread has not been joined.
+        assert_eq!(unsafe { libc::pthread_kill(handle, libc::SIGUSR2) }, 0);
+        assert_eq!(thread.join().unwrap(), Err(libc::EINTR));
+        close(ends);
+    }
+}
+
+#[test]
+fn closing_under_a_wait_leaves_the_number_to_its_successor() {
+    let ends = engaged(Family::Unix, WAIT);
+    let wait = waiting(ends.server, WAIT);
+    close_server(ends.server);
+    // The kernel goes on waiting on what it knows; the number is free.
+    let next = connect(Family::Unix, true);
+    kernel::send(ends.client, b"\x05\x00\x00\x00hello", 0).unwrap();
+    assert_eq!(result(&wait).0, Ok(1));
+    library::fcntl(next.server, libc::F_SETFL, libc::O_NONBLOCK).unwrap();
+    assert_eq!(read_all(next.server), Err(libc::EAGAIN));
+    support::request(next, b"new");
+    assert_eq!(read_all(next.server), Ok(3));
+    close(next);
+    close_client(ends.client);
+}
+
+#[test]
+fn several_are_waited_for_while_nothing_is_read_ahead() {
+    let (one, other) = (engaged(Family::Tcp, WAIT), engaged(Family::Tcp, WAIT));
+    // Five bytes of which the server takes four: the rest is known to the library alone.
+    support::request(one, b"\x01\x00\x00\x00\x0e");
+    let mut list = [entry(one.server, libc::POLLIN | libc::POLLPRI)];
+    let mut header = [0u8; 4];
+    assert_eq!(library::recv(one.server, &mut header, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+    assert_eq!(library::poll(&mut list, WAIT), Ok(1));
+    assert_eq!(library::recv(one.server, &mut header, libc::MSG_DONTWAIT), Ok(4));
+    assert_eq!(kernel::unread(one.server), 0);
+    let mut list = [entry(other.server, libc::POLLIN), entry(one.server, libc::POLLIN)];
+    assert_eq!(library::poll(&mut list, 10_000), Ok(1));
+    assert_eq!((list[0].revents, list[1].revents), (0, libc::POLLIN));
+    let mut list = [entry(one.server, libc::POLLIN | libc::POLLOUT)];
+    assert_eq!(library::poll(&mut list, 10_000), Ok(1));
+    assert_eq!(list[0].revents, libc::POLLIN | libc::POLLOUT);
+    let mut list = [entry(one.server, libc::POLLOUT)];
+    assert_eq!(library::poll(&mut list, 10_000), Ok(1));
+    assert_eq!(list[0].revents, libc::POLLOUT);
+    assert_eq!(read_all(one.server), Ok(1));
+    close(one);
+    close(other);
+}
+
+#[test]
+fn select_knows_what_was_read_ahead() {
+    let ends = engaged(Family::Tcp, WAIT);
+    request(ends, b"\x01\x00\x00\x00\x0e");
+    let mut header = [0u8; 4];
+    assert_eq!(library::recv(ends.server, &mut header, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+    assert_eq!(library::poll(&mut [entry(ends.server, libc::POLLIN)], WAIT), Ok(1));
+    assert_eq!(kernel::unread(ends.server), 0);
+    let mut timeout = libc::timeval { tv_sec: 10, tv_usec: 0 };
+    // SAFETY: a set that is made empty first, and the descriptor is below its size.
+    unsafe {
+        let mut set: libc::fd_set = std::mem::zeroed();
+        libc::FD_SET(ends.server, &raw mut set);
+        let null = std::ptr::null_mut();
+        assert_eq!(libc::select(ends.server + 1, &raw mut set, null, null, &raw mut timeout), 1);
+        assert!(libc::FD_ISSET(ends.server, &raw const set));
+    }
+    assert_eq!(read_all(ends.server), Ok(5));
+    close(ends);
+}
