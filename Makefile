@@ -45,7 +45,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite net-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -55,14 +55,14 @@ test:
 
 # The command and the libraries.
 build:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net
 
 # Only what is missing: `sudo make install` after `make build` compiles nothing as root.
-$(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group
+$(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so:
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net
 
 # For packages: make install PREFIX=/usr DESTDIR=/some/dir. It starts nothing, and writes nothing below /etc and /var.
-install: $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so
+install: $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install
 
@@ -181,6 +181,11 @@ soak-faults:
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
+
+# Those of MariaDB's own tests that are about connections, on the plain server and through the network library, compared;
+# a quarter of an hour. Options in NET_SUITE. All in target/net-suite/. See docs/network.md.
+net-suite:
+	scripts/net-suite/run $(NET_SUITE)
 
 # Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of
 # about 10 seconds with MariaDB and of 17 with MySQL 9.7, from seed SEED on. See docs/oracle.md.

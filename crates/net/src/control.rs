@@ -27,9 +27,12 @@ pub fn start(mode: Mode) {
     MODE.store(mode as u64, Ordering::Release);
     let Some(words) = map() else { return };
     let start_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    for (at, value) in
-        [(PROCESS_WORD, u64::from(std::process::id())), (START_WORD, start_s), (COLLAPSER_WORD, mode as u64), (0, MAGIC)]
-    {
+    for (at, value) in [
+        (PROCESS_WORD, u64::from(std::process::id())),
+        (START_WORD, start_s),
+        (COLLAPSER_WORD, mode as u64),
+        (0, MAGIC),
+    ] {
         if let Some(word) = words.get(at) {
             word.store(value, Ordering::Release);
         }
@@ -65,7 +68,10 @@ pub fn mode() -> Mode {
 
 /// Sets what the collapser is to do.
 pub fn set_mode(mode: Mode) {
-    words().and_then(|words| words.get(COLLAPSER_WORD)).unwrap_or(&MODE).store(mode as u64, Ordering::Relaxed);
+    words()
+        .and_then(|words| words.get(COLLAPSER_WORD))
+        .unwrap_or(&MODE)
+        .store(mode as u64, Ordering::Relaxed);
 }
 
 /// Adds to a counter.

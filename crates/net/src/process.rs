@@ -68,12 +68,13 @@ fn remove_from_preload() {
 
 /// This process runs a server program, be it started by the dynamic loader as its first argument.
 fn is_server() -> bool {
-    let is_server_name = |path: &std::path::Path| {
-        path.file_name().is_some_and(|name| name == "mariadbd" || name == "mysqld")
-    };
+    let is_server_name =
+        |path: &std::path::Path| path.file_name().is_some_and(|name| name == "mariadbd" || name == "mysqld");
     let Ok(executable) = std::fs::read_link("/proc/self/exe") else { return false };
     let is_loader = executable.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
     is_server_name(&executable)
         || is_loader
-            && std::env::args_os().next().is_some_and(|program| is_server_name(std::path::Path::new(&program)))
+            && std::env::args_os()
+                .next()
+                .is_some_and(|program| is_server_name(std::path::Path::new(&program)))
 }

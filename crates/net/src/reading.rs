@@ -206,7 +206,13 @@ unsafe fn take(locked: &mut Locked, target: Target) -> usize {
 ///
 /// # Safety
 /// The target is valid for writing.
-unsafe fn serve(connection: &Connection, locked: &mut Locked, fd: c_int, target: Target, flags: c_int) -> usize {
+unsafe fn serve(
+    connection: &Connection,
+    locked: &mut Locked,
+    fd: c_int,
+    target: Target,
+    flags: c_int,
+) -> usize {
     locked.reader().step = Step::Other;
     connection.clear(ANSWERED);
     let peeks = flags & libc::MSG_PEEK != 0;
@@ -228,7 +234,8 @@ unsafe fn serve(connection: &Connection, locked: &mut Locked, fd: c_int, target:
     if rest.len_bytes == 0 {
         return done;
     }
-    let waits = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0 && !connection.has(NONBLOCK);
+    let waits =
+        flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0 && !connection.has(NONBLOCK);
     let flags = if waits { flags } else { flags & !libc::MSG_WAITALL | libc::MSG_DONTWAIT };
     locked.reader().system_calls += 1;
     // SAFETY: the rest of the caller's target.

@@ -66,7 +66,9 @@ fn add_pending(list: &mut [pollfd]) -> c_int {
 
 /// Events that come of what the kernel does not know.
 fn pending_events(entry: &pollfd) -> c_short {
-    let Some(connection) = table::get(entry.fd).filter(|connection| connection.has_pending()) else { return 0 };
+    let Some(connection) = table::get(entry.fd).filter(|connection| connection.has_pending()) else {
+        return 0;
+    };
     // An error is an event that is always waited for.
     let error = if connection.has_pending_error() { libc::POLLERR } else { 0 };
     error | entry.events & READABLE
@@ -160,7 +162,8 @@ fn one(
         && connection.has(NONBLOCK)
         && control::mode() == Mode::On
         && may_collapse(connection, reader.cycles);
-    if let Some(timeout_ms) = timeout_ms.filter(|timeout| may_read && (*timeout < 0 || *timeout >= SHORTEST_READ_MS))
+    if let Some(timeout_ms) =
+        timeout_ms.filter(|timeout| may_read && (*timeout < 0 || *timeout >= SHORTEST_READ_MS))
         && prepare(connection, &mut locked, entry.fd, timeout_ms)
     {
         return wait_in_read(connection, locked, entry, timeout_ms);

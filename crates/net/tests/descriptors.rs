@@ -9,8 +9,8 @@ use redoubt_net::control;
 use redoubt_wire::net::{Counter, Mode};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::{
-    Ends, Family, checked, close_client, close_server, engaged, entry, finish_statement, is_blocking, kernel, library,
-    request, statement,
+    Ends, Family, checked, close_client, close_server, engaged, entry, finish_statement, is_blocking, kernel,
+    library, request, statement,
 };
 
 const WAIT: c_int = 28_800_000;

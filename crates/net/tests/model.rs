@@ -86,7 +86,11 @@ impl Both {
         let line = format!("{what}: {theirs:?}");
         self.log.push(line.chars().take(160).collect());
         let last = self.log.len().saturating_sub(40);
-        assert!(ours == theirs, "{what}: {ours:?}, the kernel {theirs:?}, after\n{}", self.log[last..].join("\n"));
+        assert!(
+            ours == theirs,
+            "{what}: {ours:?}, the kernel {theirs:?}, after\n{}",
+            self.log[last..].join("\n")
+        );
     }
 
     /// Until both servers have all that was sent.
@@ -95,7 +99,11 @@ impl Both {
         let expected = kernel::unread(self.theirs.server);
         let mut seen = expected;
         while (library::unread(self.ours.server), seen) != (seen, seen) || seen < sent_bytes as c_int {
-            assert!(Instant::now() < deadline, "{} and {seen} of {sent_bytes}", library::unread(self.ours.server));
+            assert!(
+                Instant::now() < deadline,
+                "{} and {seen} of {sent_bytes}",
+                library::unread(self.ours.server)
+            );
             std::thread::yield_now();
             seen = kernel::unread(self.theirs.server);
         }
@@ -141,7 +149,11 @@ impl Both {
         expected.truncate(wanted.unwrap_or(0));
         let mut bytes = vec![0u8; size];
         let call = |bytes: &mut [u8]| {
-            if by_read { library::read(self.ours.server, bytes) } else { library::recv(self.ours.server, bytes, flags) }
+            if by_read {
+                library::read(self.ours.server, bytes)
+            } else {
+                library::recv(self.ours.server, bytes, flags)
+            }
         };
         let mut got = call(&mut bytes);
         if got == Err(libc::EAGAIN) && wanted != got && size <= HEADER_LEN_BYTES {
@@ -151,7 +163,11 @@ impl Both {
             got = call(&mut bytes);
         }
         bytes.truncate(got.unwrap_or(0));
-        self.check(&format!("receive {size} flags {flags:#x} read {by_read}"), &(got, &bytes), &(wanted, &expected));
+        self.check(
+            &format!("receive {size} flags {flags:#x} read {by_read}"),
+            &(got, &bytes),
+            &(wanted, &expected),
+        );
     }
 
     fn poll(&mut self, events: c_short, timeout: c_int) {
@@ -206,7 +222,8 @@ impl Both {
                 self.client_sends(len);
             }
             6..10 => {
-                let flags = [0, libc::MSG_DONTWAIT, libc::MSG_WAITALL | libc::MSG_DONTWAIT][self.random.usize(..3)];
+                let flags =
+                    [0, libc::MSG_DONTWAIT, libc::MSG_WAITALL | libc::MSG_DONTWAIT][self.random.usize(..3)];
                 self.receive(size, flags, false);
             }
             10 => self.receive(size, 0, true),
@@ -215,8 +232,12 @@ impl Both {
                 self.receive(size, flags, false);
             }
             13..16 => {
-                let events =
-                    [libc::POLLIN, libc::POLLIN | libc::POLLOUT, libc::POLLOUT, libc::POLLIN | libc::POLLRDHUP];
+                let events = [
+                    libc::POLLIN,
+                    libc::POLLIN | libc::POLLOUT,
+                    libc::POLLOUT,
+                    libc::POLLIN | libc::POLLRDHUP,
+                ];
                 let events = events[self.random.usize(..4)];
                 self.poll(events, 0);
             }
@@ -232,8 +253,10 @@ impl Both {
             ),
             20 if self.random.u8(..8) == 0 => {
                 let sizes = [self.random.usize(..5), self.random.usize(..300), self.random.usize(..9000)];
-                let outcomes =
-                    (read_parts(self.ours.server, &sizes, false), read_parts(self.theirs.server, &sizes, true));
+                let outcomes = (
+                    read_parts(self.ours.server, &sizes, false),
+                    read_parts(self.theirs.server, &sizes, true),
+                );
                 self.check("readv", &outcomes.0, &outcomes.1);
             }
             21 if self.random.u8(..8) == 0 => {

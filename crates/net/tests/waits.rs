@@ -44,7 +44,9 @@ fn wait_until_asleep(thread: libc::pid_t) {
     }
 }
 
-fn result(receiver: &mpsc::Receiver<(Result<usize, c_int>, i16, Duration)>) -> (Result<usize, c_int>, i16, Duration) {
+fn result(
+    receiver: &mpsc::Receiver<(Result<usize, c_int>, i16, Duration)>,
+) -> (Result<usize, c_int>, i16, Duration) {
     receiver.recv_timeout(Duration::from_secs(20)).expect("the wait has ended")
 }
 
@@ -170,9 +172,8 @@ fn a_reset_that_was_read_ahead_is_the_error_of_the_socket() {
         let (mut value, mut len): (c_int, libc::socklen_t) = (-1, 4);
         let pointer = (&raw mut value).cast();
         // SAFETY: an int of this length.
-        let result = unsafe {
-            libc::getsockopt(ends.server, libc::SOL_SOCKET, libc::SO_ERROR, pointer, &raw mut len)
-        };
+        let result =
+            unsafe { libc::getsockopt(ends.server, libc::SOL_SOCKET, libc::SO_ERROR, pointer, &raw mut len) };
         assert_eq!(result, 0);
         value
     };

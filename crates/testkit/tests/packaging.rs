@@ -57,6 +57,7 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
         "usr/bin/redoubt",
         "usr/lib/redoubt/libredoubt.so",
         "usr/lib/redoubt/libredoubt_group.so",
+        "usr/lib/redoubt/libredoubt_net.so",
         "usr/lib/systemd/system/redoubt-node.service",
         "usr/lib/sysusers.d/redoubt.conf",
         "usr/share/bash-completion/completions/redoubt",

@@ -243,7 +243,10 @@ mod tests {
         words[COUNTERS_WORD + Counter::SystemCalls as usize] = 4;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let snapshot = Snapshot::parse(&bytes).unwrap();
-        assert_eq!((snapshot.process_id, snapshot.collapser, snapshot.get(Counter::Calls)), (7, Mode::On, 11));
+        assert_eq!(
+            (snapshot.process_id, snapshot.collapser, snapshot.get(Counter::Calls)),
+            (7, Mode::On, 11)
+        );
         assert_eq!(snapshot.saved(), 7);
         assert!(Snapshot::parse(&bytes[..4096]).is_err());
         words[0] += 1;

@@ -65,6 +65,13 @@ pub enum Launcher {
         /// Further options of `redoubt run --local-log`.
         options: Vec<String>,
     },
+    /// The stock server with the network library.
+    Net {
+        /// The `redoubt` command; `libredoubt_net.so` lies next to it.
+        redoubt_bin: PathBuf,
+        /// Options of `redoubt net run`.
+        options: Vec<String>,
+    },
 }
 
 impl Launcher {
@@ -105,6 +112,11 @@ impl Launcher {
                 let mut command = Command::new(redoubt_bin);
                 command.args(["run", "--local-log"]).args(options);
                 command.arg("--datadir").arg(datadir).arg("--").arg(program);
+                command
+            }
+            Self::Net { redoubt_bin, options } => {
+                let mut command = Command::new(redoubt_bin);
+                command.args(["net", "run"]).args(options).arg("--").arg(program);
                 command
             }
         }

@@ -116,6 +116,7 @@ systemd_is_up() {
 installed_files() {
     local file
     for file in /usr/bin/redoubt /usr/lib/redoubt/libredoubt.so /usr/lib/redoubt/libredoubt_group.so \
+        /usr/lib/redoubt/libredoubt_net.so \
         /usr/share/man/man1/redoubt-run.1.gz \
         /usr/share/bash-completion/completions/redoubt /usr/share/zsh/vendor-completions/_redoubt \
         /usr/share/fish/vendor_completions.d/redoubt.fish /lib/systemd/system/redoubt-node.service \

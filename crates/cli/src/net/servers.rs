@@ -83,9 +83,10 @@ pub fn selected(selection: &Selection) -> Result<Vec<NetServer>> {
     let mut found = find()?;
     let servers = std::mem::take(&mut found.servers);
     let (which, chosen): (String, Vec<_>) = match (selection.pid, &selection.datadir) {
-        (Some(pid), _) => {
-            (format!("with process id {pid}"), servers.into_iter().filter(|server| server.pid == pid).collect())
-        }
+        (Some(pid), _) => (
+            format!("with process id {pid}"),
+            servers.into_iter().filter(|server| server.pid == pid).collect(),
+        ),
         (None, Some(datadir)) => {
             let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
             let of = |server: &NetServer| server.datadir.as_ref().is_some_and(|datadir| *datadir == path);

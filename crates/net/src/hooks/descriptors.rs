@@ -10,13 +10,7 @@ fn is_stream(fd: c_int) -> bool {
     let mut len = size_of::<c_int>() as socklen_t;
     // SAFETY: an int and its length.
     let result = unsafe {
-        next::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_TYPE,
-            (&raw mut kind).cast::<c_void>(),
-            &raw mut len,
-        )
+        next::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast::<c_void>(), &raw mut len)
     };
     result == 0 && kind == libc::SOCK_STREAM
 }
@@ -32,9 +26,8 @@ fn accepted(fd: c_int, flags: c_int) -> c_int {
         && let Some(connection) = table::insert(fd)
     {
         let states =
-            [(libc::SOCK_NONBLOCK, NONBLOCK), (libc::SOCK_CLOEXEC, CLOSE_ON_EXEC)].map(|(flag, state)| {
-                if flags & flag == 0 { 0 } else { state }
-            });
+            [(libc::SOCK_NONBLOCK, NONBLOCK), (libc::SOCK_CLOEXEC, CLOSE_ON_EXEC)]
+                .map(|(flag, state)| if flags & flag == 0 { 0 } else { state });
         connection.set(states.into_iter().fold(0, |all, state| all | state));
         control::count(connection.shard(), Counter::Connections, 1);
     }

@@ -190,8 +190,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
             && flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0
         {
             // SAFETY: the caller's list.
-            let result =
-                unsafe { receive_parts(connection, fd, message.msg_iov, message.msg_iovlen, flags) };
+            let result = unsafe { receive_parts(connection, fd, message.msg_iov, message.msg_iovlen, flags) };
             if result.is_ok() {
                 message.msg_namelen = 0;
                 message.msg_controllen = 0;

@@ -115,7 +115,9 @@ pub unsafe extern "C" fn __ppoll_chk(
 /// # Safety
 /// A set of the caller with room for `count` descriptors, or null.
 unsafe fn connections_in(set: *const fd_set, count: c_int) -> Vec<c_int> {
-    let Some(last) = count.checked_sub(1).and_then(|last| usize::try_from(last).ok()) else { return Vec::new() };
+    let Some(last) = count.checked_sub(1).and_then(|last| usize::try_from(last).ok()) else {
+        return Vec::new();
+    };
     if set.is_null() {
         return Vec::new();
     }
@@ -135,8 +137,10 @@ unsafe fn select_with(count: c_int, read: *mut fd_set, kernel: impl Fn(bool) -> 
     }
     let all: Vec<_> = connections.iter().filter_map(|fd| table::get(*fd)).collect();
     all.iter().for_each(|connection| connection.wait_in_kernel(true));
-    let pending: Vec<c_int> =
-        connections.into_iter().filter(|fd| table::get(*fd).is_some_and(|found| found.has_pending())).collect();
+    let pending: Vec<c_int> = connections
+        .into_iter()
+        .filter(|fd| table::get(*fd).is_some_and(|found| found.has_pending()))
+        .collect();
     let mut ready = kernel(!pending.is_empty());
     all.iter().for_each(|connection| connection.wait_in_kernel(false));
     if ready >= 0 {
@@ -197,7 +201,12 @@ pub unsafe extern "C" fn pselect(
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub unsafe extern "C" fn epoll_ctl(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
     if let Some(connection) = table::get(fd)
         && operation != libc::EPOLL_CTL_DEL
     {

@@ -129,12 +129,7 @@ fn accept(listener: &impl AsRawFd, looked_after: bool) -> RawFd {
     }
     // SAFETY: no address is asked for.
     let fd = unsafe {
-        libc::accept4(
-            listener.as_raw_fd(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            libc::SOCK_CLOEXEC,
-        )
+        libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
     };
     checked(fd as isize).unwrap() as RawFd
 }
