@@ -8,7 +8,7 @@
 //! * `BLOCKING` is set before the kernel's flag `O_NONBLOCK` is taken away and cleared after it is back, so whoever
 //!   sees a descriptor without it knows that the server believes it to be there.
 
-use crate::{next, table};
+use crate::{next, process, table};
 use libc::{c_int, c_void, socklen_t, timeval};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -220,7 +220,8 @@ impl Connection {
 
     /// Gives the kernel's descriptor the state that the server believes it to have.
     pub fn make_honest(&self, fd: c_int) {
-        if !self.has(BLOCKING) {
+        // The child of a fork shares the kernel's state with its parent, which counts on it.
+        if !self.has(BLOCKING) || process::is_child() {
             return;
         }
         let errno = next::errno();

@@ -3,6 +3,7 @@
 //!
 //! * [`hooks`]: the C functions that the server calls instead of the C library's. Raw pointers end there.
 //! * [`reading`], [`waiting`]: what reads and waits become; the collapser. `docs/network.md` has what it is good for.
+//! * [`sets`]: connections in sets of epoll.
 //! * [`connection`], [`table`]: one accepted connection, and which descriptor is which.
 //! * [`control`]: the memory that `redoubt net` looks at.
 //! * [`process`]: whether this process is looked after at all.
@@ -12,7 +13,7 @@
 //! socket that changes what reads mean) leaves that connection to the kernel from then on, after the bytes that were
 //! read ahead.
 //!
-//! Only connections that the server has accepted, whose descriptor closes on exec, are looked after.
+//! Only connections that the server has accepted are looked after.
 
 pub mod connection;
 pub mod control;
@@ -20,5 +21,6 @@ pub mod hooks;
 mod next;
 pub mod process;
 pub mod reading;
+pub mod sets;
 pub mod table;
 pub mod waiting;

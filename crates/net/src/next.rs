@@ -103,6 +103,11 @@ next! {
         (count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec,
          mask: *const sigset_t) -> c_int;
     epoll_ctl c"epoll_ctl" (set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait c"epoll_wait" (set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
+    epoll_pwait c"epoll_pwait"
+        (set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2 c"epoll_pwait2"
+        (set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     getsockopt c"getsockopt"
         (fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     setsockopt c"setsockopt"

@@ -2,7 +2,7 @@
 //!
 //! A server reads a statement in two pieces, a header of a few bytes and then the rest, and before that it asks in vain
 //! whether the header is there already. Here, on a descriptor that does not wait, by a server that has shown the habit
-//! ([`ENGAGE_CYCLES`] times in turn):
+//! ([`ENGAGE_CYCLES`] times in turn, with statements that were there at once among them):
 //!
 //! * a read of a header (at most [`HEADER_LEN_BYTES`]) takes from the kernel whatever there is, and the following reads
 //!   are answered from that;
@@ -12,15 +12,15 @@
 //!
 //! Everything else is the kernel's, after the bytes that were read ahead.
 
-use crate::connection::{
-    ANSWERED, BLOCKING, BUFFER_LEN_BYTES, CLOSE_ON_EXEC, Connection, Locked, NONBLOCK, PLAIN, Step,
-};
+use crate::connection::{ANSWERED, BLOCKING, BUFFER_LEN_BYTES, Connection, Locked, NONBLOCK, PLAIN, Step};
 use crate::{control, next, process};
 use libc::{c_int, c_void};
 use redoubt_wire::net::{Counter, Mode};
 
 /// Waits in turn after which the server's habit is taken for one. More than a login has.
 pub const ENGAGE_CYCLES: u8 = 8;
+/// Of these, waits that really were some.
+const PROVEN_CYCLES: u8 = 2;
 /// Longest read that is taken for that of a header: TLS has 5 bytes, the protocol 4, compressed 7.
 pub const HEADER_LEN_BYTES: usize = 16;
 
@@ -73,7 +73,6 @@ pub fn honest(connection: &Connection, flags: c_int) -> c_int {
 /// Whether bytes may be read ahead at present.
 pub fn may_collapse(connection: &Connection, cycles: u8) -> bool {
     cycles >= ENGAGE_CYCLES
-        && connection.has(CLOSE_ON_EXEC)
         && !connection.has(PLAIN)
         && !connection.is_waited_for()
         && control::mode() != Mode::Off
@@ -176,7 +175,14 @@ unsafe fn receive_locked(
         unsafe { ask(fd, target, flags) }
     };
     match result {
-        Ok(_) => connection.clear(ANSWERED),
+        Ok(_) => {
+            let reader = locked.reader();
+            if reader.cycles >= PROVEN_CYCLES && connection.has(ANSWERED) {
+                // A statement that came at once takes the place of a wait.
+                reader.cycles = reader.cycles.saturating_add(1);
+            }
+            connection.clear(ANSWERED);
+        }
         Err(libc::EAGAIN) => locked.reader().step = Step::Empty,
         Err(_) => {}
     }

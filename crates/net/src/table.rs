@@ -84,6 +84,13 @@ pub fn remove(fd: c_int) -> bool {
     unsafe { connection.as_ref() }.is_some_and(Connection::remove_descriptor)
 }
 
+/// Takes a descriptor out, in a process where nothing is used again.
+pub fn forget(fd: c_int) {
+    if let Some(entry) = entry(fd) {
+        entry.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
 /// A connection that nobody uses any more.
 pub fn recycle(connection: &'static Connection) {
     POOL.lock().unwrap_or_else(PoisonError::into_inner).push(connection);

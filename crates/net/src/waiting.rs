@@ -8,7 +8,7 @@
 //! The kernel ends reads after the time it was told of (SO_RCVTIMEO), which for long times is up to an eighth later
 //! than poll would be. So it is told seven eighths, and the rest is waited for with poll.
 
-use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
+use crate::connection::{CLOSE_ON_EXEC, Connection, Locked, NONBLOCK, Step, set_receive_timeout};
 use crate::reading::{count_request, fill, may_collapse};
 use crate::{control, next, process, table};
 use libc::{c_int, c_short, nfds_t, pollfd};
@@ -159,7 +159,8 @@ fn one(
     let may_read = is_wait
         && step != Step::Other
         && known_timeout
-        && connection.has(NONBLOCK)
+        // Another program would get a descriptor that waits.
+        && connection.has(NONBLOCK | CLOSE_ON_EXEC)
         && control::mode() == Mode::On
         && may_collapse(connection, reader.cycles);
     if let Some(timeout_ms) =

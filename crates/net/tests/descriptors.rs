@@ -114,6 +114,53 @@ fn a_connection_in_a_set_of_epoll_is_the_kernels() {
     close(ends);
 }
 
+/// Waits for events of a set: how many, and those of the first.
+fn wait_for_set(set: c_int, timeout: c_int) -> (c_int, u32, u64) {
+    let mut got = [libc::epoll_event { events: 0, u64: 0 }; 4];
+    // SAFETY: room for that many events.
+    let ready = unsafe { libc::epoll_wait(set, got.as_mut_ptr(), 4, timeout) };
+    (ready, got[0].events, got[0].u64)
+}
+
+fn change_set(set: c_int, operation: c_int, fd: c_int, event: (u32, u64)) {
+    let mut event = libc::epoll_event { events: event.0, u64: event.1 };
+    // SAFETY: descriptors of the test, an event that lives long enough.
+    assert_eq!(unsafe { libc::epoll_ctl(set, operation, fd, &raw mut event) }, 0);
+}
+
+#[test]
+fn a_set_of_epoll_reports_what_was_read_ahead() {
+    const IN: u32 = libc::EPOLLIN as u32;
+    const ONCE: u32 = libc::EPOLLONESHOT as u32;
+    let _alone = alone();
+    for asked in [IN | ONCE | (libc::EPOLLRDHUP | libc::EPOLLET) as u32, IN | ONCE, IN] {
+        let (ends, other) = (with_rest(Family::Tcp), with_rest(Family::Unix));
+        let again = c_int::from(asked & ONCE == 0);
+        // SAFETY: no pointers.
+        let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        change_set(set, libc::EPOLL_CTL_ADD, ends.server, (asked, 7));
+        assert_eq!(wait_for_set(set, 10_000), (1, IN, 7), "{asked:#x}");
+        assert_eq!(wait_for_set(set, 0).0, again, "once, or for as long as there is something");
+        let mut buffer = [0u8; 4];
+        assert_eq!(library::recv(ends.server, &mut buffer, 0), Ok(4));
+        change_set(set, libc::EPOLL_CTL_MOD, ends.server, (asked, 8));
+        assert_eq!(wait_for_set(set, 10_000), (1, IN, 8), "two bytes are left");
+        assert_eq!(library::recv(ends.server, &mut buffer, 0), Ok(2));
+        if again == 0 {
+            change_set(set, libc::EPOLL_CTL_MOD, ends.server, (asked, 9));
+        }
+        assert_eq!(wait_for_set(set, 20).0, 0, "nothing is left, and room to write is not asked for");
+        request(ends, STATEMENT);
+        assert_eq!(wait_for_set(set, 10_000).0, 1);
+        assert_eq!(library::recv(ends.server, &mut [0u8; 64], 0), Ok(5));
+        change_set(set, libc::EPOLL_CTL_ADD, other.server, (asked, 10));
+        close(other);
+        assert_eq!(wait_for_set(set, 0).0, 0, "what is closed is not reported");
+        close(ends);
+        close_server(set);
+    }
+}
+
 #[test]
 fn a_copy_has_what_was_read_ahead() {
     let _alone = alone();
@@ -192,17 +239,24 @@ fn a_forked_child_gets_nothing_that_was_read_ahead() {
             let flags = libc::fcntl(ends.server, libc::F_GETFL);
             let mut list = [entry(ends.server, libc::POLLIN)];
             let ready = libc::poll(list.as_mut_ptr(), 1, 0);
-            let fine = nothing == -1 && errno == libc::EAGAIN && flags & libc::O_NONBLOCK != 0 && ready == 0;
+            let copy = libc::dup(ends.server);
+            let closed = libc::close(copy) == 0 && libc::close(ends.server) == 0;
+            let fine = nothing == -1
+                && errno == libc::EAGAIN
+                && flags & libc::O_NONBLOCK != 0
+                && ready == 0
+                && closed;
             libc::_exit(c_int::from(!fine));
         }
         let mut status = -1;
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
         assert_eq!(status, 0);
     }
+    assert!(is_blocking(ends.server), "the parent goes on");
     let mut buffer = [0u8; 64];
     assert_eq!(library::recv(ends.server, &mut buffer, 0), Ok(6));
     statement(ends, STATEMENT, WAIT);
-    assert!(is_blocking(ends.server), "the parent goes on");
+    assert!(is_blocking(ends.server));
     close(ends);
 }
 

@@ -1,7 +1,7 @@
 //! Where connections come from and go: accept, close, copies of descriptors, and what hands them to others.
 
 use crate::connection::{CLOSE_ON_EXEC, Connection, NONBLOCK};
-use crate::{control, next, process, table};
+use crate::{control, next, process, sets, table};
 use libc::{c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 use redoubt_wire::net::Counter;
 
@@ -25,9 +25,8 @@ fn accepted(fd: c_int, flags: c_int) -> c_int {
     if is_stream(fd)
         && let Some(connection) = table::insert(fd)
     {
-        let states =
-            [(libc::SOCK_NONBLOCK, NONBLOCK), (libc::SOCK_CLOEXEC, CLOSE_ON_EXEC)]
-                .map(|(flag, state)| if flags & flag == 0 { 0 } else { state });
+        let states = [(libc::SOCK_NONBLOCK, NONBLOCK), (libc::SOCK_CLOEXEC, CLOSE_ON_EXEC)]
+            .map(|(flag, state)| if flags & flag == 0 { 0 } else { state });
         connection.set(states.into_iter().fold(0, |all, state| all | state));
         control::count(connection.shard(), Counter::Connections, 1);
     }
@@ -36,6 +35,12 @@ fn accepted(fd: c_int, flags: c_int) -> c_int {
 
 /// A descriptor is about to be closed.
 fn closed(fd: c_int) {
+    if process::is_child() {
+        // The pool's lock may be somebody's who is not there any more.
+        table::forget(fd);
+        return;
+    }
+    sets::closed(fd);
     if table::remove(fd) {
         control::count(fd.unsigned_abs() as usize, Counter::Closed, 1);
     }

@@ -1,7 +1,7 @@
 //! poll, select, epoll.
 
 use crate::waiting::{self, Ask};
-use crate::{next, table};
+use crate::{next, sets, table};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 struct Poll {
@@ -209,9 +209,57 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     if let Some(connection) = table::get(fd)
         && operation != libc::EPOLL_CTL_DEL
+        && !crate::process::is_child()
+        // SAFETY: null, or the caller's event.
+        && let Some(event) = unsafe { event.as_ref() }
     {
         connection.give_up(fd);
+        return sets::put(set, fd, connection, *event, |mut event| {
+            // SAFETY: an event that lives long enough.
+            unsafe { next::epoll_ctl(set, operation, fd, &raw mut event) }
+        });
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { next::epoll_ctl(set, operation, fd, event) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments; the kernel says how many events it has written.
+    unsafe { sets::wait(set, events, || next::epoll_wait(set, events, count, timeout)) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments; the kernel says how many events it has written.
+    unsafe { sets::wait(set, events, || next::epoll_pwait(set, events, count, timeout, mask)) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments; the kernel says how many events it has written.
+    unsafe { sets::wait(set, events, || next::epoll_pwait2(set, events, count, timeout, mask)) }
 }
