@@ -56,6 +56,8 @@ pub struct Reader {
     pub cycles: u8,
     /// See [`Step`].
     pub step: Step,
+    /// The server's waits are such that a read could take their place.
+    pub waits_simply: bool,
     /// Time-out of the server's last wait, in milliseconds.
     pub last_timeout_ms: c_int,
     /// The time-out that the kernel was told of (SO_RCVTIMEO), as the wait's in milliseconds; 0: none.

@@ -60,10 +60,19 @@ fn map() -> Option<&'static Words> {
     Some(unsafe { &*address.cast::<Words>() })
 }
 
-/// What the collapser is to do now.
-pub fn mode() -> Mode {
+/// What the collapser is to do now on a connection whose waits can be made reads, or not.
+///
+/// [`Mode::Auto`] is nothing for the latter: reading ahead alone has brought nothing that could be measured.
+pub fn mode(can_wait_in_read: bool) -> Mode {
+    match wanted() {
+        Mode::Auto if !can_wait_in_read => Mode::Off,
+        wanted => wanted.resolved(),
+    }
+}
+
+fn wanted() -> Mode {
     let word = words().and_then(|words| words.get(COLLAPSER_WORD)).unwrap_or(&MODE).load(Ordering::Relaxed);
-    Mode::from_word(word).unwrap_or(Mode::Off).resolved()
+    Mode::from_word(word).unwrap_or(Mode::Off)
 }
 
 /// Sets what the collapser is to do.

@@ -12,7 +12,9 @@
 //!
 //! Everything else is the kernel's, after the bytes that were read ahead.
 
-use crate::connection::{ANSWERED, BLOCKING, BUFFER_LEN_BYTES, Connection, Locked, NONBLOCK, PLAIN, Step};
+use crate::connection::{
+    ANSWERED, BLOCKING, BUFFER_LEN_BYTES, CLOSE_ON_EXEC, Connection, Locked, NONBLOCK, PLAIN, Reader, Step,
+};
 use crate::{control, next, process};
 use libc::{c_int, c_void};
 use redoubt_wire::net::{Counter, Mode};
@@ -70,12 +72,16 @@ pub fn honest(connection: &Connection, flags: c_int) -> c_int {
     if connection.has(BLOCKING) { flags | libc::MSG_DONTWAIT } else { flags }
 }
 
-/// Whether bytes may be read ahead at present.
-pub fn may_collapse(connection: &Connection, cycles: u8) -> bool {
-    cycles >= ENGAGE_CYCLES
-        && !connection.has(PLAIN)
-        && !connection.is_waited_for()
-        && control::mode() != Mode::Off
+/// What may be done on a connection at present.
+pub fn mode(connection: &Connection, reader: &Reader) -> Mode {
+    let may_collapse =
+        reader.cycles >= ENGAGE_CYCLES && !connection.has(PLAIN) && !connection.is_waited_for();
+    // Another program would get a descriptor that waits.
+    let can_wait_in_read = reader.waits_simply && connection.has(CLOSE_ON_EXEC);
+    match if may_collapse { control::mode(can_wait_in_read) } else { Mode::Off } {
+        Mode::On if !can_wait_in_read => Mode::ReadAhead,
+        mode => mode,
+    }
 }
 
 /// `recv`, and what comes to the same.
@@ -157,7 +163,7 @@ unsafe fn receive_locked(
         // It asks again instead of waiting.
         reader.cycles = 0;
     }
-    let may_collapse = may_collapse(connection, reader.cycles);
+    let may_collapse = mode(connection, reader) != Mode::Off;
     if may_collapse && reader.step == Step::Other && connection.has(ANSWERED) {
         connection.clear(ANSWERED);
         reader.step = Step::Presumed;

@@ -8,9 +8,9 @@
 //! The kernel ends reads after the time it was told of (SO_RCVTIMEO), which for long times is up to an eighth later
 //! than poll would be. So it is told seven eighths, and the rest is waited for with poll.
 
-use crate::connection::{CLOSE_ON_EXEC, Connection, Locked, NONBLOCK, Step, set_receive_timeout};
-use crate::reading::{count_request, fill, may_collapse};
-use crate::{control, next, process, table};
+use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
+use crate::reading::{count_request, fill, mode};
+use crate::{next, process, table};
 use libc::{c_int, c_short, nfds_t, pollfd};
 use redoubt_wire::net::Mode;
 use std::time::{Duration, Instant};
@@ -155,14 +155,13 @@ fn one(
     if is_wait && step != Step::Other {
         reader.cycles = reader.cycles.saturating_add(1);
         reader.last_timeout_ms = timeout_ms.unwrap_or(0);
+        reader.waits_simply = timeout_ms.is_some();
     }
     let may_read = is_wait
         && step != Step::Other
         && known_timeout
-        // Another program would get a descriptor that waits.
-        && connection.has(NONBLOCK | CLOSE_ON_EXEC)
-        && control::mode() == Mode::On
-        && may_collapse(connection, reader.cycles);
+        && connection.has(NONBLOCK)
+        && mode(connection, reader) == Mode::On;
     if let Some(timeout_ms) =
         timeout_ms.filter(|timeout| may_read && (*timeout < 0 || *timeout >= SHORTEST_READ_MS))
         && prepare(connection, &mut locked, entry.fd, timeout_ms)

@@ -317,6 +317,47 @@ fn modes_change_what_a_running_connection_does() {
     assert!(!is_blocking(ends.server));
     assert_eq!(made(Mode::On), 100);
     assert!(is_blocking(ends.server));
+    assert_eq!(made(Mode::Auto), 100);
+    control::set_mode(Mode::On);
+    close(ends);
+}
+
+/// A statement of a server that waits with a signal mask, as MySQL does.
+fn statement_with_mask(ends: Ends) {
+    let mut header = [0u8; 5];
+    assert_eq!(library::recv(ends.server, &mut header[..4], libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+    request(ends, STATEMENT);
+    let mut list = [entry(ends.server, libc::POLLIN | libc::POLLPRI)];
+    let timeout = libc::timespec { tv_sec: 28_800, tv_nsec: 0 };
+    // SAFETY: one entry; a mask that is made empty first.
+    let ready = unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut mask);
+        libc::ppoll(list.as_mut_ptr(), 1, &raw const timeout, &raw const mask)
+    };
+    assert_eq!((ready, list[0].revents), (1, libc::POLLIN));
+    assert_eq!(library::recv(ends.server, &mut header[..4], libc::MSG_DONTWAIT), Ok(4));
+    assert_eq!(library::recv(ends.server, &mut header[4..], libc::MSG_DONTWAIT), Ok(1));
+    assert_eq!(header, STATEMENT);
+    assert_eq!(library::send(ends.server, &[1], 0), Ok(1));
+    assert_eq!(kernel::recv(ends.client, &mut [0u8; 1], 0), Ok(1));
+}
+
+#[test]
+fn a_wait_with_a_mask_is_the_kernels() {
+    let _alone = alone();
+    let ends = support::connect(Family::Tcp, true);
+    library::fcntl(ends.server, libc::F_SETFL, libc::O_NONBLOCK).unwrap();
+    for (mode, expected) in [(Mode::Off, 40), (Mode::On, 20), (Mode::Auto, 40)] {
+        control::set_mode(mode);
+        (0..12).for_each(|_| statement_with_mask(ends));
+        let before = control::total(Counter::SystemCalls);
+        (0..10).for_each(|_| statement_with_mask(ends));
+        // Some are counted a statement later.
+        let made = control::total(Counter::SystemCalls) - before;
+        assert_eq!(made, expected, "{mode:?}");
+        assert!(!is_blocking(ends.server));
+    }
     control::set_mode(Mode::On);
     close(ends);
 }

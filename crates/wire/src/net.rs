@@ -39,7 +39,7 @@ pub enum Mode {
     ReadAhead = 1,
     /// Reads ahead and waits in the read: two system calls for a statement.
     On = 2,
-    /// What the library takes for best.
+    /// What the library takes for best: as [`Mode::On`] where that is two system calls, nothing elsewhere.
     Auto = 3,
 }
 
@@ -67,7 +67,7 @@ impl Mode {
         Self::ALL.into_iter().find(|mode| *mode as u64 == word)
     }
 
-    /// What it comes to: [`Mode::Auto`] is one of the others.
+    /// What it comes to where it does something: [`Mode::Auto`] is one of the others.
     #[must_use]
     pub const fn resolved(self) -> Self {
         match self {
