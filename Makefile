@@ -45,7 +45,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite net-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -186,6 +186,11 @@ server-suite:
 # a quarter of an hour. Options in NET_SUITE. All in target/net-suite/. See docs/network.md.
 net-suite:
 	scripts/net-suite/run $(NET_SUITE)
+
+# MariaDB's own suites of groups of servers, with Galera and with ours, compared: two hours. Options in GROUP_SUITE, for
+# example GROUP_SUITE="--test galera.galera_admin --repeat 3". All in target/group-suite/. See docs/group.md.
+group-suite:
+	scripts/group-suite/run $(GROUP_SUITE)
 
 # Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of
 # about 10 seconds with MariaDB and of 17 with MySQL 9.7, from seed SEED on. See docs/oracle.md.

@@ -38,6 +38,9 @@ pub struct Options {
     /// File with the known causes of failures
     #[arg(long)]
     pub causes: Option<PathBuf>,
+    /// What the other run was on, in the report's words
+    #[arg(long, default_value = "the plain server")]
+    pub beside: String,
 }
 
 /// The report as Markdown, and whether nothing in it is open ([`open::Open`]).
@@ -53,6 +56,6 @@ pub fn report(options: &Options) -> Result<(String, bool)> {
     let redoubt = log::Log::read_directory(&options.redoubt)?;
     let comparison = compare::Comparison::new(&plain, &redoubt);
     let open = open::Open::new(&comparison, &causes, [&plain, &redoubt]);
-    let text = format!("{}{}", table::markdown(&comparison, &causes), open.markdown());
+    let text = format!("{}{}", table::markdown(&comparison, &causes, &options.beside), open.markdown());
     Ok((text, open.is_empty()))
 }

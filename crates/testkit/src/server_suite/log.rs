@@ -116,7 +116,7 @@ impl Log {
 /// Whether it has a suite and a name, as every test has.
 pub(super) fn is_test_name(test: &str) -> bool {
     let is_name = |text: &str| {
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.+".contains(c))
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.+#".contains(c))
     };
     test.split_once('.').is_some_and(|(suite, name)| is_name(suite) && is_name(name))
 }

@@ -6,33 +6,34 @@ use super::log::Case;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+/// In the order of the table; `BESIDE` stands for what the other run was on.
 const COLUMNS: [(&str, Verdict); 7] = [
     ("passed on both", Verdict::Both),
     ("failed only on Redoubt", Verdict::OnlyRedoubtFailed),
-    ("failed only on the plain server", Verdict::OnlyPlainFailed),
+    ("failed only on BESIDE", Verdict::OnlyPlainFailed),
     ("failed on both", Verdict::BothFailed),
     ("skipped on both", Verdict::Skipped),
     ("skipped only on Redoubt", Verdict::SkippedOnRedoubt),
-    ("skipped only on the plain server", Verdict::SkippedOnPlain),
+    ("skipped only on BESIDE", Verdict::SkippedOnPlain),
 ];
 
-/// Writing to a string cannot fail, so the results of `write!` are dropped here.
-pub fn markdown(comparison: &Comparison, causes: &Causes) -> String {
+/// `beside`: what the other run was on. Writing to a string cannot fail, so the results of `write!` are dropped here.
+pub fn markdown(comparison: &Comparison, causes: &Causes, beside: &str) -> String {
     let mut out = String::new();
-    counts(&mut out, comparison);
+    counts(&mut out, comparison, beside);
     by_cause(&mut out, "Failed only on Redoubt", comparison.failed_only_on_redoubt(), causes);
     by_cause(&mut out, "Skipped only on Redoubt", comparison.with(Verdict::SkippedOnRedoubt), causes);
-    others(&mut out, "Failed only on the plain server", comparison, Verdict::OnlyPlainFailed);
+    others(&mut out, &format!("Failed only on {beside}"), comparison, Verdict::OnlyPlainFailed);
     others(&mut out, "Failed on both", comparison, Verdict::BothFailed);
-    others(&mut out, "Skipped only on the plain server", comparison, Verdict::SkippedOnPlain);
+    others(&mut out, &format!("Skipped only on {beside}"), comparison, Verdict::SkippedOnPlain);
     skips(&mut out, comparison);
     out
 }
 
-fn counts(out: &mut String, comparison: &Comparison) {
+fn counts(out: &mut String, comparison: &Comparison, beside: &str) {
     let _ = write!(out, "| suite | tests run on both |");
     for (title, _) in COLUMNS {
-        let _ = write!(out, " {title} |");
+        let _ = write!(out, " {} |", title.replace("BESIDE", beside));
     }
     let _ = writeln!(out, " run on one only |\n|---|{}", "--:|".repeat(COLUMNS.len() + 2));
     let mut sums = [0; COLUMNS.len() + 2];

@@ -46,6 +46,25 @@ fn the_share_of_tests_that_are_done_is_passed_over() {
     assert!(matches!(log.outcomes[&case("innodb.charset", "latin1")], Outcome::Failed { .. }));
 }
 
+/// Suites of groups name tests after what they were reported as.
+#[test]
+fn a_name_may_have_the_sign_of_a_number() {
+    let log = log("galera.galera-features#117               w2 [ pass ]   1945\n\
+                   galera.galera#505                        w1 [ fail ]  timeout after 60 seconds\n");
+    assert_eq!(log.outcomes[&case("galera.galera-features#117", "")], Outcome::Passed { again: false });
+    assert!(matches!(log.outcomes[&case("galera.galera#505", "")], Outcome::Failed { .. }));
+    let causes = Causes::parse("galera.galera#505 | limit | it waits\n").unwrap();
+    assert!(causes.of(&case("galera.galera#505", "")).is_some());
+}
+
+#[test]
+fn the_other_side_has_its_name() {
+    let comparison = Comparison::new(&log(PLAIN), &log(REDOUBT));
+    let text = table::markdown(&comparison, &Causes::default(), "Galera");
+    assert!(text.contains("| failed only on Galera |") && text.contains("## Failed only on Galera"), "{text}");
+    assert!(!text.contains("the plain server") && !text.contains("BESIDE"), "{text}");
+}
+
 #[test]
 fn output_of_tests_is_no_result() {
     for line in [
@@ -90,7 +109,7 @@ fn only_what_both_ran_is_compared() {
 #[test]
 fn the_table_counts_every_case_once() {
     let comparison = Comparison::new(&log(PLAIN), &log(REDOUBT));
-    let text = table::markdown(&comparison, &Causes::default());
+    let text = table::markdown(&comparison, &Causes::default(), "the plain server");
     assert!(text.contains("| innodb | 3 | 2 | 1 | 0 | 0 | 2 | 0 | 0 | 0 |"), "{text}");
     assert!(text.contains("| main | 2 | 0 | 0 | 1 | 1 | 0 | 1 | 0 | 1 |"), "{text}");
     assert!(text.contains("| all | 5 | 2 | 1 | 1 | 1 | 2 | 1 | 0 | 1 |"), "{text}");
@@ -112,7 +131,7 @@ fn a_known_cause_is_named() {
         assert!(causes.of(&case(other, "")).is_none(), "{other}");
     }
     let comparison = Comparison::new(&log(PLAIN), &log(REDOUBT));
-    let text = table::markdown(&comparison, &causes);
+    let text = table::markdown(&comparison, &causes, "the plain server");
     assert!(text.contains("| files | it changes ibdata1 | by hand | 1 |"), "{text}");
 }
 
@@ -207,7 +226,7 @@ fn a_driver_that_stopped_is_no_success() {
         std::fs::create_dir(run).unwrap();
         std::fs::write(run.join("a-0000.log"), "a.b [ pass ] 1\n").unwrap();
     }
-    let options = Options { plain, redoubt: redoubt.clone(), causes: None };
+    let options = Options { plain, redoubt: redoubt.clone(), causes: None , beside: "the plain server".to_owned()};
     assert!(report(&options).unwrap().1);
     let part = redoubt.join("a-0040.part");
     std::fs::write(&part, "a.c [ pass ] 1\nmysql-test-run: *** ERROR: no space left\n").unwrap();
