@@ -8,6 +8,7 @@
 //! | [`begin`] | what a member starts from; a group is begun |
 //! | [`receive`] | the server's receiver threads |
 //! | [`transfer`] | the state of a server for another one |
+//! | [`saved_state`] | a file by which people ask for that |
 //! | [`outcomes`] | whether what was done here is what was done elsewhere |
 //! | [`replicate`] | transactions and DDL of this server |
 
@@ -15,6 +16,7 @@ mod begin;
 mod outcomes;
 mod receive;
 mod replicate;
+mod saved_state;
 mod transfer;
 
 pub use transfer::is_marked as has_no_state;

@@ -8,6 +8,7 @@
 //! | a store | yes | refused: it would have two histories |
 
 use super::outcomes::Outcomes;
+use super::saved_state;
 use super::transfer::{self, Transfer};
 use super::{Place, Session, Wanted, lock};
 use crate::certification::{Certification, DEFAULT_SETS_LOG2};
@@ -31,6 +32,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -161,8 +163,20 @@ fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
     Ok(bytes)
 }
 
+/// Of two members the one that was made later has the greater id, where clocks agree: servers make
+/// `auto_increment_offset` of the order of their ids, and people expect it to be that in which they have come.
+fn new_member() -> Result<MemberId, ConnectError> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(member_of(since_1970.as_millis() as u64, u32::from_le_bytes(random()?)))
+}
+
+/// 20 random bits after the time, of which there is enough until the year 2527.
+const fn member_of(since_1970_ms: u64, random: u32) -> MemberId {
+    MemberId(since_1970_ms << 20 | (random & 0xf_ffff) as u64)
+}
+
 fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
-    let (group, member) = (GroupId(random()?), MemberId(u64::from_le_bytes(random()?)));
+    let (group, member) = (GroupId(random()?), new_member()?);
     let snapshot = Member::founding(Membership::new([member]));
     let replica = Replica::new(group, Certification::new(DEFAULT_SETS_LOG2));
     let slot = snapshot.next;
@@ -180,6 +194,9 @@ fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, Conne
     let replica = Replica::decode(&found.replica)?;
     let data = if transfer::is_marked(&server.data_directory) {
         server.note("this server has no state, or another one than the group: it gets it anew");
+        Data::OfAnother
+    } else if is_unwanted(server, &found) {
+        server.note("grastate.dat was removed: this server gets its state anew");
         Data::OfAnother
     } else {
         let position = match server.position {
@@ -207,6 +224,19 @@ fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, Conne
     Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
 }
 
+/// Whether somebody wants another server's state in the place of what is here.
+fn is_unwanted(server: &Server, found: &Found) -> bool {
+    let was_removed = saved_state::was_removed(&server.data_directory);
+    let is_only = was_removed && saved_state::is_only_member(&found.records, found.identity.member);
+    if is_only {
+        server.warn(
+            "grastate.dat was removed, but this server is the only member of its group: it goes on with the data that \
+             it has",
+        );
+    }
+    was_removed && !is_only
+}
+
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
     match Store::open(&server.data_directory)? {
         Some(_) if wanted.is_new => Err(ConnectError::MemberAlready),
@@ -214,7 +244,7 @@ fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<B
         None if wanted.is_new => found_group(server),
         None if addresses.is_empty() => Err(ConnectError::NoAddress(wanted.address.clone())),
         None => {
-            let member = MemberId(u64::from_le_bytes(random()?));
+            let member = new_member()?;
             let (data, group) = (Data::OfAnother, GroupId::default());
             let origin = Origin::Nothing(member);
             Ok(Beginning { origin, replica: None, data, lives: Vec::new(), group, member })

@@ -133,7 +133,8 @@ impl Session {
             return true;
         }
         let text = String::from_utf8_lossy(error).replace('\0', " ");
-        self.server.warn(&format!("write set {}: {}", seqno.0, text.trim()));
+        // How bad that is will be known in a moment.
+        self.server.note(&format!("write set {}: {}", seqno.0, text.trim()));
         if self.outcomes.failed(seqno).is_none() {
             self.vote(seqno, code);
         }
@@ -157,7 +158,13 @@ impl Session {
 
     fn differs(&self, seqno: Seqno, why: &str) {
         self.mark_as_different();
-        self.fail(&format!("write set {}: {why}: the data of this server is another one", seqno.0));
+        // The first words are what people have their logs searched for.
+        self.fail(&format!(
+            "Inconsistency detected: Inconsistent by consensus on {}:{}: {why}, so the data of this server is another \
+             one",
+            self.group(),
+            seqno.0
+        ));
     }
 }
 

@@ -77,7 +77,6 @@ fn mark(directory: &Path) -> PathBuf {
     directory.join(MARK)
 }
 
-/// Whether a transfer has begun and not ended.
 /// A transfer has begun and not ended.
 pub fn is_marked(directory: &Path) -> bool {
     mark(directory).exists()
@@ -154,6 +153,9 @@ impl Session {
                 seqno
             }
         };
+        if let Err(error) = super::saved_state::write(&self.server.data_directory, self.group()) {
+            self.server.warn(&format!("cannot write grastate.dat: {error}; nothing needs it"));
+        }
         self.server.note(&format!("applies what comes after {}", seqno.0));
         self.appliers.begun();
         self.ask_to_be_synced();

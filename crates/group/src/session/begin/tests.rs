@@ -1,6 +1,13 @@
-//! Addresses as people write them.
-
 use super::*;
+
+#[test]
+fn who_comes_later_has_the_greater_id() {
+    let now_ms = 1_795_812_000_000;
+    assert!(member_of(now_ms, u32::MAX) < member_of(now_ms + 1, 0));
+    assert_ne!(member_of(now_ms, 1), member_of(now_ms, 2));
+    assert!(member_of((1 << 44) - 1, u32::MAX).0 == u64::MAX);
+    assert!(new_member().unwrap() >= member_of(now_ms, 0));
+}
 
 #[test]
 fn addresses_of_a_list() {
