@@ -159,6 +159,11 @@ impl Appliers {
         self.changed.notify_all();
     }
 
+    /// Whether it is: what is pushed is done as soon as a thread has time.
+    pub fn has_begun(&self) -> bool {
+        self.state().phase == Phase::Begun
+    }
+
     /// No more: what waits is dropped. The first place of what is.
     pub fn end(&self) -> Option<Seqno> {
         let mut state = self.state();

@@ -8,6 +8,7 @@
 use crate::appliers::{Appliers, Item};
 use crate::ballots::News;
 use crate::certification::Verdict;
+use crate::frame::Frame;
 use crate::monitors::{CommitOrder, Finished};
 use crate::order::inbox::Inlet;
 use crate::order::{Input, Status, Waiter};
@@ -202,7 +203,14 @@ pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
             (Delivery::Alone { here }, Some(replica)) => {
                 outlets.appliers.push(Item::Alone { ordered: replica.seqno(), here });
             }
-            (Delivery::StateRequest { from, seqno, request }, _) => requests.push((from, seqno, request)),
+            (Delivery::StateRequest { from, seqno, request }, _) if outlets.appliers.has_begun() => {
+                requests.push((from, seqno, request));
+            }
+            // Its threads wait for a state themselves, of the one that asks here perhaps.
+            (Delivery::StateRequest { from, .. }, _) => {
+                let refused = Frame::StateRefused { reason: "it has none itself yet".into() };
+                outlets.order.post(Input::Send(from, refused));
+            }
             (Delivery::StateRefused { from, reason }, _) => (outlets.refused)(from, reason),
             (Delivery::End, _) => return,
             (
@@ -272,3 +280,6 @@ fn pass_over(outlets: &Outlets, seqno: Seqno) {
     outlets.commit_order.cancel(seqno);
     outlets.finished.finish(seqno);
 }
+
+#[cfg(test)]
+mod tests;

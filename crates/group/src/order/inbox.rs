@@ -53,6 +53,12 @@ impl Inbox {
         queue.inputs.push_back(input);
     }
 
+    /// What was put here, instead of a member.
+    #[cfg(test)]
+    pub fn take_all(&self) -> Vec<Input> {
+        self.queue().inputs.drain(..).collect()
+    }
+
     /// One more.
     pub fn post(&self, input: Input) {
         self.put(input);

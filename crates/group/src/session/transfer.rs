@@ -37,6 +37,8 @@ pub(super) struct Transfer {
     /// Who was asked, in which life.
     donor: Option<(MemberId, Incarnation)>,
     refused: BTreeSet<MemberId>,
+    /// Those of which that was said.
+    said_refused: BTreeSet<MemberId>,
     received: Option<Result<Seqno, String>>,
     /// This server gives its state to another one.
     pub(super) donating_to: Option<MemberId>,
@@ -52,6 +54,7 @@ impl Transfer {
             newest: None,
             donor: None,
             refused: BTreeSet::new(),
+            said_refused: BTreeSet::new(),
             received: None,
             donating_to: None,
             is_over: false,
@@ -118,8 +121,11 @@ impl Session {
     }
 
     pub(super) fn on_refusal(&self, from: MemberId, reason: &str) {
-        self.server.note(&format!("member {from} does not give its state: {reason}"));
         let mut transfer = lock(&self.transfer);
+        // It is asked again and again.
+        if transfer.said_refused.insert(from) {
+            self.server.note(&format!("member {from} does not give its state yet: {reason}"));
+        }
         if transfer.donor.is_some_and(|(donor, _)| donor == from) {
             transfer.refused.insert(from);
             transfer.donor = None;
