@@ -76,6 +76,7 @@ enum Phase {
 #[derive(Default)]
 struct State {
     phase: Phase,
+    was_begun: bool,
     items: VecDeque<Item>,
     /// Things that were given out and are not done.
     in_progress: usize,
@@ -154,6 +155,7 @@ impl Appliers {
         let mut state = self.state();
         if state.phase == Phase::Beginning {
             state.phase = Phase::Begun;
+            state.was_begun = true;
         }
         drop(state);
         self.changed.notify_all();
@@ -162,6 +164,11 @@ impl Appliers {
     /// Whether it is: what is pushed is done as soon as a thread has time.
     pub fn has_begun(&self) -> bool {
         self.state().phase == Phase::Begun
+    }
+
+    /// Whether it ever was.
+    pub fn was_begun(&self) -> bool {
+        self.state().was_begun
     }
 
     /// No more: what waits is dropped. The first place of what is.

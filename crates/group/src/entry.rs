@@ -13,7 +13,7 @@ use crate::abi::{
 use crate::options::Options;
 use crate::position::RECOVERING;
 use crate::server::Server;
-use crate::session::{Session, Wanted};
+use crate::session::{New, Session, Wanted};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -188,7 +188,10 @@ unsafe extern "C" fn connect(
             unsafe { (provider(table), text(cluster_name), text(address)) };
         let Some(provider) = provider else { return Status::NodeFail as c_int };
         let options = lock(&provider.options).clone();
-        let wanted = Wanted { cluster_name, address, is_new };
+        // A server that connects again has its data open, so nobody else can be asked for the position.
+        let position = provider.session().and_then(|before| before.position());
+        let new = New::of(is_new, &address, &std::fs::read("/proc/self/cmdline").unwrap_or_default());
+        let wanted = Wanted { cluster_name, address, new, position };
         match Session::connect(Arc::clone(&provider.server), &options, &wanted) {
             Ok(session) => {
                 *lock(&provider.session) = Some(session);

@@ -46,6 +46,34 @@ use transfer::Transfer;
 
 pub use replicate::{Certified, Released};
 
+/// Whether a server is to begin a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum New {
+    /// No: it joins the one that there is.
+    No,
+    /// Yes, if it is in none: its address is `gcomm://`, which servers take for `--wsrep-new-cluster` at every start.
+    IfNone,
+    /// Yes: `--wsrep-new-cluster`.
+    Yes,
+}
+
+impl New {
+    /// What the server means that asks for a new group, or does not, with this address and these arguments of its own
+    /// (each with a 0 after it).
+    pub fn of(is_asked_for: bool, address: &str, arguments: &[u8]) -> Self {
+        let is_option = |argument: &[u8]| {
+            let argument = String::from_utf8_lossy(argument).replace('_', "-");
+            argument.split('=').next() == Some("--wsrep-new-cluster")
+        };
+        match is_asked_for {
+            false => Self::No,
+            true if address.trim() != "gcomm://" => Self::Yes,
+            true if arguments.split(|byte| *byte == 0).any(is_option) => Self::Yes,
+            true => Self::IfNone,
+        }
+    }
+}
+
 /// What the server says of the group it wants to be in.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -53,8 +81,10 @@ pub struct Wanted {
     pub cluster_name: String,
     /// `wsrep_cluster_address`.
     pub address: String,
-    /// `--wsrep-new-cluster`.
-    pub is_new: bool,
+    /// Whether it is to begin one.
+    pub new: New,
+    /// How far the data of the server is, if it has been in a group before in this life.
+    pub position: Option<(GroupId, Seqno)>,
 }
 
 /// How long somebody waits for what the order has to say.
@@ -139,6 +169,12 @@ impl Session {
     /// The group, once it is known.
     pub fn group(&self) -> GroupId {
         lock(&self.place).map_or_else(GroupId::default, |place| place.group)
+    }
+
+    /// How far the data of the server is. None: it was never known, or the data is not that of the group.
+    pub fn position(&self) -> Option<(GroupId, Seqno)> {
+        let is_known = self.appliers.was_begun() && !self.has_failed.load(Ordering::SeqCst);
+        is_known.then(|| (self.group(), self.finished()))
     }
 
     /// This life of this member, as the server knows it.
@@ -316,3 +352,6 @@ impl Session {
         self.transactions.begin(id)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,11 +6,13 @@
 //! | none | no | it is a newcomer: a member takes it in, another server gives it its state |
 //! | a store | no | it goes on from its log and from the position of its data |
 //! | a store | yes | refused: it would have two histories |
+//!
+//! An address without members is asking for a new group only where there are no files.
 
 use super::outcomes::Outcomes;
 use super::saved_state;
 use super::transfer::{self, Transfer};
-use super::{Place, Session, Wanted, lock};
+use super::{New, Place, Session, Wanted, lock};
 use crate::certification::{Certification, DEFAULT_SETS_LOG2};
 use crate::delivery::{self, Delivery, Outlets};
 use crate::options::{OptionError, Options};
@@ -29,10 +31,16 @@ use redoubt_consensus::types::{Entry, Incarnation, MemberId, Membership, Proposa
 use redoubt_transport::{MemberTls, TransportError};
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A session that has left has closed its store after so long.
+const CLOSED_WITHIN: Duration = Duration::from_secs(5);
+/// Between two tries to open it.
+const CLOSED_LOOK: Duration = Duration::from_millis(10);
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +86,9 @@ pub enum ConnectError {
          the first server with --wsrep-new-cluster"
     )]
     NoAddress(String),
+    /// Not what members are named by.
+    #[error("wsrep_cluster_address {0:?} is none: gcomm://HOST:PORT,HOST:PORT")]
+    NotAnAddress(String),
     /// The data has no position.
     #[error(
         "the server's data has no position in the group, though the group's log says it was in it: to get the state of \
@@ -189,7 +200,12 @@ fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
     Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
 }
 
-fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, ConnectError> {
+fn go_on(
+    server: &Server,
+    wanted: &Wanted,
+    store: Store,
+    found: Found,
+) -> Result<Beginning, ConnectError> {
     let Identity { group, member } = found.identity;
     let replica = Replica::decode(&found.replica)?;
     let data = if transfer::is_marked(&server.data_directory) {
@@ -199,7 +215,7 @@ fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, Conne
         server.note("grastate.dat was removed: this server gets its state anew");
         Data::OfAnother
     } else {
-        let position = match server.position {
+        let position = match wanted.position.or(server.position) {
             Some(position) => Some(position),
             None => position::recover(&server.data_directory)?,
         };
@@ -224,6 +240,18 @@ fn go_on(server: &Server, store: Store, found: Found) -> Result<Beginning, Conne
     Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
 }
 
+/// The store, which the session before this one may be about to close: a server that is told another address leaves and
+/// connects again at once.
+fn open_store(directory: &Path) -> Result<Option<(Store, Found)>, StoreError> {
+    let since = Instant::now();
+    loop {
+        match Store::open(directory) {
+            Err(StoreError::InUse) if since.elapsed() < CLOSED_WITHIN => std::thread::sleep(CLOSED_LOOK),
+            other => return other,
+        }
+    }
+}
+
 /// Whether somebody wants another server's state in the place of what is here.
 fn is_unwanted(server: &Server, found: &Found) -> bool {
     let was_removed = saved_state::was_removed(&server.data_directory);
@@ -238,10 +266,10 @@ fn is_unwanted(server: &Server, found: &Found) -> bool {
 }
 
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
-    match Store::open(&server.data_directory)? {
-        Some(_) if wanted.is_new => Err(ConnectError::MemberAlready),
-        Some((store, found)) => go_on(server, store, found),
-        None if wanted.is_new => found_group(server),
+    match open_store(&server.data_directory)? {
+        Some(_) if wanted.new == New::Yes => Err(ConnectError::MemberAlready),
+        Some((store, found)) => go_on(server, wanted, store, found),
+        None if wanted.new != New::No => found_group(server),
         None if addresses.is_empty() => Err(ConnectError::NoAddress(wanted.address.clone())),
         None => {
             let member = new_member()?;
@@ -253,11 +281,12 @@ fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<B
 }
 
 /// Addresses in a `gcomm://` list.
-fn addresses_in(text: &str, default_port: u16) -> Vec<String> {
-    let list = text.strip_prefix("gcomm://").unwrap_or(text);
+fn addresses_in(text: &str, default_port: u16) -> Result<Vec<String>, ConnectError> {
+    let wrong = || ConnectError::NotAnAddress(text.to_owned());
+    let list = text.trim().strip_prefix("gcomm://").ok_or_else(wrong)?;
     let list = list.split('?').next().unwrap_or_default();
     let addresses = list.split(',').map(str::trim).filter(|address| !address.is_empty());
-    addresses.map(|address| with_port(address, default_port)).collect()
+    Ok(addresses.map(|address| with_port(address, default_port)).collect())
 }
 
 fn with_port(address: &str, port: u16) -> String {
@@ -333,7 +362,7 @@ pub(super) fn connect(
     };
     let status = Arc::default();
     let trust = trust(&server, options, wanted, &status)?;
-    let addresses = addresses_in(&wanted.address, options.base_port);
+    let addresses = addresses_in(&wanted.address, options.base_port)?;
     let begun = beginning(&server, wanted, &addresses)?;
     let inlet = Inlet::default();
     let (to_delivery, deliveries) = mpsc::channel();

@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+/// Between two looks at whether most of the members are here.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// How a transaction came out, with its place if it has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Certified {
@@ -243,6 +246,22 @@ impl Session {
         true
     }
 
+    /// Waits for what most of the members have to say. Without them there is no answer, as servers are told.
+    fn wait_for_answer(&self, answer: &mpsc::Receiver<Seqno>, deadline: Instant) -> Result<Seqno, Status> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answer.recv_timeout(left.min(LOOK)) {
+                Ok(seqno) => return Ok(seqno),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if left.is_zero() || self.status.is_alone.load(Ordering::Relaxed) {
+                        return Err(Status::ConnectionFail);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Status::ConnectionFail),
+            }
+        }
+    }
+
     /// Waits until a position is done here, for at most `repl.causal_read_timeout` if nothing else is said; without
     /// one, until all that was acknowledged anywhere is. The position.
     pub fn sync_wait(&self, to: Option<Seqno>, timeout: Option<Duration>) -> Result<Seqno, Status> {
@@ -256,7 +275,7 @@ impl Session {
                 self.send(Input::Barrier(Box::new(move |seqno| {
                     let _ = done.send(seqno);
                 })));
-                reached.recv_timeout(timeout).map_err(|_| Status::ConnectionFail)?
+                self.wait_for_answer(&reached, deadline)?
             }
         };
         match self.finished.wait(to, Some(deadline)) {

@@ -11,9 +11,17 @@ fn who_comes_later_has_the_greater_id() {
 
 #[test]
 fn addresses_of_a_list() {
-    let addresses = |text| addresses_in(text, 4567);
+    let addresses = |text| addresses_in(text, 4567).unwrap();
     assert_eq!(addresses("gcomm://"), Vec::<String>::new());
     assert_eq!(addresses("gcomm://10.0.0.1,10.0.0.2:15000"), ["10.0.0.1:4567", "10.0.0.2:15000"]);
     assert_eq!(addresses("gcomm://db1, db2?pc.wait_prim=no"), ["db1:4567", "db2:4567"]);
     assert_eq!(addresses("gcomm://[::1]:5000,[::1]"), ["[::1]:5000", "[::1]:4567"]);
+}
+
+#[test]
+fn what_is_no_list_is_an_error() {
+    for text in ["AUTO", "10.0.0.1", "foo://10.0.0.1", ""] {
+        let error = addresses_in(text, 4567).unwrap_err().to_string();
+        assert!(error.contains("gcomm://") && error.contains(&format!("{text:?}")), "{error}");
+    }
 }
