@@ -8,7 +8,7 @@
 use crate::appliers::{Appliers, Item};
 use crate::ballots::News;
 use crate::certification::Verdict;
-use crate::frame::Frame;
+use crate::frame::{Frame, Refusal};
 use crate::monitors::{CommitOrder, Finished};
 use crate::order::inbox::Inlet;
 use crate::order::{Input, Status, Waiter};
@@ -51,7 +51,7 @@ pub enum Delivery {
         /// Who.
         from: MemberId,
         /// Why.
-        reason: String,
+        refusal: Refusal,
     },
     /// Most of the members were not heard for long.
     Alone {
@@ -169,7 +169,7 @@ pub struct Outlets {
     /// Something was asked, or decided, about what could not be applied somewhere.
     pub balloted: Box<dyn Fn(News) + Send>,
     /// A member does not give its state.
-    pub refused: Box<dyn Fn(MemberId, String) + Send>,
+    pub refused: Box<dyn Fn(MemberId, Refusal) + Send>,
     /// It cannot go on.
     pub failed: Box<dyn Fn(String) + Send>,
 }
@@ -208,10 +208,10 @@ pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
             }
             // Its threads wait for a state themselves, of the one that asks here perhaps.
             (Delivery::StateRequest { from, .. }, _) => {
-                let refused = Frame::StateRefused { reason: "it has none itself yet".into() };
-                outlets.order.post(Input::Send(from, refused));
+                let refused = Refusal { reason: "it has none itself yet".into(), has_failed: false };
+                outlets.order.post(Input::Send(from, Frame::StateRefused(refused)));
             }
-            (Delivery::StateRefused { from, reason }, _) => (outlets.refused)(from, reason),
+            (Delivery::StateRefused { from, refusal }, _) => (outlets.refused)(from, refusal),
             (Delivery::End, _) => return,
             (
                 Delivery::Entry { .. } | Delivery::Barrier(_) | Delivery::State(_) | Delivery::Alone { .. },

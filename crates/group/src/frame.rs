@@ -16,7 +16,7 @@ use redoubt_consensus::types::{Incarnation, MemberId};
 use std::io::{self, Read};
 
 /// Version of the frames and of all that is in them.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Longer frames are refused: nobody sends one.
 pub const MAX_FRAME_LEN_BYTES: usize = 256 << 20;
 /// No hello is longer: before it nothing is known of the other side.
@@ -85,10 +85,16 @@ pub enum Frame {
         request: Vec<u8>,
     },
     /// It cannot be had.
-    StateRefused {
-        /// Why, for people.
-        reason: String,
-    },
+    StateRefused(Refusal),
+}
+
+/// Why a server does not give its state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// For people.
+    pub reason: String,
+    /// It was tried: asked again, it would fail again. Otherwise it may be had in a moment.
+    pub has_failed: bool,
 }
 
 /// Why bytes are no frame.
@@ -187,8 +193,8 @@ impl Frame {
                 out.extend_from_slice(&seqno.to_le_bytes());
                 put_bytes(out, request);
             }
-            Self::StateRefused { reason } => {
-                out.push(STATE_REFUSED);
+            Self::StateRefused(Refusal { reason, has_failed }) => {
+                out.extend_from_slice(&[STATE_REFUSED, u8::from(*has_failed)]);
                 put_bytes(out, reason.as_bytes());
             }
         }
@@ -235,7 +241,14 @@ impl Frame {
                 seqno: i64::from_le_bytes(reader.array()?),
                 request: reader.bytes()?.to_vec(),
             },
-            STATE_REFUSED => Self::StateRefused { reason: reader.text()? },
+            STATE_REFUSED => {
+                let has_failed = match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(reader.unknown().into()),
+                };
+                Self::StateRefused(Refusal { reason: reader.text()?, has_failed })
+            }
             _ => return Err(reader.unknown().into()),
         };
         reader.end()?;

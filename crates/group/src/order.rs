@@ -382,8 +382,8 @@ impl Order {
                 let seqno = Seqno(seqno);
                 let _ = self.parts.deliveries.send(Delivery::StateRequest { from, seqno, request });
             }
-            Event::Frame { from, frame: Frame::StateRefused { reason } } => {
-                let _ = self.parts.deliveries.send(Delivery::StateRefused { from, reason });
+            Event::Frame { from, frame: Frame::StateRefused(refusal) } => {
+                let _ = self.parts.deliveries.send(Delivery::StateRefused { from, refusal });
             }
             // Of another member that has taken this one in, too.
             Event::Frame { frame: Frame::Start { .. }, .. } => {}

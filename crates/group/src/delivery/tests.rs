@@ -34,7 +34,10 @@ fn who_waits_for_a_state_says_at_once_that_it_has_none() {
     deliver(&outlets, request());
     let said = outlets.order.take_all();
     assert!(
-        matches!(said.as_slice(), [Input::Send(MemberId(7), Frame::StateRefused { .. })]),
+        matches!(
+            said.as_slice(),
+            [Input::Send(MemberId(7), Frame::StateRefused(Refusal { has_failed: false, .. }))]
+        ),
         "{} inputs",
         said.len()
     );

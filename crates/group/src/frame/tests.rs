@@ -24,7 +24,8 @@ fn frames() -> Vec<Frame> {
         Frame::Message(Message::Fetch { from: Slot(3) }),
         Frame::Start { snapshot: Member::founding(members), replica: vec![1, 2, 3] },
         Frame::StateRequest { seqno: 5, request: b"rsync\0there".to_vec() },
-        Frame::StateRefused { reason: "busy".into() },
+        Frame::StateRefused(Refusal { reason: "busy".into(), has_failed: false }),
+        Frame::StateRefused(Refusal { reason: "no disk".into(), has_failed: true }),
     ]
 }
 

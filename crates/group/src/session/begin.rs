@@ -200,12 +200,7 @@ fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
     Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
 }
 
-fn go_on(
-    server: &Server,
-    wanted: &Wanted,
-    store: Store,
-    found: Found,
-) -> Result<Beginning, ConnectError> {
+fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result<Beginning, ConnectError> {
     let Identity { group, member } = found.identity;
     let replica = Replica::decode(&found.replica)?;
     let data = if transfer::is_marked(&server.data_directory) {
@@ -467,7 +462,7 @@ fn outlets(session: &Arc<Session>, order: Inlet) -> Outlets {
         order,
         viewed: Box::new(move |view| viewed.on_view(view)),
         balloted: Box::new(move |news| balloted.on_ballot(news)),
-        refused: Box::new(move |from, reason| refused.on_refusal(from, &reason)),
+        refused: Box::new(move |from, refusal| refused.on_refusal(from, &refusal)),
         failed: Box::new(move |reason| failed.fail(&reason)),
     }
 }

@@ -5,7 +5,7 @@
 
 use super::begin::{ConnectError, Data};
 use super::{Session, lock};
-use crate::frame::Frame;
+use crate::frame::{Frame, Refusal};
 use crate::order::Input;
 use crate::order::roster::Seen;
 use crate::replica::{Known, View};
@@ -37,6 +37,8 @@ pub(super) struct Transfer {
     /// Who was asked, in which life.
     donor: Option<(MemberId, Incarnation)>,
     refused: BTreeSet<MemberId>,
+    /// Those that have tried, and could not.
+    failed: BTreeSet<MemberId>,
     /// Those of which that was said.
     said_refused: BTreeSet<MemberId>,
     received: Option<Result<Seqno, String>>,
@@ -54,6 +56,7 @@ impl Transfer {
             newest: None,
             donor: None,
             refused: BTreeSet::new(),
+            failed: BTreeSet::new(),
             said_refused: BTreeSet::new(),
             received: None,
             donating_to: None,
@@ -120,15 +123,18 @@ impl Session {
         self.transferred.notify_all();
     }
 
-    pub(super) fn on_refusal(&self, from: MemberId, reason: &str) {
+    pub(super) fn on_refusal(&self, from: MemberId, refusal: &Refusal) {
         let mut transfer = lock(&self.transfer);
         // It is asked again and again.
-        if transfer.said_refused.insert(from) {
-            self.server.note(&format!("member {from} does not give its state yet: {reason}"));
+        if transfer.said_refused.insert(from) || refusal.has_failed {
+            self.server.note(&format!("member {from} does not give its state: {}", refusal.reason));
         }
         if transfer.donor.is_some_and(|(donor, _)| donor == from) {
             transfer.refused.insert(from);
             transfer.donor = None;
+            if refusal.has_failed {
+                transfer.failed.insert(from);
+            }
         }
         drop(transfer);
         self.transferred.notify_all();
@@ -213,12 +219,16 @@ impl Session {
                 }
                 let newest = transfer.newest.as_ref().unwrap_or(view);
                 let candidates = newest.members.iter().map(|known| (known.member, known.incarnation));
-                let is_candidate =
-                    |id: MemberId| Some(id) != me && !transfer.refused.contains(&id) && self.is_heard(id);
-                let candidate = candidates.into_iter().find(|(id, _)| is_candidate(*id));
+                let others: Vec<_> =
+                    candidates.filter(|(id, _)| Some(*id) != me && self.is_heard(*id)).collect();
+                let candidate = others.iter().find(|(id, _)| !transfer.refused.contains(id)).copied();
                 if candidate.is_none() && transfer.donor.is_none() {
-                    // All have refused: they may be able to now.
-                    transfer.refused.clear();
+                    if !others.is_empty() && others.iter().all(|(id, _)| transfer.failed.contains(id)) {
+                        transfer.received = Some(Err("no member could send its state".into()));
+                        return Some(None);
+                    }
+                    // Those that have not tried may be able to now.
+                    transfer.refused.clone_from(&transfer.failed);
                 }
                 if transfer.donor.is_some() {
                     return None;
@@ -285,7 +295,7 @@ impl Session {
         };
         if !is_free {
             let reason = "it gives it to another one, has none itself, or has to give up transactions".into();
-            return self.send_frame(to, Frame::StateRefused { reason });
+            return self.send_frame(to, Frame::StateRefused(Refusal { reason, has_failed: false }));
         }
         self.server.note(&format!("sends its state to member {to}"));
         self.is_synced.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -299,7 +309,7 @@ impl Session {
     pub fn donated(self: &Arc<Self>, result: Result<(), String>) {
         let to = lock(&self.transfer).donating_to.take();
         if let (Some(to), Err(reason)) = (to, result) {
-            self.send_frame(to, Frame::StateRefused { reason });
+            self.send_frame(to, Frame::StateRefused(Refusal { reason, has_failed: true }));
         }
         if self.desynced() == 0 {
             self.ask_to_be_synced();

@@ -61,7 +61,10 @@ fn a_name_may_have_the_sign_of_a_number() {
 fn the_other_side_has_its_name() {
     let comparison = Comparison::new(&log(PLAIN), &log(REDOUBT));
     let text = table::markdown(&comparison, &Causes::default(), "Galera");
-    assert!(text.contains("| failed only on Galera |") && text.contains("## Failed only on Galera"), "{text}");
+    assert!(
+        text.contains("| failed only on Galera |") && text.contains("## Failed only on Galera"),
+        "{text}"
+    );
     assert!(!text.contains("the plain server") && !text.contains("BESIDE"), "{text}");
 }
 
@@ -226,7 +229,8 @@ fn a_driver_that_stopped_is_no_success() {
         std::fs::create_dir(run).unwrap();
         std::fs::write(run.join("a-0000.log"), "a.b [ pass ] 1\n").unwrap();
     }
-    let options = Options { plain, redoubt: redoubt.clone(), causes: None , beside: "the plain server".to_owned()};
+    let options =
+        Options { plain, redoubt: redoubt.clone(), causes: None, beside: "the plain server".to_owned() };
     assert!(report(&options).unwrap().1);
     let part = redoubt.join("a-0040.part");
     std::fs::write(&part, "a.c [ pass ] 1\nmysql-test-run: *** ERROR: no space left\n").unwrap();
