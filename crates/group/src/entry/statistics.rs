@@ -60,15 +60,22 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
     ]
 }
 
-/// One for each member.
-fn members(session: &Session) -> Vec<(CString, CString)> {
+/// Texts: what is said of the group, and one for each member.
+fn texts(session: &Session) -> Vec<(CString, CString)> {
     let own_applied = session.finished();
     let members = super::lock(&session.status().members);
+    let there = members.iter().filter(|member| member.is_there);
+    let incoming: Vec<&str> = there.map(|member| member.client_address.as_str()).collect();
+    let of_group = [
+        (c"incoming_addresses", incoming.join(",")),
+        (c"local_state_uuid", session.group().to_string()),
+    ];
+    let of_group = of_group.into_iter().filter_map(|(name, value)| Some((name.into(), CString::new(value).ok()?)));
     let variable = |(number, member): (usize, &Seen)| {
         let name = CString::new(format!("group_member_{number}")).ok()?;
         Some((name, CString::new(member.json(own_applied)).ok()?))
     };
-    (1..).zip(members.iter()).filter_map(variable).collect()
+    of_group.chain((1..).zip(members.iter()).filter_map(variable)).collect()
 }
 
 pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
@@ -84,7 +91,7 @@ pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
             variables.push(Variable { name: name.as_ptr(), kind: VARIABLE_TEXT, value: value as i64 });
         };
         text(c"local_state_comment", state.as_ptr());
-        let texts = session.iter().flat_map(|session| members(session)).collect::<Vec<_>>();
+        let texts = session.iter().flat_map(|session| texts(session)).collect::<Vec<_>>();
         for (name, value) in &texts {
             let value = value.as_ptr() as i64;
             variables.push(Variable { name: name.as_ptr(), kind: VARIABLE_TEXT, value });

@@ -5,7 +5,8 @@
 //! | none | yes | it begins one: its data is the beginning |
 //! | none | no | it is a newcomer: a member takes it in, another server gives it its state |
 //! | a store | no | it goes on from its log and from the position of its data |
-//! | a store | yes | refused: it would have two histories |
+//! | a store, of one of several members | yes | refused: it would have two histories |
+//! | a store, of the only member | yes | it goes on |
 //!
 //! An address without members is asking for a new group only where there are no files.
 
@@ -262,7 +263,12 @@ fn is_unwanted(server: &Server, found: &Found) -> bool {
 
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
     match open_store(&server.data_directory)? {
-        Some(_) if wanted.new == New::Yes => Err(ConnectError::MemberAlready),
+        Some((_, found))
+            if wanted.new == New::Yes
+                && !saved_state::is_only_member(&found.records, found.identity.member) =>
+        {
+            Err(ConnectError::MemberAlready)
+        }
         Some((store, found)) => go_on(server, wanted, store, found),
         None if wanted.new != New::No => found_group(server),
         None if addresses.is_empty() => Err(ConnectError::NoAddress(wanted.address.clone())),
