@@ -158,7 +158,8 @@ unsafe extern "C" fn options_set(table: Table, options: *const c_char) -> c_int 
             Ok(()) => Status::Ok as c_int,
             Err(reason) => {
                 provider.server.warn(&reason);
-                Status::NotImplemented as c_int
+                // As Galera says it.
+                Status::NodeFail as c_int
             }
         }
     })

@@ -98,8 +98,8 @@ pub enum OptionError {
     /// No `=`.
     #[error("provider option {0:?} is not of the form name=value")]
     NoValue(String),
-    /// Nobody knows it.
-    #[error("there is no provider option {0:?}")]
+    /// Nobody knows it. In the words that people know.
+    #[error("Unknown parameter '{0}' among the provider options")]
     Unknown(String),
     /// Some files, and not all.
     #[error(

@@ -187,6 +187,11 @@ impl Session {
         self.finished.to()
     }
 
+    /// It has left, and nothing comes of it any more.
+    pub fn is_over(&self) -> bool {
+        lock(&self.transfer).is_over
+    }
+
     /// Whether it has all that the others have.
     pub fn is_synced(&self) -> bool {
         self.is_synced.load(Ordering::SeqCst)

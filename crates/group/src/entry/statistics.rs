@@ -15,7 +15,9 @@ struct List {
 
 /// As Galera has them, so that health checks know what to do.
 fn state(session: &Session) -> (i64, &'static CStr) {
-    if session.status().is_alone.load(Relaxed) {
+    if session.is_over() {
+        (0, c"Initialized")
+    } else if session.status().is_alone.load(Relaxed) {
         (1, c"Without a majority")
     } else if session.desynced() > 0 || session.is_donating() {
         (2, c"Donor/Desynced")
@@ -66,11 +68,10 @@ fn texts(session: &Session) -> Vec<(CString, CString)> {
     let members = super::lock(&session.status().members);
     let there = members.iter().filter(|member| member.is_there);
     let incoming: Vec<&str> = there.map(|member| member.client_address.as_str()).collect();
-    let of_group = [
-        (c"incoming_addresses", incoming.join(",")),
-        (c"local_state_uuid", session.group().to_string()),
-    ];
-    let of_group = of_group.into_iter().filter_map(|(name, value)| Some((name.into(), CString::new(value).ok()?)));
+    let of_group =
+        [(c"incoming_addresses", incoming.join(",")), (c"local_state_uuid", session.group().to_string())];
+    let of_group =
+        of_group.into_iter().filter_map(|(name, value)| Some((name.into(), CString::new(value).ok()?)));
     let variable = |(number, member): (usize, &Seen)| {
         let name = CString::new(format!("group_member_{number}")).ok()?;
         Some((name, CString::new(member.json(own_applied)).ok()?))
