@@ -3,6 +3,7 @@
 use super::{Table, guarded, session};
 use crate::abi::{VARIABLE_INTEGER, VARIABLE_TEXT, Variable};
 use crate::order::roster::Seen;
+use crate::replica::GroupId;
 use crate::session::Session;
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,8 +69,12 @@ fn texts(session: &Session) -> Vec<(CString, CString)> {
     let members = super::lock(&session.status().members);
     let there = members.iter().filter(|member| member.is_there);
     let incoming: Vec<&str> = there.map(|member| member.client_address.as_str()).collect();
-    let of_group =
-        [(c"incoming_addresses", incoming.join(",")), (c"local_state_uuid", session.group().to_string())];
+    let of_group = [
+        (c"incoming_addresses", incoming.join(",")),
+        (c"local_state_uuid", session.group().to_string()),
+        // As `mysql.wsrep_cluster_members` has this life of this server.
+        (c"gcomm_uuid", GroupId(session.uuid().0).to_string()),
+    ];
     let of_group =
         of_group.into_iter().filter_map(|(name, value)| Some((name.into(), CString::new(value).ok()?)));
     let variable = |(number, member): (usize, &Seen)| {

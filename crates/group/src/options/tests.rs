@@ -18,7 +18,7 @@ fn what_is_wrong_is_said_and_changes_nothing() {
     let mut options = Options::default();
     let before = options.clone();
     for (text, wanted) in [
-        ("base_port=15001;no.such=1", "Unknown parameter 'no.such'"),
+        ("base_port=15001;no.such=1", "Unknown parameter 'no.such' among the provider options"),
         ("base_port=99999", "provider option base_port cannot be \"99999\": a port, 1 to 65535"),
         ("base_port", "provider option \"base_port\" is not of the form name=value"),
         (

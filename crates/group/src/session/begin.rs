@@ -87,9 +87,16 @@ pub enum ConnectError {
          the first server with --wsrep-new-cluster"
     )]
     NoAddress(String),
-    /// Not what members are named by.
-    #[error("wsrep_cluster_address {0:?} is none: gcomm://HOST:PORT,HOST:PORT")]
-    NotAnAddress(String),
+    /// Not what members are named by. The first words are those that people know.
+    #[error(
+        "Failed to open channel '{group}' at '{address}': Invalid backend URI: it has to be gcomm://HOST:PORT,HOST:PORT"
+    )]
+    NotAnAddress {
+        /// `wsrep_cluster_name`.
+        group: String,
+        /// What was given.
+        address: String,
+    },
     /// The data has no position.
     #[error(
         "the server's data has no position in the group, though the group's log says it was in it: to get the state of \
@@ -282,12 +289,11 @@ fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<B
 }
 
 /// Addresses in a `gcomm://` list.
-fn addresses_in(text: &str, default_port: u16) -> Result<Vec<String>, ConnectError> {
-    let wrong = || ConnectError::NotAnAddress(text.to_owned());
-    let list = text.trim().strip_prefix("gcomm://").ok_or_else(wrong)?;
+fn addresses_in(text: &str, default_port: u16) -> Option<Vec<String>> {
+    let list = text.trim().strip_prefix("gcomm://")?;
     let list = list.split('?').next().unwrap_or_default();
     let addresses = list.split(',').map(str::trim).filter(|address| !address.is_empty());
-    Ok(addresses.map(|address| with_port(address, default_port)).collect())
+    Some(addresses.map(|address| with_port(address, default_port)).collect())
 }
 
 fn with_port(address: &str, port: u16) -> String {
@@ -363,7 +369,9 @@ pub(super) fn connect(
     };
     let status = Arc::default();
     let trust = trust(&server, options, wanted, &status)?;
-    let addresses = addresses_in(&wanted.address, options.base_port)?;
+    let wrong =
+        || ConnectError::NotAnAddress { group: wanted.cluster_name.clone(), address: wanted.address.clone() };
+    let addresses = addresses_in(&wanted.address, options.base_port).ok_or_else(wrong)?;
     let begun = beginning(&server, wanted, &addresses)?;
     let inlet = Inlet::default();
     let (to_delivery, deliveries) = mpsc::channel();

@@ -224,7 +224,8 @@ impl Session {
                 let candidate = others.iter().find(|(id, _)| !transfer.refused.contains(id)).copied();
                 if candidate.is_none() && transfer.donor.is_none() {
                     if !others.is_empty() && others.iter().all(|(id, _)| transfer.failed.contains(id)) {
-                        transfer.received = Some(Err("no member could send its state".into()));
+                        transfer.received =
+                            Some(Err("State transfer to this server failed: no member could send it".into()));
                         return Some(None);
                     }
                     // Those that have not tried may be able to now.
