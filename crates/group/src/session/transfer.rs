@@ -206,7 +206,9 @@ impl Session {
 
     /// Asks one member after another until one has sent its state and the server has it.
     fn get_state(&self, view: &View) -> Result<Seqno, BeginError> {
-        let request = self.server.state_request()?;
+        let failed =
+            |refused: Refused| BeginError::Transfer(format!("Requesting state transfer failed: {refused}"));
+        let request = self.server.state_request().map_err(failed)?;
         if request.is_empty() {
             return Err(BeginError::Transfer("the server did not prepare to receive a state".into()));
         }
