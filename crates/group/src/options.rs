@@ -77,7 +77,7 @@ impl Tls {
 pub struct Options {
     /// `base_port`: where this member listens unless its address says it.
     pub base_port: u16,
-    /// `gmcast.listen_addr`: where this member listens, host and port.
+    /// `gmcast.listen_addr`: where this member listens; the port may be missing.
     pub listen_address: Option<String>,
     /// `repl.max_ws_size`, in bytes.
     pub max_write_set_len_bytes: u64,
@@ -155,8 +155,8 @@ impl Options {
             "base_port" => self.base_port = value.parse().map_err(|_| wrong("a port, 1 to 65535"))?,
             "gmcast.listen_addr" => {
                 let address = value.trim_start_matches("tcp://").trim_start_matches("ssl://");
-                if !address.contains(':') {
-                    return Err(wrong("host:port"));
+                if address.is_empty() {
+                    return Err(wrong("host:port, or host"));
                 }
                 self.listen_address = Some(address.to_owned());
             }

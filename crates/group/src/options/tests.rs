@@ -27,8 +27,8 @@ fn what_is_wrong_is_said_and_changes_nothing() {
           may follow it",
         ),
         (
-            "gmcast.listen_addr=tcp://10.0.0.1",
-            "provider option gmcast.listen_addr cannot be \"tcp://10.0.0.1\": host:port",
+            "gmcast.listen_addr=tcp://",
+            "provider option gmcast.listen_addr cannot be \"tcp://\": host:port, or host",
         ),
     ] {
         assert_eq!(options.set(text).unwrap_err().to_string(), wanted, "{text}");

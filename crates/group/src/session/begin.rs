@@ -314,7 +314,8 @@ fn limited(what: &'static str, text: &str, max: usize) -> Result<String, Connect
 fn own_address(server: &Server, options: &Options) -> Result<(String, String), ConnectError> {
     let host = if server.address.is_empty() { "127.0.0.1" } else { &server.address };
     let listen_address = limited("wsrep_node_address", &with_port(host, options.base_port), 255)?;
-    let bind = options.listen_address.clone().unwrap_or_else(|| listen_address.clone());
+    let given = options.listen_address.as_ref().map(|address| with_port(address, options.base_port));
+    let bind = given.unwrap_or_else(|| listen_address.clone());
     Ok((listen_address, bind))
 }
 

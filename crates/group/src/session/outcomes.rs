@@ -121,7 +121,12 @@ impl Session {
         let (asked, different) = self.outcomes.done(last_left, start);
         asked.into_iter().for_each(|seqno| self.vote(seqno, Code::DONE));
         if let Some(seqno) = different {
-            self.differs(seqno, "most of the others could not apply it, and this one could");
+            let group = self.group();
+            let known = format!(
+                "Vote 0 (success) on {group}:{} is inconsistent with group. Leaving cluster",
+                seqno.0
+            );
+            self.differs(&known, "most of the others could not apply it, and this one could");
         }
     }
 
@@ -144,7 +149,12 @@ impl Session {
                 true
             }
             Some(_) => {
-                self.differs(seqno, "it did not go here as it went on most of the others");
+                let known = format!(
+                    "Inconsistency detected: Inconsistent by consensus on {}:{}",
+                    self.group(),
+                    seqno.0
+                );
+                self.differs(&known, "it did not go here as it went on most of the others");
                 false
             }
             None => false,
@@ -156,15 +166,10 @@ impl Session {
         self.send(Input::Propose { body: vote.encode().into(), transaction: None });
     }
 
-    fn differs(&self, seqno: Seqno, why: &str) {
+    /// `known`: the words that people have their logs searched for.
+    fn differs(&self, known: &str, why: &str) {
         self.mark_as_different();
-        // The first words are what people have their logs searched for.
-        self.fail(&format!(
-            "Inconsistency detected: Inconsistent by consensus on {}:{}: {why}, so the data of this server is another \
-             one",
-            self.group(),
-            seqno.0
-        ));
+        self.fail(&format!("{known}. {why}: the data of this server is another one"));
     }
 }
 
