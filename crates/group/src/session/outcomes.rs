@@ -169,7 +169,7 @@ impl Session {
     /// `known`: the words that people have their logs searched for.
     fn differs(&self, known: &str, why: &str) {
         self.mark_as_different();
-        self.fail(&format!("{known}. {why}: the data of this server is another one"));
+        self.fail(&format!("{known} ({why}: the data of this server is another one)"));
     }
 }
 
