@@ -123,7 +123,7 @@ impl Session {
         if let Some(seqno) = different {
             let group = self.group();
             let known = format!(
-                "Vote 0 (success) on {group}:{} is inconsistent with group. Leaving cluster",
+                "Vote 0 (success) on {group}:{} is inconsistent with group. Leaving cluster.",
                 seqno.0
             );
             self.differs(&known, "most of the others could not apply it, and this one could");
