@@ -33,6 +33,9 @@ pub struct Timing {
     pub longest_join_us: u64,
     /// Slots that a member may be behind and still own some.
     pub lag: u64,
+    /// How long a member that nobody who is heard can give what it lacks waits for somebody else who can. Ten times as
+    /// long while not all are heard.
+    pub lacking_us: u64,
 }
 
 impl Default for Timing {
@@ -48,6 +51,7 @@ impl Default for Timing {
             join_us: 200_000,
             longest_join_us: 60_000_000,
             lag: 4096,
+            lacking_us: 1_000_000,
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | [`record`] | what a member finds again after it was stopped |
 //! | [`codec`] | messages, records and snapshots as bytes |
 //! | [`log`] | what it has accepted |
+//! | [`places`] | where in its store a member finds again what was chosen |
 //! | [`origins`] | each proposal once, and in order |
 //! | [`health`] | who should own slots |
 //! | [`member`] | the state machine |
@@ -27,7 +28,8 @@ pub mod log;
 pub mod member;
 pub mod message;
 pub mod origins;
+pub mod places;
 pub mod record;
 pub mod types;
 
-pub use member::{Effect, Member, MembershipError, RecoverError, Settings};
+pub use member::{Effect, Member, MembershipError, RecoverError, Recovery, Replayed, Settings};

@@ -65,6 +65,22 @@ impl Log {
         self.entries.range(from..to).map(|(slot, entry)| (*slot, entry.clone())).collect()
     }
 
+    /// What is delivered from `from` on: at most so many entries, and bytes, and at least one. Where it ends: after an
+    /// entry, like all that is delivered.
+    pub fn part(&self, from: Slot, count: u64, len_bytes: usize) -> (Slot, Entries) {
+        let (mut entries, mut left) = (Entries::new(), len_bytes);
+        for (slot, entry) in self.entries.range(from..self.delivered.max(from)) {
+            let len = entry.len_bytes();
+            if !entries.is_empty() && (entries.len() as u64 >= count || len > left) {
+                let to = entries.last().map_or(from, |(last, _)| last.next());
+                return (to, entries);
+            }
+            left = left.saturating_sub(len);
+            entries.push((*slot, entry.clone()));
+        }
+        (self.delivered, entries)
+    }
+
     /// Entries from `from` on.
     pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = (Slot, &Entry)> {
         self.entries.range(from..).map(|(slot, entry)| (*slot, entry))

@@ -27,8 +27,9 @@ use crate::types::{
     Ballot, Entry, EpochStart, Incarnation, MemberId, Membership, Owner, Proposal, ProposalId, Slot, Time,
 };
 use barriers::Barriers;
+use catch_up::CatchingUp;
 use epochs::{Asked, Candidacy};
-pub use found::RecoverError;
+pub use found::{RecoverError, Recovery, Replayed};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -39,8 +40,10 @@ pub struct Settings {
     pub timing: Timing,
     /// How far ahead of what is delivered a member proposes, in slots.
     pub window: u64,
-    /// How many slots one message carries to a member that is behind.
+    /// How many entries one message carries to a member that is behind, at most.
     pub chunk: u64,
+    /// No more entries than these bytes, in such a message, and at least one.
+    pub chunk_len_bytes: usize,
     /// A bug of this name is turned on, so that tests see that a simulation notices. `None` outside of it.
     #[doc(hidden)]
     pub planted: Option<&'static str>,
@@ -48,7 +51,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { timing: Timing::default(), window: 4096, chunk: 1024, planted: None }
+        Self {
+            timing: Timing::default(),
+            window: 4096,
+            chunk: 1024,
+            chunk_len_bytes: 256 << 10,
+            planted: None,
+        }
     }
 }
 
@@ -64,6 +73,9 @@ pub enum Effect {
     },
     /// Append it to the store, after those before.
     Append(Record),
+    /// These slots have an entry, of the store's records the last one that was written of each. No other slot has, before
+    /// the last of them, that was not told of. Comes before what of it is delivered.
+    Chosen(Vec<Slot>),
     /// It is chosen, and so is everything before it.
     Deliver {
         /// Where it is in the order.
@@ -75,7 +87,16 @@ pub enum Effect {
     Begun(Arc<EpochStart>),
     /// All that was chosen when the barrier was asked for is delivered.
     BarrierReached(u64),
-    /// What comes next here is given up by this member: it has to be sent as a snapshot.
+    /// Read from the store what was chosen from `from` on, in order and without leaving out any: at most
+    /// [`Settings::chunk`] entries, and [`Settings::chunk_len_bytes`]. To be answered with [`Member::read`], at any time;
+    /// there is no other one before.
+    Read {
+        /// Who needs it.
+        to: MemberId,
+        /// From here on.
+        from: Slot,
+    },
+    /// What comes next here is given up by all members that are heard: it has to be sent as a snapshot.
     NeedsSnapshot {
         /// Who has one.
         from: MemberId,
@@ -107,6 +128,10 @@ struct Peer {
     opinion_version: u64,
     sent_at: Option<Time>,
     asked_at: Option<Time>,
+    /// It can give nothing from before here.
+    given_up: Slot,
+    /// From where it was given what it lacks last, and when.
+    given: Option<(Slot, Time)>,
     /// What it has, as it said when it asked for a promise.
     asked: Option<Asked>,
 }
@@ -157,6 +182,7 @@ pub struct Member {
     wanted_membership: Option<(Membership, Membership)>,
     /// See [`Member::set_listeners`].
     listeners: Membership,
+    catching_up: CatchingUp,
     entered_at: Time,
     barriers: Barriers,
     effects: Vec<Effect>,
@@ -217,7 +243,7 @@ impl Member {
         self.own.len()
     }
 
-    /// Gives up entries before a slot: nobody will ask for them, or gets a snapshot instead.
+    /// Gives up entries before a slot: nobody will ask for them, or gets them from the store, or gets a snapshot instead.
     pub fn give_up(&mut self, before: Slot) {
         self.log.give_up(before);
     }
@@ -238,6 +264,7 @@ impl Member {
     /// The connection to a member broke: it is to be taken for dead until it is heard again.
     pub fn lost(&mut self, member: MemberId) {
         self.health.lost(member);
+        self.peer(member).given = None;
     }
 
     /// Asks for other members. They are so once an epoch with them is chosen.
@@ -320,11 +347,7 @@ impl Member {
             Message::Chosen { from: first, to, entries, as_of } => {
                 self.on_chosen(from, first, to, entries, as_of);
             }
-            Message::GivenUp { base } => {
-                if base > self.log.delivered() {
-                    self.effects.push(Effect::NeedsSnapshot { from });
-                }
-            }
+            Message::GivenUp { base } => self.on_given_up(from, base),
             Message::Forward { proposals } => self.on_forward(proposals),
             Message::BarrierAsk { nonce } => self.on_barrier_ask(from, nonce),
             Message::BarrierAnswer { nonce, epoch, to } => self.on_barrier_answer(from, nonce, epoch, to),

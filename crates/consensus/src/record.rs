@@ -2,7 +2,7 @@
 
 use crate::message::{Entries, Turns};
 use crate::origins::Origins;
-use crate::types::{Ballot, EpochStart, Incarnation, Slot};
+use crate::types::{Ballot, Entry, EpochStart, Incarnation, Slot};
 use std::sync::Arc;
 
 /// How many records were written: names the state that was durable when so many were.
@@ -60,4 +60,41 @@ pub enum Record {
     },
     /// All before this slot is chosen. Saves work at the next start; nothing depends on it.
     Delivered(Slot),
+}
+
+impl Record {
+    /// Slots of which it has an entry.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        let start = match self {
+            Self::Adopted { start, .. } => Some(start.slot),
+            _ => None,
+        };
+        self.entries().iter().map(|(slot, _)| *slot).chain(start)
+    }
+
+    /// The entry that it has of a slot.
+    pub fn entry_at(&self, slot: Slot) -> Option<Entry> {
+        if let Self::Adopted { start, .. } = self
+            && start.slot == slot
+        {
+            return Some(Entry::EpochStart(Arc::clone(start)));
+        }
+        let entries = self.entries();
+        // In order of their slots, whoever wrote it.
+        let at = entries.binary_search_by_key(&slot, |(slot, _)| *slot);
+        let entry = match at {
+            Ok(at) => entries.get(at),
+            Err(_) => entries.iter().find(|(of, _)| *of == slot),
+        };
+        entry.map(|(_, entry)| entry.clone())
+    }
+
+    /// Entries that it has, but for the start of an epoch.
+    pub fn entries(&self) -> &[(Slot, Entry)] {
+        match self {
+            Self::Adopted { entries, .. } | Self::Chosen { entries, .. } => entries,
+            Self::Accepted { turns, .. } => &turns.entries,
+            Self::Started(_) | Self::Promised(_) | Self::Snapshot(_) | Self::Delivered(_) => &[],
+        }
+    }
 }

@@ -93,6 +93,16 @@ impl Slot {
     }
 }
 
+impl Entry {
+    /// What it takes of a message, about.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::Proposal(proposal) => 32 + proposal.body.len(),
+            Self::EpochStart(start) => 64 + 16 * (start.owners.len() + start.voters().iter().count()),
+        }
+    }
+}
+
 impl Time {
     /// Microseconds since `earlier`, 0 if that is later.
     pub const fn since(self, earlier: Self) -> u64 {

@@ -31,6 +31,10 @@ struct Group {
     delivered: BTreeMap<MemberId, BTreeMap<Slot, Proposal>>,
     /// What this life of a member gave its user, in order.
     given: BTreeMap<MemberId, Vec<Effect>>,
+    /// Who was told that nobody can give it what it lacks.
+    lacking: Vec<MemberId>,
+    /// What a member wants read, and for whom.
+    reads: Vec<(MemberId, MemberId, Slot)>,
 }
 
 impl Group {
@@ -64,6 +68,8 @@ impl Group {
                         self.given.get_mut(&id).unwrap().push(effect);
                     }
                     Effect::Begun(_) => self.given.get_mut(&id).unwrap().push(effect),
+                    Effect::NeedsSnapshot { .. } => self.lacking.push(id),
+                    Effect::Read { to, from } => self.reads.push((id, to, from)),
                     _ => {}
                 }
             }
@@ -486,4 +492,78 @@ fn a_candidate_that_has_promised_a_later_epoch_begins_no_earlier_one() {
         println!("slot {slot}: A has delivered {:?}, D {:?}", of_a.get(slot), of_d.get(slot));
     }
     assert_eq!(differs, [], "slots in which A and D have delivered different things");
+}
+
+/// C is away. What it lacks then A has given up, and B has it; then both have given it up.
+#[test]
+fn who_is_refused_by_one_asks_another_and_needs_a_snapshot_if_nobody_has_it() {
+    let mut group = Group::default();
+    let founders = Membership::new([A, B, C]);
+    for id in founders.iter() {
+        group.add(id, Member::founding(founders.clone()));
+    }
+    group.run(1000, |_, _, _| true);
+    for gives_up in [&[A][..], &[A, B]] {
+        let before = group.delivered(C);
+        for _ in 0..10 {
+            group.propose(A, 100);
+            group.run(100, |from, to, _| from != C && to != C);
+        }
+        assert_eq!(group.delivered(C), before);
+        for id in gives_up {
+            let delivered = group.delivered(*id);
+            group.members.get_mut(id).unwrap().give_up(delivered);
+        }
+        // A is asked by C, whoever is ahead.
+        let base = group.delivered(A);
+        group.members.get_mut(&C).unwrap().handle(A, Message::GivenUp { base }, Time(0));
+        group.run(700, |_, _, _| true);
+        assert!(group.lacking.is_empty(), "somebody else may come who has it");
+        match gives_up.len() {
+            1 => assert_eq!(group.delivered(C), group.delivered(A)),
+            _ => assert_eq!(group.delivered(C), before),
+        }
+    }
+    group.run(1500, |_, _, _| true);
+    assert_eq!(group.lacking.first(), Some(&C));
+    group.require_agreement();
+}
+
+/// A reads one part at a time, for B and C in turn, and who asks twice gets it once.
+#[test]
+fn one_part_is_read_at_a_time_and_each_gets_its_own() {
+    let mut group = Group::default();
+    let founders = Membership::new([A, B, C]);
+    for id in founders.iter() {
+        group.add(id, Member::founding(founders.clone()));
+    }
+    group.run(1000, |_, _, _| true);
+    group.propose(A, 200);
+    group.run(500, |_, _, _| true);
+    let (end, now) = (group.delivered(A), Time(group.now));
+    let a = group.members.get_mut(&A).unwrap();
+    a.give_up(end);
+    a.set_readable(Slot(3));
+    for (from, first) in [(B, 3), (C, 5), (C, 7), (C, 7), (B, 2)] {
+        a.handle(from, Message::Fetch { from: Slot(first) }, now);
+    }
+    group.under_way.clear();
+    group.carry_out(A);
+    assert_eq!(group.reads, [(A, B, Slot(3))]);
+    let refused = |(_, to, message): &(MemberId, MemberId, Message)| {
+        *to == B && *message == Message::GivenUp { base: Slot(3) }
+    };
+    assert!(group.under_way.iter().any(refused), "it asked for what is not there");
+    let proposal = group.delivered[&A].first_key_value().unwrap();
+    let entries = vec![(Slot(9), redoubt_consensus::types::Entry::Proposal(proposal.1.clone()))];
+    group.members.get_mut(&A).unwrap().read(B, Slot(3), Some(entries));
+    group.carry_out(A);
+    assert_eq!(group.reads[1..], [(A, C, Slot(7))], "what it asked for last");
+    let told = |(_, to, message): &(MemberId, MemberId, Message)| {
+        *to == B && matches!(message, Message::Chosen { from: Slot(3), to: Slot(10), .. })
+    };
+    assert!(group.under_way.iter().any(told));
+    group.members.get_mut(&A).unwrap().read(C, Slot(7), None);
+    group.carry_out(A);
+    assert_eq!(group.reads.len(), 2);
 }

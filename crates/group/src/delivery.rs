@@ -8,16 +8,16 @@
 use crate::appliers::{Appliers, Item};
 use crate::ballots::News;
 use crate::certification::Verdict;
+use crate::deliveries::Delivered;
 use crate::frame::{Frame, Refusal};
 use crate::monitors::{CommitOrder, Finished};
 use crate::order::inbox::Inlet;
 use crate::order::{Input, Status, Waiter};
 use crate::replica::{Known, Ordered, Replica, View};
 use crate::transactions::{Stage, Transaction};
-use crate::write_set::{Action, Seqno};
-use redoubt_consensus::types::{MemberId, ProposalId, Slot};
+use crate::write_set::{Action, Keys, Seqno};
+use redoubt_consensus::types::{MemberId, Proposal, ProposalId, Slot};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the order has, in its order.
@@ -26,10 +26,10 @@ pub enum Delivery {
     Start(Box<Replica>),
     /// An entry.
     Entry {
-        /// Its name.
-        id: ProposalId,
+        /// Its place in the order.
+        slot: Slot,
         /// It.
-        body: Arc<[u8]>,
+        proposal: Proposal,
         /// Who waits for it.
         transaction: Option<Arc<Transaction>>,
     },
@@ -175,26 +175,36 @@ pub struct Outlets {
 }
 
 /// Runs until the end of the order.
-pub fn run(deliveries: &Receiver<Delivery>, outlets: &Outlets) {
+pub fn run(mut deliveries: Delivered, outlets: &Outlets) {
     let mut replica: Option<Box<Replica>> = None;
     let mut requests = Vec::new();
-    while let Ok(delivery) = deliveries.recv() {
+    loop {
+        let delivery = match deliveries.take() {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => return,
+            Err(error) => return (outlets.failed)(error.to_string()),
+        };
         match (delivery, &mut replica) {
             (Delivery::Start(start), _) => {
                 tell_known(outlets, &start);
                 replica = Some(start);
             }
-            (Delivery::Entry { id, body, transaction }, Some(replica)) => match Action::decode(&body) {
-                Ok(action) => {
-                    outlets.gate.pass(|| entry(outlets, replica, id, action, body.len(), transaction));
+            (Delivery::Entry { slot, proposal, transaction }, Some(replica)) => {
+                match Action::decode(&proposal.body) {
+                    Ok(action) => {
+                        let (place, len_bytes) = ((slot, proposal.id), proposal.body.len());
+                        // What waits at the gate is in memory only once.
+                        drop(proposal.body);
+                        outlets.gate.pass(|| entry(outlets, replica, place, action, len_bytes, transaction));
+                    }
+                    Err(error) => {
+                        return (outlets.failed)(format!(
+                            "an entry of member {} cannot be read: {error}; its server has a newer library, use the same",
+                            proposal.id.member
+                        ));
+                    }
                 }
-                Err(error) => {
-                    return (outlets.failed)(format!(
-                        "an entry of member {} cannot be read: {error}; its server has a newer library, use the same",
-                        id.member
-                    ));
-                }
-            },
+            }
             (Delivery::Barrier(waiter), Some(replica)) => waiter(replica.seqno()),
             (Delivery::State(slot), Some(replica)) => {
                 let (seqno, replica) = (replica.seqno(), replica.encode());
@@ -235,14 +245,14 @@ fn tell_known(outlets: &Outlets, replica: &Replica) {
 fn entry(
     outlets: &Outlets,
     replica: &mut Replica,
-    id: ProposalId,
+    (slot, id): (Slot, ProposalId),
     action: Action,
     len_bytes: usize,
     transaction: Option<Arc<Transaction>>,
 ) {
     let counters = &outlets.counters;
     match replica.take(id, action) {
-        Ordered::WriteSet { seqno, write_set, verdict } => {
+        Ordered::WriteSet { seqno, mut write_set, verdict } => {
             counters.ordered.store(seqno.0, Ordering::Relaxed);
             counters.floor.store(replica.certification().floor().0, Ordering::Relaxed);
             counters.evictions.store(replica.certification().evictions(), Ordering::Relaxed);
@@ -260,7 +270,9 @@ fn entry(
                 (None, Verdict::Passed { depends_on }) => {
                     counters.received.fetch_add(1, Ordering::Relaxed);
                     counters.received_len_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
-                    outlets.appliers.push(Item::WriteSet { id, seqno, depends_on, write_set });
+                    // They have done what they are for.
+                    write_set.keys = Keys::default();
+                    outlets.appliers.push(Item::WriteSet { slot, id, seqno, depends_on, write_set });
                 }
             }
         }

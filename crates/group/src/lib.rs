@@ -15,6 +15,7 @@
 //! | [`server`] | functions of the server |
 //! | [`session`] | a server in its group |
 //! | [`order`] | the member of the consensus, driven |
+//! | [`deliveries`] | what is ordered, on its way |
 //! | [`delivery`] | what is ordered goes to whoever has to do something |
 //! | [`replica`] | what the order means |
 //! | [`certification`] | which write sets conflict |
@@ -24,6 +25,8 @@
 //! | [`pace`] | who is ahead waits a moment |
 //! | [`peers`], [`frame`] | connections and what goes over them |
 //! | [`store`] | what a member finds again |
+//! | [`replay`] | a member from what it finds again |
+//! | [`backlog`] | what waits, in memory or in the log |
 //! | [`rescue`] | the last member, when the others are lost |
 //! | [`position`] | how far the server's data is |
 //! | [`options`] | `wsrep_provider_options` |
@@ -31,9 +34,11 @@
 
 pub mod abi;
 pub mod appliers;
+pub mod backlog;
 pub mod ballots;
 pub mod bytes;
 pub mod certification;
+pub mod deliveries;
 pub mod delivery;
 pub mod entry;
 pub mod frame;
@@ -43,6 +48,7 @@ pub mod order;
 pub mod pace;
 pub mod peers;
 pub mod position;
+pub mod replay;
 pub mod replica;
 pub mod rescue;
 pub mod server;

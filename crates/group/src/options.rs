@@ -3,6 +3,9 @@
 //! Names are Galera's where they mean the same. Galera's others are taken and mean nothing here, so that a
 //! configuration can be used as it is; a name that is nobody's is an error that says so.
 
+use crate::backlog::DEFAULT_LEN_BYTES;
+use crate::order::DEFAULT_CATCH_UP_LEN_BYTES;
+use crate::store::DEFAULT_KEPT_LEN_BYTES;
 use redoubt_transport::CredentialFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -81,6 +84,12 @@ pub struct Options {
     pub listen_address: Option<String>,
     /// `repl.max_ws_size`, in bytes.
     pub max_write_set_len_bytes: u64,
+    /// `gcache.size`: how much of the log is kept for members that were away, before its last checkpoint, in bytes.
+    pub kept_log_len_bytes: u64,
+    /// `redoubt.catch_up_memory`: what is kept in memory for them, in bytes.
+    pub catch_up_len_bytes: u64,
+    /// `redoubt.apply_memory`: what waits for the server's appliers in memory, in bytes.
+    pub apply_len_bytes: u64,
     /// `repl.causal_read_timeout`, in milliseconds.
     pub causal_read_timeout_ms: u64,
     /// `gmcast.isolate`: it hears no other member and is heard by none. For trying out what happens then.
@@ -125,6 +134,9 @@ impl Default for Options {
             base_port: DEFAULT_PORT,
             listen_address: None,
             max_write_set_len_bytes: DEFAULT_MAX_WRITE_SET_LEN_BYTES,
+            kept_log_len_bytes: DEFAULT_KEPT_LEN_BYTES,
+            catch_up_len_bytes: DEFAULT_CATCH_UP_LEN_BYTES,
+            apply_len_bytes: DEFAULT_LEN_BYTES,
             causal_read_timeout_ms: DEFAULT_CAUSAL_READ_TIMEOUT_MS,
             is_isolated: false,
             tls: Tls::default(),
@@ -151,6 +163,7 @@ impl Options {
 
     fn set_one(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let wrong = |wanted| OptionError::Value { name: name.to_owned(), value: value.to_owned(), wanted };
+        let size = || parse_size(value).ok_or_else(|| wrong("a number of bytes; K, M and G may follow it"));
         match name {
             "base_port" => self.base_port = value.parse().map_err(|_| wrong("a port, 1 to 65535"))?,
             "gmcast.listen_addr" => {
@@ -161,10 +174,11 @@ impl Options {
                 self.listen_address = Some(address.to_owned());
             }
             "repl.max_ws_size" => {
-                let len =
-                    parse_size(value).ok_or_else(|| wrong("a number of bytes; K, M and G may follow it"))?;
-                self.max_write_set_len_bytes = len.min(DEFAULT_MAX_WRITE_SET_LEN_BYTES);
+                self.max_write_set_len_bytes = size()?.min(DEFAULT_MAX_WRITE_SET_LEN_BYTES);
             }
+            "gcache.size" => self.kept_log_len_bytes = size()?,
+            "redoubt.catch_up_memory" => self.catch_up_len_bytes = size()?,
+            "redoubt.apply_memory" => self.apply_len_bytes = size()?,
             "repl.causal_read_timeout" => {
                 let time = parse_period_ms(value).filter(|time| *time > 0);
                 self.causal_read_timeout_ms =
@@ -199,6 +213,11 @@ impl Options {
         let mut all = self.given.clone();
         all.entry("base_port".into()).or_insert_with(|| self.base_port.to_string());
         all.insert("repl.max_ws_size".into(), self.max_write_set_len_bytes.to_string());
+        for (name, default) in
+            [("gcache.size", "128M"), ("redoubt.catch_up_memory", "32M"), ("redoubt.apply_memory", "64M")]
+        {
+            all.entry(name.into()).or_insert_with(|| default.into());
+        }
         all.iter().map(|(name, value)| format!("{name} = {value}; ")).collect()
     }
 }

@@ -3,36 +3,42 @@
 //! Takes in what comes from the others, from the server's threads and from the log, one input after another, and carries
 //! out what the member asks for: frames go to [`Peers`], records to the [`Store`], what is chosen to the thread that
 //! decides what it means ([`crate::delivery`]). Whoever has something for it drives it ([`inbox`]). Another thread
-//! makes records durable, so that nobody who drives it waits for a disk.
+//! makes records durable, and one reads what others lack, so that nobody who drives it waits for a disk.
 //!
 //! A member without a store begins as a newcomer: it says hello to the members of the group, one of them makes it a
 //! member and sends it a place to start from.
 //!
 //! Invariant: nothing is sent before the record of this life is durable.
 
+mod checkpoints;
 pub mod inbox;
 mod leaving;
 mod newcomers;
 mod presence;
+pub mod reading;
 pub mod roster;
 mod syncing;
 
+use crate::deliveries::Deliveries;
 use crate::delivery::Delivery;
 use crate::frame::Frame;
 use crate::pace::Pace;
 use crate::peers::{Event, Peers};
+use crate::replay::{Kept, ReplayError, replay};
 use crate::replica::{GroupId, Known, Replica};
-use crate::store::{Identity, Store, StoreError};
+use crate::store::{Archive, Identity, Store, StoreError};
 use crate::transactions::Transaction;
 use crate::write_set::{Action, Arrival, Seqno};
+use checkpoints::{Purpose, Unapplied};
 use inbox::Inlet;
 use newcomers::Newcomers;
 use presence::Arriving;
-use redoubt_consensus::record::{Record, RecordCount, Snapshot};
-use redoubt_consensus::types::{Incarnation, MemberId, Membership, Slot, Time};
+use reading::{Part, Reading};
+use redoubt_consensus::record::{Record, RecordCount};
+use redoubt_consensus::types::{Incarnation, MemberId, Membership, Proposal, Slot, Time};
 use redoubt_consensus::{Effect, Member, Settings};
 use roster::Seen;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -42,13 +48,8 @@ use syncing::Syncing;
 
 /// Between two looks at the time.
 const TICK: Duration = Duration::from_millis(5);
-/// A checkpoint is made after so many bytes of log.
-const CHECKPOINT_LEN_BYTES: u64 = 128 << 20;
-/// The server has made durable by then what it has committed, however it is set (`innodb_flush_log_at_trx_commit`, and
-/// `innodb_flush_log_at_timeout`, 1 s by default). If not, its next start finds that, and gets a state anew.
-const DURABLE_IN_SERVER: Duration = Duration::from_secs(30);
-/// What is kept in memory for members that are behind. Who needs more has to join anew.
-const KEPT_LEN_BYTES: usize = 256 << 20;
+/// What is kept in memory for members that are behind, in bytes, if nothing else is said. The rest is in the log.
+pub const DEFAULT_CATCH_UP_LEN_BYTES: u64 = 32 << 20;
 /// Between two times that a member is told how far this one has applied what is ordered.
 const TELL_APPLIED: Duration = Duration::from_millis(5);
 /// Between two looks at who is there.
@@ -73,6 +74,8 @@ pub enum Input {
     Barrier(Waiter),
     /// So many records are durable.
     Synced(u64),
+    /// What another member lacks was read.
+    Read(Part),
     /// The log cannot be written any more.
     StoreFailed(StoreError),
     /// What was ordered before a slot, encoded.
@@ -124,6 +127,12 @@ pub struct Status {
     pub is_alone: AtomicBool,
     /// Proposals that are not delivered.
     pub undelivered: AtomicUsize,
+    /// Of what is delivered and not decided, what is in memory, in bytes.
+    pub undecided_len_bytes: AtomicUsize,
+    /// How much of it is in the log alone.
+    pub undecided_in_log: AtomicUsize,
+    /// Bytes that were read from the log for members that are behind.
+    pub read_len_bytes: AtomicU64,
     /// Who is there, and who was, as last ordered.
     pub known: Mutex<Vec<Known>>,
     /// The group has this server as one that is there.
@@ -132,6 +141,15 @@ pub struct Status {
     pub membership: Mutex<Membership>,
     /// All members, for people.
     pub members: Mutex<Vec<Seen>>,
+}
+
+/// How much is kept for members that are behind, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// In memory.
+    pub memory_len_bytes: u64,
+    /// Of the log, before its last checkpoint.
+    pub log_len_bytes: u64,
 }
 
 /// What it is composed of.
@@ -143,7 +161,9 @@ pub struct Parts {
     /// What comes in.
     pub inlet: Inlet,
     /// What is chosen goes here.
-    pub deliveries: Sender<Delivery>,
+    pub deliveries: Deliveries,
+    /// How much is kept for others.
+    pub keep: Keep,
     /// For others to look at.
     pub status: Arc<Status>,
     /// How far the others are.
@@ -152,6 +172,8 @@ pub struct Parts {
     pub arrival: Arrival,
     /// The place of this life in its group is known.
     pub placed: Box<dyn Fn(GroupId, MemberId, Incarnation) + Send>,
+    /// The log is there.
+    pub stored: Box<dyn Fn(Arc<Archive>) + Send>,
     /// How far the server has applied what was ordered.
     pub applied: Box<dyn Fn() -> Seqno + Send>,
     /// Messages for the error log: `true` if it is the end.
@@ -161,24 +183,9 @@ pub struct Parts {
 /// What a member starts from.
 pub enum Origin {
     /// What it has found.
-    Store(Store, Vec<Record>),
+    Store(Store),
     /// Nothing: the others will tell. With the id that it has until its store has it.
     Nothing(MemberId),
-}
-
-/// The state of a checkpoint that has not taken the place of the log before it.
-struct Unapplied {
-    slot: Slot,
-    seqno: Seqno,
-    replica: Vec<u8>,
-    /// The server has applied it.
-    applied_at: Option<Instant>,
-}
-
-/// Why a snapshot is taken.
-enum Purpose {
-    Checkpoint,
-    Newcomer(MemberId, Snapshot),
 }
 
 /// See the module.
@@ -188,6 +195,7 @@ pub struct Order {
     store: Store,
     began: Instant,
     syncing: Syncing,
+    reading: Reading,
     appended: u64,
     own: HashMap<u64, Option<Arc<Transaction>>>,
     barriers: BTreeMap<u64, Waiter>,
@@ -195,8 +203,7 @@ pub struct Order {
     states: Vec<(Slot, Purpose)>,
     unapplied: Option<Unapplied>,
     newcomers: Newcomers,
-    kept: VecDeque<(Slot, usize)>,
-    kept_len_bytes: usize,
+    kept: Kept,
     heard: BTreeMap<MemberId, Instant>,
     /// Lives of those that have connected.
     greeted: BTreeMap<MemberId, Incarnation>,
@@ -211,28 +218,27 @@ pub struct Order {
 
 /// Runs until the member leaves. Whatever it needs first, it waits for.
 pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
-    let (store, member) = match origin {
-        Origin::Store(store, records) => {
-            let id = store.identity().member;
-            match Member::start(id, records, Settings::default(), Time(0)) {
-                Ok(member) => (store, member),
-                Err(error) => return (parts.say)(true, format!("the group's log: {error}")),
-            }
-        }
+    let limit_bytes = usize::try_from(parts.keep.memory_len_bytes).unwrap_or(usize::MAX);
+    let mut kept = Kept::new(limit_bytes);
+    let begun = match origin {
+        Origin::Store(store) => go_on(&parts, store, replica, &mut kept),
         Origin::Nothing(id) => match newcomers::be_taken_in(&parts, id) {
             Ok(Some((store, member, replica))) => {
-                let _ = parts.deliveries.send(Delivery::Start(Box::new(replica)));
-                (store, member)
+                stored(&parts, &store);
+                parts.deliveries.send(Delivery::Start(Box::new(replica)));
+                Ok((store, member))
             }
             Ok(None) => return,
-            Err(error) => return (parts.say)(true, error.to_string()),
+            Err(error) => Err(error.to_string()),
         },
     };
-    if let Some(replica) = replica {
-        let _ = parts.deliveries.send(Delivery::Start(Box::new(replica)));
-    }
+    let (mut store, member) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return (parts.say)(true, error),
+    };
+    store.keep(parts.keep.log_len_bytes);
     let inlet = Arc::clone(&parts.inlet);
-    let mut order = Order::new(parts, store, member);
+    let mut order = Order::new(parts, store, member, kept);
     match order.begin() {
         Ok(()) => inlet.run(order, TICK),
         Err(error) => {
@@ -243,11 +249,37 @@ pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
     }
 }
 
+fn stored(parts: &Parts, store: &Store) {
+    parts.deliveries.set_source(store.archive());
+    (parts.stored)(store.archive());
+}
+
+/// From what it has found: what was delivered before goes where it went then.
+fn go_on(
+    parts: &Parts,
+    store: Store,
+    replica: Option<Replica>,
+    kept: &mut Kept,
+) -> Result<(Store, Member), String> {
+    stored(parts, &store);
+    if let Some(replica) = replica {
+        parts.deliveries.send(Delivery::Start(Box::new(replica)));
+    }
+    let deliver = |slot, proposal| {
+        parts.deliveries.send(Delivery::Entry { slot, proposal, transaction: None });
+        Ok::<_, ReplayError>(())
+    };
+    let member = replay(&store, kept, deliver).map_err(|error| error.to_string())?;
+    Ok((store, member))
+}
+
 impl Order {
-    fn new(parts: Parts, store: Store, member: Member) -> Self {
+    fn new(parts: Parts, store: Store, member: Member, kept: Kept) -> Self {
         let syncing = Syncing::start(store.device(), Arc::clone(&parts.inlet));
+        let reading = Reading::start(store.archive(), &Settings::default(), Arc::clone(&parts.inlet));
         Self {
             syncing,
+            reading,
             member,
             store,
             began: Instant::now(),
@@ -258,8 +290,7 @@ impl Order {
             states: Vec::new(),
             unapplied: None,
             newcomers: Newcomers::default(),
-            kept: VecDeque::new(),
-            kept_len_bytes: 0,
+            kept,
             heard: BTreeMap::new(),
             greeted: BTreeMap::new(),
             told_applied_at: BTreeMap::new(),
@@ -277,9 +308,7 @@ impl Order {
         let Identity { group, member: id } = self.store.identity();
         self.next_nonce = nonce_of(self.member.incarnation());
         (self.parts.placed)(group, id, self.member.incarnation());
-        for effect in self.member.take_replayed() {
-            self.deliver(effect);
-        }
+        self.member.set_readable(self.store.archive().readable());
         let mut held = Vec::new();
         for effect in self.member.take_effects() {
             match effect {
@@ -342,6 +371,7 @@ impl Order {
                 self.member.barrier(nonce);
             }
             Input::Synced(count) => self.member.durable(RecordCount(count)),
+            Input::Read(part) => self.on_read(part),
             Input::StoreFailed(error) => return Err(error),
             Input::State { slot, seqno, replica } => self.on_state(slot, seqno, replica),
             Input::Willing(is_willing) => self.member.set_willing(is_willing),
@@ -380,10 +410,10 @@ impl Order {
             Event::Frame { from, frame: Frame::Applied(seqno) } => self.parts.pace.told(from, seqno),
             Event::Frame { from, frame: Frame::StateRequest { seqno, request } } => {
                 let seqno = Seqno(seqno);
-                let _ = self.parts.deliveries.send(Delivery::StateRequest { from, seqno, request });
+                self.parts.deliveries.send(Delivery::StateRequest { from, seqno, request });
             }
             Event::Frame { from, frame: Frame::StateRefused(refusal) } => {
-                let _ = self.parts.deliveries.send(Delivery::StateRefused { from, refusal });
+                self.parts.deliveries.send(Delivery::StateRefused { from, refusal });
             }
             // Of another member that has taken this one in, too.
             Event::Frame { frame: Frame::Start { .. }, .. } => {}
@@ -421,28 +451,45 @@ impl Order {
             Effect::NeedsSnapshot { from } => (self.parts.say)(
                 true,
                 format!(
-                    "member {from} does not keep what this member lacks any more: stop this server, remove \
+                    "no member that is here keeps what this one lacks, not even member {from}: stop this server, remove \
                      redoubt_group.*.log from its data directory and start it; it gets the state of another member"
                 ),
             ),
             Effect::BarrierReached(nonce) => {
                 if let Some(waiter) = self.barriers.remove(&nonce) {
-                    let _ = self.parts.deliveries.send(Delivery::Barrier(waiter));
+                    self.parts.deliveries.send(Delivery::Barrier(waiter));
                 }
             }
-            delivered @ (Effect::Deliver { .. } | Effect::Begun(_)) => self.deliver(delivered),
+            Effect::Chosen(slots) => self.store.chosen(&slots)?,
+            Effect::Read { to, from } => self.reading.want(to, from),
+            Effect::Deliver { slot, proposal } => self.deliver(slot, proposal),
+            Effect::Begun(_) => {}
         }
         Ok(())
     }
 
-    fn deliver(&mut self, effect: Effect) {
-        let Effect::Deliver { slot, proposal } = effect else { return };
+    fn on_read(&mut self, part: Part) {
+        let Part { to, from, entries } = part;
+        let archive = self.store.archive();
+        let entries = entries.unwrap_or_else(|error| {
+            let text =
+                format!("{error} (this server does not need it, but member {to} does, and asks another one)");
+            (self.parts.say)(false, text);
+            archive.give_up(from.next());
+            None
+        });
+        let len_bytes = entries.iter().flatten().map(|(_, entry)| entry.len_bytes()).sum::<usize>();
+        self.parts.status.read_len_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
+        self.member.set_readable(archive.readable());
+        self.member.read(to, from, entries);
+    }
+
+    fn deliver(&mut self, slot: Slot, proposal: Proposal) {
         let id = proposal.id;
         let is_own = id.member == self.member.id() && id.incarnation == self.member.incarnation();
         let transaction = if is_own { self.own.remove(&id.number).flatten() } else { None };
-        self.kept.push_back((slot, proposal.body.len()));
-        self.kept_len_bytes += proposal.body.len();
-        let _ = self.parts.deliveries.send(Delivery::Entry { id, body: proposal.body, transaction });
+        self.kept.push(slot, proposal.body.len());
+        self.parts.deliveries.send(Delivery::Entry { slot, proposal, transaction });
     }
 
     /// What has to be done from time to time. Whether it goes on.
@@ -465,20 +512,13 @@ impl Order {
             self.take_back();
             self.take_in_newcomers();
             self.end_checkpoint()?;
+            self.member.set_readable(self.store.archive().readable());
             self.note_members();
         }
-        while self.kept_len_bytes > KEPT_LEN_BYTES
-            && let Some((slot, len_bytes)) = self.kept.pop_front()
-        {
-            self.kept_len_bytes -= len_bytes;
-            self.member.give_up(slot.next());
+        if let Some(before) = self.kept.give_up() {
+            self.member.give_up(before);
         }
-        if self.store.len_since_checkpoint_bytes() > CHECKPOINT_LEN_BYTES && !self.store.is_checkpoint_begun()
-        {
-            let slot = self.member.delivered();
-            self.store.begin_checkpoint(slot, &self.member.checkpoint())?;
-            self.ask_for_state(slot, Purpose::Checkpoint);
-        }
+        self.begin_checkpoint()?;
         let (status, epoch) = (&self.parts.status, self.member.epoch());
         status.owners.store(epoch.owners.len(), Ordering::Relaxed);
         let mut membership = status.membership.lock().unwrap_or_else(PoisonError::into_inner);
@@ -490,45 +530,10 @@ impl Order {
         status.delivered.store(self.member.delivered().0, Ordering::Relaxed);
         status.is_owner.store(self.member.is_owner(), Ordering::Relaxed);
         status.undelivered.store(self.member.undelivered(), Ordering::Relaxed);
+        let (len_bytes, in_log) = self.parts.deliveries.waiting();
+        status.undecided_len_bytes.store(len_bytes, Ordering::Relaxed);
+        status.undecided_in_log.store(in_log, Ordering::Relaxed);
         Ok(())
-    }
-
-    fn ask_for_state(&mut self, slot: Slot, purpose: Purpose) {
-        self.states.push((slot, purpose));
-        let _ = self.parts.deliveries.send(Delivery::State(slot));
-    }
-
-    fn on_state(&mut self, slot: Slot, seqno: Seqno, replica: Vec<u8>) {
-        let (now, later) = std::mem::take(&mut self.states).into_iter().partition(|(of, _)| *of == slot);
-        self.states = later;
-        let now: Vec<(Slot, Purpose)> = now;
-        for (_, purpose) in now {
-            match purpose {
-                Purpose::Checkpoint => {
-                    let replica = replica.clone();
-                    self.unapplied = Some(Unapplied { slot, seqno, replica, applied_at: None });
-                }
-                Purpose::Newcomer(member, snapshot) => {
-                    self.parts.peers.send(member, &Frame::Start { snapshot, replica: replica.clone() });
-                }
-            }
-        }
-    }
-
-    /// A checkpoint takes the place of what was before it once the server has that durably: until then it may need it
-    /// again. The server makes durable by itself what it has committed, be it later.
-    fn end_checkpoint(&mut self) -> Result<(), StoreError> {
-        let applied = (self.parts.applied)();
-        if let Some(unapplied) = self.unapplied.as_mut().filter(|unapplied| unapplied.seqno <= applied) {
-            unapplied.applied_at.get_or_insert_with(Instant::now);
-        }
-        let is_durable = |unapplied: &mut Unapplied| {
-            unapplied.applied_at.is_some_and(|at| at.elapsed() >= DURABLE_IN_SERVER)
-        };
-        match self.unapplied.take_if(is_durable) {
-            Some(Unapplied { slot, replica, .. }) => self.store.end_checkpoint(slot, &replica),
-            None => Ok(()),
-        }
     }
 
     /// Its number: it is in `own` until it is in the order.
@@ -570,7 +575,7 @@ impl Order {
             .filter_map(|(_, transaction)| transaction)
             .for_each(|transaction| transaction.lost());
         self.barriers.clear();
-        let _ = self.parts.deliveries.send(Delivery::End);
+        self.parts.deliveries.send(Delivery::End);
     }
 }
 

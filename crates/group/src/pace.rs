@@ -54,6 +54,8 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 struct Ordered {
     samples: VecDeque<(Seqno, Instant)>,
+    /// All up to here was ordered longer ago.
+    forgotten: Seqno,
 }
 
 impl Ordered {
@@ -62,13 +64,19 @@ impl Ordered {
         if self.samples.back().is_none_or(is_new) {
             self.samples.push_back((ordered, now));
         }
-        while self.samples.front().is_some_and(|(_, at)| now.duration_since(*at) > HOPELESS + 2 * SAMPLE) {
+        while let Some((seqno, at)) = self.samples.front().copied()
+            && now.duration_since(at) > HOPELESS + 2 * SAMPLE
+        {
             self.samples.pop_front();
+            self.forgotten = seqno;
         }
     }
 
     /// How long ago this one was ordered, as far as that is known.
     fn age_of(&self, seqno: Seqno, now: Instant) -> Duration {
+        if seqno <= self.forgotten {
+            return HOPELESS + SAMPLE;
+        }
         let index = self.samples.partition_point(|(ordered, _)| *ordered < seqno);
         self.samples.get(index).map_or(Duration::ZERO, |(_, at)| now.saturating_duration_since(*at))
     }

@@ -10,13 +10,14 @@
 //! and may make a spare file, as a start does). A process that ends in the middle of it leaves the member
 //! as it was, or as the only one; then doing it once more does what is left.
 
+use crate::replay::{Kept, ReplayError, replay};
 use crate::replica::{Known, Presence, Replica, ReplicaError};
 use crate::session;
 use crate::store::{Store, StoreError};
 use crate::write_set::{Action, Departure, Seqno};
 use redoubt_consensus::record::RecordCount;
 use redoubt_consensus::types::{MemberId, Time};
-use redoubt_consensus::{Effect, Member, RecoverError, Settings};
+use redoubt_consensus::{Effect, Member};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -27,8 +28,8 @@ pub enum RescueError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The records do not fit.
-    #[error("the group's log: {0}")]
-    Recover(#[from] RecoverError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// What was ordered.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
@@ -115,14 +116,12 @@ impl Rescue {
         }
         let mut replica = Replica::decode(&found.replica)?;
         let id = found.identity.member;
-        let mut member = Member::start(id, found.records, Settings::default(), Time(0))?;
-        for effect in member.take_replayed() {
-            if let Effect::Deliver { proposal, .. } = effect {
-                let action =
-                    Action::decode(&proposal.body).map_err(|error| RescueError::Entry(error.to_string()))?;
-                replica.take(proposal.id, action);
-            }
-        }
+        let member = replay(&store, &mut Kept::new(0), |_, proposal| {
+            let action = Action::decode(&proposal.body);
+            let action = action.map_err(|error| RescueError::Entry(error.to_string()))?;
+            replica.take(proposal.id, action);
+            Ok::<_, RescueError>(())
+        })?;
         let rescue = Self { store, member, replica, written: RecordCount(0) };
         if !rescue.member.epoch().membership.contains(id) {
             return Err(RescueError::Removed);

@@ -22,7 +22,7 @@ mod transfer;
 pub use transfer::is_marked as has_no_state;
 
 use crate::abi::Uuid;
-use crate::appliers::{Appliers, Item};
+use crate::appliers::{Appliers, Item, Waiting};
 use crate::delivery::{Counters, Gate};
 use crate::frame::Frame;
 use crate::monitors::{CommitOrder, Finished, Wait};
@@ -232,8 +232,8 @@ impl Session {
     }
 
     /// Write sets that wait for an applier.
-    pub fn waiting(&self) -> usize {
-        self.appliers.len()
+    pub fn waiting(&self) -> Waiting {
+        self.appliers.waiting()
     }
 
     /// For people.

@@ -1,45 +1,47 @@
 //! What a member finds again: its id, and the log of the group.
 //!
-//! Owns the files `redoubt_group.*.log` of the server's data directory. The log is one stream of frames on a log device:
-//! length (4 bytes), kind (1 byte), content.
+//! Owns the files `redoubt_group.*.log` of the server's data directory. The log is one stream of frames on a log device
+//! ([`frames`]).
 //!
-//! | kind | content |
+//! | frame | content |
 //! |---|---|
-//! | 1 record | a record of the consensus |
-//! | 2 checkpoint | slot (8 bytes), count (4 bytes), records that take the place of all before, each with its length |
-//! | 3 state | slot (8 bytes), what was ordered before it: an encoded [`crate::replica::Replica`] |
+//! | record | a record of the consensus |
+//! | checkpoint | slot (8 bytes), count (4 bytes), records that take the place of all before, each with its length |
+//! | state | slot (8 bytes), what was ordered before it: an encoded [`crate::replica::Replica`] |
+//! | index | where what was chosen is ([`archive`]) |
 //!
-//! A checkpoint counts once a state with its slot is durable after it, and then the file `head` says where it begins:
-//! magic, version (4 bytes), group (16 bytes), member (8 bytes), position of the checkpoint (8 bytes), CRC-32C. It is
-//! written under another name and renamed, and is the last thing that a new store gets: without it there is no store.
+//! A checkpoint counts once a state with its slot is durable after it, and then the file `head` says where both are
+//! ([`head`]). It is written under another name and renamed, and is the last thing that a new store gets: without it
+//! there is no store. What is before the checkpoint this member does not need. It is kept for others, as much of it as
+//! [`Store::keep`] says.
 //!
 //! Invariant: records are durable in their order. What is read is what was written: a frame that does not decode is an
 //! error that names its position, never the end.
 
+mod archive;
 mod directory;
+mod frames;
+mod head;
 
-use crate::bytes::{BytesError, Reader, put_bytes};
+use crate::bytes::put_bytes;
 use crate::replica::GroupId;
+pub use archive::Archive;
 use directory::OwnFiles;
-use redoubt_consensus::codec::{CodecError, decode_record, encode_record};
+use frames::{Frames, Kind, RUN_LEN_BYTES};
+use head::{HEAD, Head};
+use redoubt_consensus::codec::encode_record;
+use redoubt_consensus::places::NoPlace;
 use redoubt_consensus::record::Record;
 use redoubt_consensus::types::{MemberId, Slot};
 use redoubt_logdev::{FileLogDevice, LogDevice, LogDeviceError, SegmentOptions, Seq};
 use redoubt_storage::{RealDir, StorageDir};
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-const HEAD: &str = "head";
-const NEW_HEAD: &str = "head-new";
-const MAGIC: [u8; 8] = *b"RDTGSTOR";
-const VERSION: u32 = 2;
-const HEAD_LEN_BYTES: usize = 8 + 4 + 16 + 8 + 8 + 4;
-const RECORD: u8 = 1;
-const CHECKPOINT: u8 = 2;
-const STATE: u8 = 3;
-/// How much of the log is read at a time.
-const READ_LEN_BYTES: u64 = 8 << 20;
+/// How much of the log is kept for others, in bytes, if nothing else is said.
+pub const DEFAULT_KEPT_LEN_BYTES: u64 = 128 << 20;
 
 /// Why there is no store, or no more of it.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +75,14 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
+    /// A checkpoint took the place of what was not applied.
+    #[error(
+        "the group's log does not have slot {0} any more, which this server needs; this is a defect of Redoubt: report it"
+    )]
+    Gone(Slot),
+    /// A mistake of this library.
+    #[error("the group's log: {0}; this is a defect of Redoubt: report it")]
+    NoPlace(#[from] NoPlace),
 }
 
 /// Names of a member and its group.
@@ -88,20 +98,28 @@ pub struct Identity {
 pub struct Found {
     /// Who it is of.
     pub identity: Identity,
-    /// Records of the member, from the checkpoint on.
-    pub records: Vec<Record>,
     /// What was ordered before the checkpoint, encoded.
     pub replica: Vec<u8>,
+    /// What is damaged and not needed here, for people.
+    pub damage: Option<StoreError>,
+}
+
+/// A checkpoint whose state is not there yet.
+struct Begun {
+    slot: Slot,
+    at: Seq,
+    index: Option<Seq>,
 }
 
 /// See the module.
 pub struct Store {
     directory: Arc<dyn StorageDir>,
     device: Arc<dyn LogDevice>,
+    archive: Arc<Archive>,
     identity: Identity,
-    /// A checkpoint whose state is not there yet.
-    begun: Option<(Slot, Seq)>,
+    begun: Option<Begun>,
     checkpoint: Seq,
+    kept_len_bytes: u64,
 }
 
 fn io_error(action: &'static str) -> impl FnOnce(io::Error) -> StoreError {
@@ -126,11 +144,15 @@ impl Store {
         if !directory.list().map_err(io_error("list the data directory"))?.iter().any(|name| name == HEAD) {
             return Ok(None);
         }
-        let (identity, checkpoint) = read_head(&*directory)?;
+        let head = Head::read(&*directory)?;
         let device = open_device(&directory)?;
-        let store = Self { directory, device, identity, begun: None, checkpoint };
-        let found = store.read()?;
-        Ok(Some((store, found)))
+        let (slot, replica) = state(&device, &head)?;
+        let archive = Arc::new(Archive::new(Arc::clone(&device), slot));
+        let damage = archive.find(head.index);
+        let Head { identity, checkpoint, .. } = head;
+        let kept_len_bytes = DEFAULT_KEPT_LEN_BYTES;
+        let store = Self { directory, device, archive, identity, begun: None, checkpoint, kept_len_bytes };
+        Ok(Some((store, Found { identity, replica, damage })))
     }
 
     /// Makes a new one in a data directory, in the place of whatever there was.
@@ -152,7 +174,10 @@ impl Store {
             directory.remove(&name).map_err(io_error("remove a file of an earlier group"))?;
         }
         let device = open_device(&directory)?;
-        let mut store = Self { directory, device, identity, begun: None, checkpoint: Seq(0) };
+        let archive = Arc::new(Archive::new(Arc::clone(&device), slot));
+        let (begun, kept_len_bytes) = (None, DEFAULT_KEPT_LEN_BYTES);
+        let checkpoint = Seq(0);
+        let mut store = Self { directory, device, archive, identity, begun, checkpoint, kept_len_bytes };
         store.begin_checkpoint(slot, records)?;
         store.end_checkpoint(slot, replica)?;
         Ok(store)
@@ -163,6 +188,35 @@ impl Store {
         self.identity
     }
 
+    /// How much of the log is kept for others, before the checkpoint.
+    pub const fn keep(&mut self, len_bytes: u64) {
+        self.kept_len_bytes = len_bytes;
+    }
+
+    /// Records of the member, from the checkpoint on, to be read once before others are written.
+    pub fn records(&self) -> Records {
+        Records::new(self, Some(Arc::clone(&self.archive)))
+    }
+
+    /// The same, only to look at them, at any time.
+    pub fn look(&self) -> Records {
+        Records::new(self, None)
+    }
+
+    /// Whether there are no more than so many records.
+    ///
+    /// # Errors
+    /// As of [`Records`].
+    pub fn has_at_most(&self, count: usize) -> Result<bool, StoreError> {
+        let found: Result<Vec<_>, _> = self.look().take(count + 1).collect();
+        Ok(found?.len() <= count)
+    }
+
+    /// What was chosen, to be read by slot.
+    pub fn archive(&self) -> Arc<Archive> {
+        Arc::clone(&self.archive)
+    }
+
     /// Appends a record. It is not durable before the device is synced.
     ///
     /// # Errors
@@ -170,7 +224,28 @@ impl Store {
     pub fn append(&self, record: &Record) -> Result<(), StoreError> {
         let mut content = Vec::new();
         encode_record(record, &mut content);
-        self.put(RECORD, &[&content]).map(drop)
+        let at = frames::put(&*self.device, Kind::Record, &[&content])?;
+        self.archive.wrote(record, at);
+        Ok(())
+    }
+
+    /// What is in these slots was chosen, as the records say it that were appended last.
+    ///
+    /// # Errors
+    /// [`StoreError::NoPlace`], [`StoreError::Device`].
+    pub fn chosen(&self, slots: &[Slot]) -> Result<(), StoreError> {
+        if self.archive.chosen(slots)? {
+            self.archive.write_index()?;
+        }
+        Ok(())
+    }
+
+    /// As [`Store::chosen`], of what is being read: nothing is written.
+    ///
+    /// # Errors
+    /// [`StoreError::NoPlace`].
+    pub fn chosen_before(&self, slots: &[Slot]) -> Result<(), StoreError> {
+        Ok(self.archive.chosen(slots).map(drop)?)
     }
 
     /// For a thread that makes things durable while others go on.
@@ -193,6 +268,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Device`].
     pub fn begin_checkpoint(&mut self, slot: Slot, records: &[Record]) -> Result<(), StoreError> {
+        let index = self.archive.write_index()?;
         let mut content = Vec::new();
         content.extend_from_slice(&slot.0.to_le_bytes());
         content.extend_from_slice(&(records.len() as u32).to_le_bytes());
@@ -201,170 +277,104 @@ impl Store {
             encode_record(record, &mut bytes);
             put_bytes(&mut content, &bytes);
         }
-        let at = self.put(CHECKPOINT, &[&content])?;
-        self.begun = Some((slot, at));
+        let at = frames::put(&*self.device, Kind::Checkpoint, &[&content])?;
+        // What is not chosen yet is here, too: what was before may be given up.
+        records.iter().for_each(|record| self.archive.wrote(record, at));
+        self.begun = Some(Begun { slot, at, index });
         Ok(())
     }
 
-    /// Writes the state at the slot of the checkpoint that was begun, and gives up what was before.
+    /// Writes the state at the slot of the checkpoint that was begun, and gives up what was before and is not kept.
     ///
     /// # Errors
     /// [`StoreError::Device`], [`StoreError::Io`].
     pub fn end_checkpoint(&mut self, slot: Slot, replica: &[u8]) -> Result<(), StoreError> {
-        let Some((_, at)) = self.begun.take_if(|(begun, _)| *begun == slot) else { return Ok(()) };
-        self.put(STATE, &[&slot.0.to_le_bytes(), replica])?;
+        let Some(begun) = self.begun.take_if(|begun| begun.slot == slot) else { return Ok(()) };
+        let state = frames::put(&*self.device, Kind::State, &[&slot.0.to_le_bytes(), replica])?;
         self.device.sync()?;
-        self.write_head(at)?;
-        self.checkpoint = at;
-        self.device.discard_before(at)?;
+        let (identity, checkpoint) = (self.identity, begun.at);
+        Head { identity, checkpoint, state: Some(state), index: begun.index }.write(&*self.directory)?;
+        self.checkpoint = checkpoint;
+        self.device.discard_before(Seq(checkpoint.0.saturating_sub(self.kept_len_bytes)))?;
         Ok(())
     }
+}
 
-    /// Where the frame begins.
-    fn put(&self, kind: u8, parts: &[&[u8]]) -> Result<Seq, StoreError> {
-        let len = 1 + parts.iter().map(|part| part.len()).sum::<usize>();
-        let mut frame = Vec::with_capacity(4 + len);
-        frame.extend_from_slice(&(len as u32).to_le_bytes());
-        frame.push(kind);
-        parts.iter().for_each(|part| frame.extend_from_slice(part));
-        let end = self.device.append(&frame)?;
-        Ok(Seq(end.0 - frame.len() as u64))
+/// The slot of the checkpoint, and the state there.
+fn state(device: &Arc<dyn LogDevice>, head: &Head) -> Result<(Slot, Vec<u8>), StoreError> {
+    let missing = |position: Seq, what: &str| StoreError::Frame {
+        position: position.0,
+        reason: format!("its {what} is missing"),
+    };
+    let mut frames = Frames::new(Arc::clone(device), head.checkpoint, RUN_LEN_BYTES);
+    let checkpoint = frames.next(|_| true)?.filter(|frame| frame.kind == Kind::Checkpoint);
+    let checkpoint = checkpoint.ok_or_else(|| missing(head.checkpoint, "checkpoint"))?;
+    let (slot, _) = checkpoint.slot()?;
+    if let Some(state) = head.state {
+        frames.seek(state.0);
     }
-
-    fn write_head(&self, checkpoint: Seq) -> Result<(), StoreError> {
-        let mut head = MAGIC.to_vec();
-        head.extend_from_slice(&VERSION.to_le_bytes());
-        head.extend_from_slice(&self.identity.group.0);
-        head.extend_from_slice(&self.identity.member.0.to_le_bytes());
-        head.extend_from_slice(&checkpoint.0.to_le_bytes());
-        head.extend_from_slice(&crc32c::crc32c(&head).to_le_bytes());
-        let directory = &self.directory;
-        if directory.list().map_err(io_error("list the data directory"))?.iter().any(|name| name == NEW_HEAD)
-        {
-            directory.remove(NEW_HEAD).map_err(io_error("remove an unfinished head"))?;
+    while let Some(frame) = frames.next(|kind| kind == Kind::State)? {
+        if frame.kind == Kind::State && frame.slot()?.0 == slot {
+            return Ok((slot, frame.slot()?.1.to_vec()));
         }
-        let file = directory.create(NEW_HEAD).map_err(io_error("create the head"))?;
-        file.write_at(0, &head).map_err(io_error("write the head"))?;
-        file.sync_data().map_err(io_error("sync the head"))?;
-        directory.rename(NEW_HEAD, HEAD).map_err(io_error("rename the head"))?;
-        directory.sync().map_err(io_error("sync the data directory"))
+    }
+    Err(missing(head.checkpoint, "state"))
+}
+
+/// Records of a store, read one after the other.
+pub struct Records {
+    frames: Frames,
+    /// Told where they are.
+    archive: Option<Arc<Archive>>,
+    /// Of the checkpoint.
+    first: VecDeque<Record>,
+    is_begun: bool,
+}
+
+impl Records {
+    fn new(store: &Store, archive: Option<Arc<Archive>>) -> Self {
+        let frames = Frames::new(store.device(), store.checkpoint, RUN_LEN_BYTES);
+        Self { frames, archive, first: VecDeque::new(), is_begun: false }
     }
 
-    fn read(&self) -> Result<Found, StoreError> {
-        let mut frames = Frames { device: &*self.device, at: self.checkpoint.0, buffer: Vec::new(), used: 0 };
-        let mut first: Option<(Slot, Vec<Record>)> = None;
-        let mut replica = None;
-        while let Some((position, frame)) = frames.next()? {
-            let wrong = |reason: String| StoreError::Frame { position, reason };
-            let (kind, content) = frame.split_first().ok_or_else(|| wrong("an empty frame".into()))?;
-            match (kind, &mut first) {
-                (&CHECKPOINT, None) => first = Some(checkpoint(content).map_err(wrong)?),
-                // One whose head was not written any more.
-                (&CHECKPOINT, Some(_)) => {}
-                (&RECORD, Some((_, records))) => {
-                    records
-                        .push(decode_record(content).map_err(|error: CodecError| wrong(error.to_string()))?);
-                }
-                (&STATE, Some((slot, _))) => {
-                    let (of, bytes) =
-                        content.split_first_chunk().ok_or_else(|| wrong("a short state".into()))?;
-                    if u64::from_le_bytes(*of) == slot.0 && replica.is_none() {
-                        replica = Some(bytes.to_vec());
+    fn read(&mut self) -> Result<Option<Record>, StoreError> {
+        loop {
+            if let Some(record) = self.first.pop_front() {
+                return Ok(Some(record));
+            }
+            let Some(frame) = self.frames.next(|kind| kind != Kind::State)? else { return Ok(None) };
+            let is_first = !std::mem::replace(&mut self.is_begun, true);
+            match frame.kind {
+                Kind::Record | Kind::Checkpoint if is_first == (frame.kind == Kind::Checkpoint) => {
+                    self.first.extend(frame.records()?);
+                    if let Some(archive) = &self.archive {
+                        self.first.iter().for_each(|record| archive.wrote(record, Seq(frame.position)));
                     }
                 }
-                _ => return Err(wrong(format!("a frame of kind {kind} where a checkpoint should begin"))),
+                Kind::Record => return Err(frame.wrong("a record where a checkpoint should begin")),
+                Kind::Index => {
+                    if let Some(archive) = &self.archive {
+                        archive.found(&frame)?;
+                    }
+                }
+                // A checkpoint whose head was not written any more.
+                Kind::Checkpoint | Kind::State => {}
             }
         }
-        let position = self.checkpoint.0;
-        let missing = |what: &str| StoreError::Frame { position, reason: format!("its {what} is missing") };
-        let (_, records) = first.ok_or_else(|| missing("checkpoint"))?;
-        let replica = replica.ok_or_else(|| missing("state"))?;
-        Ok(Found { identity: self.identity, records, replica })
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Record, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
     }
 }
 
 fn open_device(directory: &Arc<dyn StorageDir>) -> Result<Arc<dyn LogDevice>, StoreError> {
     let options = SegmentOptions { spare_segments: 1, ..SegmentOptions::default() };
     Ok(Arc::new(FileLogDevice::open_on(Arc::clone(directory), options)?))
-}
-
-fn checkpoint(content: &[u8]) -> Result<(Slot, Vec<Record>), String> {
-    let mut reader = Reader::new(content);
-    let text = |error: BytesError| format!("a checkpoint {error}");
-    let slot = Slot(reader.u64().map_err(text)?);
-    let count = reader.u32().map_err(text)?;
-    let mut records = Vec::new();
-    for _ in 0..count {
-        let bytes = reader.bytes().map_err(text)?;
-        records.push(decode_record(bytes).map_err(|error| error.to_string())?);
-    }
-    reader.end().map_err(text)?;
-    Ok((slot, records))
-}
-
-fn read_head(directory: &dyn StorageDir) -> Result<(Identity, Seq), StoreError> {
-    let file = directory.open(HEAD).map_err(io_error("open the head"))?;
-    let mut head = [0; HEAD_LEN_BYTES];
-    if file.read_at(0, &mut head).map_err(io_error("read the head"))? < HEAD_LEN_BYTES {
-        return Err(StoreError::Head("is too short"));
-    }
-    let (body, crc) = head.split_at(HEAD_LEN_BYTES - 4);
-    let mut reader = Reader::new(body);
-    let short = |_: BytesError| StoreError::Head("is too short");
-    if reader.array().map_err(short)? != MAGIC {
-        return Err(StoreError::Head("is none of a group"));
-    }
-    if crc32c::crc32c(body).to_le_bytes() != *crc {
-        return Err(StoreError::Head("has another checksum"));
-    }
-    if reader.u32().map_err(short)? != VERSION {
-        return Err(StoreError::Head("has a version that this library does not know"));
-    }
-    let group = GroupId(reader.array().map_err(short)?);
-    let member = MemberId(reader.u64().map_err(short)?);
-    Ok((Identity { group, member }, Seq(reader.u64().map_err(short)?)))
-}
-
-/// Frames of the log, in order.
-struct Frames<'a> {
-    device: &'a dyn LogDevice,
-    /// What is to be read next.
-    at: u64,
-    buffer: Vec<u8>,
-    used: usize,
-}
-
-impl Frames<'_> {
-    /// The next one, with its position.
-    fn next(&mut self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        let position = self.at - (self.buffer.len() - self.used) as u64;
-        if position == self.device.end().0 {
-            return Ok(None);
-        }
-        let short = || StoreError::Frame { position, reason: "a frame ends with the log".into() };
-        let head = self.take(4)?.and_then(|head| head.try_into().ok()).ok_or_else(short)?;
-        let len = u32::from_le_bytes(head) as usize;
-        let frame = self.take(len)?.ok_or_else(short)?;
-        Ok(Some((position, frame)))
-    }
-
-    fn take(&mut self, count: usize) -> Result<Option<Vec<u8>>, StoreError> {
-        while self.buffer.len() - self.used < count {
-            let left = self.device.end().0 - self.at;
-            if left == 0 {
-                return Ok(None);
-            }
-            self.buffer.drain(..self.used);
-            self.used = 0;
-            let begin = self.buffer.len();
-            self.buffer.resize(begin + left.min(READ_LEN_BYTES) as usize, 0);
-            self.device.read_at(Seq(self.at), &mut self.buffer[begin..])?;
-            self.at += (self.buffer.len() - begin) as u64;
-        }
-        let taken = self.buffer[self.used..self.used + count].to_vec();
-        self.used += count;
-        Ok(Some(taken))
-    }
 }
 
 #[cfg(test)]

@@ -1,50 +1,155 @@
 //! Members that are behind: they are given what is chosen, a part at a time, by anyone who has it.
+//!
+//! What is not in memory any more is read from the store, by whoever drives the member, in its own time
+//! ([`Effect::Read`]): one part at a time, whoever asks, those who ask in turn. What was chosen stays so, and no later
+//! epoch than the one of the answer has had a say in it, so that nothing that happens meanwhile matters.
+//!
+//! One that nobody can give what it lacks needs a snapshot.
 
-use super::{Awaited, Member};
+use super::{Awaited, Effect, Member};
 use crate::message::{Entries, Message};
 use crate::record::Record;
-use crate::types::{Ballot, MemberId, Slot};
+use crate::types::{Ballot, MemberId, Slot, Time};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// In times that a message takes to be sent again: an answer may have to be read first, and is long.
+const PATIENCE: u64 = 10;
+
+/// What is under way.
+#[derive(Debug, Default)]
+pub(super) struct CatchingUp {
+    /// First slot that can be read from the store.
+    readable: Option<Slot>,
+    /// Who waits for a part of the store, from where on.
+    reads: VecDeque<(MemberId, Slot)>,
+    is_reading: bool,
+    /// Whom this member has asked for what it lacks, from where on.
+    asked: Option<(MemberId, Slot, Time)>,
+    /// Since when nobody can give it.
+    lacking: Option<Time>,
+}
+
 impl Member {
+    /// What was chosen from this slot on can be read from the store: see [`Effect::Read`].
+    pub fn set_readable(&mut self, from: Slot) {
+        self.catching_up.readable = Some(from);
+    }
+
+    /// The answer to [`Effect::Read`]: what was chosen from `from` on. `None`: it cannot be read.
+    pub fn read(&mut self, to: MemberId, from: Slot, entries: Option<Entries>) {
+        self.catching_up.is_reading = false;
+        let entries = entries.unwrap_or_default();
+        let end = entries.last().map(|(slot, _)| slot.next());
+        let is_more_told = self.is_planted("more told than was read");
+        let end = if is_more_told { end.map(|_| self.log.base()) } else { end };
+        if let Some(end) = end {
+            let as_of = self.as_of();
+            self.send(to, Message::Chosen { from, to: end, entries, as_of });
+        } else if self.catching_up.readable.is_none_or(|readable| from < readable) {
+            self.give_up_on(to);
+        }
+        self.read_next();
+    }
+
+    fn read_next(&mut self) {
+        if !self.catching_up.is_reading
+            && let Some((to, from)) = self.catching_up.reads.pop_front()
+        {
+            self.catching_up.is_reading = true;
+            self.effects.push(Effect::Read { to, from });
+        }
+    }
+
+    /// It lacks what this member does not have any more.
+    fn give_up_on(&mut self, member: MemberId) {
+        let base = self.log.base();
+        let base = self.catching_up.readable.map_or(base, |readable| readable.min(base));
+        self.send(member, Message::GivenUp { base });
+    }
+
     /// Asks for what others have delivered, if nothing was delivered here for a while.
     pub(super) fn ask_for_missing(&mut self) {
-        let wait_us = self.settings.timing.retransmit_us;
-        if self.now.since(self.delivered_at) < wait_us {
+        let (now, wait_us) = (self.now, self.settings.timing.retransmit_us);
+        if now.since(self.delivered_at) < wait_us {
             return;
         }
         let delivered = self.log.delivered();
-        let heard = self.peers.keys().copied().filter(|member| self.health.is_heard(*member, self.now));
-        let ahead = heard.max_by_key(|member| self.health.delivered(*member));
-        if let Some(member) = ahead.filter(|member| self.health.delivered(*member) > delivered) {
-            self.delivered_at = self.now;
-            self.send(member, Message::Fetch { from: delivered });
+        let is_ahead =
+            |member: MemberId| self.health.is_heard(member, now) && self.health.delivered(member) > delivered;
+        let ahead: Vec<_> = self.peers.keys().copied().filter(|member| is_ahead(*member)).collect();
+        let can_give = |member: &MemberId| self.peers[member].given_up <= delivered;
+        let giver =
+            ahead.iter().copied().filter(can_give).max_by_key(|member| self.health.delivered(*member));
+        match (giver, ahead.first().copied()) {
+            (Some(giver), _) => {
+                self.catching_up.lacking = None;
+                if !self.is_fetching() {
+                    self.delivered_at = now;
+                    self.fetch(giver, delivered);
+                }
+            }
+            (None, Some(from)) => self.lack(from),
+            (None, None) => self.catching_up.lacking = None,
+        }
+    }
+
+    /// Whether somebody who is heard was asked for what comes next here, a while ago at most.
+    pub(super) fn is_fetching(&self) -> bool {
+        let patience_us = PATIENCE * self.settings.timing.retransmit_us;
+        self.catching_up.asked.is_some_and(|(member, from, at)| {
+            from == self.log.delivered()
+                && self.now.since(at) < patience_us
+                && self.health.is_heard(member, self.now)
+        })
+    }
+
+    fn fetch(&mut self, from: MemberId, first: Slot) {
+        self.catching_up.asked = Some((from, first, self.now));
+        self.send(from, Message::Fetch { from: first });
+    }
+
+    /// None of those who are heard and ahead has what comes next here.
+    fn lack(&mut self, from: MemberId) {
+        let timing = &self.settings.timing;
+        let is_all_heard = self.log.epoch().voters().iter().all(|id| self.health.is_heard(id, self.now));
+        let patience_us = if is_all_heard { timing.lacking_us } else { PATIENCE * timing.lacking_us };
+        let since = *self.catching_up.lacking.get_or_insert(self.now);
+        if self.now.since(since) >= patience_us {
+            self.catching_up.lacking = None;
+            self.effects.push(Effect::NeedsSnapshot { from });
+        }
+    }
+
+    pub(super) fn on_given_up(&mut self, from: MemberId, base: Slot) {
+        if base > self.log.delivered() {
+            self.peer(from).given_up = base;
+            self.catching_up.asked = None;
         }
     }
 
     pub(super) fn on_fetch(&mut self, from: MemberId, first: Slot) {
-        let (base, delivered) = (self.log.base(), self.log.delivered());
-        if first < base {
-            return self.send(from, Message::GivenUp { base });
-        }
-        if first >= delivered {
+        let (now, patience_us) = (self.now, PATIENCE * self.settings.timing.retransmit_us);
+        if first >= self.log.delivered() {
             return;
         }
-        let mut to = Slot(delivered.0.min(first.0 + self.settings.chunk));
-        let mut entries = self.log.range(first, to);
-        if to < delivered {
-            // A part ends at an entry, like all that is delivered.
-            match entries.last() {
-                Some((slot, _)) => to = slot.next(),
-                None => {
-                    let next = self.log.iter_from(to).next().map(|(slot, _)| slot.next());
-                    to = next.unwrap_or(delivered).min(delivered);
-                    entries = self.log.range(first, to);
-                }
-            }
+        let is_kept = first >= self.log.base();
+        if !is_kept && self.catching_up.readable.is_none_or(|readable| first < readable) {
+            return self.give_up_on(from);
         }
-        let as_of = self.as_of();
-        self.send(from, Message::Chosen { from: first, to, entries, as_of });
+        let peer = self.peer(from);
+        if peer.given.is_some_and(|(given, at)| given == first && now.since(at) < patience_us) {
+            return;
+        }
+        peer.given = Some((first, now));
+        if is_kept {
+            let (to, entries) = self.log.part(first, self.settings.chunk, self.settings.chunk_len_bytes);
+            let as_of = self.as_of();
+            return self.send(from, Message::Chosen { from: first, to, entries, as_of });
+        }
+        self.catching_up.reads.retain(|(member, _)| *member != from);
+        self.catching_up.reads.push_back((from, first));
+        self.read_next();
     }
 
     /// What was chosen as of a later epoch than that of this log may differ from what the owners did in this one, and
@@ -85,7 +190,7 @@ impl Member {
             self.await_durable(Awaited::Accepted { epoch: epoch.ballot, owner, to, has_entries: true });
         }
         if self.health.delivered(from) > to {
-            self.send(from, Message::Fetch { from: to });
+            self.fetch(from, to);
         }
     }
 }

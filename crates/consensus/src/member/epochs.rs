@@ -191,8 +191,8 @@ impl Member {
         let Some(asked) = self.peers.get(&to).and_then(|peer| peer.asked.clone()) else { return };
         let Asked { epoch, frontiers, delivered } = asked;
         if delivered < self.log.base() {
-            let base = self.log.base();
-            return self.send(to, Message::GivenUp { base });
+            // It has to ask again when it is told what is chosen, or not to ask.
+            return self.on_fetch(to, delivered.max(self.health.delivered(to)));
         }
         let mine = Arc::clone(self.log.epoch());
         let mut entries = Entries::new();
@@ -345,11 +345,8 @@ impl Member {
     /// Sends the epoch to a member that has delivered all before `delivered`.
     pub(super) fn send_epoch(&mut self, to: MemberId, delivered: Slot) {
         let start = Arc::clone(self.log.epoch());
-        if delivered < self.log.base() {
-            let base = self.log.base();
-            return self.send(to, Message::GivenUp { base });
-        }
-        if self.log.delivered().0.saturating_sub(delivered.0) > self.settings.chunk {
+        let is_far = self.log.delivered().0.saturating_sub(delivered.0) > self.settings.chunk;
+        if is_far || delivered < self.log.base() {
             // What is chosen comes first, a part at a time.
             return self.on_fetch(to, delivered);
         }
@@ -388,7 +385,8 @@ impl Member {
 
     /// An epoch that this member has not begun is under way.
     pub(super) fn ask_for_epoch(&mut self, from: MemberId, ballot: Ballot) {
-        if ballot < self.promised {
+        // What is chosen comes first.
+        if ballot < self.promised || self.is_fetching() {
             return;
         }
         let (now, wait_us, delivered) = (self.now, self.settings.timing.retransmit_us, self.log.delivered());

@@ -4,6 +4,7 @@
 //! ([`Member::take_replayed`]). Nothing counts that a life had not made durable: others were told nothing of it.
 
 use super::barriers::Barriers;
+use super::catch_up::CatchingUp;
 use super::{Awaited, Effect, Member, Settings};
 use crate::health::Health;
 use crate::log::Log;
@@ -22,6 +23,63 @@ pub enum RecoverError {
     /// Two records do not fit each other.
     #[error("record {0} of the store does not follow from those before it: the store is damaged")]
     Gap(u64),
+}
+
+/// A member while its records are taken in, one after the other. None of them is kept longer than [`Recovery::give_up`]
+/// says.
+pub struct Recovery {
+    member: Member,
+    count: u64,
+}
+
+/// What a record did.
+#[derive(Debug)]
+pub struct Replayed {
+    /// What was delivered before counts no more: a snapshot has taken its place.
+    pub is_anew: bool,
+    /// What was chosen, and what of it is the user's: see [`Member::take_replayed`].
+    pub effects: Vec<Effect>,
+}
+
+impl Recovery {
+    /// `first` is the first record of the store.
+    ///
+    /// # Errors
+    /// [`RecoverError::NoSnapshot`].
+    pub fn new(
+        id: MemberId,
+        first: Option<Record>,
+        settings: Settings,
+        now: Time,
+    ) -> Result<Self, RecoverError> {
+        let Some(Record::Snapshot(snapshot)) = first else { return Err(RecoverError::NoSnapshot) };
+        Ok(Self { member: Member::at(id, &snapshot, settings, now), count: 1 })
+    }
+
+    /// Takes in the next one.
+    ///
+    /// # Errors
+    /// [`RecoverError::Gap`].
+    pub fn take(&mut self, record: Record) -> Result<Replayed, RecoverError> {
+        let is_anew =
+            matches!(&record, Record::Snapshot(snapshot) if snapshot.next > self.member.delivered());
+        self.member.replay(record).ok_or(RecoverError::Gap(self.count))?;
+        self.count += 1;
+        let mut effects = std::mem::take(&mut self.member.effects);
+        effects.retain(|effect| !matches!(effect, Effect::Append(_)));
+        Ok(Replayed { is_anew, effects })
+    }
+
+    /// As [`Member::give_up`].
+    pub fn give_up(&mut self, before: Slot) {
+        self.member.give_up(before);
+    }
+
+    /// There are no more.
+    pub fn finish(mut self) -> Member {
+        self.member.begin_life();
+        self.member
+    }
 }
 
 impl Member {
@@ -45,17 +103,26 @@ impl Member {
         settings: Settings,
         now: Time,
     ) -> Result<Self, RecoverError> {
-        let mut records = records.into_iter().enumerate();
-        let Some((_, Record::Snapshot(snapshot))) = records.next() else {
-            return Err(RecoverError::NoSnapshot);
-        };
-        let mut member = Self::at(id, &snapshot, settings, now);
-        for (number, record) in records {
-            member.replay(record).ok_or(RecoverError::Gap(number as u64))?;
+        let mut records = records.into_iter();
+        let mut recovery = Recovery::new(id, records.next(), settings, now)?;
+        let mut replayed = Vec::new();
+        for record in records {
+            let Replayed { is_anew, effects } = recovery.take(record)?;
+            if is_anew {
+                replayed.clear();
+            }
+            replayed.extend(effects);
         }
+        let mut member = recovery.finish();
         let is_for_the_user = |effect: &Effect| matches!(effect, Effect::Deliver { .. } | Effect::Begun(_));
-        member.replayed = std::mem::take(&mut member.effects);
-        member.replayed.retain(is_for_the_user);
+        replayed.retain(is_for_the_user);
+        member.replayed = replayed;
+        Ok(member)
+    }
+
+    /// All records of its store are taken in: this is another life.
+    fn begin_life(&mut self) {
+        let member = self;
         member.appended = RecordCount(0);
         let epoch = Arc::clone(member.log.epoch());
         member.entered(&epoch);
@@ -72,7 +139,6 @@ impl Member {
             let accepted = Awaited::Accepted { epoch, owner, to: *to, has_entries: true };
             member.awaited.push_back((member.appended, accepted));
         }
-        Ok(member)
     }
 
     fn at(id: MemberId, snapshot: &Snapshot, settings: Settings, now: Time) -> Self {
@@ -114,6 +180,7 @@ impl Member {
             attempts: 0,
             wanted_membership: None,
             listeners: Membership::default(),
+            catching_up: CatchingUp::default(),
             entered_at: now,
             barriers: Barriers::default(),
             effects: Vec::new(),
@@ -131,7 +198,6 @@ impl Member {
             Record::Snapshot(snapshot) if snapshot.next <= self.log.delivered() => {}
             Record::Snapshot(snapshot) => {
                 // The user's state at the snapshot has taken the place of what was delivered before it.
-                self.effects.clear();
                 self.log.jump(&snapshot.epoch, snapshot.next);
                 self.settled_epoch = snapshot.epoch;
                 self.origins = snapshot.origins;

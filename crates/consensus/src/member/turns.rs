@@ -136,7 +136,9 @@ impl Member {
             return;
         }
         let mut has_epoch = false;
-        for (slot, entry) in self.log.deliver(to) {
+        let entries = self.log.deliver(to);
+        self.effects.push(Effect::Chosen(entries.iter().map(|(slot, _)| *slot).collect()));
+        for (slot, entry) in entries {
             match entry {
                 Entry::Proposal(proposal) => {
                     let is_in_turn = self.origins.take(proposal.id);

@@ -4,7 +4,8 @@
 //! After each step: whoever delivers a slot delivers what everybody else did, with no gap, each proposal once and in
 //! its member's order; and a barrier is not reached before what was chosen when it was asked for is delivered. When all
 //! trouble is over, a majority goes on without the others, and then everybody delivers everything. A member that is
-//! started again gives out what it had delivered. All messages and records are what their bytes say.
+//! started again gives out what it had delivered. What a member does not keep in memory it reads from its log, late.
+//! All messages and records are what their bytes say.
 //!
 //! `REDOUBT_CONSENSUS_SEEDS=FROM..TO` runs other seeds, `REDOUBT_CONSENSUS_BUG=NAME` one of the planted bugs, and
 //! `REDOUBT_CONSENSUS_NOTES=1` says all that happens.
@@ -23,7 +24,7 @@ fn seeds(from: u64, count: u64) -> std::ops::Range<u64> {
 
 fn run(name: &str, trouble: Trouble, members: std::ops::RangeInclusive<u64>, count: u64) {
     let mut delivered = 0;
-    let mut epochs = 0;
+    let (mut epochs, mut reads) = (0, 0);
     let seeds = seeds(1, count);
     let runs = seeds.end - seeds.start;
     for seed in seeds {
@@ -34,8 +35,9 @@ fn run(name: &str, trouble: Trouble, members: std::ops::RangeInclusive<u64>, cou
         world.settle();
         delivered += world.delivered();
         epochs += world.epochs();
+        reads += world.reads();
     }
-    println!("{name}: {runs} worlds, {delivered} proposals, {epochs} epochs");
+    println!("{name}: {runs} worlds, {delivered} proposals, {epochs} epochs, {reads} reads of logs");
     assert!(delivered > 0);
 }
 
@@ -73,7 +75,7 @@ const EVERYTHING: Trouble =
     Trouble { loss: 5, doubled: 5, kills: 4, pauses: 4, partitions: 4, changes: 4, all_killed: 1 };
 
 /// Bugs that can be turned on, each in one place of the program.
-const PLANTED: [&str; 13] = [
+const PLANTED: [&str; 15] = [
     "answered before durable",
     "owner goes on after a promise",
     "restarted owner goes on",
@@ -87,6 +89,8 @@ const PLANTED: [&str; 13] = [
     "no majority asked",
     "barrier without a majority",
     "acknowledged what others have chosen",
+    "more told than was read",
+    "first record read",
 ];
 
 /// Each bug breaks what is checked in one of these worlds.

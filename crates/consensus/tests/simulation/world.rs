@@ -1,9 +1,10 @@
 use fastrand::Rng;
 use redoubt_consensus::codec::{decode_message, decode_record, encode_message, encode_record};
-use redoubt_consensus::message::Message;
+use redoubt_consensus::message::{Entries, Message};
+use redoubt_consensus::places::Places;
 use redoubt_consensus::record::{Record, RecordCount};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership, Owner, ProposalId, Slot, Time};
-use redoubt_consensus::{Effect, Member, Settings};
+use redoubt_consensus::{Effect, Member, Recovery, Settings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -25,6 +26,7 @@ enum Event {
     Message { from: MemberId, to: MemberId, message: Message },
     Synced { member: MemberId, life: u64, records: usize },
     Tick { member: MemberId, life: u64 },
+    Read { member: MemberId, life: u64, to: MemberId, from: Slot },
     Resume { member: MemberId },
     Start { member: MemberId },
     Trouble(Kind),
@@ -71,6 +73,12 @@ struct Node {
     /// Durable, then not.
     disk: Vec<Record>,
     durable: usize,
+    /// What was ever written, with what checkpoints have taken the place of: the disk is the end of it.
+    written: Vec<Record>,
+    places: Places,
+    /// Where in `written` what was chosen is, from `readable` on.
+    index: BTreeMap<Slot, u64>,
+    readable: Slot,
     /// Where on the disk the first record of this life is, or would be if all were there.
     before: isize,
     is_paused: bool,
@@ -85,7 +93,65 @@ struct Node {
     is_gone: bool,
 }
 
+impl Node {
+    /// What is not durable is lost.
+    fn cut(&mut self) {
+        let lost = self.disk.len() - self.durable;
+        self.disk.truncate(self.durable);
+        self.written.truncate(self.written.len() - lost);
+    }
+
+    fn write(&mut self, record: Record) {
+        self.places.wrote(&record, self.written.len() as u64);
+        self.written.push(record);
+    }
+
+    /// As the product does when it starts: what was chosen before the first record on the disk is known, the rest follows
+    /// from the records.
+    fn find_places(&mut self, id: MemberId) {
+        let Some(Record::Snapshot(first)) = self.disk.first() else { panic!("no snapshot") };
+        self.index.retain(|slot, _| *slot < first.next);
+        self.places = Places::after(first.next);
+        let mut recovery = None;
+        let first = (self.written.len() - self.disk.len()) as u64;
+        for (place, record) in (first..).zip(self.disk.clone()) {
+            self.places.wrote(&record, place);
+            match recovery.as_mut() {
+                None => {
+                    let new = Recovery::new(id, Some(record), Settings::default(), Time(0));
+                    recovery = Some(new.unwrap());
+                }
+                Some(recovery) => {
+                    let next = self.places.next();
+                    let replayed = recovery.take(record).unwrap();
+                    if replayed.is_anew {
+                        self.index.clear();
+                        self.readable = next;
+                    }
+                    for effect in replayed.effects {
+                        if let Effect::Chosen(slots) = effect {
+                            self.index.extend(self.places.chosen(&slots).unwrap());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was chosen, from the log.
+    fn read(&self, from: Slot, count: u64, is_first: bool) -> Option<Entries> {
+        let entry = |slot: Slot, place: u64| match is_first {
+            true => self.written.iter().find_map(|record| record.entry_at(slot)).unwrap(),
+            false => self.written[place as usize].entry_at(slot).unwrap(),
+        };
+        let found = self.index.range(from..).take(count as usize);
+        (from >= self.readable).then(|| found.map(|(slot, place)| (*slot, entry(*slot, *place))).collect())
+    }
+}
+
 pub struct World {
+    /// Parts that were read from logs.
+    reads: usize,
     seed: u64,
     planted: Option<&'static str>,
     random: Rng,
@@ -123,6 +189,7 @@ impl World {
         let window = [16, 64, 1024][random.usize(..3)];
         let chunk = [2, 16, 256][random.usize(..3)];
         let mut world = Self {
+            reads: 0,
             seed,
             planted,
             random,
@@ -164,9 +231,15 @@ impl World {
     }
 
     fn add(&mut self, id: MemberId, first: Record) {
+        let Record::Snapshot(snapshot) = &first else { panic!("not the first record") };
+        let next = snapshot.next;
         let node = Node {
             member: None,
             life: 0,
+            written: vec![first.clone()],
+            places: Places::after(next),
+            index: BTreeMap::new(),
+            readable: next,
             disk: vec![first],
             durable: 1,
             before: 1,
@@ -200,7 +273,8 @@ impl World {
             return;
         }
         node.life += 1;
-        node.disk.truncate(node.durable);
+        node.cut();
+        node.find_places(id);
         node.before = node.disk.len() as isize;
         node.is_paused = false;
         node.held.clear();
@@ -208,10 +282,12 @@ impl World {
         let mut settings = Settings { window: self.window, chunk: self.chunk, ..Settings::default() };
         settings.timing.lag = self.window;
         settings.timing.longest_join_us = 1_000_000;
+        settings.timing.lacking_us = 100_000;
         settings.planted = self.planted;
         let member = Member::start(id, node.disk.clone(), settings, now);
         let mut member = member.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         node.delivered = member.delivered();
+        member.set_readable(node.readable);
         let (replayed, delivered) = (member.take_replayed(), member.delivered());
         self.check_replayed(id, &replayed, delivered);
         let node = self.nodes.get_mut(&id).unwrap();
@@ -268,9 +344,22 @@ impl World {
                     let mut bytes = Vec::new();
                     encode_record(&record, &mut bytes);
                     assert_eq!(decode_record(&bytes).as_ref(), Ok(&record), "seed {}", self.seed);
-                    self.nodes.get_mut(&id).unwrap().disk.push(record);
+                    let node = self.nodes.get_mut(&id).unwrap();
+                    node.write(record.clone());
+                    node.disk.push(record);
                 }
                 Effect::Send { to, message } => self.send(id, to, message),
+                Effect::Chosen(slots) => {
+                    let node = self.nodes.get_mut(&id).unwrap();
+                    let places = node.places.chosen(&slots);
+                    node.index.extend(places.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed)));
+                }
+                Effect::Read { to, from } => {
+                    let life = self.nodes[&id].life;
+                    let slow = if !self.is_healed && self.random.u8(..10) == 0 { 20 } else { 1 };
+                    let at = self.now + self.random.u64(100..2000) * slow;
+                    self.push(at, Event::Read { member: id, life, to, from });
+                }
                 Effect::Deliver { slot, proposal } => self.check_delivered(id, slot, Some(proposal.id)),
                 Effect::Begun(start) => self.check_delivered(id, start.slot, None),
                 Effect::BarrierReached(nonce) => {
@@ -308,6 +397,7 @@ impl World {
         }
         // As the product does: it goes on as a new life.
         node.member = None;
+        node.write(Record::Snapshot(snapshot.clone()));
         node.disk.push(Record::Snapshot(snapshot));
         node.durable = node.disk.len();
         self.start(id);
@@ -425,6 +515,19 @@ impl World {
                 }
                 self.push(self.now + 2000, Event::Tick { member: id, life });
             }
+            Event::Read { member: id, life, to, from } => {
+                let (count, is_first) = (self.chunk * 16, self.planted == Some("first record read"));
+                let node = self.nodes.get_mut(&id).unwrap();
+                if node.life == life && node.is_paused {
+                    return self.push(self.now + 1000, Event::Read { member: id, life, to, from });
+                }
+                let entries = node.read(from, count, is_first);
+                if let Some(member) = node.member.as_mut().filter(|_| node.life == life) {
+                    self.reads += 1;
+                    member.read(to, from, entries);
+                    self.effects_of(id);
+                }
+            }
             Event::Resume { member } => {
                 let node = self.nodes.get_mut(&member).unwrap();
                 node.is_paused = false;
@@ -457,9 +560,15 @@ impl World {
                 member.barrier(nonce);
             }
             self.next_nonce += 1;
-            if self.trouble.changes > 0 && nonce % 16 == 3 {
-                let before = Slot(member.delivered().0.saturating_sub(100));
-                member.give_up(before);
+            if nonce % 16 == 3 {
+                let kept = [3, 100][self.random.usize(..2)];
+                member.give_up(Slot(member.delivered().0.saturating_sub(kept)));
+                if self.trouble.changes > 0 && self.random.bool() {
+                    let first = Slot(member.delivered().0.saturating_sub(400)).max(node.readable);
+                    node.index = node.index.split_off(&first);
+                    node.readable = first;
+                    member.set_readable(first);
+                }
             }
             if self.trouble.changes > 0 && !self.is_healed && nonce % 64 == 5 {
                 node.wants_slots = !node.wants_slots;
@@ -469,6 +578,10 @@ impl World {
                 // The store is written anew, and takes the place of the old one at once.
                 let written = node.disk.len() as isize - node.before;
                 node.disk = member.checkpoint();
+                for record in &node.disk {
+                    node.places.wrote(record, node.written.len() as u64);
+                    node.written.push(record.clone());
+                }
                 node.durable = node.disk.len();
                 node.before = node.disk.len() as isize - written;
                 member.durable(RecordCount(written as u64));
@@ -489,7 +602,7 @@ impl World {
         let unsynced = node.disk.len() - node.durable;
         let kept = self.random.usize(..=unsynced);
         node.durable += kept;
-        node.disk.truncate(node.durable);
+        node.cut();
         // The others see the connection break, if they can.
         for other in self.nodes.keys().copied().collect::<Vec<_>>() {
             if self.random.bool()
@@ -612,7 +725,7 @@ impl World {
             let node = self.nodes.get_mut(&ids[(first + at) % ids.len()]).unwrap();
             node.member = None;
             node.life += 1;
-            node.disk.truncate(node.durable);
+            node.cut();
             node.is_gone = true;
         }
         self.push(self.now, Event::Load);
@@ -680,6 +793,10 @@ impl World {
 
     pub fn delivered(&self) -> usize {
         self.truth.len()
+    }
+
+    pub fn reads(&self) -> usize {
+        self.reads
     }
 
     pub fn epochs(&self) -> usize {

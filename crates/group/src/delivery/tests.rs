@@ -1,5 +1,5 @@
 use super::*;
-use std::sync::mpsc;
+use crate::deliveries;
 
 fn outlets() -> Outlets {
     Outlets {
@@ -18,10 +18,10 @@ fn outlets() -> Outlets {
 }
 
 fn deliver(outlets: &Outlets, delivery: Delivery) {
-    let (to, deliveries) = mpsc::channel();
-    to.send(delivery).unwrap();
+    let (to, deliveries) = deliveries::channel(1 << 20);
+    to.send(delivery);
     drop(to);
-    run(&deliveries, outlets);
+    run(deliveries, outlets);
 }
 
 /// Two that wait for a state asked each other, and neither ever answered.
@@ -30,7 +30,7 @@ fn who_waits_for_a_state_says_at_once_that_it_has_none() {
     let outlets = outlets();
     let request =
         || Delivery::StateRequest { from: MemberId(7), seqno: Seqno(0), request: b"rsync".to_vec() };
-    assert!(matches!(outlets.appliers.next(), Some(Item::Begin)));
+    assert!(matches!(outlets.appliers.next(), Ok(Some(Item::Begin))));
     deliver(&outlets, request());
     let said = outlets.order.take_all();
     assert!(
@@ -41,8 +41,8 @@ fn who_waits_for_a_state_says_at_once_that_it_has_none() {
         "{} inputs",
         said.len()
     );
-    outlets.appliers.begun();
+    outlets.appliers.begun(Seqno(0));
     deliver(&outlets, request());
     assert!(outlets.order.take_all().is_empty());
-    assert!(matches!(outlets.appliers.next(), Some(Item::Donate { to: MemberId(7), .. })));
+    assert!(matches!(outlets.appliers.next(), Ok(Some(Item::Donate { to: MemberId(7), .. }))));
 }

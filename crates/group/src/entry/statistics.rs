@@ -32,7 +32,7 @@ fn state(session: &Session) -> (i64, &'static CStr) {
 fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
     let (counters, status) = (&session.counters, session.status());
     let count = |counter: u64| i64::try_from(counter).unwrap_or(i64::MAX);
-    let finished = session.finished().0;
+    let (finished, waiting) = (session.finished().0, session.waiting());
     vec![
         (c"last_committed", finished),
         (c"last_ordered", counters.ordered.load(Relaxed)),
@@ -46,7 +46,10 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
         ),
         (c"local_cert_failures", count(counters.conflicts.load(Relaxed))),
         (c"local_replays", count(counters.replays.load(Relaxed))),
-        (c"local_recv_queue", session.waiting() as i64),
+        (c"local_recv_queue", waiting.count as i64),
+        (c"group_queue_in_log", (waiting.in_log + status.undecided_in_log.load(Relaxed)) as i64),
+        (c"group_queue_bytes", (waiting.len_bytes + status.undecided_len_bytes.load(Relaxed)) as i64),
+        (c"group_catch_up_log_bytes", count(status.read_len_bytes.load(Relaxed))),
         (c"local_send_queue", status.undelivered.load(Relaxed) as i64),
         (c"cert_floor", counters.floor.load(Relaxed)),
         (c"cert_evictions", count(counters.evictions.load(Relaxed))),

@@ -10,7 +10,23 @@ fn a_configuration_of_galera_is_taken() {
         .unwrap();
     assert_eq!(options.base_port, 15001);
     assert_eq!(options.max_write_set_len_bytes, 1 << 20);
+    assert_eq!(options.kept_log_len_bytes, 256 << 20);
     assert!(options.text().contains("gcache.size = 256M; "), "{}", options.text());
+}
+
+#[test]
+fn what_is_kept_has_sizes_as_galera_writes_them() {
+    let mut options = Options::default();
+    let sizes =
+        |options: &Options| (options.kept_log_len_bytes, options.catch_up_len_bytes, options.apply_len_bytes);
+    assert_eq!(sizes(&options), (128 << 20, 32 << 20, 64 << 20));
+    for default in ["gcache.size = 128M; ", "redoubt.catch_up_memory = 32M; ", "redoubt.apply_memory = 64M; "]
+    {
+        assert!(options.text().contains(default), "{}", options.text());
+    }
+    options.set("gcache.size=2G;redoubt.catch_up_memory=512K;redoubt.apply_memory=0").unwrap();
+    assert_eq!(sizes(&options), (2 << 30, 512 << 10, 0));
+    assert!(options.set("gcache.size=much").unwrap_err().to_string().contains("a number of bytes"));
 }
 
 #[test]

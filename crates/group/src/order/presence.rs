@@ -204,7 +204,7 @@ impl Order {
             let is_shown = |known: &Known| known.is_there() && self.is_heard(known.member, DEPARTURE);
             let here: Vec<Known> = self.known().into_iter().filter(is_shown).collect();
             if self.is_present() {
-                let _ = self.parts.deliveries.send(Delivery::Alone { here });
+                self.parts.deliveries.send(Delivery::Alone { here });
             }
         } else if !is_alone && has_said {
             (self.parts.say)(false, "commits go on: most of the members are here".into());

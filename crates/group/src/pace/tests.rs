@@ -123,3 +123,23 @@ fn one_that_is_held_goes_on_when_the_other_has_caught_up_or_it_is_wanted_back() 
     });
     pace.hold(ordered, ordered, || true);
 }
+
+#[test]
+fn nobody_waits_for_one_that_lacks_what_was_ordered_long_ago_even_if_little_was_ordered_since() {
+    let mut others = Others::default();
+    let begin = Instant::now();
+    let look = |others: &mut Others, ordered: i64, at: Duration| {
+        others.hold(Seqno(ordered), Seqno(ordered), begin + at)
+    };
+    for step in 1..=100 {
+        assert!(!look(&mut others, 50 * step, LOOK * step as u32));
+    }
+    // Then nothing, and something just now.
+    let later = Duration::from_secs(20);
+    look(&mut others, 5001, later);
+    others.told(SLOW, Seqno(10), begin + later);
+    assert!(!look(&mut others, 5100, later + GO * 2));
+    // It has almost all.
+    others.told(SLOW, Seqno(5001), begin + later + GO * 2);
+    assert!(look(&mut others, 5100, later + GO * 4));
+}

@@ -5,6 +5,7 @@ use crate::certification::{Certification, DEFAULT_SETS_LOG2};
 use crate::replica::GroupId;
 use crate::store::Identity;
 use crate::write_set::Arrival;
+use redoubt_consensus::Settings;
 use redoubt_consensus::message::Turns;
 use redoubt_consensus::record::Record;
 use redoubt_consensus::types::{
@@ -78,8 +79,9 @@ fn looking_changes_nothing_and_going_on_keeps_all_that_was_accepted() {
     assert!(report.is_alone && report.lost.is_empty(), "{report:?}");
 
     // The next life of it gets all of it.
-    let (_, found) = Store::open(directory.path()).unwrap().unwrap();
-    let mut member = Member::start(OWN, found.records, Settings::default(), Time(0)).unwrap();
+    let (store, _) = Store::open(directory.path()).unwrap().unwrap();
+    let records = store.records().map(Result::unwrap);
+    let mut member = Member::start(OWN, records, Settings::default(), Time(0)).unwrap();
     let mut delivered = member.take_replayed();
     let mut written = 0;
     for now in 1..2000 {

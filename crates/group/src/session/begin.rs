@@ -15,16 +15,17 @@ use super::saved_state;
 use super::transfer::{self, Transfer};
 use super::{New, Place, Session, Wanted, lock};
 use crate::certification::{Certification, DEFAULT_SETS_LOG2};
-use crate::delivery::{self, Delivery, Outlets};
+use crate::deliveries::{self, Delivered};
+use crate::delivery::{self, Outlets};
 use crate::options::{OptionError, Options};
 use crate::order::inbox::Inlet;
-use crate::order::{self, Input, Origin, Parts};
+use crate::order::{self, Input, Keep, Origin, Parts};
 use crate::peers::trust::{Members, Trust};
 use crate::peers::{Local, Peers};
 use crate::position::{self, PositionError};
 use crate::replica::{GroupId, Known, Presence, Replica, ReplicaError};
 use crate::server::Server;
-use crate::store::{Found, Identity, Store, StoreError};
+use crate::store::{Archive, Found, Identity, Records, Store, StoreError};
 use crate::write_set::{Arrival, Seqno};
 use redoubt_consensus::Member;
 use redoubt_consensus::record::Record;
@@ -34,7 +35,6 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -159,20 +159,17 @@ struct Beginning {
 
 /// Those that were known at the checkpoint, and those of which the log after it has something. The server gives up parts
 /// of transactions of all others when it starts, and nobody else does so then.
-fn lives_in(replica: &Replica, records: &[Record]) -> Vec<Known> {
+fn lives_in(replica: &Replica, records: Records) -> Result<Vec<Known>, StoreError> {
     let mut lives: BTreeMap<_, _> =
         replica.known().map(|known| ((known.member, known.incarnation), known.clone())).collect();
-    let entries = records.iter().flat_map(|record| match record {
-        Record::Accepted { turns, .. } => &turns.entries[..],
-        Record::Chosen { entries, .. } | Record::Adopted { entries, .. } => entries,
-        Record::Started(_) | Record::Promised(_) | Record::Snapshot(_) | Record::Delivered(_) => &[],
-    });
-    for (_, entry) in entries {
-        let Entry::Proposal(proposal) = entry else { continue };
-        let ProposalId { member, incarnation, .. } = proposal.id;
-        lives.entry((member, incarnation)).or_insert_with(|| Known::unnamed(member, incarnation));
+    for record in records {
+        for (_, entry) in record?.entries() {
+            let Entry::Proposal(proposal) = entry else { continue };
+            let ProposalId { member, incarnation, .. } = proposal.id;
+            lives.entry((member, incarnation)).or_insert_with(|| Known::unnamed(member, incarnation));
+        }
     }
-    lives.into_values().collect()
+    Ok(lives.into_values().collect())
 }
 
 fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
@@ -203,18 +200,21 @@ fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
     let identity = Identity { group, member };
     let store = Store::create(&server.data_directory, identity, slot, &records, &replica.encode())?;
     transfer::set_mark(&server.data_directory, false)?;
-    let origin = Origin::Store(store, records);
     let (data, lives) = (Data::Is(Seqno(0)), Vec::new());
-    Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
+    Ok(Beginning { origin: Origin::Store(store), replica: Some(replica), data, lives, group, member })
 }
 
 fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result<Beginning, ConnectError> {
     let Identity { group, member } = found.identity;
     let replica = Replica::decode(&found.replica)?;
+    if let Some(damage) = found.damage {
+        server
+            .warn(&format!("{damage} (this server does not need it; other members do not get it from here)"));
+    }
     let data = if transfer::is_marked(&server.data_directory) {
         server.note("this server has no state, or another one than the group: it gets it anew");
         Data::OfAnother
-    } else if is_unwanted(server, &found) {
+    } else if is_unwanted(server, &store)? {
         server.note("grastate.dat was removed: this server gets its state anew");
         Data::OfAnother
     } else {
@@ -234,13 +234,12 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
             }
             Some((_, seqno)) => Data::Is(seqno),
             // It has begun the group and done nothing since.
-            None if replica.seqno() == Seqno(0) && found.records.len() <= 2 => Data::Is(Seqno(0)),
+            None if replica.seqno() == Seqno(0) && store.has_at_most(2)? => Data::Is(Seqno(0)),
             None => return Err(ConnectError::NoPosition),
         }
     };
-    let lives = lives_in(&replica, &found.records);
-    let origin = Origin::Store(store, found.records);
-    Ok(Beginning { origin, replica: Some(replica), data, lives, group, member })
+    let lives = lives_in(&replica, store.look())?;
+    Ok(Beginning { origin: Origin::Store(store), replica: Some(replica), data, lives, group, member })
 }
 
 /// The store, which the session before this one may be about to close: a server that is told another address leaves and
@@ -256,24 +255,25 @@ fn open_store(directory: &Path) -> Result<Option<(Store, Found)>, StoreError> {
 }
 
 /// Whether somebody wants another server's state in the place of what is here.
-fn is_unwanted(server: &Server, found: &Found) -> bool {
+fn is_unwanted(server: &Server, store: &Store) -> Result<bool, StoreError> {
     let was_removed = saved_state::was_removed(&server.data_directory);
-    let is_only = was_removed && saved_state::is_only_member(&found.records, found.identity.member);
+    let is_only = was_removed && is_only_member(store)?;
     if is_only {
         server.warn(
             "grastate.dat was removed, but this server is the only member of its group: it goes on with the data that \
              it has",
         );
     }
-    was_removed && !is_only
+    Ok(was_removed && !is_only)
+}
+
+fn is_only_member(store: &Store) -> Result<bool, StoreError> {
+    saved_state::is_only_member(store.look(), store.identity().member)
 }
 
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
     match open_store(&server.data_directory)? {
-        Some((_, found))
-            if wanted.new == New::Yes
-                && !saved_state::is_only_member(&found.records, found.identity.member) =>
-        {
+        Some((store, _)) if wanted.new == New::Yes && !is_only_member(&store)? => {
             Err(ConnectError::MemberAlready)
         }
         Some((store, found)) => go_on(server, wanted, store, found),
@@ -375,7 +375,10 @@ pub(super) fn connect(
     let addresses = addresses_in(&wanted.address, options.base_port).ok_or_else(wrong)?;
     let begun = beginning(&server, wanted, &addresses)?;
     let inlet = Inlet::default();
-    let (to_delivery, deliveries) = mpsc::channel();
+    let keep =
+        Keep { memory_len_bytes: options.catch_up_len_bytes, log_len_bytes: options.kept_log_len_bytes };
+    let (to_delivery, delivered) =
+        deliveries::channel(usize::try_from(options.catch_up_len_bytes).unwrap_or(usize::MAX));
     let local = Local { cluster_name: wanted.cluster_name.clone(), member: begun.member, listen_address };
     let events = Arc::clone(&inlet);
     let peers = Peers::listen(local, begun.group, &bind, trust, move |event, is_last| {
@@ -387,6 +390,7 @@ pub(super) fn connect(
     let peers = Arc::new(peers.map_err(|source| ConnectError::Listen { address: bind, source })?);
     let transfer = Transfer::new(begun.data, begun.lives.clone());
     let session = new_session(Arc::clone(&server), options, transfer, status, &inlet);
+    session.appliers.limit(options.apply_len_bytes);
     let session = Arc::new(session);
     peers.isolate(options.is_isolated);
     addresses.iter().for_each(|address| peers.dial(address));
@@ -395,15 +399,17 @@ pub(super) fn connect(
         peers,
         inlet: Arc::clone(&inlet),
         deliveries: to_delivery,
+        keep,
         status: Arc::clone(&session.status),
         pace: Arc::clone(&session.pace),
         arrival,
         placed: placed(&session),
+        stored: stored(&session),
         applied: applied(&session),
         say: say(&session),
     };
     let outlets = outlets(&session, inlet);
-    start(begun, parts, deliveries, outlets, Arc::clone(&session))
+    start(begun, parts, delivered, outlets, Arc::clone(&session))
         .map_err(|source| ConnectError::System { action: "start a thread", source })?;
     Ok(session)
 }
@@ -460,6 +466,11 @@ fn placed(session: &Arc<Session>) -> Box<dyn Fn(GroupId, MemberId, Incarnation) 
     })
 }
 
+fn stored(session: &Arc<Session>) -> Box<dyn Fn(Arc<Archive>) + Send> {
+    let appliers = Arc::clone(&session.appliers);
+    Box::new(move |archive| appliers.source.set(archive))
+}
+
 fn applied(session: &Arc<Session>) -> Box<dyn Fn() -> Seqno + Send> {
     let finished = Arc::clone(&session.finished);
     Box::new(move || finished.to())
@@ -485,13 +496,13 @@ fn outlets(session: &Arc<Session>, order: Inlet) -> Outlets {
 fn start(
     begun: Beginning,
     parts: Parts,
-    deliveries: Receiver<Delivery>,
+    delivered: Delivered,
     outlets: Outlets,
     session: Arc<Session>,
 ) -> std::io::Result<()> {
     let named = |name: &str| std::thread::Builder::new().name(name.into());
     named("group-delivery").spawn(move || {
-        delivery::run(&deliveries, &outlets);
+        delivery::run(delivered, &outlets);
         session.end();
     })?;
     named("group-order").spawn(move || order::run(parts, begun.origin, begun.replica))?;

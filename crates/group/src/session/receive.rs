@@ -17,14 +17,21 @@ use std::sync::atomic::Ordering;
 impl Session {
     /// Does what there is to do until there is nothing more, or until the server wants its thread back.
     pub fn receive(self: &Arc<Self>, receiver: Receiver) -> Status {
-        while let Some(item) = self.appliers.next() {
-            let received = self.receive_one(receiver, item);
-            self.appliers.done();
-            match received {
+        loop {
+            let done = match self.appliers.next() {
+                Ok(Some(item)) => {
+                    let received = self.receive_one(receiver, item);
+                    self.appliers.done();
+                    received.map_err(|refused| refused.to_string())
+                }
+                Ok(None) => break,
+                Err(error) => Err(error.to_string()),
+            };
+            match done {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Status::Ok,
                 // Then there is nothing more to do but to end, and one of the threads has to.
-                Err(refused) => self.fail(&refused.to_string()),
+                Err(reason) => self.fail(&reason),
             }
         }
         if self.has_failed.load(Ordering::SeqCst) { Status::NodeFail } else { Status::Ok }
@@ -37,7 +44,7 @@ impl Session {
                 Err(BeginError::Refused(refused)) => return Err(refused),
                 Err(error) => self.server.end_process(&error.to_string()),
             },
-            Item::WriteSet { id, seqno, depends_on, write_set } => {
+            Item::WriteSet { id, seqno, depends_on, write_set, .. } => {
                 return self.apply(receiver, id, seqno, depends_on, write_set);
             }
             Item::View(view) => self.show(receiver, &view)?,

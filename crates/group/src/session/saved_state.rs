@@ -39,13 +39,23 @@ pub(super) fn write(directory: &Path, group: GroupId) -> io::Result<()> {
 }
 
 /// Whether a member is the only one by the records of its store: then nobody has a state for it.
-pub(super) fn is_only_member(records: &[Record], member: MemberId) -> bool {
-    let last = records.iter().rev().find_map(|record| match record {
-        Record::Adopted { start, .. } => Some(&start.membership),
-        Record::Snapshot(snapshot) => Some(&snapshot.epoch.membership),
-        _ => None,
-    });
-    last.is_some_and(|membership| *membership == Membership::new([member]))
+///
+/// # Errors
+/// The first of a record.
+pub(super) fn is_only_member<E>(
+    records: impl Iterator<Item = Result<Record, E>>,
+    member: MemberId,
+) -> Result<bool, E> {
+    let mut is_only = false;
+    for record in records {
+        let membership = match record? {
+            Record::Adopted { start, .. } => start.membership.clone(),
+            Record::Snapshot(snapshot) => snapshot.epoch.membership.clone(),
+            _ => continue,
+        };
+        is_only = membership == Membership::new([member]);
+    }
+    Ok(is_only)
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ impl Session {
             self.server.warn(&format!("cannot write grastate.dat: {error}; nothing needs it"));
         }
         self.server.note(&format!("applies what comes after {}", seqno.0));
-        self.appliers.begun();
+        self.appliers.begun(seqno);
         self.ask_to_be_synced();
         Ok(())
     }

@@ -1,0 +1,83 @@
+//! What takes the place of the log before it, and what a newcomer starts from: both need what the order means at a slot,
+//! which another thread knows ([`crate::delivery`]).
+
+use super::Order;
+use crate::delivery::Delivery;
+use crate::frame::Frame;
+use crate::store::StoreError;
+use crate::write_set::Seqno;
+use redoubt_consensus::record::Snapshot;
+use redoubt_consensus::types::{MemberId, Slot};
+use std::time::{Duration, Instant};
+
+/// A checkpoint is made after so many bytes of log.
+const CHECKPOINT_LEN_BYTES: u64 = 128 << 20;
+/// The server has made durable by then what it has committed, however it is set (`innodb_flush_log_at_trx_commit`, and
+/// `innodb_flush_log_at_timeout`, 1 s by default). If not, its next start finds that, and gets a state anew.
+const DURABLE_IN_SERVER: Duration = Duration::from_secs(30);
+
+/// The state of a checkpoint that has not taken the place of the log before it.
+pub(super) struct Unapplied {
+    slot: Slot,
+    seqno: Seqno,
+    replica: Vec<u8>,
+    /// The server has applied it.
+    applied_at: Option<Instant>,
+}
+
+/// Why a snapshot is taken.
+pub(super) enum Purpose {
+    Checkpoint,
+    Newcomer(MemberId, Snapshot),
+}
+
+impl Order {
+    /// Begins one if it is time.
+    pub(super) fn begin_checkpoint(&mut self) -> Result<(), StoreError> {
+        if self.store.len_since_checkpoint_bytes() > CHECKPOINT_LEN_BYTES && !self.store.is_checkpoint_begun()
+        {
+            let slot = self.member.delivered();
+            self.store.begin_checkpoint(slot, &self.member.checkpoint())?;
+            self.ask_for_state(slot, Purpose::Checkpoint);
+        }
+        Ok(())
+    }
+
+    pub(super) fn ask_for_state(&mut self, slot: Slot, purpose: Purpose) {
+        self.states.push((slot, purpose));
+        self.parts.deliveries.send(Delivery::State(slot));
+    }
+
+    pub(super) fn on_state(&mut self, slot: Slot, seqno: Seqno, replica: Vec<u8>) {
+        let (now, later) = std::mem::take(&mut self.states).into_iter().partition(|(of, _)| *of == slot);
+        self.states = later;
+        let now: Vec<(Slot, Purpose)> = now;
+        for (_, purpose) in now {
+            match purpose {
+                Purpose::Checkpoint => {
+                    let replica = replica.clone();
+                    self.unapplied = Some(Unapplied { slot, seqno, replica, applied_at: None });
+                }
+                Purpose::Newcomer(member, snapshot) => {
+                    self.parts.peers.send(member, &Frame::Start { snapshot, replica: replica.clone() });
+                }
+            }
+        }
+    }
+
+    /// A checkpoint takes the place of what was before it once the server has that durably: until then it may need it
+    /// again. The server makes durable by itself what it has committed, be it later.
+    pub(super) fn end_checkpoint(&mut self) -> Result<(), StoreError> {
+        let applied = (self.parts.applied)();
+        if let Some(unapplied) = self.unapplied.as_mut().filter(|unapplied| unapplied.seqno <= applied) {
+            unapplied.applied_at.get_or_insert_with(Instant::now);
+        }
+        let is_durable = |unapplied: &mut Unapplied| {
+            unapplied.applied_at.is_some_and(|at| at.elapsed() >= DURABLE_IN_SERVER)
+        };
+        match self.unapplied.take_if(is_durable) {
+            Some(Unapplied { slot, replica, .. }) => self.store.end_checkpoint(slot, &replica),
+            None => Ok(()),
+        }
+    }
+}
