@@ -300,7 +300,11 @@ fn with_port(address: &str, port: u16) -> String {
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
     });
-    if has_port { address.to_owned() } else { format!("{address}:{port}") }
+    match address.parse::<std::net::Ipv6Addr>() {
+        Ok(bare) => format!("[{bare}]:{port}"),
+        Err(_) if has_port => address.to_owned(),
+        Err(_) => format!("{address}:{port}"),
+    }
 }
 
 fn limited(what: &'static str, text: &str, max: usize) -> Result<String, ConnectError> {

@@ -16,6 +16,11 @@ fn addresses_of_a_list() {
     assert_eq!(addresses("gcomm://10.0.0.1,10.0.0.2:15000"), ["10.0.0.1:4567", "10.0.0.2:15000"]);
     assert_eq!(addresses("gcomm://db1, db2?pc.wait_prim=no"), ["db1:4567", "db2:4567"]);
     assert_eq!(addresses("gcomm://[::1]:5000,[::1]"), ["[::1]:5000", "[::1]:4567"]);
+    assert_eq!(
+        addresses("gcomm://::1,fe80::1:2"),
+        ["[::1]:4567", "[fe80::1:2]:4567"],
+        "no part of them is a port"
+    );
 }
 
 #[test]
