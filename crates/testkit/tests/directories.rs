@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use redoubt_testkit::command::{Outcome, PATIENCE};
@@ -459,4 +460,32 @@ fn readers_find_the_files_in_the_volume() {
     server.shutdown().unwrap();
     assert_eq!(node.status("shop").unwrap()["volumes"][0]["generation"], generation);
     assert!(!elsewhere.exists());
+}
+
+/// As root, the files that the command makes for the server are those of the user that the server changes to, whether
+/// that is said on the command line or in an option file.
+#[test]
+fn files_belong_to_the_user_that_the_server_changes_to() {
+    if !rustix::process::geteuid().is_root() {
+        return redoubt_test_support::skip("a server that changes its user", "needs root");
+    }
+    let node = node();
+    let directory = tempfile::Builder::new().prefix("rdt-").tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let option_file = directory.path().join("my.cnf");
+    std::fs::write(&option_file, "[mysqld]\nuser=nobody\n").unwrap();
+    let in_file = format!("--defaults-file={}", option_file.display());
+    for (volume, options) in [("given", &["--no-defaults", "--user=nobody"][..]), ("said", &[&in_file])] {
+        redoubt(&node, &["volume", "create", volume]).require_success().unwrap();
+        let datadir = directory.path().join(volume);
+        let address = node.address().to_string();
+        let run = ["run", "--node", &address, "--volume", volume, "--datadir", datadir.to_str().unwrap()];
+        let install = [&["--", "mariadb-install-db"], options, &["--skip-test-db"]].concat();
+        let outcome = Outcome::of(node.redoubt_bin(), [&run[..], &install].concat(), PATIENCE).unwrap();
+        outcome.require_success().unwrap();
+        for name in [".redoubt-unsent", "ibdata1", "mysql"] {
+            let owner = std::fs::metadata(datadir.join(name)).unwrap().uid();
+            assert_ne!(owner, 0, "{volume}: {name}");
+        }
+    }
 }

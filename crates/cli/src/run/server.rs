@@ -79,12 +79,15 @@ impl Server {
         })
     }
 
-    /// The user the server changes to.
-    pub fn user(&self) -> Option<&str> {
-        self.settings
-            .get("user")
-            .map(String::as_str)
-            .filter(|user| !user.is_empty() && *user != "(No default value)")
+    /// The user the server changes to. (It does not say so itself when it is asked for its settings.)
+    ///
+    /// # Errors
+    /// The server cannot be asked for what is in its option files.
+    pub fn user(&self) -> Result<Option<String>> {
+        match user_in(&self.user_arguments) {
+            Some(user) => Ok(Some(user)),
+            None => Ok(user_in(&option_file_arguments(&self.binary, &self.user_arguments)?)),
+        }
     }
 
     /// Arguments of the server: the user's, and what Redoubt needs.
@@ -268,6 +271,19 @@ pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// The last `--user=NAME`, `--user NAME`, `-u NAME` or `-uNAME`.
+fn user_in(arguments: &[String]) -> Option<String> {
+    let after = |index: usize| arguments.get(index + 1).cloned();
+    let user = |(index, argument): (usize, &String)| match argument.as_str() {
+        "--user" | "-u" => after(index),
+        other => {
+            let short = other.strip_prefix("-u").filter(|_| !other.starts_with("--"));
+            other.strip_prefix("--user=").or(short).map(str::to_owned)
+        }
+    };
+    arguments.iter().enumerate().filter_map(user).next_back()
+}
+
 /// Options the server takes from its option files.
 pub(crate) fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec<String>> {
     let mut command = asking(binary);
@@ -299,6 +315,15 @@ fn local_files(settings: &Settings, datadir: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_user_counts() {
+        let user = |line: &str| user_in(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(user("--user=mysql --datadir=x").as_deref(), Some("mysql"));
+        assert_eq!(user("--user=a --user b -u c -ud").as_deref(), Some("d"));
+        assert_eq!(user("--users=a --userstat=1 --unknown --skip-user"), None);
+        assert_eq!(user("--port=1 --user"), None);
+    }
 
     #[test]
     fn plugins_that_encrypt_are_refused() {
