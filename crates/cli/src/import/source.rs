@@ -326,6 +326,9 @@ fn is_left_out(path: &str) -> bool {
         || (name.starts_with("#ib_") && name.ends_with("dblwr"))
         || name.starts_with("ibtmp")
         || name.starts_with("ib_buffer_pool")
+        // Of a member of a group of servers: what is imported is not that member.
+        || path.starts_with("redoubt_group.")
+        || path == "grastate.dat"
         || name.starts_with("#sql-temptable")
         || name.starts_with(".redoubt")
         || [".pid", ".err", ".sock", ".sock.lock"].iter().any(|ending| name.ends_with(ending))
@@ -425,7 +428,8 @@ mod tests {
 
     #[test]
     fn files_a_server_makes_anew_are_left_out() {
-        for path in ["ib_logfile0", "ibtmp1", "host.pid", "test/#sql-temptable-1.MAI", "host.err"] {
+        let made_anew = ["ib_logfile0", "ibtmp1", "host.pid", "test/#sql-temptable-1.MAI", "host.err"];
+        for path in made_anew.into_iter().chain(["redoubt_group.head.log", "grastate.dat"]) {
             assert!(is_left_out(path), "{path}");
         }
         for path in ["ibdata1", "test/t1.ibd", "aria_log.00000001", "test/t1.frm", "binlog.000001"] {

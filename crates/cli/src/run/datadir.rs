@@ -344,6 +344,9 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
         || (server.version.family == Family::MySql && is_of_mysql())
         || name.starts_with("ibtmp")
         || name.starts_with(BUFFER_POOL_LIST)
+        // A member of a group of servers.
+        || path.starts_with("redoubt_group.")
+        || path == "grastate.dat"
         // Written by mariadb-install-db and mariadb-upgrade themselves, not by the server.
         || path == "mysql_upgrade_info"
         || name.starts_with("#sql-temptable")

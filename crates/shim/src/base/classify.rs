@@ -101,7 +101,9 @@ pub fn classify(rules: &Rules, path: &[u8]) -> Class {
         return class;
     }
     if at_top {
-        let local = [&b"ibtmp"[..], b"ib_buffer_pool", b".redoubt", b"core."];
+        // A member of a group of servers, its log above all, is of this host: another one must not become it.
+        let local =
+            [&b"ibtmp"[..], b"ib_buffer_pool", b".redoubt", b"redoubt_group.", b"grastate.dat", b"core."];
         let probe = name.ends_with(b".lower-test") || name.ends_with(b".LOWER-TEST");
         if probe || name == b"core" || local.iter().any(|prefix| name.starts_with(prefix)) {
             return Class::Local;

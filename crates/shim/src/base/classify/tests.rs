@@ -27,6 +27,8 @@ fn names_have_their_class() {
         ("db/#sql-temptable-1-2-3.MAI", Class::Local),
         ("ibtmp1", Class::Local),
         ("ib_buffer_pool", Class::Local),
+        ("redoubt_group.log-00000000000000000000.seg.log", Class::Local),
+        ("grastate.dat", Class::Local),
         ("ib_buffer_pool.incomplete", Class::Local),
         (".redoubt-volume", Class::Local),
         ("host.pid", Class::Local),
