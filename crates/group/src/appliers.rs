@@ -351,6 +351,7 @@ impl Appliers {
         state.queue.clear();
         (state.len_bytes, state.in_log) = (0, 0);
         drop(state);
+        self.source.clear();
         self.changed.notify_all();
         dropped
     }

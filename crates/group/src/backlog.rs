@@ -10,7 +10,7 @@ use crate::write_set::Seqno;
 use redoubt_consensus::message::Entries;
 use redoubt_consensus::types::{Entry, Proposal, Slot};
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What waits for the server's appliers, in bytes, if nothing else is said.
 pub const DEFAULT_LEN_BYTES: u64 = 64 << 20;
@@ -106,19 +106,28 @@ impl Run {
     }
 }
 
-/// The log that they are in, once there is one.
+/// The log that they are in, from when there is one until nothing is read any more: it is not closed before.
 #[derive(Default)]
-pub struct Source(OnceLock<Arc<Archive>>);
+pub struct Source(Mutex<Option<Arc<Archive>>>);
 
 impl Source {
     /// It is this one.
     pub fn set(&self, archive: Arc<Archive>) {
-        let _ = self.0.set(archive);
+        *self.archive() = Some(archive);
+    }
+
+    /// Nothing is read any more.
+    pub fn clear(&self) {
+        *self.archive() = None;
     }
 
     /// Whether there is one.
     pub fn is_set(&self) -> bool {
-        self.0.get().is_some()
+        self.archive().is_some()
+    }
+
+    fn archive(&self) -> MutexGuard<'_, Option<Arc<Archive>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Some of what was chosen from a slot on, in order, of `count` that are wanted.
@@ -126,7 +135,7 @@ impl Source {
     /// # Errors
     /// It is damaged. That it is not kept any more would be a defect.
     pub fn read(&self, from: Slot, count: usize) -> Result<VecDeque<(Slot, Proposal)>, StoreError> {
-        let archive = self.0.get().ok_or(StoreError::Gone(from))?;
+        let archive = self.archive().clone().ok_or(StoreError::Gone(from))?;
         let entries = archive.read(from, count.min(PART_COUNT), PART_LEN_BYTES)?;
         let is_it = |entries: &Entries| entries.first().is_some_and(|(slot, _)| *slot == from);
         let entries = entries.filter(is_it).ok_or(StoreError::Gone(from))?;

@@ -190,7 +190,9 @@ unsafe extern "C" fn connect(
         let Some(provider) = provider else { return Status::NodeFail as c_int };
         let options = lock(&provider.options).clone();
         // A server that connects again has its data open, so nobody else can be asked for the position.
-        let position = provider.session().and_then(|before| before.position());
+        let before = provider.session();
+        before.iter().for_each(|before| before.close());
+        let position = before.and_then(|before| before.position());
         let new = New::of(is_new, &address, &std::fs::read("/proc/self/cmdline").unwrap_or_default());
         let wanted = Wanted { cluster_name, address, new, position };
         match Session::connect(Arc::clone(&provider.server), &options, &wanted) {

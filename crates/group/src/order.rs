@@ -238,7 +238,9 @@ pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
     };
     store.keep(parts.keep.log_len_bytes);
     let inlet = Arc::clone(&parts.inlet);
-    let mut order = Order::new(parts, store, member, kept);
+    let (syncing, sync_thread) = Syncing::start(store.device(), Arc::clone(&inlet));
+    let (reading, read_thread) = Reading::start(store.archive(), &Settings::default(), Arc::clone(&inlet));
+    let mut order = Order::new(parts, store, member, kept, (syncing, reading));
     match order.begin() {
         Ok(()) => inlet.run(order, TICK),
         Err(error) => {
@@ -247,6 +249,9 @@ pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
             inlet.close();
         }
     }
+    // They have the log open. One of them may have been the thread that ended the member, so it is waited for here. What
+    // one that has panicked had is closed, too.
+    [sync_thread, read_thread].into_iter().flatten().for_each(|thread| drop(thread.join()));
 }
 
 fn stored(parts: &Parts, store: &Store) {
@@ -274,9 +279,13 @@ fn go_on(
 }
 
 impl Order {
-    fn new(parts: Parts, store: Store, member: Member, kept: Kept) -> Self {
-        let syncing = Syncing::start(store.device(), Arc::clone(&parts.inlet));
-        let reading = Reading::start(store.archive(), &Settings::default(), Arc::clone(&parts.inlet));
+    fn new(
+        parts: Parts,
+        store: Store,
+        member: Member,
+        kept: Kept,
+        (syncing, reading): (Syncing, Reading),
+    ) -> Self {
         Self {
             syncing,
             reading,

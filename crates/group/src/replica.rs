@@ -284,9 +284,11 @@ impl Replica {
 
     /// Whether it is a part of a transaction that was given up, or was sent before its server knew that it was.
     fn is_broken_off(&self, id: ProposalId, write_set: &WriteSet) -> bool {
+        if !write_set.is_part() || write_set.rolls_back() {
+            return false;
+        }
         let life = self.known.get(&id.member).filter(|known| known.incarnation == id.incarnation);
-        let goes_on = life.is_some_and(|known| known.is_there() && write_set.last_seen >= known.absent_at);
-        write_set.is_part() && !write_set.rolls_back() && !goes_on
+        !life.is_some_and(|known| known.is_there() && write_set.last_seen >= known.absent_at)
     }
 
     /// What comes after a view waits for it, as for DDL.

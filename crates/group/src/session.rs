@@ -41,6 +41,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use transfer::Transfer;
 
@@ -147,6 +148,8 @@ pub struct Session {
     /// How many want this server out of step (`wsrep_desync`, backups).
     desynced: AtomicUsize,
     has_failed: AtomicBool,
+    /// They have the log open.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -185,6 +188,13 @@ impl Session {
     /// All up to here is done.
     pub fn finished(&self) -> Seqno {
         self.finished.to()
+    }
+
+    /// Leaves, if it has not, and waits until nothing of it is left: another session can open the log then.
+    pub fn close(&self) {
+        self.disconnect();
+        // One that has panicked has ended the server.
+        std::mem::take(&mut *lock(&self.threads)).into_iter().for_each(|thread| drop(thread.join()));
     }
 
     /// It has left, and nothing comes of it any more.

@@ -99,6 +99,11 @@ mod own {
     }
 
     #[test]
+    fn leaves_and_comes_back_while_it_runs() {
+        super::leaves_and_comes_back_while_it_runs(&provider());
+    }
+
+    #[test]
     fn the_last_one_goes_on_and_takes_the_others_back() {
         super::the_last_one_goes_on_and_takes_the_others_back(&provider());
     }
@@ -585,6 +590,34 @@ fn ends_in_order_while_it_is_behind(provider: &Provider) {
             group.shutdown(VICTIM)?;
             group.start(VICTIM)?;
         }
+        end(group, load)
+    });
+}
+
+/// A server that is told another address leaves the group and joins it again with the data and the log that it has.
+fn leaves_and_comes_back_while_it_runs(provider: &Provider) {
+    const ROUNDS: usize = 3;
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        let mut conn = group.server(VICTIM)?.connect()?;
+        execute(&mut conn, "SET SESSION wsrep_sync_wait = 0")?;
+        let address = group.server(VICTIM)?.query("SELECT @@GLOBAL.wsrep_cluster_address")?;
+        let transfers = |group: &Group| -> Result<usize> {
+            let said = group.server(VICTIM)?.error_log_tail(usize::MAX);
+            Ok(said.matches("for the state of its server").count())
+        };
+        let before = transfers(group)?;
+        assert_eq!(before, 1, "that of its first start");
+        for _ in 0..ROUNDS {
+            load.wait_for_more(&ALL, 50, PATIENCE)?;
+            // Ends the other connections to this server.
+            execute(&mut conn, "SET GLOBAL wsrep_cluster_address = ''")?;
+            load.wait_for_more(&OTHERS, 50, PATIENCE)?;
+            execute(&mut conn, &format!("SET GLOBAL wsrep_cluster_address = '{}'", address[0][0]))?;
+            group.wait_synced(VICTIM, PATIENCE)?;
+        }
+        assert_eq!(transfers(group)?, before, "it has all that it had");
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
         end(group, load)
     });
 }

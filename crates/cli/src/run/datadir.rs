@@ -377,7 +377,7 @@ pub fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
     if unsafe { libc::geteuid() } != 0 {
         return Ok(None);
     }
-    ids_of(server.user()?.as_deref())
+    ids_of(server.user.as_deref())
 }
 
 /// User and group of this name; `None` for the super-user and if no name is given.

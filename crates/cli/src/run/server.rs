@@ -28,6 +28,8 @@ pub struct Server {
     pub binary: PathBuf,
     /// Of the binary.
     pub version: ServerVersion,
+    /// The user it changes to. (It does not say so itself when it is asked for its settings.)
+    pub user: Option<String>,
     user_arguments: Vec<String>,
     datadir: PathBuf,
     settings: Settings,
@@ -54,8 +56,9 @@ impl Server {
         let binary = server_of(&program)?;
         let Answers { version, settings } = effective_settings(&binary, user_arguments, Some(datadir))?;
         check_settings(version.family, &settings, clear_pages)?;
+        let in_files = option_file_arguments(&binary, user_arguments)?;
         if !clear_pages {
-            check_plugins(&option_file_arguments(&binary, user_arguments)?)?;
+            check_plugins(&in_files)?;
             check_plugins(user_arguments)?;
         }
         let get = |name: &str| settings.get(name).cloned().unwrap_or_default();
@@ -69,6 +72,7 @@ impl Server {
             program,
             binary,
             version,
+            user: user_in(user_arguments).or_else(|| user_in(&in_files)),
             user_arguments: user_arguments.to_vec(),
             datadir: datadir.to_owned(),
             settings,
@@ -77,17 +81,6 @@ impl Server {
             local_files,
             doublewrite_given,
         })
-    }
-
-    /// The user the server changes to. (It does not say so itself when it is asked for its settings.)
-    ///
-    /// # Errors
-    /// The server cannot be asked for what is in its option files.
-    pub fn user(&self) -> Result<Option<String>> {
-        match user_in(&self.user_arguments) {
-            Some(user) => Ok(Some(user)),
-            None => Ok(user_in(&option_file_arguments(&self.binary, &self.user_arguments)?)),
-        }
     }
 
     /// Arguments of the server: the user's, and what Redoubt needs.

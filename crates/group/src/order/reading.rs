@@ -11,6 +11,7 @@ use redoubt_consensus::message::Entries;
 use redoubt_consensus::types::{MemberId, Slot};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
 
 /// A part that was read.
 pub struct Part {
@@ -22,22 +23,22 @@ pub struct Part {
     pub entries: Result<Option<Entries>, StoreError>,
 }
 
-/// Ends with it.
+/// Its thread ends with it.
 pub struct Reading(Sender<(MemberId, Slot)>);
 
 impl Reading {
-    /// What it has read comes as [`Input::Read`].
-    pub fn start(archive: Arc<Archive>, settings: &Settings, inlet: Inlet) -> Self {
+    /// One, and its thread, which may be the one that lets go of it. What it has read comes as [`Input::Read`].
+    pub fn start(archive: Arc<Archive>, settings: &Settings, inlet: Inlet) -> (Self, Option<JoinHandle<()>>) {
         let (wanted, wants) = mpsc::channel();
         let (count, len_bytes) = (settings.chunk as usize, settings.chunk_len_bytes);
         let failed = Arc::clone(&inlet);
         let spawned = std::thread::Builder::new()
             .name("group-read-log".into())
             .spawn(move || read(&wants, &archive, (count, len_bytes), &inlet));
-        if let Err(source) = spawned {
+        let fail = |source| {
             failed.put(Input::StoreFailed(StoreError::Io { action: "start a thread for it", source }));
-        }
-        Self(wanted)
+        };
+        (Self(wanted), spawned.map_err(fail).ok())
     }
 
     /// A part from here on, for a member.

@@ -5,6 +5,7 @@ use super::inbox::{Inbox, Inlet};
 use crate::store::StoreError;
 use redoubt_logdev::LogDevice;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 #[derive(Default)]
 struct Wanted {
@@ -24,21 +25,22 @@ impl Shared {
     }
 }
 
-/// Ends with it.
+/// Its thread ends with it.
 pub struct Syncing(Arc<Shared>);
 
 impl Syncing {
-    /// One for a device. What it did comes as [`Input::Synced`].
-    pub fn start(device: Arc<dyn LogDevice>, inlet: Inlet) -> Self {
+    /// One for a device, and its thread, which may be the one that lets go of it. What it did comes as
+    /// [`Input::Synced`].
+    pub fn start(device: Arc<dyn LogDevice>, inlet: Inlet) -> (Self, Option<JoinHandle<()>>) {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let failed = Arc::clone(&inlet);
         let spawned =
             std::thread::Builder::new().name("group-sync".into()).spawn(move || sync(&own, &*device, &inlet));
-        if let Err(source) = spawned {
+        let fail = |source| {
             failed.put(Input::StoreFailed(StoreError::Io { action: "start a thread for it", source }));
-        }
-        Self(shared)
+        };
+        (Self(shared), spawned.map_err(fail).ok())
     }
 
     /// All records so far are to be durable, `count` of them.

@@ -33,15 +33,9 @@ use redoubt_consensus::types::{Entry, Incarnation, MemberId, Membership, Proposa
 use redoubt_transport::{MemberTls, TransportError};
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// A session that has left has closed its store after so long.
-const CLOSED_WITHIN: Duration = Duration::from_secs(5);
-/// Between two tries to open it.
-const CLOSED_LOOK: Duration = Duration::from_millis(10);
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -242,18 +236,6 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
     Ok(Beginning { origin: Origin::Store(store), replica: Some(replica), data, lives, group, member })
 }
 
-/// The store, which the session before this one may be about to close: a server that is told another address leaves and
-/// connects again at once.
-fn open_store(directory: &Path) -> Result<Option<(Store, Found)>, StoreError> {
-    let since = Instant::now();
-    loop {
-        match Store::open(directory) {
-            Err(StoreError::InUse) if since.elapsed() < CLOSED_WITHIN => std::thread::sleep(CLOSED_LOOK),
-            other => return other,
-        }
-    }
-}
-
 /// Whether somebody wants another server's state in the place of what is here.
 fn is_unwanted(server: &Server, store: &Store) -> Result<bool, StoreError> {
     let was_removed = saved_state::was_removed(&server.data_directory);
@@ -272,7 +254,7 @@ fn is_only_member(store: &Store) -> Result<bool, StoreError> {
 }
 
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
-    match open_store(&server.data_directory)? {
+    match Store::open(&server.data_directory)? {
         Some((store, _)) if wanted.new == New::Yes && !is_only_member(&store)? => {
             Err(ConnectError::MemberAlready)
         }
@@ -449,6 +431,7 @@ fn new_session(
         is_synced: false.into(),
         shown: Mutex::default(),
         is_shown_alone: false.into(),
+        threads: Mutex::default(),
         has_failed: false.into(),
     }
 }
@@ -505,11 +488,14 @@ fn start(
     session: Arc<Session>,
 ) -> std::io::Result<()> {
     let named = |name: &str| std::thread::Builder::new().name(name.into());
-    named("group-delivery").spawn(move || {
+    let own = Arc::clone(&session);
+    let delivery = named("group-delivery").spawn(move || {
         delivery::run(delivered, &outlets);
-        session.end();
+        own.end();
     })?;
-    named("group-order").spawn(move || order::run(parts, begun.origin, begun.replica))?;
+    lock(&session.threads).push(delivery);
+    let order = named("group-order").spawn(move || order::run(parts, begun.origin, begun.replica))?;
+    lock(&session.threads).push(order);
     Ok(())
 }
 
