@@ -3,6 +3,8 @@
 //! A proposal may be in the order several times: its member proposes it again when an epoch ends before it was chosen,
 //! and it may have been both handed on and found again. What counts is the first that comes in turn: the one with the
 //! number after the last. All others count as nothing, for every member alike, because this depends on the order alone.
+//!
+//! The mark of a member that went on alone is in no member's turn: its life is the round of the epoch, which only grows.
 
 use crate::types::{EpochStart, Incarnation, MemberId, Membership, ProposalId};
 use std::collections::BTreeMap;
@@ -38,7 +40,7 @@ impl Origins {
 
     /// Takes the next entry of the order. Whether it counts.
     pub fn take(&mut self, id: ProposalId) -> bool {
-        if !self.members.contains(id.member) {
+        if id.member != MemberId::NOBODY && !self.members.contains(id.member) {
             return false;
         }
         let (incarnation, last) = self.last.entry(id.member).or_default();

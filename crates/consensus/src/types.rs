@@ -11,6 +11,11 @@ pub struct Slot(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct MemberId(pub u64);
 
+impl MemberId {
+    /// No member: whose proposal the mark is of one that goes on alone.
+    pub const NOBODY: Self = Self(0);
+}
+
 /// How often a member was started, counted in its store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Incarnation(pub u64);

@@ -6,6 +6,7 @@ use redoubt_consensus::message::Message;
 use redoubt_consensus::record::{Record, RecordCount, Snapshot};
 use redoubt_consensus::types::{MemberId, Membership, Proposal, Slot, Time};
 use redoubt_consensus::{Effect, Member, Settings};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -381,15 +382,18 @@ fn the_last_one_goes_on_alone_with_all_it_has() {
     group.run(2000, |_, _, _| true);
     assert!(group.delivered(A).0 < common.0 + 50, "nobody tells it what was chosen");
 
-    assert!(group.members.get_mut(&A).unwrap().go_on_alone());
+    let mark = || Arc::from(b"alone".as_slice());
+    assert!(group.members.get_mut(&A).unwrap().go_on_alone(mark()).is_some());
     group.carry_out(A);
     group.propose(A, 5);
     group.run(1000, |_, _, _| true);
-    assert_eq!(group.delivered[&A].len(), 10 + 50 + 5);
+    assert_eq!(group.delivered[&A].len(), 10 + 50 + 1 + 5);
+    let marked = group.delivered[&A].values().nth(60).map(|proposal| proposal.id.member);
+    assert_eq!(marked, Some(MemberId::NOBODY), "before what it does alone");
     group.start(A);
     group.propose(A, 5);
     group.run(1000, |_, _, _| true);
-    assert_eq!(group.delivered[&A].len(), 10 + 50 + 10);
+    assert_eq!(group.delivered[&A].len(), 10 + 50 + 1 + 10);
 
     let snapshot = group.members[&A].snapshot();
     group.add(X, snapshot);
@@ -402,7 +406,115 @@ fn the_last_one_goes_on_alone_with_all_it_has() {
 
     // One that is no member does not begin anything.
     group.add(C, Member::founding(Membership::new([A, B])));
-    assert!(!group.members.get_mut(&C).unwrap().go_on_alone());
+    assert!(group.members.get_mut(&C).unwrap().go_on_alone(mark()).is_none());
+}
+
+/// Of two members one goes on without the other one, which is alive, has proposed what nobody hears, and has tried to
+/// begin epochs; or which was restarted. It comes back: all of it is in one order, what was acknowledged before, too.
+#[test]
+fn the_other_one_of_two_comes_back_to_the_one_that_went_on_alone() {
+    for is_restarted in [false, true] {
+        let mut group = Group::default();
+        let founders = Membership::new([A, B]);
+        for id in founders.iter() {
+            group.add(id, Member::founding(founders.clone()));
+        }
+        group.run(1000, |_, _, _| true);
+        group.propose(A, 10);
+        group.propose(B, 10);
+        group.run(500, |_, _, _| true);
+        let common = group.delivered(A);
+        assert_eq!((group.delivered[&A].len(), group.delivered(B)), (20, common));
+        // What B sends arrives at A for a moment longer, so that A has some of what B proposes, and B does not know.
+        group.propose(B, 30);
+        group.run(3, |from, _, _| from == B);
+        group.propose(B, 5);
+        group.propose(A, 7);
+        group.run_late(3000, |_, _, _| false);
+        assert_eq!(group.delivered(B), common);
+
+        let mark = Arc::from(b"alone".as_slice());
+        assert!(group.members.get_mut(&A).unwrap().go_on_alone(mark).is_some());
+        group.carry_out(A);
+        group.propose(A, 3);
+        group.run(1000, |_, _, _| false);
+        let alone = group.delivered[&A].len();
+        assert!((31..=61).contains(&alone), "its own, the mark, and what it had of B's: {alone}");
+        assert_eq!(group.delivered(B), common, "B alone decides nothing");
+
+        if is_restarted {
+            group.start(B);
+        }
+        group.run(1000, |_, _, _| true);
+        group.members.get_mut(&A).unwrap().set_listeners(Membership::new([B]));
+        group.run(3000, |_, _, _| true);
+        assert!(group.members[&A].is_caught_up(B));
+        group.members.get_mut(&A).unwrap().change_membership(founders.clone()).unwrap();
+        group.run(3000, |_, _, _| true);
+        group.propose(A, 4);
+        group.propose(B, 4);
+        group.run(2000, |_, _, _| true);
+        assert_eq!(group.members[&B].epoch().membership, founders);
+        assert_eq!(group.delivered[&A], group.delivered[&B]);
+        let of_b = group.delivered[&A].values().filter(|proposal| proposal.id.member == B).count();
+        assert!(is_restarted || of_b == 10 + 30 + 5 + 4, "what B still waits for is in the order: {of_b}");
+    }
+}
+
+/// As above, again and again, with either one, messages lost in either direction, and restarts.
+#[test]
+fn nothing_delivered_is_lost_whichever_of_two_goes_on_alone() {
+    for seed in 0..300 {
+        let rng = RefCell::new(fastrand::Rng::with_seed(seed));
+        let number = |limit: u64| rng.borrow_mut().u64(..limit);
+        let mut group = Group::default();
+        let founders = Membership::new([A, B]);
+        for id in founders.iter() {
+            group.add(id, Member::founding(founders.clone()));
+        }
+        group.run(1000, |_, _, _| true);
+        for round in 0..1 + number(3) {
+            let lost = BTreeMap::from([(A, number(3) * 50), (B, number(3) * 50)]);
+            for _ in 0..1 + number(4) {
+                group.propose(A, number(40) as usize);
+                group.propose(B, number(40) as usize);
+                group.run(2 + number(60), |from, _, _| number(100) >= lost[&from]);
+                if number(5) == 0 {
+                    group.start(if number(2) == 0 { A } else { B });
+                }
+            }
+            let (one, other) = if number(2) == 0 { (A, B) } else { (B, A) };
+            let is_heard = number(2) == 0;
+            group.run(3000, |from, _, _| is_heard && from == one);
+            let before = group.delivered.clone();
+            let mark = Arc::from(b"alone".as_slice());
+            assert!(group.members.get_mut(&one).unwrap().go_on_alone(mark).is_some());
+            group.carry_out(one);
+            group.propose(one, number(20) as usize);
+            group.run(number(500), |_, _, _| false);
+            for id in [one, other] {
+                if number(3) == 0 {
+                    group.start(id);
+                }
+            }
+            group.run(number(1000), |_, _, _| true);
+            group.members.get_mut(&one).unwrap().set_listeners(Membership::new([other]));
+            group.run(3000, |_, _, _| true);
+            assert!(group.members[&one].is_caught_up(other), "seed {seed}, round {round}");
+            group.members.get_mut(&one).unwrap().change_membership(founders.clone()).unwrap();
+            group.run(3000, |_, _, _| true);
+            group.propose(A, 2);
+            group.propose(B, 2);
+            group.run(2000, |_, _, _| true);
+            for id in founders.iter() {
+                assert_eq!(group.members[&id].epoch().membership, founders, "seed {seed}, round {round}");
+                let mut was = before.get(&id).into_iter().flatten();
+                let kept = was.all(|(slot, was)| group.delivered[&one].get(slot) == Some(was));
+                assert!(kept, "seed {seed}, round {round}: {id} had delivered something else");
+            }
+            assert!(group.delivered[&A] == group.delivered[&B], "seed {seed}, round {round}");
+        }
+    }
 }
 
 /// What the checked model (`model/`) has found: a candidate learns from what others have chosen that there is a later

@@ -5,6 +5,7 @@
 //! connection. The version of all formats, those of the consensus included, is in the hello.
 
 use crate::bytes::{BytesError, Reader, put_bytes};
+use crate::history::History;
 use crate::replica::GroupId;
 use crate::write_set::Seqno;
 use redoubt_consensus::codec::{
@@ -38,6 +39,8 @@ pub struct Hello {
     pub incarnation: Incarnation,
     /// Where it listens.
     pub listen_address: String,
+    /// Who has gone on alone in its group.
+    pub history: History,
 }
 
 /// What it is told.
@@ -51,6 +54,8 @@ pub enum Answer {
         group: GroupId,
         /// Where others listen.
         addresses: Vec<String>,
+        /// Who has gone on alone in its group.
+        history: History,
     },
     /// Not here.
     Refused {
@@ -128,6 +133,9 @@ const START: u8 = 5;
 const STATE_REQUEST: u8 = 6;
 const STATE_REFUSED: u8 = 7;
 const APPLIED: u8 = 8;
+/// As those without, with a history before the rest: libraries that know no histories do not take it for one of theirs.
+const HELLO_OF_HISTORY: u8 = 9;
+const WELCOME_OF_HISTORY: u8 = 10;
 
 impl Frame {
     /// As it goes over a connection, its length included.
@@ -155,7 +163,7 @@ impl Frame {
     fn encode_content(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => {
-                out.push(HELLO);
+                put_kind(HELLO, HELLO_OF_HISTORY, &hello.history, out);
                 out.extend_from_slice(&MAGIC);
                 out.extend_from_slice(&hello.version.to_le_bytes());
                 put_bytes(out, hello.cluster_name.as_bytes());
@@ -164,8 +172,8 @@ impl Frame {
                 out.extend_from_slice(&hello.incarnation.0.to_le_bytes());
                 put_bytes(out, hello.listen_address.as_bytes());
             }
-            Self::Answer(Answer::Welcome { member, group, addresses }) => {
-                out.push(WELCOME);
+            Self::Answer(Answer::Welcome { member, group, addresses, history }) => {
+                put_kind(WELCOME, WELCOME_OF_HISTORY, history, out);
                 out.extend_from_slice(&member.0.to_le_bytes());
                 out.extend_from_slice(&group.0);
                 out.extend_from_slice(&(addresses.len() as u32).to_le_bytes());
@@ -206,8 +214,16 @@ impl Frame {
     /// The bytes are no frame.
     pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(bytes);
-        let frame = match reader.u8()? {
-            HELLO => {
+        let kind = reader.u8()?;
+        let history = match kind {
+            HELLO_OF_HISTORY | WELCOME_OF_HISTORY => History::decode(&mut reader)?,
+            _ => History::default(),
+        };
+        if history.is_empty() && [HELLO_OF_HISTORY, WELCOME_OF_HISTORY].contains(&kind) {
+            return Err(reader.unknown().into());
+        }
+        let frame = match kind {
+            HELLO | HELLO_OF_HISTORY => {
                 if reader.array::<8>()? != MAGIC {
                     return Err(FrameError::NoHello);
                 }
@@ -218,13 +234,14 @@ impl Frame {
                     member: MemberId(reader.u64()?),
                     incarnation: Incarnation(reader.u64()?),
                     listen_address: reader.text()?,
+                    history,
                 })
             }
-            WELCOME => {
+            WELCOME | WELCOME_OF_HISTORY => {
                 let (member, group) = (MemberId(reader.u64()?), GroupId(reader.array()?));
                 let count = reader.u32()?;
                 let addresses = (0..count).map(|_| reader.text()).collect::<Result<_, _>>()?;
-                Self::Answer(Answer::Welcome { member, group, addresses })
+                Self::Answer(Answer::Welcome { member, group, addresses, history })
             }
             REFUSED => Self::Answer(Answer::Refused { reason: reader.text()? }),
             MESSAGE => Self::Message(decode_message(reader.rest())?),
@@ -283,6 +300,14 @@ impl Frame {
         }
         Self::decode(&bytes).map(Some)
     }
+}
+
+fn put_kind(plain: u8, of_history: u8, history: &History, out: &mut Vec<u8>) {
+    if history.is_empty() {
+        return out.push(plain);
+    }
+    out.push(of_history);
+    history.encode(out);
 }
 
 #[cfg(test)]

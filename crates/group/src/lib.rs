@@ -27,6 +27,7 @@
 //! | [`store`] | what a member finds again |
 //! | [`replay`] | a member from what it finds again |
 //! | [`backlog`] | what waits, in memory or in the log |
+//! | [`history`] | which of several histories of a group this is |
 //! | [`rescue`] | the last member, when the others are lost |
 //! | [`position`] | how far the server's data is |
 //! | [`options`] | `wsrep_provider_options` |
@@ -42,6 +43,7 @@ pub mod deliveries;
 pub mod delivery;
 pub mod entry;
 pub mod frame;
+pub mod history;
 pub mod monitors;
 pub mod options;
 pub mod order;

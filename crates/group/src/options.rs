@@ -94,6 +94,8 @@ pub struct Options {
     pub causal_read_timeout_ms: u64,
     /// `gmcast.isolate`: it hears no other member and is heard by none. For trying out what happens then.
     pub is_isolated: bool,
+    /// `pc.ignore_sb`: of two members one goes on alone when it does not hear the other one.
+    pub goes_on_alone: bool,
     /// `redoubt.tls`, or `socket.ssl_ca`, `socket.ssl_cert`, `socket.ssl_key`.
     pub tls: Tls,
     /// `redoubt.members`: names of those that may be members. Empty: whoever has a certificate for the group.
@@ -139,6 +141,7 @@ impl Default for Options {
             apply_len_bytes: DEFAULT_LEN_BYTES,
             causal_read_timeout_ms: DEFAULT_CAUSAL_READ_TIMEOUT_MS,
             is_isolated: false,
+            goes_on_alone: false,
             tls: Tls::default(),
             members: BTreeSet::new(),
             given: BTreeMap::new(),
@@ -186,6 +189,9 @@ impl Options {
             }
             "gmcast.isolate" => {
                 self.is_isolated = parse_switch(value).ok_or_else(|| wrong("0 or 1"))?;
+            }
+            "pc.ignore_sb" => {
+                self.goes_on_alone = parse_switch(value).ok_or_else(|| wrong("YES or NO"))?;
             }
             "redoubt.tls" => self.tls.bundle = Some(value.into()),
             "socket.ssl_ca" => self.tls.authority = Some(value.into()),

@@ -10,6 +10,7 @@
 //!
 //! Invariant: nothing is sent before the record of this life is durable.
 
+pub mod alone;
 mod checkpoints;
 pub mod inbox;
 mod leaving;
@@ -22,8 +23,9 @@ mod syncing;
 use crate::deliveries::Deliveries;
 use crate::delivery::Delivery;
 use crate::frame::Frame;
+use crate::history::History;
 use crate::pace::Pace;
-use crate::peers::{Event, Peers};
+use crate::peers::{Event, Peers, Place};
 use crate::replay::{Kept, ReplayError, replay};
 use crate::replica::{GroupId, Known, Replica};
 use crate::store::{Archive, Identity, Store, StoreError};
@@ -38,7 +40,7 @@ use redoubt_consensus::record::{Record, RecordCount};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership, Proposal, Slot, Time};
 use redoubt_consensus::{Effect, Member, Settings};
 use roster::Seen;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -91,6 +93,8 @@ pub enum Input {
     Willing(bool),
     /// Whether it hears nobody, and is heard by nobody.
     Isolate(bool),
+    /// Whether this member, one of two, goes on alone when it does not hear the other one.
+    GoesOnAlone(bool),
     /// A frame for a member.
     Send(MemberId, Frame),
     /// A server of this name is gone for good: it shall not count any more. Told whether that was asked of the others,
@@ -170,6 +174,10 @@ pub struct Parts {
     pub pace: Arc<Pace>,
     /// This server, for those who shall see it.
     pub arrival: Arrival,
+    /// Who has gone on alone, as far as this member has found it.
+    pub history: History,
+    /// As [`Input::GoesOnAlone`].
+    pub goes_on_alone: bool,
     /// The place of this life in its group is known.
     pub placed: Box<dyn Fn(GroupId, MemberId, Incarnation) + Send>,
     /// The log is there.
@@ -207,6 +215,8 @@ pub struct Order {
     heard: BTreeMap<MemberId, Instant>,
     /// Lives of those that have connected.
     greeted: BTreeMap<MemberId, Incarnation>,
+    /// What they send was sent before this member went on alone: it may be of another history.
+    not_greeted: BTreeSet<MemberId>,
     told_applied_at: BTreeMap<MemberId, Instant>,
     departing: BTreeMap<MemberId, Instant>,
     arrival: Arriving,
@@ -217,7 +227,7 @@ pub struct Order {
 }
 
 /// Runs until the member leaves. Whatever it needs first, it waits for.
-pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
+pub fn run(mut parts: Parts, origin: Origin, replica: Option<Replica>) {
     let limit_bytes = usize::try_from(parts.keep.memory_len_bytes).unwrap_or(usize::MAX);
     let mut kept = Kept::new(limit_bytes);
     let begun = match origin {
@@ -225,6 +235,7 @@ pub fn run(parts: Parts, origin: Origin, replica: Option<Replica>) {
         Origin::Nothing(id) => match newcomers::be_taken_in(&parts, id) {
             Ok(Some((store, member, replica))) => {
                 stored(&parts, &store);
+                parts.history = replica.history().clone();
                 parts.deliveries.send(Delivery::Start(Box::new(replica)));
                 Ok((store, member))
             }
@@ -302,6 +313,7 @@ impl Order {
             kept,
             heard: BTreeMap::new(),
             greeted: BTreeMap::new(),
+            not_greeted: BTreeSet::new(),
             told_applied_at: BTreeMap::new(),
             departing: BTreeMap::new(),
             arrival: Arriving::Not,
@@ -326,7 +338,8 @@ impl Order {
             }
         }
         self.store.device().sync()?;
-        self.parts.peers.set_group(group, self.member.incarnation());
+        let (incarnation, history) = (self.member.incarnation(), self.parts.history.clone());
+        self.parts.peers.set_place(Place { group, incarnation, history });
         self.member.durable(RecordCount(self.appended));
         (self.parts.say)(false, format!("member {id}, life {}, of its log", self.member.incarnation().0));
         held.into_iter().try_for_each(|effect| self.carry_out(effect))
@@ -385,6 +398,7 @@ impl Order {
             Input::State { slot, seqno, replica } => self.on_state(slot, seqno, replica),
             Input::Willing(is_willing) => self.member.set_willing(is_willing),
             Input::Isolate(is_isolated) => self.parts.peers.isolate(is_isolated),
+            Input::GoesOnAlone(goes_on_alone) => self.parts.goes_on_alone = goes_on_alone,
             Input::Send(to, frame) => self.parts.peers.send(to, &frame),
             Input::Remove(name, answer) => {
                 let _ = answer.send(self.remove(&name));
@@ -402,12 +416,14 @@ impl Order {
     fn on_event(&mut self, event: Event, now: Time) {
         match event {
             Event::Greeted(hello) => {
+                self.not_greeted.remove(&hello.member);
                 self.heard.insert(hello.member, Instant::now());
                 self.greeted.insert(hello.member, hello.incarnation);
                 if hello.group == GroupId::default() {
                     self.newcomers.greeted(hello.member, hello.listen_address);
                 }
             }
+            Event::Frame { from, .. } if self.not_greeted.contains(&from) => {}
             Event::Frame { from, frame: Frame::Message(message) } => {
                 self.heard.insert(from, Instant::now());
                 // Not before it votes: its change of the members may have had to wait for another one.
@@ -497,6 +513,7 @@ impl Order {
         let id = proposal.id;
         let is_own = id.member == self.member.id() && id.incarnation == self.member.incarnation();
         let transaction = if is_own { self.own.remove(&id.number).flatten() } else { None };
+        self.note_alone(&proposal);
         self.kept.push(slot, proposal.body.len());
         self.parts.deliveries.send(Delivery::Entry { slot, proposal, transaction });
     }
@@ -513,6 +530,7 @@ impl Order {
                 self.heard.values_mut().for_each(|heard| *heard = Instant::now());
             }
             self.looked_at = Instant::now();
+            self.go_on_alone();
             self.say_alone();
             self.arrive();
             self.drop_absent();

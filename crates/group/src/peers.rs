@@ -15,6 +15,7 @@
 pub mod trust;
 
 use crate::frame::{Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HELLO_LEN_BYTES, VERSION};
+use crate::history::History;
 use crate::replica::GroupId;
 use redoubt_consensus::types::{Incarnation, MemberId};
 use redoubt_transport::{Connection, Reader, Written};
@@ -38,6 +39,8 @@ const MAX_QUEUED_LEN_BYTES: usize = 64 << 20;
 const BATCH_LEN_BYTES: usize = 256 << 10;
 /// Between two lines about connections that were refused.
 const STRANGERS_PAUSE: Duration = Duration::from_secs(10);
+/// Where others are, in an answer, which has at most [`MAX_HELLO_LEN_BYTES`] with a history.
+const MAX_ADDRESSES: usize = 64;
 /// Connections that come in at the same time.
 const MAX_INCOMING: usize = 256;
 
@@ -86,11 +89,22 @@ struct Strangers {
     unsaid: u64,
 }
 
+/// Which group, and which of its histories. The same for all that this member tells others.
+#[derive(Clone)]
+pub struct Place {
+    /// The group.
+    pub group: GroupId,
+    /// This member's life.
+    pub incarnation: Incarnation,
+    /// Who has gone on alone.
+    pub history: History,
+}
+
 struct Shared {
     local: Local,
     trust: Trust,
     strangers: Mutex<Strangers>,
-    group: Mutex<(GroupId, Incarnation)>,
+    place: Mutex<Place>,
     events: Box<dyn Fn(Event, bool) + Send + Sync>,
     dials: Mutex<BTreeSet<String>>,
     links: Mutex<HashMap<MemberId, Link>>,
@@ -117,7 +131,7 @@ impl Peers {
     /// The address cannot be had.
     pub fn listen(
         local: Local,
-        group: GroupId,
+        place: Place,
         bind: &str,
         trust: Trust,
         events: impl Fn(Event, bool) + Send + Sync + 'static,
@@ -127,7 +141,7 @@ impl Peers {
             local,
             trust,
             strangers: Mutex::default(),
-            group: Mutex::new((group, Incarnation(0))),
+            place: Mutex::new(place),
             events: Box::new(events),
             dials: Mutex::default(),
             links: Mutex::default(),
@@ -144,8 +158,18 @@ impl Peers {
     }
 
     /// The group that this member is in, and its life: those who connect from now on are told.
-    pub fn set_group(&self, group: GroupId, incarnation: Incarnation) {
-        *lock(&self.0.group) = (group, incarnation);
+    pub fn set_place(&self, place: Place) {
+        *lock(&self.0.place) = place;
+    }
+
+    /// Who has gone on alone: those who connect from now on are told.
+    pub fn set_history(&self, history: &History) {
+        lock(&self.0.place).history.clone_from(history);
+    }
+
+    /// Ends all connections. Those that begin again say which group and history they are of.
+    pub fn greet_again(&self) {
+        self.0.end_connections();
     }
 
     /// Connects to whoever is at this address, again and again.
@@ -173,6 +197,11 @@ impl Peers {
             }
             bytes.clear();
         }
+    }
+
+    /// See [`Peers::isolate`].
+    pub fn is_isolated(&self) -> bool {
+        self.0.is_isolated()
     }
 
     /// Ends all connections, and lets none begin, or lets them begin again.
@@ -324,7 +353,7 @@ type Greeted = (Arc<dyn Connection>, MemberId, Vec<String>);
 fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
     let connection = shared.trust.connect(address, CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
     shared.keep(&connection);
-    let (group, incarnation) = *lock(&shared.group);
+    let Place { group, incarnation, history } = lock(&shared.place).clone();
     let hello = Hello {
         version: VERSION,
         cluster_name: shared.local.cluster_name.clone(),
@@ -332,12 +361,16 @@ fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
         member: shared.local.member,
         incarnation,
         listen_address: shared.local.listen_address.clone(),
+        history: history.clone(),
     };
     connection.write_all(&Frame::Hello(hello).encode()).map_err(|error| error.to_string())?;
     let answer = Frame::read(&mut Reader(Arc::clone(&connection)), MAX_HELLO_LEN_BYTES);
     match answer.map_err(|error| error.to_string())? {
-        Some(Frame::Answer(Answer::Welcome { member, addresses, .. })) => {
+        Some(Frame::Answer(Answer::Welcome { member, addresses, group: other, history: others })) => {
             shared.trust.check(connection.identity(), member)?;
+            if other == group && !history.fits(&others) {
+                return Err(two_histories());
+            }
             connection.set_deadline(None).map_err(|error| error.to_string())?;
             Ok((connection, member, addresses))
         }
@@ -487,7 +520,7 @@ fn answer(shared: &Shared, hello: &Hello) -> Answer {
     if shared.is_isolated() {
         return Answer::Refused { reason: "it is isolated (gmcast.isolate)".into() };
     }
-    let (group, _) = *lock(&shared.group);
+    let Place { group, history, .. } = lock(&shared.place).clone();
     let nobody = GroupId::default();
     if hello.version != VERSION {
         let reason = format!("its protocol is version {VERSION}, yours version {}", hello.version);
@@ -511,8 +544,19 @@ fn answer(shared: &Shared, hello: &Hello) -> Answer {
                       redoubt_group.*.log from its data directory, and start it; it joins as a new member";
         return Answer::Refused { reason: reason.into() };
     }
-    let addresses = lock(&shared.dials).iter().take(64).cloned().collect();
-    Answer::Welcome { member: shared.local.member, group, addresses }
+    if hello.group == group && !history.fits(&hello.history) {
+        return Answer::Refused { reason: two_histories() };
+    }
+    let addresses = lock(&shared.dials).iter().take(MAX_ADDRESSES).cloned().collect();
+    Answer::Welcome { member: shared.local.member, group, addresses, history }
+}
+
+/// The same text on both sides.
+fn two_histories() -> String {
+    "each of the two servers has gone on alone, so there are two histories, which nothing puts together: choose the \
+     server whose data is to stay, shut the other one down, remove redoubt_group.*.log from its data directory, and start \
+     it; it gets the state of the one that stays"
+        .into()
 }
 
 #[cfg(test)]

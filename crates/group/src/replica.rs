@@ -16,10 +16,11 @@
 //!
 //! | encoded | |
 //! |---|---|
-//! | version | 1 byte: 4; 3, which has no `absent at`, is read, too |
+//! | version | 1 byte: 4, or 5 if somebody has gone on alone, which came later; 3, which has no `absent at`, is read, too |
+//! | history | with version 5 only: its own format ([`crate::history`]) |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
-//! | known servers | count (4 bytes); each: member, life (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left), absent at (8 bytes), name, address for clients, address for members |
+//! | known servers | count (4 bytes); each: member, life (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left, 3 away), absent at (8 bytes), name, address for clients, address for members |
 //! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
 
@@ -27,11 +28,14 @@ use crate::abi::Uuid;
 use crate::ballots::{Ballots, Code, News};
 use crate::bytes::{BytesError, Reader, put_bytes};
 use crate::certification::{Certification, Origin, Verdict};
+use crate::history::{Alone, History};
 use crate::write_set::{Action, Keys, Seqno, WriteSet};
 use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
 use std::collections::BTreeMap;
 
 const VERSION: u8 = 4;
+/// Of groups in which somebody has gone on alone.
+const VERSION_OF_HISTORY: u8 = 5;
 /// Before there were parts of transactions.
 const VERSION_WITHOUT_PARTS: u8 = 3;
 /// No group gets there; what says so is none's state, and there is room for every number after it.
@@ -60,6 +64,8 @@ pub enum Presence {
     Left,
     /// It was, and the others have not heard it for long.
     Gone,
+    /// It was, and another one went on alone without it. It may come back, also without having ended.
+    Away,
 }
 
 /// A server that is there, or was.
@@ -139,7 +145,8 @@ pub enum ReplicaError {
     Bytes(#[from] BytesError),
     /// Written by another version.
     #[error(
-        "the state of the group has version {0}; this library reads versions {VERSION_WITHOUT_PARTS} and {VERSION}"
+        "the state of the group has version {0}; this library reads versions {VERSION_WITHOUT_PARTS} to \
+         {VERSION_OF_HISTORY}"
     )]
     Version(u8),
     /// Its parts are of different positions.
@@ -158,6 +165,7 @@ pub enum ReplicaError {
 /// See the module.
 pub struct Replica {
     group: GroupId,
+    history: History,
     seqno: Seqno,
     view: i64,
     known: BTreeMap<MemberId, Known>,
@@ -185,6 +193,7 @@ impl Replica {
     pub fn new(group: GroupId, certification: Certification) -> Self {
         Self {
             group,
+            history: History::default(),
             seqno: Seqno(0),
             view: 0,
             known: BTreeMap::new(),
@@ -197,6 +206,11 @@ impl Replica {
     /// The group.
     pub const fn group(&self) -> GroupId {
         self.group
+    }
+
+    /// Who has gone on alone.
+    pub const fn history(&self) -> &History {
+        &self.history
     }
 
     /// The last number that was given.
@@ -240,6 +254,7 @@ impl Replica {
                 Ordered::WriteSet { seqno: self.seqno, write_set, verdict }
             }
             Action::Arrived(arrival) => {
+                self.replace_away(id.member, &arrival.listen_address);
                 let before = self.known.get(&id.member).filter(|known| known.incarnation == id.incarnation);
                 let absent_at = before.map_or(Seqno(0), |before| before.absent_at);
                 let known = Known {
@@ -268,18 +283,43 @@ impl Replica {
                 Ordered::View(self.next_view())
             }
             Action::Removed { member } => {
-                let left = |known: &&mut Known| known.presence == Presence::Left;
+                let left = |known: &&mut Known| matches!(known.presence, Presence::Left | Presence::Away);
                 if let Some(known) = self.known.get_mut(&MemberId(member)).filter(left) {
                     known.presence = Presence::Gone;
                 }
                 Ordered::Nothing
             }
+            Action::Alone { member } => self.go_on_alone(MemberId(member), id.incarnation),
             Action::Vote { seqno, code } => {
                 let present = self.known.values().filter(|known| known.is_there()).map(|known| known.member);
                 self.news.extend(self.ballots.vote(id.member, seqno, Code(code), present));
                 Ordered::Nothing
             }
         }
+    }
+
+    /// All others that are there are away from here on.
+    fn go_on_alone(&mut self, member: MemberId, round: Incarnation) -> Ordered {
+        self.history.add(Alone { member, round: round.0 });
+        let others = |known: &&mut Known| known.member != member && known.is_there();
+        let mut away = Vec::new();
+        for other in self.known.values_mut().filter(others) {
+            other.presence = Presence::Away;
+            away.push(other.member);
+        }
+        if away.is_empty() {
+            return Ordered::Nothing;
+        }
+        away.into_iter().for_each(|other| self.news.extend(self.ballots.gone(other)));
+        Ordered::View(self.next_view())
+    }
+
+    /// One that is away does not come back where a new one has come to its address.
+    fn replace_away(&mut self, by: MemberId, listen_address: &str) {
+        let is_replaced = |known: &&mut Known| {
+            known.presence == Presence::Away && known.member != by && known.listen_address == listen_address
+        };
+        self.known.values_mut().filter(is_replaced).for_each(|known| known.presence = Presence::Gone);
     }
 
     /// Whether it is a part of a transaction that was given up, or was sent before its server knew that it was.
@@ -312,7 +352,13 @@ impl Replica {
 
     /// All of it, as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let mut out = Vec::new();
+        if self.history.is_empty() {
+            out.push(VERSION);
+        } else {
+            out.push(VERSION_OF_HISTORY);
+            self.history.encode(&mut out);
+        }
         out.extend_from_slice(&self.group.0);
         out.extend_from_slice(&self.seqno.0.to_le_bytes());
         out.extend_from_slice(&self.view.to_le_bytes());
@@ -324,6 +370,7 @@ impl Replica {
                 Presence::Gone => 0,
                 Presence::There => 1,
                 Presence::Left => 2,
+                Presence::Away => 3,
             });
             out.extend_from_slice(&known.absent_at.0.to_le_bytes());
             put_bytes(&mut out, known.name.as_bytes());
@@ -342,8 +389,15 @@ impl Replica {
     pub fn decode(bytes: &[u8]) -> Result<Self, ReplicaError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8()?;
-        if ![VERSION, VERSION_WITHOUT_PARTS].contains(&version) {
+        if !(VERSION_WITHOUT_PARTS..=VERSION_OF_HISTORY).contains(&version) {
             return Err(ReplicaError::Version(version));
+        }
+        let history = match version {
+            VERSION_OF_HISTORY => History::decode(&mut reader)?,
+            _ => History::default(),
+        };
+        if history.is_empty() && version == VERSION_OF_HISTORY {
+            return Err(reader.unknown().into());
         }
         let group = GroupId(reader.array()?);
         let seqno = Seqno(i64::from_le_bytes(reader.array()?));
@@ -363,6 +417,7 @@ impl Replica {
                 0 => Presence::Gone,
                 1 => Presence::There,
                 2 => Presence::Left,
+                3 if !history.is_empty() => Presence::Away,
                 _ => return Err(reader.unknown().into()),
             };
             let absent_at = match version {
@@ -385,7 +440,7 @@ impl Replica {
         if certified != seqno {
             return Err(ReplicaError::Apart { seqno: seqno.0, certified: certified.0 });
         }
-        Ok(Self { group, seqno, view, known, ballots, news: Vec::new(), certification })
+        Ok(Self { group, history, seqno, view, known, ballots, news: Vec::new(), certification })
     }
 }
 

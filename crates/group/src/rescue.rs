@@ -167,9 +167,8 @@ impl Rescue {
     /// [`RescueError::Store`]; [`RescueError::Stuck`] would be a defect.
     pub fn go_on_alone(mut self) -> Result<(), RescueError> {
         self.write()?;
-        if !self.member.go_on_alone() {
-            return Err(RescueError::Removed);
-        }
+        let mark = Action::Alone { member: self.member.id().0 }.encode();
+        self.member.go_on_alone(mark.into()).ok_or(RescueError::Removed)?;
         let gone = self.others().flat_map(|known| {
             let departure = Departure { member: known.member.0, incarnation: known.incarnation.0 };
             [Action::Departed(departure), Action::Removed { member: known.member.0 }]

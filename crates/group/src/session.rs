@@ -212,6 +212,7 @@ impl Session {
         self.max_write_set_len_bytes.store(options.max_write_set_len_bytes, Ordering::Relaxed);
         self.causal_read_timeout_ms.store(options.causal_read_timeout_ms, Ordering::Relaxed);
         self.send(Input::Isolate(options.is_isolated));
+        self.send(Input::GoesOnAlone(options.goes_on_alone));
     }
 
     /// The server may fall behind, and says that it is not in step. What was acknowledged anywhere before is done here

@@ -12,7 +12,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version: 1, or 2 for a part of a transaction ([`WriteSet::is_part`]), which came later; the layout is the same |
-//! | 1 | 1 | what it is: 1 write set, 2 arrival, 3 departure, 4 vote |
+//! | 1 | 1 | what it is: 1 write set, 2 arrival, 3 departure, 4 vote, 5 removal, 6 one that goes on alone |
 //! | 2 | | one of the following, and nothing after it |
 //!
 //! | write set | |
@@ -41,7 +41,7 @@
 //! | 8 | member | 8 | sequence number that is voted on |
 //! | 8 | incarnation | 8 | code |
 //!
-//! | removal | |
+//! | removal, one that goes on alone | |
 //! |---|---|
 //! | 8 | member |
 //!
@@ -63,6 +63,7 @@ const ARRIVED_TAG: u8 = 2;
 const DEPARTED_TAG: u8 = 3;
 const VOTE_TAG: u8 = 4;
 const REMOVED_TAG: u8 = 5;
+const ALONE_TAG: u8 = 6;
 
 /// Version and tag.
 const HEAD_LEN_BYTES: usize = 2;
@@ -380,6 +381,12 @@ pub enum Action {
         /// Which member.
         member: u64,
     },
+    /// A member goes on without a majority: what comes after this the others do not know of, unless they hear of it from
+    /// that one.
+    Alone {
+        /// Which member.
+        member: u64,
+    },
 }
 
 impl Action {
@@ -397,7 +404,7 @@ impl Action {
                 out.extend_from_slice(&seqno.0.to_le_bytes());
                 out.extend_from_slice(&code.to_le_bytes());
             }
-            Self::Removed { member } => out.extend_from_slice(&member.to_le_bytes()),
+            Self::Removed { member } | Self::Alone { member } => out.extend_from_slice(&member.to_le_bytes()),
         }
         out
     }
@@ -416,6 +423,7 @@ impl Action {
             Self::Departed(_) => DEPARTED_TAG,
             Self::Vote { .. } => VOTE_TAG,
             Self::Removed { .. } => REMOVED_TAG,
+            Self::Alone { .. } => ALONE_TAG,
         }
     }
 
@@ -441,6 +449,7 @@ impl Action {
                 Self::Vote { seqno: Seqno(reader.i64("sequence number")?), code: reader.i64("code")? }
             }
             REMOVED_TAG => Self::Removed { member: reader.u64("member")? },
+            ALONE_TAG => Self::Alone { member: reader.u64("member")? },
             tag => return Err(ActionError::UnknownTag { tag, at_byte }),
         };
         if version != action.version() {

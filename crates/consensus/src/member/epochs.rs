@@ -16,7 +16,9 @@ use super::{Awaited, Member};
 use crate::log::Log;
 use crate::message::{Entries, Message, Turns};
 use crate::record::Record;
-use crate::types::{Ballot, Entry, EpochStart, MemberId, Membership, Owner, Slot, Time};
+use crate::types::{
+    Ballot, Entry, EpochStart, Incarnation, MemberId, Membership, Owner, Proposal, ProposalId, Slot, Time,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -297,23 +299,31 @@ impl Member {
     /// Goes on as the only member, without asking anybody: for a group whose other members have lost their stores for
     /// good. All that this one has accepted is kept, also what may never have been chosen; what only the others had is
     /// lost. **Two histories, if a majority of the others is still there.** Nothing is delivered before the record of it
-    /// is durable. False: it is no member, and nothing was done.
-    pub fn go_on_alone(&mut self) -> bool {
+    /// is durable.
+    ///
+    /// The last entry before the new epoch is the mark: a proposal of [`MemberId::NOBODY`], its life the round of the
+    /// epoch. It is in the same record as the epoch, so that there is no history of one alone without it.
+    ///
+    /// The round. None: it is no member, and nothing was done.
+    pub fn go_on_alone(&mut self, mark: Arc<[u8]>) -> Option<u64> {
         let before = Arc::clone(self.log.epoch());
         if !before.membership.contains(self.id) {
-            return false;
+            return None;
         }
         let alone = Membership::new([self.id]);
+        let round = self.newest.max(self.promised).round + 1;
+        let at = self.log.end();
+        let id = ProposalId { member: MemberId::NOBODY, incarnation: Incarnation(round), number: 1 };
         let start = Arc::new(EpochStart {
-            ballot: Ballot { round: self.newest.max(self.promised).round + 1, candidate: self.id },
-            slot: self.log.end(),
+            ballot: Ballot { round, candidate: self.id },
+            slot: at.next(),
             previous: alone.clone(),
             membership: alone,
             owners: vec![self.myself()],
         });
         (self.candidacy, self.wanted_membership) = (None, None);
-        self.begin(start, &before);
-        true
+        self.begin_with(start, &before, Some((at, Entry::Proposal(Proposal { id, body: mark }))));
+        Some(round)
     }
 
     fn new_owners(&self, newest: &EpochStart, membership: &Membership) -> Vec<Owner> {
@@ -328,8 +338,14 @@ impl Member {
     }
 
     fn begin(&mut self, start: Arc<EpochStart>, before: &EpochStart) {
+        self.begin_with(start, before, None);
+    }
+
+    /// As [`Member::begin`], with one more entry before the epoch than this member has.
+    fn begin_with(&mut self, start: Arc<EpochStart>, before: &EpochStart, more: Option<(Slot, Entry)>) {
         let from = self.log.delivered();
-        let entries = self.log.range(from, start.slot);
+        let mut entries = self.log.range(from, start.slot);
+        entries.extend(more);
         self.log.adopt(Arc::clone(&start), from, &entries);
         self.entered(before);
         self.append(Record::Adopted { start: Arc::clone(&start), from, entries });

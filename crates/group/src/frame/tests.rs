@@ -1,8 +1,15 @@
 //! Frames go there and come back; anything else is refused.
 
 use super::*;
+use crate::history::Alone;
 use redoubt_consensus::Member;
 use redoubt_consensus::types::{Membership, Slot};
+
+fn history() -> History {
+    let mut history = History::default();
+    history.add(Alone { member: MemberId(1), round: 12 });
+    history
+}
 
 fn frames() -> Vec<Frame> {
     let members = Membership::new([MemberId(1), MemberId(2)]);
@@ -14,11 +21,28 @@ fn frames() -> Vec<Frame> {
             member: MemberId(1),
             incarnation: Incarnation(2),
             listen_address: "127.0.0.1:4567".into(),
+            history: History::default(),
+        }),
+        Frame::Hello(Hello {
+            version: VERSION,
+            cluster_name: "g".into(),
+            group: GroupId([7; 16]),
+            member: MemberId(2),
+            incarnation: Incarnation(9),
+            listen_address: "127.0.0.1:4568".into(),
+            history: history(),
         }),
         Frame::Answer(Answer::Welcome {
             member: MemberId(2),
             group: GroupId([7; 16]),
             addresses: vec!["10.0.0.1:1".into(), "10.0.0.2:2".into()],
+            history: History::default(),
+        }),
+        Frame::Answer(Answer::Welcome {
+            member: MemberId(2),
+            group: GroupId([7; 16]),
+            addresses: Vec::new(),
+            history: history(),
         }),
         Frame::Answer(Answer::Refused { reason: "no".into() }),
         Frame::Message(Message::Fetch { from: Slot(3) }),

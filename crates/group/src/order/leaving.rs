@@ -81,7 +81,7 @@ impl Order {
         let membership = self.member.epoch().membership.clone();
         let is_back = |known: &&Known| {
             let is_taken_back = match known.presence {
-                Presence::There => true,
+                Presence::There | Presence::Away => true,
                 Presence::Left => self.life_of(known.member) > known.incarnation,
                 Presence::Gone => false,
             };

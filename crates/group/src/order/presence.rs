@@ -214,7 +214,7 @@ impl Order {
     }
 
     /// A member, for people: by its name if it has one.
-    fn shown(&self, id: MemberId) -> String {
+    pub(super) fn shown(&self, id: MemberId) -> String {
         let known = self.known();
         let known = known.iter().find(|known| known.member == id);
         known.map_or_else(

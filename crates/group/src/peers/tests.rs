@@ -19,7 +19,8 @@ fn peers(events: impl Fn(Event, bool) + Send + Sync + 'static) -> Peers {
     let local =
         Local { cluster_name: "shop".into(), member: MemberId(1), listen_address: "127.0.0.1:0".into() };
     let trust = Trust::new(None, BTreeSet::new(), Box::new(Nobody));
-    Peers::listen(local, GroupId([3; 16]), "127.0.0.1:0", trust, events).unwrap()
+    let place = Place { group: GroupId([3; 16]), incarnation: Incarnation(0), history: History::default() };
+    Peers::listen(local, place, "127.0.0.1:0", trust, events).unwrap()
 }
 
 /// Takes a connection, and welcomes it as a member.
@@ -28,7 +29,12 @@ fn welcome(listener: &TcpListener, member: MemberId) -> TcpStream {
     stream.set_read_timeout(Some(GREETING_TIMEOUT)).unwrap();
     let hello = Frame::read(&mut stream, MAX_HELLO_LEN_BYTES).unwrap();
     assert!(matches!(hello, Some(Frame::Hello(hello)) if hello.member == MemberId(1)));
-    let answer = Answer::Welcome { member, group: GroupId([3; 16]), addresses: Vec::new() };
+    let answer = Answer::Welcome {
+        member,
+        group: GroupId([3; 16]),
+        addresses: Vec::new(),
+        history: History::default(),
+    };
     std::io::Write::write_all(&mut stream, &Frame::Answer(answer).encode()).unwrap();
     stream
 }

@@ -88,6 +88,43 @@ fn how_a_member_went_is_known() {
     assert_eq!(presence(&replica), [Presence::There, Presence::There, Presence::Gone]);
 }
 
+/// Who was there when another one went on alone may come back, in the same life, too, unless it was removed or replaced.
+#[test]
+fn one_goes_on_alone_and_the_others_are_away() {
+    let mut replica = replica();
+    for (member, address) in [(1, "a:1"), (2, "b:1"), (3, "c:1")] {
+        let arrival = Arrival { listen_address: address.into(), ..Arrival::default() };
+        replica.take(id(member, 1), Action::Arrived(arrival));
+    }
+    replica.take(id(3, 1), Action::Departed(Departure { member: 3, incarnation: 1 }));
+    assert!(replica.history().is_empty() && replica.encode()[0] == VERSION);
+    let alone = |round| (id(0, round), Action::Alone { member: 1 });
+    let (nobody, action) = alone(7);
+    assert_eq!(names(replica.take(nobody, action)).0, 5);
+    let presence = |replica: &Replica| replica.known().map(|known| known.presence).collect::<Vec<_>>();
+    assert_eq!(presence(&replica), [Presence::There, Presence::Away, Presence::Left]);
+    let (nobody, action) = alone(9);
+    assert!(matches!(replica.take(nobody, action), Ordered::Nothing), "nobody was there");
+    let mut history = History::default();
+    history.add(Alone { member: MemberId(1), round: 7 });
+    assert!(
+        !replica.history().is_empty() && replica.history() != &history && replica.history().fits(&history)
+    );
+
+    let restored = || Replica::decode(&replica.encode()).unwrap();
+    assert_eq!((presence(&restored()), restored().history()), (presence(&replica), replica.history()));
+    let mut back = restored();
+    back.take(id(2, 1), arrived("again"));
+    assert_eq!(presence(&back), [Presence::There, Presence::There, Presence::Left]);
+    let mut removed = restored();
+    removed.take(id(1, 1), Action::Removed { member: 2 });
+    assert_eq!(presence(&removed), [Presence::There, Presence::Gone, Presence::Left]);
+    let mut replaced = restored();
+    let arrival = Arrival { listen_address: "b:1".into(), ..Arrival::default() };
+    replaced.take(id(4, 1), Action::Arrived(arrival));
+    assert_eq!(presence(&replaced)[1], Presence::Gone);
+}
+
 #[test]
 fn what_comes_after_a_view_waits_for_it() {
     let mut replica = replica();

@@ -102,10 +102,11 @@ fn looking_changes_nothing_and_going_on_keeps_all_that_was_accepted() {
             _ => None,
         })
         .collect();
-    assert_eq!(actions.len(), 5, "{actions:?}");
+    assert_eq!(actions.len(), 6, "{actions:?}");
     assert!(actions[..3].iter().all(|action| matches!(action, Action::Arrived(_))));
-    assert!(matches!(&actions[3], Action::Departed(gone) if gone.member == OTHER.0));
-    assert!(matches!(actions[4], Action::Removed { member } if member == OTHER.0));
+    assert!(matches!(actions[3], Action::Alone { member } if member == OWN.0));
+    assert!(matches!(&actions[4], Action::Departed(gone) if gone.member == OTHER.0));
+    assert!(matches!(actions[5], Action::Removed { member } if member == OTHER.0));
 }
 
 #[test]

@@ -13,15 +13,17 @@
 use super::outcomes::Outcomes;
 use super::saved_state;
 use super::transfer::{self, Transfer};
-use super::{New, Place, Session, Wanted, lock};
+use super::{New, Session, Wanted, lock};
 use crate::certification::{Certification, DEFAULT_SETS_LOG2};
 use crate::deliveries::{self, Delivered};
 use crate::delivery::{self, Outlets};
+use crate::history::History;
 use crate::options::{OptionError, Options};
+use crate::order::alone::Marks;
 use crate::order::inbox::Inlet;
 use crate::order::{self, Input, Keep, Origin, Parts};
 use crate::peers::trust::{Members, Trust};
-use crate::peers::{Local, Peers};
+use crate::peers::{Local, Peers, Place};
 use crate::position::{self, PositionError};
 use crate::replica::{GroupId, Known, Presence, Replica, ReplicaError};
 use crate::server::Server;
@@ -147,23 +149,28 @@ struct Beginning {
     data: Data,
     /// Whose parts of transactions the server's data may have.
     lives: Vec<Known>,
+    /// Who has gone on alone.
+    history: History,
     group: GroupId,
     member: MemberId,
 }
 
-/// Those that were known at the checkpoint, and those of which the log after it has something. The server gives up parts
-/// of transactions of all others when it starts, and nobody else does so then.
-fn lives_in(replica: &Replica, records: Records) -> Result<Vec<Known>, StoreError> {
+/// Those that were known at the checkpoint, and those of which the log after it has something: the server gives up parts
+/// of transactions of all others when it starts, and nobody else does so then. And who has gone on alone.
+fn look_into(replica: &Replica, records: Records) -> Result<(Vec<Known>, History), StoreError> {
+    let mut marks = Marks::default();
     let mut lives: BTreeMap<_, _> =
         replica.known().map(|known| ((known.member, known.incarnation), known.clone())).collect();
     for record in records {
-        for (_, entry) in record?.entries() {
+        let record = record?;
+        marks.take(&record);
+        for (_, entry) in record.entries() {
             let Entry::Proposal(proposal) = entry else { continue };
             let ProposalId { member, incarnation, .. } = proposal.id;
             lives.entry((member, incarnation)).or_insert_with(|| Known::unnamed(member, incarnation));
         }
     }
-    Ok(lives.into_values().collect())
+    Ok((lives.into_values().collect(), marks.after(replica.history())))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
@@ -194,8 +201,16 @@ fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
     let identity = Identity { group, member };
     let store = Store::create(&server.data_directory, identity, slot, &records, &replica.encode())?;
     transfer::set_mark(&server.data_directory, false)?;
-    let (data, lives) = (Data::Is(Seqno(0)), Vec::new());
-    Ok(Beginning { origin: Origin::Store(store), replica: Some(replica), data, lives, group, member })
+    let (data, lives, history) = (Data::Is(Seqno(0)), Vec::new(), History::default());
+    Ok(Beginning {
+        origin: Origin::Store(store),
+        replica: Some(replica),
+        data,
+        lives,
+        history,
+        group,
+        member,
+    })
 }
 
 fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result<Beginning, ConnectError> {
@@ -232,8 +247,16 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
             None => return Err(ConnectError::NoPosition),
         }
     };
-    let lives = lives_in(&replica, store.look())?;
-    Ok(Beginning { origin: Origin::Store(store), replica: Some(replica), data, lives, group, member })
+    let (lives, history) = look_into(&replica, store.look())?;
+    Ok(Beginning {
+        origin: Origin::Store(store),
+        replica: Some(replica),
+        data,
+        lives,
+        history,
+        group,
+        member,
+    })
 }
 
 /// Whether somebody wants another server's state in the place of what is here.
@@ -264,8 +287,8 @@ fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<B
         None => {
             let member = new_member()?;
             let (data, group) = (Data::OfAnother, GroupId::default());
-            let origin = Origin::Nothing(member);
-            Ok(Beginning { origin, replica: None, data, lives: Vec::new(), group, member })
+            let (origin, lives, history) = (Origin::Nothing(member), Vec::new(), History::default());
+            Ok(Beginning { origin, replica: None, data, lives, history, group, member })
         }
     }
 }
@@ -367,7 +390,9 @@ pub(super) fn connect(
         deliveries::channel(usize::try_from(options.catch_up_len_bytes).unwrap_or(usize::MAX));
     let local = Local { cluster_name: wanted.cluster_name.clone(), member: begun.member, listen_address };
     let events = Arc::clone(&inlet);
-    let peers = Peers::listen(local, begun.group, &bind, trust, move |event, is_last| {
+    let place =
+        Place { group: begun.group, incarnation: Incarnation::default(), history: begun.history.clone() };
+    let peers = Peers::listen(local, place, &bind, trust, move |event, is_last| {
         events.put(Input::Event(event));
         if is_last {
             events.take_in();
@@ -389,6 +414,8 @@ pub(super) fn connect(
         status: Arc::clone(&session.status),
         pace: Arc::clone(&session.pace),
         arrival,
+        history: begun.history.clone(),
+        goes_on_alone: options.goes_on_alone,
         placed: placed(&session),
         stored: stored(&session),
         applied: applied(&session),
@@ -447,7 +474,7 @@ fn say(session: &Arc<Session>) -> Box<dyn Fn(bool, String) + Send> {
 fn placed(session: &Arc<Session>) -> Box<dyn Fn(GroupId, MemberId, Incarnation) + Send> {
     let session = Arc::clone(session);
     Box::new(move |group, member, incarnation| {
-        *lock(&session.place) = Some(Place { group, member, incarnation });
+        *lock(&session.place) = Some(super::Place { group, member, incarnation });
         drop(lock(&session.transfer));
         session.transferred.notify_all();
     })

@@ -39,6 +39,7 @@ fn one_of_each() -> Vec<Action> {
         Action::Departed(Departure { member: 5, incarnation: u64::MAX }),
         Action::Vote { seqno: Seqno(12), code: -1 },
         Action::Removed { member: 5 },
+        Action::Alone { member: 7 },
     ]
 }
 
@@ -54,7 +55,7 @@ fn random_keys(rng: &mut fastrand::Rng) -> Keys {
 
 fn random_action(rng: &mut fastrand::Rng) -> Action {
     let text = |rng: &mut fastrand::Rng, most| (0..rng.usize(..most)).map(|_| rng.alphanumeric()).collect();
-    match rng.u8(..7) {
+    match rng.u8(..8) {
         0 => Action::Arrived(Arrival {
             incarnation: rng.u64(..),
             name: text(rng, 32),
@@ -63,6 +64,7 @@ fn random_action(rng: &mut fastrand::Rng) -> Action {
         }),
         1 => Action::Departed(Departure { member: rng.u64(..), incarnation: rng.u64(..) }),
         3 => Action::Removed { member: rng.u64(..) },
+        4 => Action::Alone { member: rng.u64(..) },
         2 => Action::Vote { seqno: Seqno(rng.i64(..)), code: rng.i64(..) },
         _ => Action::WriteSet(WriteSet {
             transaction_id: rng.u64(..),
@@ -114,6 +116,7 @@ fn the_bytes_are_those_of_the_table() {
     let vote = Action::Vote { seqno: Seqno(12), code: -2 }.encode();
     assert_eq!(vote, b"\x01\x04\x0c\0\0\0\0\0\0\0\xfe\xff\xff\xff\xff\xff\xff\xff");
     assert_eq!(Action::Removed { member: 5 }.encode(), b"\x01\x05\x05\0\0\0\0\0\0\0");
+    assert_eq!(Action::Alone { member: 5 }.encode(), b"\x01\x06\x05\0\0\0\0\0\0\0");
 }
 
 #[test]
@@ -235,7 +238,7 @@ fn unknown_versions_tags_and_kinds_are_refused() {
         with(&mut bytes, flags_at, WriteSet::START as u8),
         Err(ActionError::UnknownVersion { version: 1 })
     );
-    for tag in (6..=255).chain([0]) {
+    for tag in (7..=255).chain([0]) {
         assert_eq!(with(&mut bytes, 1, tag), Err(ActionError::UnknownTag { tag, at_byte: 1 }));
     }
     // The kind of the second key.
