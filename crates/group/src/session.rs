@@ -222,14 +222,13 @@ impl Session {
         self.desynced.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It is to be in step again. Whether it was not.
-    pub fn resync(self: &Arc<Self>) -> bool {
+    /// It is to be in step again. Nothing, if it is because most of the members were away meanwhile.
+    pub fn resync(self: &Arc<Self>) {
         let fewer = |count: usize| count.checked_sub(1);
         let before = self.desynced.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
         if before == Ok(1) && !self.is_donating() {
             self.ask_to_be_synced();
         }
-        before.is_ok()
     }
 
     /// How many want it out of step.

@@ -711,6 +711,8 @@ fn says_that_it_has_no_majority(provider: &Provider) {
             move || Ok((group.status(VICTIM, name)? == wanted).then_some(()))
         };
         let mut conn = group.server(VICTIM)?.connect()?;
+        // As during a backup.
+        execute(&mut conn, "SET GLOBAL wsrep_desync = ON")?;
         execute(&mut conn, &isolate(1))?;
         poll_until("what it says", PATIENCE, status("wsrep_cluster_status", "non-Primary"))?;
         assert_eq!(group.status(VICTIM, "wsrep_ready")?, "OFF");
@@ -724,6 +726,8 @@ fn says_that_it_has_no_majority(provider: &Provider) {
         execute(&mut conn, &isolate(0))?;
         poll_until("what it says then", PATIENCE, status("wsrep_cluster_status", "Primary"))?;
         poll_until("all that the others have", PATIENCE, status("wsrep_local_state", "4"))?;
+        poll_until("that it does something for clients", PATIENCE, status("wsrep_ready", "ON"))?;
+        execute(&mut conn, "SET GLOBAL wsrep_desync = OFF")?;
         load.wait_for_more(&ALL, 50, PATIENCE)?;
         end(group, load)
     });

@@ -443,9 +443,9 @@ pub(super) unsafe extern "C" fn desync(table: Table) -> c_int {
 pub(super) unsafe extern "C" fn resync(table: Table) -> c_int {
     // SAFETY: the server's table.
     unsafe {
-        in_session(table, "resync", |session| match session.resync() {
-            true => Status::Ok,
-            false => Status::ConnectionFail,
+        in_session(table, "resync", |session| {
+            session.resync();
+            Status::Ok
         })
     }
 }

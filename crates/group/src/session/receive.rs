@@ -84,7 +84,10 @@ impl Session {
                 self.transactions.break_off();
             }
             self.show_as_member(receiver, view)?;
-            if is_in && self.is_shown_alone.swap(false, Ordering::SeqCst) && self.desynced() == 0 {
+            if is_in && self.is_shown_alone.swap(false, Ordering::SeqCst) {
+                // The server does nothing for clients before it is told that it is in step. So it is, as with Galera,
+                // also if it was to be out of step before.
+                self.desynced.store(0, Ordering::SeqCst);
                 self.ask_to_be_synced();
             }
         }
