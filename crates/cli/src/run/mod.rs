@@ -9,6 +9,7 @@ pub mod args;
 pub mod checksums;
 pub mod datadir;
 pub mod fill;
+pub mod group;
 pub mod local_log;
 pub mod preload;
 pub mod series;
@@ -106,6 +107,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     pass_credentials(&mut command, &connector);
+    group::pass_position(&mut command, &server, &path)?;
     directory.keep_locked()?;
     say_what_differs(arguments, &server, &path);
     let error = command.exec();
