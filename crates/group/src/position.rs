@@ -5,8 +5,8 @@
 //! ends. Packages do the same with a script around the server (`galera_recovery`); a position that was given with
 //! `--wsrep-start-position` saves the time.
 //!
-//! A server on a Redoubt volume cannot be asked so: a program that it runs has no volume. There `redoubt run` asks before
-//! it becomes the server, and says what it was told in [`KNOWN`].
+//! A server on a Redoubt volume cannot be asked so: a program that it runs has no volume. There `redoubt run` asks
+//! before it becomes the server, and says what it was told in [`KNOWN`].
 
 use crate::replica::GroupId;
 use crate::write_set::Seqno;

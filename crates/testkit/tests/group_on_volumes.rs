@@ -1,5 +1,6 @@
-//! Three members of a group on volumes of one node: moved there from ordinary data directories, one after the other and
-//! under load; then one is killed and started again, then all. What was acknowledged is on all of them, and all are equal.
+//! Three members of a group on volumes of one node: moved there from ordinary data directories, one after the other
+//! and under load; then one is killed and started again, then all. What was acknowledged is on all of them, and all
+//! are equal.
 //!
 //! No state is sent from a volume or to one: the servers' scripts know none. Both ends say so, and nothing is written.
 
