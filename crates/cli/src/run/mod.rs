@@ -101,7 +101,6 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_SYSTEM_FILES", server.system_files_text())
         .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
-        .env("REDOUBT_VERIFY", &arguments.verify)
         .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" })
         .env("REDOUBT_COMPRESS", arguments.compress.variable())
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
@@ -201,9 +200,10 @@ fn pass_credentials(command: &mut Command, connector: &Connector) {
     }
 }
 
-/// Tells the library how pages are read.
+/// Tells the library how pages are read, and which of those that are written are compared.
 fn pass_page_reading(command: &mut Command, arguments: &RunArguments, cache_directory: Option<&Path>) {
     command
+        .env("REDOUBT_VERIFY", &arguments.verify)
         .env("REDOUBT_PAGE_CACHE_BYTES", arguments.page_cache.unwrap_or(0).to_string())
         .env("REDOUBT_READ_AHEAD_BYTES", arguments.read_ahead.to_string());
     match cache_directory {

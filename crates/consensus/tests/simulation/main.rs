@@ -7,6 +7,9 @@
 //! started again gives out what it had delivered. What a member does not keep in memory it reads from its log, late.
 //! All messages and records are what their bytes say.
 //!
+//! Much of that trouble comes at any time; some of it comes as an epoch begins ([`BEGINNINGS`]), which it would seldom
+//! meet, and without which some planted bugs are not found.
+//!
 //! `REDOUBT_CONSENSUS_SEEDS=FROM..TO` runs other seeds, `REDOUBT_CONSENSUS_BUG=NAME` one of the planted bugs, and
 //! `REDOUBT_CONSENSUS_NOTES=1` says all that happens.
 

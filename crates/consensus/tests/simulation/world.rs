@@ -678,23 +678,32 @@ impl World {
     /// promises is seen to hold only in the moments before all are in it, which trouble at any time seldom meets.
     fn trouble_epoch(&mut self, from: MemberId, to: MemberId) {
         let for_us = [5_000, 50_000, 300_000][self.random.usize(..3)];
-        let one = if self.random.bool() { from } else { to };
-        match self.random.u8(..4) {
-            0 => {
-                let at = self.now + self.random.u64(..4 * self.delay_us);
-                self.push(at, Event::Kill { member: one, for_us });
-            }
+        let (one, other) = if self.random.bool() { (from, to) } else { (to, from) };
+        match self.random.u8(..5) {
+            0 => self.kill_soon(one, for_us),
             1 if self.nodes.get(&one).is_some_and(|node| node.member.is_some() && !node.is_paused) => {
                 self.pause(one, for_us);
             }
             2 => self.cut(from, to, self.now + for_us),
-            // Nobody hears it.
+            3 => self.silence(one, for_us),
+            // One forgets what it had not made durable, before the other one can say what it knows of it.
             _ => {
-                let until = self.now + self.random.u64(1000..for_us);
-                for other in self.nodes.keys().copied().filter(|id| *id != one).collect::<Vec<_>>() {
-                    self.cut(one, other, until);
-                }
+                self.kill_soon(one, 5_000);
+                self.silence(other, for_us);
             }
+        }
+    }
+
+    fn kill_soon(&mut self, id: MemberId, for_us: u64) {
+        let at = self.now + self.random.u64(..4 * self.delay_us);
+        self.push(at, Event::Kill { member: id, for_us });
+    }
+
+    /// Nobody hears it.
+    fn silence(&mut self, id: MemberId, for_us: u64) {
+        let until = self.now + self.random.u64(1000..=for_us);
+        for other in self.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
+            self.cut(id, other, until);
         }
     }
 
