@@ -4,15 +4,21 @@
 //! the server's program is run once more with `--wsrep-recover`: it recovers, writes its position to the error log and
 //! ends. Packages do the same with a script around the server (`galera_recovery`); a position that was given with
 //! `--wsrep-start-position` saves the time.
+//!
+//! A server on a Redoubt volume cannot be asked so: a program that it runs has no volume. There `redoubt run` asks
+//! before it becomes the server, and says what it was told in [`KNOWN`].
 
 use crate::replica::GroupId;
 use crate::write_set::Seqno;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Set for the server that is run for its position, so that it loads no provider again.
 pub const RECOVERING: &str = "REDOUBT_GROUP_RECOVERING";
+/// The position, from who has asked already: as servers write it, also that of data that was never in a group.
+pub const KNOWN: &str = "REDOUBT_GROUP_POSITION";
 const MARK: &str = "Recovered position: ";
 
 /// Why the position is not known.
@@ -21,6 +27,11 @@ pub enum PositionError {
     /// The program cannot be run.
     #[error("cannot run the server with --wsrep-recover to learn its position: {0}")]
     Run(#[from] std::io::Error),
+    /// Nobody has asked who can.
+    #[error(
+        "the server's data is on volume {0}, and its position was not given: start it with this version's `redoubt run`"
+    )]
+    OnVolume(String),
     /// It did not say.
     #[error(
         "the server, run with --wsrep-recover, did not say its position ({status}); the end of its messages:\n{tail}"
@@ -33,23 +44,45 @@ pub enum PositionError {
     },
 }
 
-/// Asks. `None`: the data was never part of a group.
+/// Where the data is of which it is known that no program of this server's can read it: on a volume of this name.
+pub fn volume() -> Option<String> {
+    std::env::var("REDOUBT_VOLUME").ok().filter(|volume| !volume.is_empty())
+}
+
+/// Where the data of this process's server is. `None`: the data was never part of a group.
 ///
 /// # Errors
 /// [`PositionError`].
 pub fn recover(data_directory: &Path) -> Result<Option<(GroupId, Seqno)>, PositionError> {
+    if let Some(known) = std::env::var(KNOWN).ok().and_then(|text| gtid(&text)) {
+        return Ok(known);
+    }
+    if let Some(volume) = volume() {
+        return Err(PositionError::OnVolume(volume));
+    }
     let arguments = std::fs::read("/proc/self/cmdline")?;
     let arguments = arguments.split(|byte| *byte == 0).skip(1).filter(|argument| !argument.is_empty());
     let arguments = arguments.map(|argument| std::ffi::OsString::from_vec(argument.to_vec()));
+    let mut server = Command::new("/proc/self/exe");
+    server.args(arguments.filter(|argument| !begins_group(argument)));
+    ask(server, data_directory)
+}
+
+/// Whether it is the option that begins a group.
+pub fn begins_group(argument: &OsStr) -> bool {
+    argument == "--wsrep-new-cluster" || argument == "--wsrep_new_cluster"
+}
+
+/// Asks the server that `server` runs, with all its arguments but [`begins_group`]. It ends when it has said it.
+///
+/// # Errors
+/// [`PositionError`].
+pub fn ask(mut server: Command, data_directory: &Path) -> Result<Option<(GroupId, Seqno)>, PositionError> {
     let log = data_directory.join("redoubt_group.recovery.log");
     remove(&log)?;
     let pid_file = data_directory.join("redoubt_group.recovery.pid");
     let socket = data_directory.join("redoubt_group.recovery.sock");
-    let status = Command::new("/proc/self/exe")
-        .args(
-            arguments
-                .filter(|argument| argument != "--wsrep-new-cluster" && argument != "--wsrep_new_cluster"),
-        )
+    let status = server
         .arg("--wsrep-recover")
         .arg(option("--log-error=", &log))
         .arg(option("--pid-file=", &pid_file))
@@ -85,8 +118,12 @@ fn remove(path: &Path) -> std::io::Result<()> {
 /// The last position in the server's messages: `Some(None)` if it has none.
 fn parse(text: &str) -> Option<Option<(GroupId, Seqno)>> {
     let (_, after) = text.rsplit_once(MARK)?;
-    let gtid = after.split([',', '\n', ' ', '\r']).next()?;
-    let (uuid, seqno) = gtid.rsplit_once(':')?;
+    gtid(after.split([',', '\n', ' ', '\r']).next()?)
+}
+
+/// A position as servers write it: `Some(None)` is that of data that was never in a group.
+fn gtid(text: &str) -> Option<Option<(GroupId, Seqno)>> {
+    let (uuid, seqno) = text.rsplit_once(':')?;
     let seqno: i64 = seqno.parse().ok()?;
     let digits: String = uuid.chars().filter(|digit| *digit != '-').collect();
     if digits.len() != 32 {
@@ -97,6 +134,12 @@ fn parse(text: &str) -> Option<Option<(GroupId, Seqno)>> {
         *byte = u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok()?;
     }
     Some((seqno >= 0 && group != GroupId::default()).then_some((group, Seqno(seqno))))
+}
+
+/// As servers write it.
+pub fn text_of(position: Option<(GroupId, Seqno)>) -> String {
+    let (group, seqno) = position.unwrap_or((GroupId::default(), Seqno(-1)));
+    format!("{group}:{}", seqno.0)
 }
 
 #[cfg(test)]

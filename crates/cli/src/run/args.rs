@@ -30,7 +30,8 @@ impl Compress {
 #[command(
     after_help = "Options set for the server: datadir, innodb_use_native_aio=0, symbolic-links=0, innodb_log_file_mmap=0, \
                   innodb_log_write_ahead_size=4096, and innodb_doublewrite=0 unless it is given on this command \
-                  line (the node protects pages against torn writes).
+                  line (the node protects pages against torn writes). A member of a group of servers is run twice: at first \
+                  for the position of its data, which the server is then given (wsrep_start_position).
 With --local-log: datadir if it is given here, and for MySQL innodb_log_write_ahead_size=512 unless it is set."
 )]
 pub struct RunArguments {

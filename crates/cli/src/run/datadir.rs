@@ -300,9 +300,12 @@ pub fn lock_file(path: &Path) -> PathBuf {
     path.join(MARKER)
 }
 
+/// But for what a member of a group brings with it, whose data was imported.
 fn check_empty(path: &Path) -> Result<()> {
-    let entries = std::fs::read_dir(path).map_err(|error| CliError::io("list", path, error))?;
-    match entries.count() {
+    let error = |error| CliError::io("list", path, error);
+    let names = std::fs::read_dir(path).map_err(error)?.map(|entry| entry.map(|entry| entry.file_name()));
+    let names = names.collect::<std::io::Result<Vec<_>>>().map_err(error)?;
+    match names.iter().filter(|name| !is_of_group(&name.to_string_lossy())).count() {
         0 => Ok(()),
         count => Err(CliError::Usage(format!(
             "{} holds {count} files that `redoubt run` did not put there; use an empty directory, or take a \
@@ -310,6 +313,11 @@ fn check_empty(path: &Path) -> Result<()> {
             path.display()
         ))),
     }
+}
+
+/// What a member of a group of servers keeps on its own host.
+fn is_of_group(path: &str) -> bool {
+    path.starts_with("redoubt_group.") || path == "grastate.dat"
 }
 
 fn parse_marker(text: &str, marker_path: &Path) -> Result<Option<Marker>> {
@@ -344,9 +352,7 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
         || (server.version.family == Family::MySql && is_of_mysql())
         || name.starts_with("ibtmp")
         || name.starts_with(BUFFER_POOL_LIST)
-        // A member of a group of servers.
-        || path.starts_with("redoubt_group.")
-        || path == "grastate.dat"
+        || is_of_group(path)
         // Written by mariadb-install-db and mariadb-upgrade themselves, not by the server.
         || path == "mysql_upgrade_info"
         || name.starts_with("#sql-temptable")

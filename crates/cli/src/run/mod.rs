@@ -9,6 +9,7 @@ pub mod args;
 pub mod checksums;
 pub mod datadir;
 pub mod fill;
+pub mod group;
 pub mod local_log;
 pub mod preload;
 pub mod series;
@@ -100,12 +101,12 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_SYSTEM_FILES", server.system_files_text())
         .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
-        .env("REDOUBT_VERIFY", &arguments.verify)
         .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" })
         .env("REDOUBT_COMPRESS", arguments.compress.variable())
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     pass_credentials(&mut command, &connector);
+    group::pass_position(&mut command, &server, &path)?;
     directory.keep_locked()?;
     say_what_differs(arguments, &server, &path);
     let error = command.exec();
@@ -199,9 +200,10 @@ fn pass_credentials(command: &mut Command, connector: &Connector) {
     }
 }
 
-/// Tells the library how pages are read.
+/// Tells the library how pages are read, and which of those that are written are compared.
 fn pass_page_reading(command: &mut Command, arguments: &RunArguments, cache_directory: Option<&Path>) {
     command
+        .env("REDOUBT_VERIFY", &arguments.verify)
         .env("REDOUBT_PAGE_CACHE_BYTES", arguments.page_cache.unwrap_or(0).to_string())
         .env("REDOUBT_READ_AHEAD_BYTES", arguments.read_ahead.to_string());
     match cache_directory {

@@ -8,7 +8,7 @@ use crate::import::parse_data_file_path;
 use crate::places::{self, Moved};
 use crate::run::series::{self, Use};
 use crate::run::settings::{
-    ForcedRecovery, Settings, check_complete, check_settings, parse_settings, set_for,
+    ForcedRecovery, Settings, check_complete, check_settings, is_on, parse_settings, set_for,
 };
 use redoubt_wire::ServerVersion;
 use std::path::{Path, PathBuf};
@@ -99,6 +99,20 @@ impl Server {
         arguments.extend(self.moved().iter().map(Moved::argument));
         arguments.extend(set_for(self.version.family, &self.settings));
         arguments
+    }
+
+    /// Whether the server is to be a member of a group, and was not told where its data is.
+    pub fn is_in_group(&self) -> bool {
+        let says = |name: &str| {
+            let is_it = |argument: &String| argument.replace('_', "-").starts_with(name);
+            self.user_arguments.iter().any(is_it)
+        };
+        let is_on = self.settings.get("wsrep-on").is_some_and(|value| is_on(value));
+        is_on
+            && self.program == self.binary
+            && !says("--wsrep-recover")
+            && !says("--wsrep-start-position")
+            && !says("--bootstrap")
     }
 
     /// Whether the server is to start on damaged data.

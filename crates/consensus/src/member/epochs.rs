@@ -131,7 +131,6 @@ impl Member {
     /// Asks those that have not promised yet.
     fn ask(&mut self) {
         // Not before its own promise is durable: in another life it could ask for the same epoch with another log.
-        let is_changed = self.is_planted("question of another epoch");
         let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.has_own) else { return };
         let wait_us = self.settings.timing.retransmit_us;
         if candidacy.asked_at.is_some_and(|at| self.now.since(at) < wait_us) {
@@ -143,10 +142,7 @@ impl Member {
         let voters = newest.fold(voters, |all, more| all.union(&more));
         let message = Message::Prepare {
             ballot: candidacy.ballot,
-            epoch: match is_changed {
-                true => self.log.epoch().ballot,
-                false => candidacy.asked.epoch,
-            },
+            epoch: candidacy.asked.epoch,
             frontiers: candidacy.asked.frontiers.clone(),
             delivered: candidacy.asked.delivered,
         };
@@ -198,7 +194,8 @@ impl Member {
         }
         let mine = Arc::clone(self.log.epoch());
         let mut entries = Entries::new();
-        if epoch == mine.ballot && frontiers.len() == mine.owners.len() {
+        let is_of_mine = epoch == mine.ballot || self.is_planted("question of another epoch");
+        if is_of_mine && frontiers.len() == mine.owners.len() {
             for (owner, from) in frontiers.into_iter().enumerate() {
                 entries.extend(self.log.turns_of(owner, from, usize::MAX).entries);
             }

@@ -19,19 +19,49 @@ pub struct Trouble {
     /// Members are removed, and new ones come.
     pub changes: u64,
     pub all_killed: u64,
+    /// Of the messages that begin an epoch, in percent: something goes wrong at that moment.
+    pub epochs: u64,
 }
 
 #[derive(Debug)]
 enum Event {
-    Message { from: MemberId, to: MemberId, message: Message },
-    Synced { member: MemberId, life: u64, records: usize },
-    Tick { member: MemberId, life: u64 },
-    Read { member: MemberId, life: u64, to: MemberId, from: Slot },
-    Resume { member: MemberId },
-    Start { member: MemberId },
+    Message {
+        from: MemberId,
+        to: MemberId,
+        message: Message,
+    },
+    Synced {
+        member: MemberId,
+        life: u64,
+        records: usize,
+    },
+    Tick {
+        member: MemberId,
+        life: u64,
+    },
+    Read {
+        member: MemberId,
+        life: u64,
+        to: MemberId,
+        from: Slot,
+    },
+    Resume {
+        member: MemberId,
+    },
+    Start {
+        member: MemberId,
+    },
+    /// Killed, and started again after this time at most.
+    Kill {
+        member: MemberId,
+        for_us: u64,
+    },
     Trouble(Kind),
     Load,
-    Unblock { from: MemberId, to: MemberId },
+    Unblock {
+        from: MemberId,
+        to: MemberId,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -446,6 +476,13 @@ impl World {
         let mut bytes = Vec::new();
         encode_message(&message, &mut bytes);
         assert_eq!(decode_message(&bytes).as_ref(), Ok(&message), "seed {}", self.seed);
+        let is_of_epoch =
+            matches!(message, Message::Prepare { .. } | Message::Promise { .. } | Message::Adopt { .. });
+        let is_met = is_of_epoch && !self.is_healed && self.random.u64(..100) < self.trouble.epochs;
+        let is_before = is_met && self.random.bool();
+        if is_before {
+            self.trouble_epoch(from, to);
+        }
         if self.blocked.contains(&(from, to)) {
             return;
         }
@@ -459,6 +496,9 @@ impl World {
             let slow = if !self.is_healed && self.random.u64(..200) == 0 { 50 } else { 1 };
             let at = self.now + self.random.u64(self.delay_us / 2..=self.delay_us * 2) * slow;
             self.push(at, Event::Message { from, to, message: message.clone() });
+        }
+        if is_met && !is_before {
+            self.trouble_epoch(from, to);
         }
     }
 
@@ -521,8 +561,11 @@ impl World {
                 if node.life == life && node.is_paused {
                     return self.push(self.now + 1000, Event::Read { member: id, life, to, from });
                 }
+                if node.life != life {
+                    return;
+                }
                 let entries = node.read(from, count, is_first);
-                if let Some(member) = node.member.as_mut().filter(|_| node.life == life) {
+                if let Some(member) = node.member.as_mut() {
                     self.reads += 1;
                     member.read(to, from, entries);
                     self.effects_of(id);
@@ -536,6 +579,11 @@ impl World {
                 }
             }
             Event::Start { member } => self.start(member),
+            Event::Kill { member, for_us } => {
+                if !self.is_healed && self.nodes.get(&member).is_some_and(|node| node.member.is_some()) {
+                    self.kill(member, for_us);
+                }
+            }
             Event::Unblock { from, to } => _ = self.blocked.remove(&(from, to)),
             Event::Trouble(kind) => self.make(kind),
             Event::Load => self.load(),
@@ -594,7 +642,7 @@ impl World {
         }
     }
 
-    fn kill(&mut self, id: MemberId) {
+    fn kill(&mut self, id: MemberId, for_us: u64) {
         let node = self.nodes.get_mut(&id).unwrap();
         node.member = None;
         node.life += 1;
@@ -611,8 +659,52 @@ impl World {
                 member.lost(id);
             }
         }
-        let at = self.now + self.random.u64(1000..800_000);
+        let at = self.now + self.random.u64(1000..for_us);
         self.push(at, Event::Start { member: id });
+    }
+
+    fn pause(&mut self, id: MemberId, for_us: u64) {
+        self.nodes.get_mut(&id).unwrap().is_paused = true;
+        let at = self.now + self.random.u64(1000..for_us);
+        self.push(at, Event::Resume { member: id });
+    }
+
+    fn cut(&mut self, from: MemberId, to: MemberId, until: u64) {
+        self.blocked.insert((from, to));
+        self.push(until, Event::Unblock { from, to });
+    }
+
+    /// A message about the beginning of an epoch was sent: something goes wrong while that is under way. What an epoch
+    /// promises is seen to hold only in the moments before all are in it, which trouble at any time seldom meets.
+    fn trouble_epoch(&mut self, from: MemberId, to: MemberId) {
+        let for_us = [5_000, 50_000, 300_000][self.random.usize(..3)];
+        let (one, other) = if self.random.bool() { (from, to) } else { (to, from) };
+        match self.random.u8(..5) {
+            0 => self.kill_soon(one, for_us),
+            1 if self.nodes.get(&one).is_some_and(|node| node.member.is_some() && !node.is_paused) => {
+                self.pause(one, for_us);
+            }
+            2 => self.cut(from, to, self.now + for_us),
+            3 => self.silence(one, for_us),
+            // One forgets what it had not made durable, before the other one can say what it knows of it.
+            _ => {
+                self.kill_soon(one, 5_000);
+                self.silence(other, for_us);
+            }
+        }
+    }
+
+    fn kill_soon(&mut self, id: MemberId, for_us: u64) {
+        let at = self.now + self.random.u64(..4 * self.delay_us);
+        self.push(at, Event::Kill { member: id, for_us });
+    }
+
+    /// Nobody hears it.
+    fn silence(&mut self, id: MemberId, for_us: u64) {
+        let until = self.now + self.random.u64(1000..=for_us);
+        for other in self.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
+            self.cut(id, other, until);
+        }
     }
 
     fn make(&mut self, kind: Kind) {
@@ -622,21 +714,19 @@ impl World {
         match kind {
             Kind::Kill => {
                 if let Some(id) = self.any(|node| node.member.is_some()) {
-                    self.kill(id);
+                    self.kill(id, 800_000);
                 }
             }
             Kind::KillAll => {
                 for id in self.nodes.keys().copied().collect::<Vec<_>>() {
                     if self.nodes[&id].member.is_some() {
-                        self.kill(id);
+                        self.kill(id, 800_000);
                     }
                 }
             }
             Kind::Pause => {
                 if let Some(id) = self.any(|node| node.member.is_some() && !node.is_paused) {
-                    self.nodes.get_mut(&id).unwrap().is_paused = true;
-                    let at = self.now + self.random.u64(1000..600_000);
-                    self.push(at, Event::Resume { member: id });
+                    self.pause(id, 600_000);
                 }
             }
             Kind::Partition => {
@@ -661,8 +751,7 @@ impl World {
                 {
                     for (from, to, is_cut) in [(one, other, is_out), (other, one, is_in)] {
                         if is_cut && from != to {
-                            self.blocked.insert((from, to));
-                            self.push(until, Event::Unblock { from, to });
+                            self.cut(from, to, until);
                         }
                     }
                 }

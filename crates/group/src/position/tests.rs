@@ -25,3 +25,11 @@ fn what_is_no_position_is_not_guessed() {
         assert_eq!(parse(text), None, "{text:?}");
     }
 }
+
+#[test]
+fn what_is_written_is_read_again() {
+    let of_group = (GroupId([0xfe; 16]), Seqno(i64::MAX));
+    for position in [None, Some(of_group), Some((of_group.0, Seqno(0)))] {
+        assert_eq!(gtid(&text_of(position)), Some(position));
+    }
+}

@@ -99,6 +99,13 @@ pub enum ConnectError {
          another member, remove redoubt_group.*.log from the data directory"
     )]
     NoPosition,
+    /// It would have to be sent one.
+    #[error(
+        "this server needs the state of another member, and its data is on volume {0}: the server's scripts would write \
+         past the volume. Let it join with an ordinary data directory, shut it down, and import that into a new volume \
+         (docs/group.md, Members on volumes)"
+    )]
+    NoStateOnVolume(String),
     /// Certificates cannot be used.
     #[error("encryption of the group: {0}")]
     Tls(#[from] TransportError),
@@ -277,6 +284,14 @@ fn is_only_member(store: &Store) -> Result<bool, StoreError> {
 }
 
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
+    let begun = begun(server, wanted, addresses)?;
+    match position::volume() {
+        Some(volume) if begun.data == Data::OfAnother => Err(ConnectError::NoStateOnVolume(volume)),
+        _ => Ok(begun),
+    }
+}
+
+fn begun(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
     match Store::open(&server.data_directory)? {
         Some((store, _)) if wanted.new == New::Yes && !is_only_member(&store)? => {
             Err(ConnectError::MemberAlready)

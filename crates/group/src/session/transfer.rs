@@ -8,6 +8,7 @@ use super::{Session, lock};
 use crate::frame::{Frame, Refusal};
 use crate::order::Input;
 use crate::order::roster::Seen;
+use crate::position;
 use crate::replica::{Known, View};
 use crate::server::{Receiver, Refused};
 use crate::write_set::Seqno;
@@ -299,6 +300,15 @@ impl Session {
         if !is_free {
             let reason = "it gives it to another one, has none itself, or has to give up transactions".into();
             return self.send_frame(to, Frame::StateRefused(Refusal { reason, has_failed: false }));
+        }
+        if let Some(volume) = position::volume() {
+            lock(&self.transfer).donating_to = None;
+            let reason = format!(
+                "its data is on volume {volume}, where the server's scripts find files without content: another member \
+                 has to send it"
+            );
+            self.server.warn(&format!("does not send its state to member {to}: {reason}"));
+            return self.send_frame(to, Frame::StateRefused(Refusal { reason, has_failed: true }));
         }
         self.server.note(&format!("sends its state to member {to}"));
         self.is_synced.store(false, std::sync::atomic::Ordering::SeqCst);

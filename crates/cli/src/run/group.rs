@@ -1,0 +1,53 @@
+//! How far the data of a member of a group is, for the library that makes it one.
+//!
+//! That library learns it from a second server (`--wsrep-recover`), which has no volume when the server itself runs it:
+//! only the server has the library of the volume. So it is run here, on the volume that is attached already and before
+//! the server, which is told the outcome.
+
+use crate::error::{CliError, Result};
+use crate::run::server::Server;
+use redoubt_group::position::{self, KNOWN};
+use std::path::Path;
+use std::process::Command;
+
+/// Tells `command` what the data of its server is at, if that is a member of a group. `command` has all that the server
+/// needs on the volume.
+///
+/// # Errors
+/// The server does not say it.
+pub fn pass_position(command: &mut Command, server: &Server, datadir: &Path) -> Result<()> {
+    command.env_remove(KNOWN);
+    if !server.is_in_group() || !has_log(datadir)? {
+        return Ok(());
+    }
+    let mut asked = Command::new(&server.program);
+    asked.args(command.get_args().filter(|argument| !position::begins_group(argument)));
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => asked.env(name, value),
+            None => asked.env_remove(name),
+        };
+    }
+    // It is not the server, and says nothing of itself to a service manager.
+    asked.env_remove("NOTIFY_SOCKET");
+    let found = position::ask(asked, datadir).map_err(|error| CliError::Usage(error.to_string()))?;
+    let text = position::text_of(found);
+    if found.is_some() {
+        command.arg(format!("--wsrep-start-position={text}"));
+    }
+    command.env(KNOWN, text);
+    Ok(())
+}
+
+/// Whether there is what the library keeps of a group.
+fn has_log(datadir: &Path) -> Result<bool> {
+    let error = |error| CliError::io("list", datadir, error);
+    for entry in std::fs::read_dir(datadir).map_err(error)? {
+        let name = entry.map_err(error)?.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("redoubt_group.") && name.ends_with(".log") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
