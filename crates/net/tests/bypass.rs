@@ -12,13 +12,15 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// For [`foreign_door`]: the port.
 const PORT_VARIABLE: &str = "REDOUBT_TEST_PORT";
-const NOBODY: u32 = 65_534;
+/// A user who is nobody else.
+const STRANGER: u32 = 64_001;
 
 fn start() {
     support::start();
@@ -264,7 +266,7 @@ fn many_clients_at_once_get_their_own_connections() {
                 server.write_all(line.as_bytes()).unwrap();
             });
         }
-        let exchanged = clients.into_iter().filter(|_| true).map(|client| client.join().unwrap());
+        let exchanged = clients.into_iter().map(|client| client.join().unwrap());
         let exchanged = exchanged.filter(|domain| *domain == libc::AF_UNIX).count();
         assert!(exchanged > 100, "{exchanged} of 200");
     });
@@ -334,8 +336,6 @@ fn foreign_door() {
     println!("{len} bytes");
 }
 
-use std::os::linux::net::SocketAddrExt;
-
 #[test]
 fn a_door_of_another_user_is_not_trusted() {
     // SAFETY: no requirement.
@@ -354,8 +354,8 @@ fn a_door_of_another_user_is_not_trusted() {
         .env(PORT_VARIABLE, address.port().to_string())
         .current_dir("/")
         .stdout(Stdio::piped())
-        .uid(NOBODY)
-        .gid(NOBODY)
+        .uid(STRANGER)
+        .gid(STRANGER)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -60,3 +60,22 @@ pub fn of_listener(address: Ipv4Addr, port: u16) -> Option<u32> {
     }
     Some(u32::from_ne_bytes(answer.get(UID_AT..UID_AT + 4)?.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_listener_has_an_owner_and_nothing_else_has() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // SAFETY: no requirement.
+        let own = unsafe { libc::geteuid() };
+        assert_eq!(of_listener(Ipv4Addr::LOCALHOST, port), Some(own));
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert_eq!(of_listener(Ipv4Addr::LOCALHOST, client.local_addr().unwrap().port()), None);
+        drop(listener);
+        assert_eq!(of_listener(Ipv4Addr::LOCALHOST, port), None);
+    }
+}

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
-/// Offers that wait at a door at most; more are sent away.
+/// Offers that wait at a door at most. Whoever comes then takes the place of the first: nobody can fill the door for
+/// others.
 const WAITING: usize = 256;
 
 struct Offer {
@@ -75,9 +76,10 @@ impl Door {
                 }
                 OwnedFd::from_raw_fd(fd)
             };
-            if self.waiting.len() < WAITING {
-                self.waiting.push(Offer { unix, sent: None });
+            if self.waiting.len() >= WAITING {
+                self.waiting.remove(0);
             }
+            self.waiting.push(Offer { unix, sent: None });
         }
     }
 
@@ -86,7 +88,7 @@ impl Door {
         self.let_in();
         self.waiting.retain_mut(Offer::is_good);
         let at = self.waiting.iter().position(|offer| offer.is_for(client, own))?;
-        Some(self.waiting.swap_remove(at))
+        Some(self.waiting.remove(at))
     }
 }
 
