@@ -5,6 +5,7 @@
 //! * [`reading`], [`waiting`]: what reads and waits become; the collapser. `docs/network.md` has what it is good for.
 //! * [`sets`]: connections in sets of epoll.
 //! * [`connection`], [`table`]: one accepted connection, and which descriptor is which.
+//! * [`bypass`]: connections of clients on the same host that have this library too.
 //! * [`control`]: the memory that `redoubt net` looks at.
 //! * [`process`]: whether this process is looked after at all.
 //! * [`next`]: the functions behind the hooks.
@@ -13,8 +14,9 @@
 //! socket that changes what reads mean) leaves that connection to the kernel from then on, after the bytes that were
 //! read ahead.
 //!
-//! Only connections that the server has accepted are looked after.
+//! Only connections that the server has accepted are looked after; [`bypass`] also has a client's side.
 
+pub mod bypass;
 pub mod connection;
 pub mod control;
 pub mod hooks;

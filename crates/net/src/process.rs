@@ -36,7 +36,9 @@ extern "C" fn in_child() {
 
 /// Reads the environment. Called once, before `main`.
 pub fn activate() {
-    if !is_server() {
+    let is_server = is_server();
+    crate::bypass::activate(is_server);
+    if !is_server {
         return;
     }
     remove_from_preload();

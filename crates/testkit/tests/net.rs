@@ -19,6 +19,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+#[path = "net/bypass.rs"]
+mod bypass;
+
 /// Statements after which a connection is collapsed for certain.
 const HABIT: usize = 16;
 

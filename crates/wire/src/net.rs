@@ -28,6 +28,8 @@ pub const SHARDS: usize = 64;
 pub const SHARD_WORDS: usize = 8;
 /// Environment variable that says what the library does, as [`Mode::parse_setting`] reads it.
 pub const VARIABLE: &str = "REDOUBT_NET";
+/// Environment variable that switches the same-host bypass on, with the value `on`.
+pub const BYPASS_VARIABLE: &str = "REDOUBT_NET_BYPASS";
 
 /// What the collapser does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub enum NetCommand {
-    /// Start a server that makes fewer system calls for what its clients send.
+    /// Start a server that makes fewer system calls for what its clients send, or a client of one on this host.
     ///
     /// Replaces itself by the command, with the library preloaded. Any command that starts a server will do, `redoubt run`
-    /// included: the library works in mariadbd and mysqld and in no other program.
+    /// included: the library works in mariadbd and mysqld, and with --bypass in clients; in no other program.
     Run(NetRunArguments),
     /// Show what the library does in servers on this host.
     Status(NetStatusArguments),
@@ -25,6 +25,10 @@ pub struct NetRunArguments {
     /// what is best as far as is known.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     pub collapser: Mode,
+    /// For servers and for their clients: connections over the loopback interface become unix sockets where both were
+    /// started so.
+    #[arg(long)]
+    pub bypass: bool,
     /// The preloaded library [default: libredoubt_net.so beside this command or in ../lib/redoubt].
     #[arg(long, value_name = "FILE", env = "REDOUBT_NET_LIBRARY")]
     pub library: Option<PathBuf>,

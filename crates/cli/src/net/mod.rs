@@ -7,7 +7,7 @@ use crate::error::{CliError, Result};
 use crate::run::{preload, server};
 use crate::show::print_json;
 use args::{Layer, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments};
-use redoubt_wire::net::{Counter, Mode, Snapshot, VARIABLE};
+use redoubt_wire::net::{BYPASS_VARIABLE, Counter, Mode, Snapshot, VARIABLE};
 use serde::Serialize;
 use servers::NetServer;
 use std::collections::BTreeMap;
@@ -37,6 +37,7 @@ fn start(arguments: &NetRunArguments) -> Result<()> {
         .args(rest)
         .env("LD_PRELOAD", preload::value(&library))
         .env(VARIABLE, format!("collapser={}", arguments.collapser.name()))
+        .env(BYPASS_VARIABLE, if arguments.bypass { "on" } else { "off" })
         .exec();
     Err(CliError::io("start", program, error))
 }

@@ -22,6 +22,7 @@ fn accepted(fd: c_int, flags: c_int) -> c_int {
     }
     // Left by somebody who closed it without our knowing.
     closed(fd);
+    crate::bypass::server::accepted(fd, flags);
     if is_stream(fd)
         && let Some(connection) = table::insert(fd)
     {
@@ -35,6 +36,7 @@ fn accepted(fd: c_int, flags: c_int) -> c_int {
 
 /// A descriptor is about to be closed.
 fn closed(fd: c_int) {
+    crate::bypass::client::closed(fd);
     if process::is_child() {
         // The pool's lock may be somebody's who is not there any more.
         table::forget(fd);

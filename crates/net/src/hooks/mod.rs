@@ -3,6 +3,7 @@
 //! Each finds out whether its descriptor is a connection that is looked after, turns raw pointers into what the other
 //! modules take, and a result into a return value and errno. A panic cannot leave these functions: `extern "C"` aborts.
 
+mod bypass;
 mod descriptors;
 mod options;
 mod reads;

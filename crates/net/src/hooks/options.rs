@@ -145,6 +145,11 @@ pub unsafe extern "C" fn setsockopt(
             return -1;
         }
     }
+    let is_of_tcp = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level);
+    if is_of_tcp && crate::bypass::is_exchanged(fd) {
+        // There is nothing that it would change.
+        return 0;
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { next::setsockopt(fd, level, name, value, len) }
 }

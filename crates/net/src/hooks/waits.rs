@@ -207,6 +207,7 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    crate::bypass::client::put_in_set(fd);
     if let Some(connection) = table::get(fd)
         && operation != libc::EPOLL_CTL_DEL
         && !crate::process::is_child()

@@ -1,0 +1,161 @@
+//! The server's side: a door for offers beside each TCP listener, and a look at what waits there after each accept.
+
+use super::messages::{Received, receive};
+use super::{Address, WORD, door, exchange, is_server, lock};
+use crate::next;
+use libc::c_int;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
+
+/// Offers that wait at a door at most. Whoever comes then takes the place of the first: nobody can fill the door for
+/// others.
+const WAITING: usize = 256;
+
+struct Offer {
+    unix: OwnedFd,
+    /// The client's TCP socket, and the token, once they have come.
+    sent: Option<[OwnedFd; 2]>,
+}
+
+struct Door {
+    port: u16,
+    listener: OwnedFd,
+    waiting: Vec<Offer>,
+}
+
+static DOORS: Mutex<Vec<Door>> = Mutex::new(Vec::new());
+
+/// A socket of the server listens.
+pub fn listening(fd: c_int) {
+    if !is_server() {
+        return;
+    }
+    let Some(own) = Address::ask(fd, next::getsockname).and_then(|own| own.tcp()) else { return };
+    if own.port() == 0 || !(own.ip().is_loopback() || own.ip().is_unspecified()) {
+        return;
+    }
+    let Some(mut doors) = lock(&DOORS) else { return };
+    // A door stays: who listens anew at a port finds it.
+    if doors.iter().all(|door| door.port != own.port())
+        && let Some(listener) = open(own.port())
+    {
+        doors.push(Door { port: own.port(), listener, waiting: Vec::new() });
+    }
+}
+
+fn open(port: u16) -> Option<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; a new descriptor is ours.
+    let listener = unsafe {
+        let fd = libc::socket(libc::AF_UNIX, kind, 0);
+        if fd < 0 {
+            return None;
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    let (address, len) = door(port);
+    // SAFETY: an address of this length.
+    let done = unsafe {
+        libc::bind(listener.as_raw_fd(), (&raw const address).cast(), len) == 0
+            && next::listen(listener.as_raw_fd(), WAITING as c_int) == 0
+    };
+    done.then_some(listener)
+}
+
+impl Door {
+    fn let_in(&mut self) {
+        loop {
+            let flags = libc::SOCK_CLOEXEC;
+            let none = std::ptr::null_mut();
+            // SAFETY: no address is asked for; a new descriptor is ours.
+            let unix = unsafe {
+                let fd = next::accept4(self.listener.as_raw_fd(), none, std::ptr::null_mut(), flags);
+                if fd < 0 {
+                    return;
+                }
+                OwnedFd::from_raw_fd(fd)
+            };
+            if self.waiting.len() >= WAITING {
+                self.waiting.remove(0);
+            }
+            self.waiting.push(Offer { unix, sent: None });
+        }
+    }
+
+    /// The offer for the TCP connection between these addresses.
+    fn find(&mut self, client: SocketAddr, own: SocketAddr) -> Option<Offer> {
+        self.let_in();
+        self.waiting.retain_mut(Offer::is_good);
+        let at = self.waiting.iter().position(|offer| offer.is_for(client, own))?;
+        Some(self.waiting.remove(at))
+    }
+}
+
+impl Offer {
+    /// Looks whether something has come. `false`: the client does not offer it any more.
+    fn is_good(&mut self) -> bool {
+        match (receive(&self.unix), &self.sent) {
+            (Received::Nothing, _) => true,
+            (Received::Message(WORD, sent), None) => {
+                self.sent = Some(sent);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn is_for(&self, client: SocketAddr, own: SocketAddr) -> bool {
+        let Some([tcp, _]) = &self.sent else { return false };
+        let ask = |call| Address::ask(tcp.as_raw_fd(), call).and_then(|address| address.tcp());
+        ask(next::getsockname) == Some(client) && ask(next::getpeername) == Some(own)
+    }
+
+    /// Takes the token and says so. `false`: the client has gone on without it.
+    fn take(&self) -> bool {
+        let Some([_, token]) = &self.sent else { return false };
+        take_token(token) && {
+            let word = [WORD];
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+            // SAFETY: one byte.
+            unsafe { next::send(self.unix.as_raw_fd(), word.as_ptr().cast(), 1, flags) == 1 }
+        }
+    }
+}
+
+/// Whether it was there.
+pub fn take_token(token: &OwnedFd) -> bool {
+    let mut value = [0u8; 8];
+    // SAFETY: a buffer of this length.
+    unsafe { next::read(token.as_raw_fd(), value.as_mut_ptr().cast(), value.len()) == 8 }
+}
+
+/// A connection was accepted: exchanges it, if that is offered. `flags` are those of accept4.
+pub fn accepted(fd: c_int, flags: c_int) {
+    if !is_server() {
+        return;
+    }
+    let (Some(peer), Some(own)) = (Address::ask(fd, next::getpeername), Address::ask(fd, next::getsockname))
+    else {
+        return;
+    };
+    let (Some(client), Some(server)) = (peer.tcp(), own.tcp()) else { return };
+    if !client.ip().is_loopback() {
+        return;
+    }
+    let errno = next::errno();
+    let offer = lock(&DOORS).and_then(|mut doors| {
+        doors.iter_mut().find(|door| door.port == server.port()).and_then(|door| door.find(client, server))
+    });
+    if let Some(offer) = offer.filter(Offer::take) {
+        if flags & libc::SOCK_NONBLOCK != 0 {
+            // SAFETY: no pointers.
+            unsafe { next::fcntl(offer.unix.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK as usize) };
+        }
+        if !exchange(fd, offer.unix.as_raw_fd(), peer, own, flags & libc::SOCK_CLOEXEC != 0) {
+            // The client is told by the end of what it has.
+            drop(offer);
+        }
+    }
+    next::set_errno(errno);
+}

@@ -1,0 +1,371 @@
+//! Same-host bypass: what becomes of connections whose ends have the library, both, one, or neither; and who is trusted.
+//!
+//! This process is server and client at once. What is not to have the library makes system calls of its own.
+
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
+mod support;
+
+use libc::{c_int, c_void, socklen_t};
+use redoubt_net::bypass;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// For [`foreign_door`]: the port.
+const PORT_VARIABLE: &str = "REDOUBT_TEST_PORT";
+/// A user who is nobody else.
+const STRANGER: u32 = 64_001;
+
+fn start() {
+    support::start();
+    bypass::start(true);
+    bypass::start(false);
+}
+
+fn domain(socket: &impl AsRawFd) -> c_int {
+    let (mut value, mut len): (c_int, _) = (0, size_of::<c_int>() as socklen_t);
+    let pointer = (&raw mut value).cast::<c_void>();
+    // SAFETY: an int.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, pointer, &raw mut len)
+    };
+    assert_eq!(result, 0);
+    value
+}
+
+fn listen() -> (TcpListener, SocketAddr) {
+    start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Server's and client's end, exchanged.
+fn pair() -> (TcpStream, TcpStream) {
+    let (listener, address) = listen();
+    let ends = std::thread::scope(|scope| {
+        let client = scope.spawn(|| TcpStream::connect(address).unwrap());
+        let server = listener.accept().unwrap().0;
+        (server, client.join().unwrap())
+    });
+    assert_eq!((domain(&ends.0), domain(&ends.1)), (libc::AF_UNIX, libc::AF_UNIX));
+    ends
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| random.u8(..)).collect()
+}
+
+fn send_in_pieces(mut to: &TcpStream, data: &[u8], seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut rest = data;
+    while !rest.is_empty() {
+        let len = random.usize(1..=rest.len().min(70_000));
+        to.write_all(&rest[..len]).unwrap();
+        rest = &rest[len..];
+    }
+    to.shutdown(Shutdown::Write).unwrap();
+}
+
+#[test]
+fn both_ends_go_on_to_see_tcp() {
+    let (listener, address) = listen();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| TcpStream::connect(address).unwrap());
+        let (server, seen) = listener.accept().unwrap();
+        let client = client.join().unwrap();
+        assert_eq!((domain(&server), domain(&client)), (libc::AF_UNIX, libc::AF_UNIX));
+        assert_eq!((client.peer_addr().unwrap(), server.local_addr().unwrap()), (address, address));
+        assert_eq!((client.local_addr().unwrap(), server.peer_addr().unwrap()), (seen, seen));
+        for end in [&server, &client] {
+            end.set_nodelay(true).unwrap();
+            // SAFETY: no pointers.
+            let flags = unsafe { libc::fcntl(end.as_raw_fd(), libc::F_GETFD) };
+            assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        }
+        // The number comes back as a plain connection.
+        let number = client.as_raw_fd();
+        drop((server, client));
+        let plain = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(
+            [plain.0.as_raw_fd(), plain.1.as_raw_fd()].contains(&number) || !bypass::is_exchanged(number)
+        );
+        assert!(!bypass::is_exchanged(plain.0.as_raw_fd()) && !bypass::is_exchanged(plain.1.as_raw_fd()));
+    });
+}
+
+#[test]
+fn streams_arrive_whole_both_ways_and_end_one_after_the_other() {
+    for seed in 0..20 {
+        let (server, client) = pair();
+        let len = [0, 1, 4, 16_384, 1 << 20, 9 << 20][seed as usize % 6] + seed as usize;
+        let (request, answer) = (bytes(seed, len), bytes(seed + 1000, len * 2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| send_in_pieces(&client, &request, seed));
+            scope.spawn(|| send_in_pieces(&server, &answer, seed + 1));
+            let read = scope.spawn(|| {
+                let mut all = Vec::new();
+                (&server).read_to_end(&mut all).unwrap();
+                all
+            });
+            let mut all = Vec::new();
+            (&client).read_to_end(&mut all).unwrap();
+            assert!(all == answer && read.join().unwrap() == request, "seed {seed}");
+        });
+    }
+}
+
+/// What the test of the sockmap finds programs to notice is not noticed here.
+#[test]
+fn the_kernel_goes_on_to_decide_about_readers_and_writers() {
+    let (mut server, client) = pair();
+    let reader = std::thread::spawn(move || {
+        let mut buffer = [0u8; 10];
+        // SAFETY: a buffer of this length.
+        let len =
+            unsafe { libc::recv(client.as_raw_fd(), buffer.as_mut_ptr().cast(), 10, libc::MSG_WAITALL) };
+        (len, client)
+    });
+    server.write_all(b"12345").unwrap();
+    server.write_all(b"67890").unwrap();
+    let (len, client) = reader.join().unwrap();
+    assert_eq!(len, 10);
+
+    let other = client.try_clone().unwrap();
+    let reader = std::thread::spawn(move || (&client).read(&mut [0]).unwrap());
+    other.shutdown(Shutdown::Both).unwrap();
+    assert_eq!(reader.join().unwrap(), 0);
+
+    let (mut server, client) = pair();
+    server.set_nonblocking(true).unwrap();
+    let block = [1u8; 16_384];
+    let written: usize = std::iter::from_fn(|| server.write(&block).ok()).sum();
+    assert!(written < 4 << 20, "{written}");
+    drop(server);
+    let mut all = Vec::new();
+    assert!((&client).read_to_end(&mut all).is_ok() && all.len() == written);
+}
+
+fn echo(mut server: TcpStream, mut client: TcpStream) {
+    let mut byte = [0];
+    server.write_all(b"x").unwrap();
+    client.read_exact(&mut byte).unwrap();
+    client.write_all(b"y").unwrap();
+    server.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, *b"y");
+}
+
+/// As TcpStream::connect, without the library.
+fn connect_plainly(to: SocketAddr) -> TcpStream {
+    let SocketAddr::V4(to) = to else { unreachable!() };
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: to.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*to.ip()).to_be() },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: an address of this length; a new descriptor.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        assert_eq!(libc::syscall(libc::SYS_connect, fd, &raw const address, size_of_val(&address)), 0);
+        TcpStream::from_raw_fd(fd)
+    }
+}
+
+/// As TcpListener::bind, without the library.
+fn listen_plainly() -> (TcpListener, SocketAddr) {
+    // SAFETY: a new descriptor.
+    let listener = unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        assert_eq!(libc::syscall(libc::SYS_listen, fd, 16), 0);
+        TcpListener::from_raw_fd(fd)
+    };
+    let port = listener.local_addr().unwrap().port();
+    (listener, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+}
+
+#[test]
+fn where_one_end_lacks_the_library_it_is_tcp_at_once() {
+    let (listener, address) = listen();
+    let client = connect_plainly(address);
+    let server = listener.accept().unwrap().0;
+    assert_eq!((domain(&server), domain(&client)), (libc::AF_INET, libc::AF_INET));
+    echo(server, client);
+
+    let (listener, address) = listen_plainly();
+    let began = Instant::now();
+    let client = TcpStream::connect(address).unwrap();
+    assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+    let server = listener.accept().unwrap().0;
+    assert_eq!((domain(&server), domain(&client)), (libc::AF_INET, libc::AF_INET));
+    echo(server, client);
+}
+
+#[test]
+fn a_server_that_accepts_late_gets_tcp() {
+    let (listener, address) = listen();
+    let client = TcpStream::connect(address).unwrap();
+    let server = listener.accept().unwrap().0;
+    assert_eq!((domain(&server), domain(&client)), (libc::AF_INET, libc::AF_INET));
+    echo(server, client);
+}
+
+/// Accepts at about the time at which clients give up waiting: both ends always decide alike.
+#[test]
+fn both_ends_decide_alike() {
+    let (listener, address) = listen();
+    let mut domains = BTreeSet::new();
+    for round in 0..40u64 {
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| TcpStream::connect(address).unwrap());
+            let began = Instant::now();
+            let wait = Duration::from_micros(199_000 + round * 100);
+            while began.elapsed() < wait {
+                std::thread::yield_now();
+            }
+            let server = listener.accept().unwrap().0;
+            let client = client.join().unwrap();
+            assert_eq!(domain(&server), domain(&client), "round {round}");
+            domains.insert(domain(&server));
+            echo(server, client);
+        });
+    }
+    println!("{domains:?}");
+}
+
+#[test]
+fn many_clients_at_once_get_their_own_connections() {
+    let (listener, address) = listen();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..200)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = TcpStream::connect(address).unwrap();
+                    let own = client.local_addr().unwrap().to_string();
+                    client.write_all(format!("{own}\n").as_bytes()).unwrap();
+                    let mut line = String::new();
+                    BufReader::new(&client).read_line(&mut line).unwrap();
+                    assert_eq!(line.trim_end(), own);
+                    domain(&client)
+                })
+            })
+            .collect();
+        for _ in 0..200 {
+            let (mut server, peer) = listener.accept().unwrap();
+            scope.spawn(move || {
+                let mut line = String::new();
+                BufReader::new(&server).read_line(&mut line).unwrap();
+                assert_eq!(line.trim_end(), peer.to_string());
+                server.write_all(line.as_bytes()).unwrap();
+            });
+        }
+        let exchanged = clients.into_iter().map(|client| client.join().unwrap());
+        let exchanged = exchanged.filter(|domain| *domain == libc::AF_UNIX).count();
+        assert!(exchanged > 100, "{exchanged} of 200");
+    });
+}
+
+fn connect_without_waiting(fd: RawFd, port: u16) -> c_int {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: an address of this length.
+    unsafe { libc::connect(fd, (&raw const address).cast(), size_of_val(&address) as socklen_t) }
+}
+
+#[test]
+fn clients_that_do_not_wait_are_exchanged_unless_a_set_has_them() {
+    for in_set in [false, true] {
+        let (listener, address) = listen();
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: new descriptors, and an event.
+        let (client, set) = unsafe {
+            let client = TcpStream::from_raw_fd(libc::socket(libc::AF_INET, kind, 0));
+            let set = TcpStream::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC));
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 5 };
+            if in_set {
+                let add = libc::EPOLL_CTL_ADD;
+                assert_eq!(libc::epoll_ctl(set.as_raw_fd(), add, client.as_raw_fd(), &raw mut event), 0);
+            }
+            (client, set)
+        };
+        let server = std::thread::scope(|scope| {
+            let server = scope.spawn(|| listener.accept().unwrap().0);
+            let result = connect_without_waiting(client.as_raw_fd(), address.port());
+            assert!(result == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINPROGRESS));
+            server.join().unwrap()
+        });
+        let expected = if in_set { libc::AF_INET } else { libc::AF_UNIX };
+        assert_eq!((domain(&server), domain(&client)), (expected, expected));
+        // SAFETY: no pointers.
+        let flags = unsafe { libc::fcntl(client.as_raw_fd(), libc::F_GETFL) };
+        assert_eq!(flags & libc::O_NONBLOCK, libc::O_NONBLOCK);
+        (&server).write_all(b"x").unwrap();
+        if in_set {
+            let mut event = libc::epoll_event { events: 0, u64: 0 };
+            // SAFETY: one event.
+            assert_eq!(unsafe { libc::epoll_wait(set.as_raw_fd(), &raw mut event, 1, 10_000) }, 1);
+            assert_eq!({ event.u64 }, 5);
+        }
+        client.set_nonblocking(false).unwrap();
+        echo(server, client);
+    }
+}
+
+/// Not a test: what another user does who is started by [`a_door_of_another_user_is_not_trusted`].
+#[test]
+#[ignore = "started by another test"]
+fn foreign_door() {
+    let port = std::env::var(PORT_VARIABLE).unwrap();
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("redoubt-net-bypass-{port}"));
+    let door = std::os::unix::net::UnixListener::bind_addr(&name.unwrap()).unwrap();
+    println!("\nopen");
+    // Until the test ends it, or has seen that something comes.
+    let (mut unix, _) = door.accept().unwrap();
+    let len = unix.read(&mut [0; 16]).unwrap_or(0);
+    println!("{len} bytes");
+}
+
+#[test]
+fn a_door_of_another_user_is_not_trusted() {
+    // SAFETY: no requirement.
+    if unsafe { libc::geteuid() } != 0 {
+        redoubt_test_support::skip("a door of another user", "only root can be another user");
+        return;
+    }
+    start();
+    let (listener, address) = listen_plainly();
+    let program = std::env::current_exe().unwrap();
+    // Where another user may execute it.
+    let copy = std::env::temp_dir().join(format!("redoubt-test-door-{}", std::process::id()));
+    std::fs::copy(program, &copy).unwrap();
+    let mut child = Command::new(&copy)
+        .args(["--exact", "foreign_door", "--ignored", "--nocapture"])
+        .env(PORT_VARIABLE, address.port().to_string())
+        .current_dir("/")
+        .stdout(Stdio::piped())
+        .uid(STRANGER)
+        .gid(STRANGER)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.by_ref().any(|line| line.unwrap() == "open"));
+    let client = TcpStream::connect(address).unwrap();
+    let server = listener.accept().unwrap().0;
+    assert_eq!((domain(&server), domain(&client)), (libc::AF_INET, libc::AF_INET));
+    echo(server, client);
+    // It was knocked, and nothing was handed in.
+    assert!(lines.any(|line| line.unwrap() == "0 bytes"));
+    assert!(child.wait().unwrap().success());
+    std::fs::remove_file(copy).unwrap();
+}

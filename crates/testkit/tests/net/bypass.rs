@@ -1,0 +1,164 @@
+//! Clients that were started with the same-host bypass, beside clients that were not.
+
+use super::{certificates, find_redoubt, script, with_tcp};
+use redoubt_workload::launcher::Launcher;
+use redoubt_workload::process::{find_program, poll_until};
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
+use std::io::Write;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server with the bypass, its port, and an account for clients over TCP.
+fn server(collapser: &str, arguments: &[String]) -> (Server, String) {
+    let options = ["--bypass", "--collapser", collapser].map(str::to_owned).to_vec();
+    let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options };
+    let (mut config, port) = with_tcp(ServerConfig::new(launcher).server_arg("--max-allowed-packet=256M"));
+    config.server_args.extend(arguments.iter().cloned());
+    let server = Server::create(config).unwrap();
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "CREATE USER ''@'127.0.0.1'").unwrap();
+    execute(&mut conn, "GRANT ALL ON *.* TO ''@'127.0.0.1'").unwrap();
+    (server, port.to_string())
+}
+
+/// The command line client on TCP, with the bypass or without.
+fn client(port: &str, bypass: bool, options: &[&str]) -> Command {
+    let program = find_program("mariadb", "mariadb-client").unwrap();
+    let mut command = if bypass {
+        let mut command = Command::new(find_redoubt().unwrap());
+        command.args(["net", "run", "--bypass", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.args(["--no-defaults", "-N", "--max-allowed-packet=256M", "--host=127.0.0.1", "--user=x"]);
+    command.arg(format!("--port={port}")).args(options);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(mut command: Command, text: &str) -> Output {
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let text = text.to_owned();
+    // Whoever is thrown out reads no further.
+    let writer = std::thread::spawn(move || drop(input.write_all(text.as_bytes())));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+fn answer(command: Command, text: &str) -> String {
+    let output = run(command, text);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Ends of TCP connections of this port, as the kernel has them.
+fn established(port: &str) -> usize {
+    let suffix = format!(":{:04X}", port.parse::<u16>().unwrap());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let is_ours = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.get(3) == Some(&"01") && words[1..3].iter().any(|address| address.ends_with(&suffix))
+    };
+    table.lines().filter(is_ours).count()
+}
+
+/// A client that sleeps in a statement, and the number of its connection.
+fn sleeper(server: &Server, port: &str, bypass: bool) -> (Child, String) {
+    let mut child = client(port, bypass, &["--ssl=0", "--execute=SELECT SLEEP(100)"]).spawn().unwrap();
+    drop(child.stdin.take());
+    let mut conn = server.connect().unwrap();
+    let question = "SELECT id FROM information_schema.processlist WHERE info = 'SELECT SLEEP(100)'";
+    let id = poll_until("a client that sleeps", PATIENCE, || {
+        Ok(query_text(&mut conn, question)?.first().and_then(|row| row.first().cloned()))
+    });
+    (child, id.unwrap())
+}
+
+#[test]
+fn clients_of_every_kind_get_the_same_with_and_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut arguments = certificates(directory.path());
+    for (collapser, handling) in
+        [("off", "one-thread-per-connection"), ("on", "one-thread-per-connection"), ("on", "pool-of-threads")]
+    {
+        arguments.push(format!("--thread-handling={handling}"));
+        let (mut server, port) = server(collapser, &arguments);
+        let (script, expected) = script();
+        let tls = ["--ssl", "--ssl-verify-server-cert=0"];
+        for way in [&["--ssl=0"][..], &["--ssl=0", "--compress"], &tls, &[&tls[..], &["--compress"]].concat()]
+        {
+            for bypass in [true, false] {
+                let got = answer(client(&port, bypass, way), &script);
+                assert!(got == expected, "{collapser} {handling} {way:?} {bypass}");
+            }
+        }
+        let question = "SELECT USER(), CURRENT_USER(), host LIKE 'localhost:%' OR host LIKE '127.0.0.1:%' \
+                        FROM information_schema.processlist WHERE id = CONNECTION_ID();";
+        let seen = [true, false].map(|bypass| answer(client(&port, bypass, &["--ssl=0"]), question));
+        assert!(seen[0] == seen[1] && seen[0].trim_end().ends_with("\t1"), "{seen:?}");
+        server.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn connections_are_off_tcp_and_end_when_they_are_to() {
+    let (mut server, port) = server("on", &[]);
+    let mut conn = server.connect().unwrap();
+    for bypass in [true, false] {
+        let (mut child, id) = sleeper(&server, &port, bypass);
+        assert_eq!(established(&port), if bypass { 0 } else { 2 });
+        let began = Instant::now();
+        execute(&mut conn, &format!("KILL {id}")).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert!(began.elapsed() < PATIENCE);
+    }
+    // A client that dies.
+    let (mut child, id) = sleeper(&server, &port, true);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
+    poll_until("the end of a client's connection", PATIENCE, || {
+        Ok((query_text(&mut conn, &gone)? == [["0"]]).then_some(()))
+    })
+    .unwrap();
+    // One that says nothing for too long.
+    let silent = "SET SESSION wait_timeout = 1;\nSELECT 'before';\n\\! sleep 4\nSELECT 'after';\n";
+    let output = run(client(&port, true, &["--ssl=0", "--skip-reconnect"]), silent);
+    assert!(!output.status.success() && output.stdout == b"before\n", "{output:?}");
+    // A server that dies.
+    let (mut child, _) = sleeper(&server, &port, true);
+    server.kill9().unwrap();
+    let began = Instant::now();
+    assert!(!child.wait().unwrap().success());
+    assert!(began.elapsed() < PATIENCE);
+}
+
+#[test]
+fn much_is_sent_both_ways() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    for id in 0..100_000 {
+        writeln!(file, "{id}\t{}", format!("{id:010}").repeat(100)).unwrap();
+    }
+    file.into_inner().unwrap().sync_all().unwrap();
+    let (mut server, port) = server("on", &["--local-infile=1".to_owned()]);
+    let load = format!(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT) ENGINE=MyISAM;
+         LOAD DATA LOCAL INFILE '{}' INTO TABLE d.t;
+         SELECT COUNT(*), SUM(v = REPEAT(LPAD(id, 10, '0'), 100)) FROM d.t;",
+        path.display()
+    );
+    assert_eq!(answer(client(&port, true, &["--ssl=0", "--local-infile=1"]), &load), "100000\t100000\n");
+    let all = answer(client(&port, true, &["--ssl=0", "--quick"]), "SELECT * FROM d.t ORDER BY id;");
+    assert!(all == std::fs::read_to_string(&path).unwrap());
+    let large = answer(client(&port, true, &["--ssl=0"]), "SELECT REPEAT('0123456789', 20000000);");
+    assert!(large.len() == 200_000_001 && large.trim_end() == "0123456789".repeat(20_000_000));
+    server.shutdown().unwrap();
+}
