@@ -12,7 +12,7 @@
 //!
 //! Everything else is the kernel's, after the bytes that were read ahead.
 
-use crate::admission::{self, Layer};
+use crate::admission;
 use crate::connection::{
     ANSWERED, BLOCKING, BUFFER_LEN_BYTES, CLOSE_ON_EXEC, Connection, Locked, NONBLOCK, PLAIN, Reader, Step,
 };
@@ -142,7 +142,7 @@ unsafe fn receive_admitted(
         Ok(len @ 1..) if flags & libc::MSG_PEEK == 0 => {
             // SAFETY: as many bytes were just written there.
             let bytes = unsafe { std::slice::from_raw_parts(target.address, len) };
-            admission::received(connection, bytes, Layer::Socket);
+            admission::received(connection, bytes);
         }
         _ => {}
     }

@@ -10,7 +10,7 @@
 //! that wait it gets back with bytes only when the connection is inside, or need not be. So a wait here lasts no longer
 //! than the server's own would. What a connection that is inside does is not looked at, but for the end of each answer.
 //!
-//! It fails open: a connection that is not understood, or on which two threads work at the same time, never waits.
+//! It fails open: a connection that is not understood (TLS, compression, pool-of-threads), or on which two threads work at the same time, never waits.
 //!
 //! Lock order: a seat's state, which is only ever tried for, then the gate's. Nobody waits with a seat's state locked.
 //!
@@ -37,15 +37,6 @@ const LOOK_LEN_BYTES: usize = 512;
 
 static GATE: Gate = Gate::new();
 static ADMINISTRATORS: OnceLock<Vec<String>> = OnceLock::new();
-
-/// Which bytes are meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layer {
-    /// Those of the socket.
-    Socket,
-    /// Those that TLS carries.
-    Tls,
-}
 
 /// What is known of a connection under its lock.
 struct State {
@@ -185,25 +176,21 @@ fn note(connection: &Connection, seat: &Seat, state: &mut State, limit: Limit) {
 }
 
 /// The server has sent this.
-pub fn sent(connection: &'static Connection, bytes: &[u8], layer: Layer) {
+pub fn sent(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
-    if state.tracker.is_tls() == (layer == Layer::Tls) {
-        state.tracker.sent(bytes);
-        note(connection, seat, &mut state, limit);
-    }
+    state.tracker.sent(bytes);
+    note(connection, seat, &mut state, limit);
 }
 
 /// The server has read this.
-pub fn received(connection: &'static Connection, bytes: &[u8], layer: Layer) {
+pub fn received(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
-    if state.tracker.is_tls() == (layer == Layer::Tls) {
-        state.tracker.received(bytes);
-        (state.permitted, state.told_empty) = (false, false);
-        if seat.place.idle_since_ms() != 0 {
-            seat.place.set_idle_since(0);
-        }
-        note(connection, seat, &mut state, limit);
+    state.tracker.received(bytes);
+    (state.permitted, state.told_empty) = (false, false);
+    if seat.place.idle_since_ms() != 0 {
+        seat.place.set_idle_since(0);
     }
+    note(connection, seat, &mut state, limit);
 }
 
 /// The server has sent or read in a way that is not followed.
@@ -253,8 +240,7 @@ fn has_to_enter(
 /// The server asks for bytes, without waiting. `false`: it is to be told that there are none.
 pub fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
     let Some((seat, mut state, limit)) = seat(connection) else { return true };
-    let boundary =
-        if state.tracker.is_tls() { state.tracker.boundary() } else { state.tracker.asks(len_bytes) };
+    let boundary = state.tracker.asks(len_bytes);
     if !has_to_enter(connection, seat, &mut state, boundary, limit) {
         return true;
     }
@@ -322,9 +308,6 @@ fn wait(
 
 /// What the client has sent is a command that need not wait.
 fn is_free(connection: &'static Connection, fd: c_int, tracker: &Tracker) -> bool {
-    if tracker.is_tls() {
-        return false;
-    }
     if let Some(mut locked) = connection.lock(fd) {
         let unread = locked.reader().unread();
         if !unread.is_empty() {

@@ -20,6 +20,8 @@ const HEADER_LEN_BYTES: usize = 4;
 const ANSWER_LEN_BYTES: usize = 24;
 /// Longest name of a user, in bytes.
 const USER_LEN_BYTES: usize = 80;
+/// Where the name is in what a client begins with.
+const USER_AT: usize = 32;
 /// What is looked at of a text.
 const TEXT_LEN_BYTES: u32 = 64 << 10;
 
@@ -27,9 +29,6 @@ const IN_TRANSACTION: u16 = 0x1;
 const AUTOCOMMIT: u16 = 0x2;
 const MORE_RESULTS: u16 = 0x8;
 const NO_BACKSLASH_ESCAPES: u16 = 0x200;
-
-const CAPABILITY_TLS: u32 = 0x800;
-const TLS_REQUEST_LEN_BYTES: u32 = 32;
 
 /// Deadlock: the transaction is gone with it, in every engine.
 const DEADLOCK: u16 = 1213;
@@ -116,7 +115,6 @@ pub struct Tracker {
     doubtful: bool,
     holds: u8,
     all_prepared_simple: bool,
-    is_tls: bool,
     user: [u8; USER_LEN_BYTES],
     user_len_bytes: u8,
 }
@@ -143,7 +141,6 @@ impl Tracker {
             doubtful: false,
             holds: 0,
             all_prepared_simple: phase != Phase::Joining,
-            is_tls: false,
             user: [0; USER_LEN_BYTES],
             user_len_bytes: 0,
         }
@@ -167,16 +164,6 @@ impl Tracker {
     /// From now on.
     pub fn lose(&mut self) {
         self.phase = Phase::Lost;
-    }
-
-    /// It speaks TLS: what is fed is what the server reads and writes, not what the socket carries.
-    pub fn is_tls(&self) -> bool {
-        self.is_tls
-    }
-
-    /// It was joined in the middle, and speaks TLS.
-    pub fn join_tls(&mut self) {
-        self.is_tls |= self.phase == Phase::Joining;
     }
 
     /// Who has logged in, or tries to. Empty: not known.
@@ -272,32 +259,20 @@ impl Tracker {
         }
     }
 
-    /// A client's answer to the greeting, of which only flags and the user's name count.
+    /// A client's answer to the greeting, of which only the user's name counts.
     fn log_in(&mut self, before: u32, content: &[u8]) {
         if self.phase != Phase::Greeting {
             return;
         }
-        for (at, byte) in content.iter().enumerate() {
-            let at = before as usize + at;
-            match at {
-                0..4 => {
-                    if let Some(place) = self.answer.get_mut(at) {
-                        *place = *byte;
-                    }
-                }
-                32.. => {
-                    let done = at - 32;
-                    if *byte == 0 {
-                        self.phase = Phase::Login;
-                        self.user_len_bytes = done.min(USER_LEN_BYTES) as u8;
-                        return;
-                    }
-                    match self.user.get_mut(done) {
-                        Some(place) => *place = *byte,
-                        None => return self.lose(),
-                    }
-                }
-                _ => {}
+        for (at, byte) in (before as usize..).zip(content) {
+            let Some(done) = at.checked_sub(USER_AT) else { continue };
+            if *byte == 0 {
+                (self.phase, self.user_len_bytes) = (Phase::Login, done as u8);
+                return;
+            }
+            match self.user.get_mut(done) {
+                Some(place) => *place = *byte,
+                None => return self.lose(),
             }
         }
     }
@@ -332,13 +307,8 @@ impl Tracker {
     /// A packet of the client is complete.
     fn end(&mut self) {
         if self.phase == Phase::Greeting {
-            let capabilities = u32::from_le_bytes(self.answer.first_chunk().copied().unwrap_or_default());
-            if self.content_len_bytes == TLS_REQUEST_LEN_BYTES && capabilities & CAPABILITY_TLS != 0 {
-                self.is_tls = true;
-            } else {
-                // No name of a user where one has to be.
-                self.lose();
-            }
+            // A request for TLS, or no name of a user where one has to be.
+            self.lose();
         }
         if self.phase == Phase::Commands
             && self.reads_text
@@ -355,12 +325,12 @@ impl Tracker {
     pub fn asks(&mut self, len_bytes: usize) -> Boundary {
         if self.phase == Phase::Joining && self.answered && len_bytes == HEADER_LEN_BYTES {
             // After an answer a server reads a header, and nothing else has four bytes.
-            let before = std::mem::replace(self, Self::new(Phase::Commands));
-            (self.is_tls, self.all_prepared_simple) = (before.is_tls, false);
+            *self = Self::new(Phase::Commands);
+            self.all_prepared_simple = false;
             (self.doubtful, self.joined) = (true, true);
         }
         let boundary = self.boundary();
-        if boundary != Boundary::None && len_bytes != HEADER_LEN_BYTES && !self.is_tls {
+        if boundary != Boundary::None && len_bytes != HEADER_LEN_BYTES {
             // Compression.
             self.lose();
             return Boundary::None;

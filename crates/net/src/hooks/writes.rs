@@ -1,7 +1,7 @@
 //! send, write and their relatives: they wait no longer than the server believes, and they tell that it has answered,
 //! and with what.
 
-use crate::admission::{self, Layer};
+use crate::admission;
 use crate::connection::{BLOCKING, Connection};
 use crate::reading::{Target, honest, receive};
 use crate::{next, table};
@@ -18,7 +18,7 @@ unsafe fn sent(connection: Option<&'static Connection>, buffer: *const c_void, r
         let errno = next::errno();
         // SAFETY: by the caller's contract.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), len) };
-        admission::sent(connection, bytes, Layer::Socket);
+        admission::sent(connection, bytes);
         next::set_errno(errno);
     }
     result
