@@ -221,7 +221,8 @@ impl Tracker {
             self.answered = false;
             return;
         }
-        loop {
+        // It may become one that is not followed on the way.
+        while self.is_followed() {
             if !bytes.is_empty() && self.input.is_at_start() {
                 self.expects_command = self.boundary() != Boundary::None;
             }

@@ -231,6 +231,15 @@ fn what_need_not_wait_is_seen_in_what_has_come() {
     assert!(!tracker.is_free(&kill[..9]) && !tracker.is_free(&kill[..4]) && !tracker.is_free(b""));
 }
 
+#[test]
+fn what_follows_a_command_of_replication_is_not_looked_at() {
+    let mut tracker = logged_in();
+    tracker.received(&[packet(0, b"\x12binlog"), packet(7, b"anything")].concat());
+    assert!(!tracker.lost());
+    tracker.received(&packet(9, b"anything"));
+    assert_eq!((tracker.asks(4), tracker.lost()), (Boundary::None, false));
+}
+
 /// Bytes of any kind: no panic, and the same in pieces.
 #[test]
 fn pieces_make_no_difference() {
