@@ -24,6 +24,7 @@ pub mod mutate;
 pub mod mysql_applier;
 pub mod mysql_redo_parser;
 pub mod mysql_redo_views;
+pub mod net_admission;
 pub mod nfs_calls;
 pub mod node_files;
 pub mod node_frames;
@@ -57,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "mysql_applier", body: mysql_applier::run },
     Target { name: "mysql_redo_parser", body: mysql_redo_parser::run },
     Target { name: "mysql_redo_views", body: mysql_redo_views::run },
+    Target { name: "net_admission", body: net_admission::run },
     Target { name: "nfs_calls", body: nfs_calls::run },
     Target { name: "node_files", body: node_files::run },
     Target { name: "node_frames", body: node_frames::run },

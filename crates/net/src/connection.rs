@@ -8,9 +8,11 @@
 //! * `BLOCKING` is set before the kernel's flag `O_NONBLOCK` is taken away and cleared after it is back, so whoever
 //!   sees a descriptor without it knows that the server believes it to be there.
 
+use crate::admission::Seat;
 use crate::{next, process, table};
 use libc::{c_int, c_void, socklen_t, timeval};
 use std::cell::UnsafeCell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What is read ahead at most, in bytes: a page of memory for each connection that is collapsed.
@@ -93,6 +95,8 @@ pub struct Connection {
     waiting: AtomicU32,
     /// Unread bytes, and [`ERROR`] if there is an error that the server has not heard of.
     pending: AtomicU32,
+    /// Made when there is a limit of admission, then there for good.
+    seat: OnceLock<Box<Seat>>,
     reader: UnsafeCell<Reader>,
 }
 
@@ -196,6 +200,16 @@ impl Connection {
     /// Whether threads wait in the kernel.
     pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Acquire) != 0
+    }
+
+    /// Its part in admission.
+    pub fn seat(&self) -> &Seat {
+        self.seat.get_or_init(Box::default)
+    }
+
+    /// As [`Connection::seat`], if it was ever asked for.
+    pub fn seat_if_any(&self) -> Option<&Seat> {
+        self.seat.get().map(Box::as_ref)
     }
 
     /// Which group of counters is this connection's.

@@ -1,11 +1,13 @@
 //! The memory that `redoubt net` reads: the wanted mode, and counters. Its layout is in [`redoubt_wire::net`].
 //!
-//! Without it (no memory to be had) the mode is the one the library was started with, and nothing is counted.
+//! Without it (no memory to be had) the mode is the one the library was started with, there is no limit of admission,
+//! and nothing is counted.
 
 use crate::connection::Reader;
 use redoubt_wire::net::{
-    COLLAPSER_WORD, COUNTERS_WORD, Counter, LEN_BYTES, MAGIC, Mode, NAME, PROCESS_WORD, SHARD_WORDS, SHARDS,
-    START_WORD,
+    COLLAPSER_WORD, COUNTERS_WORD, Counter, INSIDE_WORD, LEASE_WORD, LEN_BYTES, LIMIT_WORD,
+    LONGEST_WAIT_WORD, LOOK_WORD, Limit, MAGIC, Mode, NAME, PATIENCE_WORD, PROCESS_WORD, SHARD_WORDS, SHARDS,
+    START_WORD, Setting, WAITER_WORDS, WAITERS_WORD, WAITING_WORD, Waiter,
 };
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -22,15 +24,18 @@ fn words() -> Option<&'static Words> {
     unsafe { MEMORY.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes the memory, and sets the mode.
-pub fn start(mode: Mode) {
-    MODE.store(mode as u64, Ordering::Release);
+/// Makes the memory, and sets what is to be done.
+pub fn start(setting: &Setting) {
+    MODE.store(setting.collapser as u64, Ordering::Release);
     let Some(words) = map() else { return };
     let start_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     for (at, value) in [
         (PROCESS_WORD, u64::from(std::process::id())),
         (START_WORD, start_s),
-        (COLLAPSER_WORD, mode as u64),
+        (COLLAPSER_WORD, setting.collapser as u64),
+        (LIMIT_WORD, Limit::default().replaced_by(setting.admission.limit).to_word()),
+        (LEASE_WORD, setting.admission.lease_ms),
+        (PATIENCE_WORD, setting.admission.longest_wait_ms),
         (0, MAGIC),
     ] {
         if let Some(word) = words.get(at) {
@@ -81,6 +86,63 @@ pub fn set_mode(mode: Mode) {
         .and_then(|words| words.get(COLLAPSER_WORD))
         .unwrap_or(&MODE)
         .store(mode as u64, Ordering::Relaxed);
+}
+
+fn load(at: usize) -> Option<u64> {
+    words().and_then(|words| words.get(at)).map(|word| word.load(Ordering::Relaxed))
+}
+
+fn store(at: usize, value: u64) {
+    if let Some(word) = words().and_then(|words| words.get(at)) {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+/// How many connections may be inside a transaction.
+#[inline]
+pub fn limit() -> Limit {
+    Limit::from_word(load(LIMIT_WORD).unwrap_or(0))
+}
+
+/// Sets that.
+pub fn set_limit(limit: Limit) {
+    store(LIMIT_WORD, self::limit().replaced_by(limit).to_word());
+}
+
+/// For how long a client may leave a transaction alone.
+pub fn lease_ms() -> u64 {
+    load(LEASE_WORD).unwrap_or(u64::MAX)
+}
+
+/// For how long a connection is made to wait at most.
+pub fn longest_wait_ms() -> u64 {
+    load(PATIENCE_WORD).unwrap_or(0)
+}
+
+/// Writes down how admission is; where more waiters were written before, they are taken away.
+pub fn publish_admission(
+    inside: usize,
+    waiting: usize,
+    longest_ms: u64,
+    waiters: &[Waiter],
+    written_before: usize,
+) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let nobody = [[0; WAITER_WORDS]];
+    let gone = written_before.saturating_sub(waiters.len());
+    let all =
+        waiters.iter().map(|waiter| waiter.to_words(now_ms)).chain(nobody.into_iter().cycle().take(gone));
+    for (at, value) in all.flatten().enumerate() {
+        store(WAITERS_WORD + at, value);
+    }
+    let words = [
+        (INSIDE_WORD, inside as u64),
+        (WAITING_WORD, waiting as u64),
+        (LONGEST_WAIT_WORD, longest_ms),
+        (LOOK_WORD, now_ms),
+    ];
+    words.into_iter().for_each(|(at, value)| store(at, value));
 }
 
 /// Adds to a counter.

@@ -3,6 +3,7 @@
 //!
 //! * [`hooks`]: the C functions that the server calls instead of the C library's. Raw pointers end there.
 //! * [`reading`], [`waiting`]: what reads and waits become; the collapser. `docs/network.md` has what it is good for.
+//! * [`admission`]: at most so many connections inside a transaction.
 //! * [`sets`]: connections in sets of epoll.
 //! * [`connection`], [`table`]: one accepted connection, and which descriptor is which.
 //! * [`bypass`]: connections of clients on the same host that have this library too.
@@ -16,6 +17,7 @@
 //!
 //! Only connections that the server has accepted are looked after; [`bypass`] also has a client's side.
 
+pub mod admission;
 pub mod bypass;
 pub mod connection;
 pub mod control;

@@ -112,6 +112,7 @@ next! {
         (set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2 c"epoll_pwait2"
         (set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    shutdown c"shutdown" (fd: c_int, how: c_int) -> c_int;
     getsockopt c"getsockopt"
         (fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     setsockopt c"setsockopt"

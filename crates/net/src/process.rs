@@ -4,8 +4,8 @@
 //! process but `mariadbd` and `mysqld`. In a forked child nothing is read ahead, and what its parent had read ahead is
 //! the parent's.
 
-use crate::control;
-use redoubt_wire::net::{Mode, VARIABLE};
+use crate::{admission, control};
+use redoubt_wire::net::{Setting, VARIABLE};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -22,8 +22,10 @@ pub fn is_child() -> bool {
 }
 
 /// Makes this process one whose connections are looked after, whatever its program.
-pub fn start(mode: Mode) {
-    control::start(mode);
+pub fn start(setting: impl Into<Setting>) {
+    let setting = setting.into();
+    control::start(&setting);
+    admission::set_administrators(setting.admission.administrators);
     // SAFETY: the handler only stores to atomics; it is never unloaded (preloaded libraries stay).
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     ACTIVE.store(true, Ordering::Release);
@@ -43,8 +45,8 @@ pub fn activate() {
     }
     remove_from_preload();
     let setting = std::env::var(VARIABLE).unwrap_or_default();
-    match Mode::parse_setting(&setting) {
-        Ok(mode) => start(mode),
+    match Setting::parse(&setting) {
+        Ok(setting) => start(setting),
         Err(error) => {
             let line = format!("[redoubt] {VARIABLE}: {error}; the network library does nothing\n");
             // SAFETY: a buffer of this length.

@@ -12,6 +12,7 @@
 //!
 //! Everything else is the kernel's, after the bytes that were read ahead.
 
+use crate::admission;
 use crate::connection::{
     ANSWERED, BLOCKING, BUFFER_LEN_BYTES, CLOSE_ON_EXEC, Connection, Locked, NONBLOCK, PLAIN, Reader, Step,
 };
@@ -101,6 +102,10 @@ pub unsafe fn receive(
     loop {
         if let Some(mut locked) = connection.lock(fd) {
             locked.reader().calls += 1;
+            if admission::is_on() {
+                // SAFETY: the caller's target.
+                return unsafe { receive_admitted(connection, &mut locked, fd, target, flags) };
+            }
             // SAFETY: the caller's target.
             return unsafe { receive_locked(connection, &mut locked, fd, target, flags) };
         }
@@ -112,6 +117,36 @@ pub unsafe fn receive(
             return Err(libc::EAGAIN);
         }
     }
+}
+
+/// As [`receive_locked`], unless it is a command that may have to wait: then there is none as yet.
+///
+/// # Safety
+/// The target is valid for writing.
+unsafe fn receive_admitted(
+    connection: &'static Connection,
+    locked: &mut Locked,
+    fd: c_int,
+    target: Target,
+    flags: c_int,
+) -> Result<usize, c_int> {
+    let does_not_wait = flags & libc::MSG_DONTWAIT != 0 || connection.has(NONBLOCK);
+    if does_not_wait && !admission::may_read(connection, target.len_bytes) {
+        locked.reader().step = Step::Presumed;
+        return Err(libc::EAGAIN);
+    }
+    // SAFETY: the caller's target.
+    let result = unsafe { receive_locked(connection, locked, fd, target, flags) };
+    match result {
+        Ok(1..) if flags & libc::MSG_TRUNC != 0 => admission::lose(connection),
+        Ok(len @ 1..) if flags & libc::MSG_PEEK == 0 => {
+            // SAFETY: as many bytes were just written there.
+            let bytes = unsafe { std::slice::from_raw_parts(target.address, len) };
+            admission::received(connection, bytes);
+        }
+        _ => {}
+    }
+    result
 }
 
 /// Another thread reads the same connection, which no known server does. `false`: the caller does not wait.

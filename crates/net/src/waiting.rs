@@ -10,7 +10,7 @@
 
 use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
 use crate::reading::{count_request, fill, mode};
-use crate::{next, process, table};
+use crate::{admission, next, process, table};
 use libc::{c_int, c_short, nfds_t, pollfd};
 use redoubt_wire::net::Mode;
 use std::time::{Duration, Instant};
@@ -26,6 +26,9 @@ const ENDLESS_MS: i64 = 1000 * 86_400 * 365;
 pub trait Ask {
     /// As poll.
     fn wait(&self, list: &mut [pollfd]) -> c_int;
+
+    /// How long that lasts at most. `None`: for ever.
+    fn longest(&self) -> Option<Duration>;
 }
 
 /// The kernel's answer without waiting.
@@ -41,11 +44,33 @@ pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -
     }
     if let [entry] = list {
         return match table::get(entry.fd) {
+            Some(connection) if admission::is_on() => admitted(connection, entry, timeout_ms, kernel),
             Some(connection) => one(connection, entry, timeout_ms, kernel),
             None => kernel.wait(list),
         };
     }
     several(list, timeout_ms, kernel)
+}
+
+/// A wait that ends with a command only when that may be carried out.
+fn admitted(
+    connection: &'static Connection,
+    entry: &mut pollfd,
+    timeout_ms: Option<c_int>,
+    kernel: &impl Ask,
+) -> c_int {
+    let (start, longest) = (Instant::now(), kernel.longest());
+    let ready = one(connection, entry, timeout_ms, kernel);
+    let is_look = longest.is_some_and(|longest| longest.is_zero());
+    if ready != 1 || is_look || entry.revents & READABLE == 0 {
+        return ready;
+    }
+    let rest = longest.map(|longest| longest.saturating_sub(start.elapsed()));
+    if !admission::hold(connection, entry.fd, rest) {
+        entry.revents = 0;
+        return 0;
+    }
+    ready
 }
 
 /// Adds what the kernel does not know of to its answer.

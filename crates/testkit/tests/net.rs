@@ -422,7 +422,11 @@ fn wrong_use_is_explained() {
     told(&["net", "run", "--", "no-such-server"], 1, &["no-such-server", "PATH"]);
     told(&["net", "run", "--library", "/nowhere.so", "--", "mariadbd"], 1, &["/nowhere.so", "--library"]);
     told(&["net", "set", "collapser", "perhaps"], 2, &["perhaps", "auto"]);
-    told(&["net", "set", "admission", "on"], 2, &["admission", "collapser"]);
+    told(&["net", "set", "admission", "on"], 2, &["on", "number", "off"]);
+    told(&["net", "set", "speed", "on"], 2, &["speed"]);
+    told(&["net", "run", "--admission", "0", "--", "mariadbd"], 2, &["0", "off"]);
+    told(&["net", "run", "--admission-lease", "0", "--", "mariadbd"], 2, &["0"]);
+    told(&["net", "run", "--admission-administrator", "a,b", "--", "mariadbd"], 2, &["a,b", "comma"]);
     told(&["net", "status", "--pid", "1"], 1, &["process id 1", "redoubt net run"]);
     told(&["net", "status", "--datadir", "/nowhere"], 1, &["/nowhere"]);
     told(&["net", "status", "--pid", "1", "--datadir", "/"], 2, &["cannot be used with"]);

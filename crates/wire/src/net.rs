@@ -2,31 +2,57 @@
 //! system (`memfd`), which the library keeps mapped and the command finds below `/proc/PID/fd`.
 //!
 //! Layout, in little-endian 64-bit words: [`MAGIC`], process id, start in seconds since 1970, the wanted [`Mode`] of the
-//! collapser, then zeros up to [`COUNTERS_WORD`]; from there [`SHARDS`] groups of [`SHARD_WORDS`] words, each with one
-//! word per [`Counter`] in its order. A counter's value is the sum over the groups: threads that count at the same time
-//! do so in different lines of the processors' caches.
+//! collapser, what [`Admission`] is to be (three words), how it is (four), then zeros up to [`WAITERS_WORD`]; from there
+//! [`WAITERS`] groups of [`WAITER_WORDS`] words for those who wait; at [`COUNTERS_WORD`] [`SHARDS`] groups of
+//! [`SHARD_WORDS`] words, each with one word per [`Counter`] in its order. A counter's value is the sum over the groups:
+//! threads that count at the same time do so in different lines of the processors' caches.
 //!
-//! Invariants: only the library writes counters, and they only grow. Only the command writes the mode.
+//! Invariants: only the library writes counters, and they only grow. Only the command writes the mode and what admission
+//! is to be, after the library has begun.
+
+mod admission;
+
+pub use admission::{Admission, Limit, Waiter};
 
 /// Name of the memory, as `/proc/PID/fd` shows it after `/memfd:`.
 pub const NAME: &str = "redoubt-net";
 /// Length in bytes.
-pub const LEN_BYTES: usize = 8192;
+pub const LEN_BYTES: usize = 16384;
 /// First word: the name of the format, with its version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RDTNET01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RDTNET02");
 /// Word with the process id.
 pub const PROCESS_WORD: usize = 1;
 /// Word with the start of the server.
 pub const START_WORD: usize = 2;
 /// Word with the wanted mode of the collapser.
 pub const COLLAPSER_WORD: usize = 3;
+/// Word with the [`Limit`] of admission.
+pub const LIMIT_WORD: usize = 4;
+/// Word with the longest time in milliseconds for which a client may leave a transaction alone.
+pub const LEASE_WORD: usize = 5;
+/// Word with the longest time in milliseconds for which a connection is made to wait.
+pub const PATIENCE_WORD: usize = 6;
+/// Word with the connections inside.
+pub const INSIDE_WORD: usize = 8;
+/// Word with those that wait.
+pub const WAITING_WORD: usize = 9;
+/// Word with the longest wait that has ended, in milliseconds.
+pub const LONGEST_WAIT_WORD: usize = 10;
+/// Word with the time in milliseconds since 1970 at which these words were written last.
+pub const LOOK_WORD: usize = 11;
+/// First word of those who wait.
+pub const WAITERS_WORD: usize = 64;
+/// Of how many it is told.
+pub const WAITERS: usize = 64;
+/// Words for each: a [`Waiter`].
+pub const WAITER_WORDS: usize = 4;
 /// First word of the counters.
 pub const COUNTERS_WORD: usize = 512;
 /// Groups of counters.
 pub const SHARDS: usize = 64;
 /// Words in a group.
-pub const SHARD_WORDS: usize = 8;
-/// Environment variable that says what the library does, as [`Mode::parse_setting`] reads it.
+pub const SHARD_WORDS: usize = 16;
+/// Environment variable that says what the library does, as [`Setting::parse`] reads it.
 pub const VARIABLE: &str = "REDOUBT_NET";
 /// Environment variable that switches the same-host bypass on, with the value `on`.
 pub const BYPASS_VARIABLE: &str = "REDOUBT_NET_BYPASS";
@@ -77,31 +103,69 @@ impl Mode {
             other => other,
         }
     }
+}
 
-    /// The mode of the collapser from the value of [`VARIABLE`]: a mode for all layers, or `LAYER=MODE` separated by
-    /// commas, of which the last word on a layer counts. Of layers there is one, `collapser`.
+/// What the library is told by [`VARIABLE`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Of the collapser.
+    pub collapser: Mode,
+    /// Of admission.
+    pub admission: Admission,
+}
+
+impl Setting {
+    /// From the value of [`VARIABLE`]: a mode for the collapser, or `NAME=VALUE`, separated by commas, of which the last
+    /// word on something counts. Names are `collapser`, `admission` (a number, or off), `lease` and `longest-wait` (in
+    /// seconds) and `administrators` (names of users with + between them).
     ///
     /// # Errors
     /// [`BadSetting`] with the word that is not understood.
-    pub fn parse_setting(text: &str) -> Result<Self, BadSetting> {
-        let mut collapser = Self::Auto;
+    pub fn parse(text: &str) -> Result<Self, BadSetting> {
+        let mut setting = Self::from(Mode::Auto);
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let bad = || BadSetting(word.to_owned());
-            let name = match word.split_once('=') {
-                Some(("collapser", name)) => name,
-                Some(_) => return Err(bad()),
-                None => word,
-            };
-            collapser = Self::from_name(name).ok_or_else(bad)?;
+            let (name, value) = word.split_once('=').unwrap_or(("collapser", word));
+            match name {
+                "collapser" => setting.collapser = Mode::from_name(value).ok_or_else(bad)?,
+                "admission" => setting.admission.limit = Limit::parse(value).ok_or_else(bad)?,
+                "lease" => setting.admission.lease_ms = admission::seconds(value).ok_or_else(bad)?,
+                "longest-wait" => {
+                    setting.admission.longest_wait_ms = admission::seconds(value).ok_or_else(bad)?
+                }
+                "administrators" => {
+                    let names = value.split('+').filter(|name| !name.is_empty());
+                    setting.admission.administrators = names.map(str::to_owned).collect();
+                }
+                _ => return Err(bad()),
+            }
         }
-        Ok(collapser)
+        Ok(setting)
+    }
+
+    /// The value of [`VARIABLE`] that says this.
+    pub fn to_value(&self) -> String {
+        let Admission { limit, lease_ms, longest_wait_ms, administrators } = &self.admission;
+        format!(
+            "collapser={},admission={limit},lease={},longest-wait={},administrators={}",
+            self.collapser.name(),
+            lease_ms / 1000,
+            longest_wait_ms / 1000,
+            administrators.join("+"),
+        )
+    }
+}
+
+impl From<Mode> for Setting {
+    fn from(collapser: Mode) -> Self {
+        Self { collapser, admission: Admission::default() }
     }
 }
 
 /// A setting that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not understood; expected off, read-ahead, on or auto, for all layers or as collapser=MODE, separated by commas"
+    "{0:?} is not understood; expected off, read-ahead, on or auto (or collapser=MODE), admission=NUMBER or off, lease=SECONDS, longest-wait=SECONDS, administrators=USER+USER, separated by commas"
 )]
 pub struct BadSetting(String);
 
@@ -128,11 +192,29 @@ pub enum Counter {
     Calls = 5,
     /// System calls that were made for them.
     SystemCalls = 6,
+    /// Commands that were let in at once by admission.
+    Entered = 7,
+    /// Commands that had to wait for it.
+    Waited = 8,
+    /// Of these, those that were let in over the limit since they had waited for the longest time.
+    LetInLate = 9,
+    /// Of these, those whose connection was ended, or for which the server did not wait longer.
+    WaitsEnded = 10,
+    /// Transactions that are not counted any more since their client left them alone.
+    LeasesEnded = 11,
+    /// Connections that never wait since they are not understood.
+    NotUnderstood = 12,
+    /// Connections that never wait (again) since they may hold locks outside of transactions.
+    Holders = 13,
+    /// Connections that never wait since they are an administrator's.
+    Administrators = 14,
+    /// Connections of clients on the same host that became unix sockets.
+    Bypassed = 15,
 }
 
 impl Counter {
     /// All, in the order of the memory.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 16] = [
         Self::Connections,
         Self::Closed,
         Self::Collapsed,
@@ -140,6 +222,15 @@ impl Counter {
         Self::Requests,
         Self::Calls,
         Self::SystemCalls,
+        Self::Entered,
+        Self::Waited,
+        Self::LetInLate,
+        Self::WaitsEnded,
+        Self::LeasesEnded,
+        Self::NotUnderstood,
+        Self::Holders,
+        Self::Administrators,
+        Self::Bypassed,
     ];
 
     /// Name for JSON.
@@ -152,6 +243,15 @@ impl Counter {
             Self::Requests => "requests",
             Self::Calls => "calls",
             Self::SystemCalls => "system_calls",
+            Self::Entered => "entered",
+            Self::Waited => "waited",
+            Self::LetInLate => "let_in_late",
+            Self::WaitsEnded => "waits_ended",
+            Self::LeasesEnded => "leases_ended",
+            Self::NotUnderstood => "not_understood",
+            Self::Holders => "holders",
+            Self::Administrators => "administrators",
+            Self::Bypassed => "bypassed",
         }
     }
 }
@@ -165,6 +265,20 @@ pub struct Snapshot {
     pub start_s: u64,
     /// What the collapser is told to do.
     pub collapser: Mode,
+    /// What admission is told to do.
+    pub limit: Limit,
+    /// See [`LEASE_WORD`].
+    pub lease_ms: u64,
+    /// See [`PATIENCE_WORD`].
+    pub longest_wait_ms: u64,
+    /// Connections inside.
+    pub inside: u64,
+    /// Those that wait.
+    pub waiting: u64,
+    /// The longest wait that has ended.
+    pub longest_ended_wait_ms: u64,
+    /// The first of those that wait.
+    pub waiters: Vec<Waiter>,
     values: [u64; SHARD_WORDS],
 }
 
@@ -197,6 +311,13 @@ impl Snapshot {
             start_s: word(START_WORD)?,
             collapser: Mode::from_word(mode)
                 .ok_or_else(|| BadMemory(format!("mode {mode} of the collapser is not known")))?,
+            limit: Limit::from_word(word(LIMIT_WORD)?),
+            lease_ms: word(LEASE_WORD)?,
+            longest_wait_ms: word(PATIENCE_WORD)?,
+            inside: word(INSIDE_WORD)?,
+            waiting: word(WAITING_WORD)?,
+            longest_ended_wait_ms: word(LONGEST_WAIT_WORD)?,
+            waiters: Waiter::parse_all(words.get(WAITERS_WORD..).unwrap_or_default(), word(LOOK_WORD)?),
             values,
         })
     }
@@ -218,20 +339,38 @@ mod tests {
 
     #[test]
     fn settings() {
-        for (text, expected) in [
-            ("", Mode::Auto),
-            ("off", Mode::Off),
-            ("auto", Mode::Auto),
-            ("collapser=read-ahead", Mode::ReadAhead),
-            ("off, collapser=on", Mode::On),
+        for (text, collapser, limit) in [
+            ("", Mode::Auto, None),
+            ("off", Mode::Off, None),
+            ("auto", Mode::Auto, None),
+            ("collapser=read-ahead", Mode::ReadAhead, None),
+            ("off, collapser=on", Mode::On, None),
+            ("admission=64", Mode::Auto, Some(64)),
+            ("on,admission=64,admission=off", Mode::On, None),
         ] {
-            assert_eq!(Mode::parse_setting(text), Ok(expected), "{text}");
+            let setting = Setting::parse(text).unwrap();
+            assert_eq!((setting.collapser, setting.admission.limit.count()), (collapser, limit), "{text}");
+            assert_eq!(setting.admission.administrators, ["root"]);
         }
-        for text in ["yes", "admission=on", "collapser=", "collapser=off=on"] {
-            let error = Mode::parse_setting(text).unwrap_err().to_string();
+        for text in
+            ["yes", "admission=on", "admission=0", "collapser=", "collapser=off=on", "lease=0", "limit=3"]
+        {
+            let error = Setting::parse(text).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("read-ahead"), "{error}");
         }
         assert_ne!(Mode::Auto.resolved(), Mode::Auto);
+    }
+
+    #[test]
+    fn settings_are_written_and_read() {
+        let text = "on,admission=7,lease=3,longest-wait=4,administrators=a+b";
+        let setting = Setting::parse(text).unwrap();
+        let Admission { lease_ms, longest_wait_ms, administrators, .. } = &setting.admission;
+        assert_eq!((*lease_ms, *longest_wait_ms, administrators.len()), (3000, 4000, 2));
+        assert_eq!(Setting::parse(&setting.to_value()), Ok(setting));
+        let nobody = Setting::parse("administrators=").unwrap();
+        assert!(nobody.admission.administrators.is_empty());
+        assert_eq!(Setting::parse(&nobody.to_value()), Ok(nobody));
     }
 
     #[test]
@@ -250,6 +389,7 @@ mod tests {
             (7, Mode::On, 11)
         );
         assert_eq!(snapshot.saved(), 7);
+        assert_eq!((snapshot.limit.count(), snapshot.waiters.len()), (None, 0));
         assert!(Snapshot::parse(&bytes[..4096]).is_err());
         words[0] += 1;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -1,7 +1,7 @@
 //! Command line of `redoubt net`.
 
 use clap::{Args, Subcommand};
-use redoubt_wire::net::Mode;
+use redoubt_wire::net::{Limit, Mode};
 use std::path::PathBuf;
 
 #[derive(Subcommand)]
@@ -13,7 +13,7 @@ pub enum NetCommand {
     Run(NetRunArguments),
     /// Show what the library does in servers on this host.
     Status(NetStatusArguments),
-    /// Switch a layer of the library in a running server.
+    /// Change what the library does in a running server.
     ///
     /// Takes effect with the next statement of each connection.
     Set(NetSetArguments),
@@ -25,6 +25,19 @@ pub struct NetRunArguments {
     /// what is best as far as is known.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     pub collapser: Mode,
+    /// Admission: how many connections may be inside a transaction at once, others wait before they begin one. A number,
+    /// or off.
+    #[arg(long, value_name = "COUNT", default_value = "off", value_parser = parse_limit)]
+    pub admission: Limit,
+    /// For how many seconds a client may leave a transaction alone before another is let in for it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = parse_seconds())]
+    pub admission_lease: u64,
+    /// For how many seconds a connection is made to wait at most; then it is let in over the limit.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = parse_seconds())]
+    pub admission_longest_wait: u64,
+    /// A user who never waits; several times for several. An empty name: nobody.
+    #[arg(long, value_name = "USER", default_value = "root", value_parser = parse_user)]
+    pub admission_administrator: Vec<String>,
     /// For servers and for their clients: connections over the loopback interface become unix sockets where both were
     /// started so.
     #[arg(long)]
@@ -57,22 +70,64 @@ pub struct NetStatusArguments {
     pub json: bool,
 }
 
-/// What can be switched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Layer {
+/// What can be changed.
+#[derive(Subcommand)]
+pub enum Change {
     /// Fewer system calls for a statement.
-    Collapser,
+    Collapser {
+        /// off, read-ahead, on or auto, as for `redoubt net run`.
+        #[arg(value_parser = parse_mode)]
+        mode: Mode,
+        #[command(flatten)]
+        selection: Selection,
+    },
+    /// How many connections may be inside a transaction at once.
+    Admission {
+        /// A number, or off.
+        #[arg(value_parser = parse_limit)]
+        limit: Limit,
+        #[command(flatten)]
+        selection: Selection,
+    },
+    /// For how long a client may leave a transaction alone before another is let in for it.
+    AdmissionLease {
+        /// Seconds.
+        #[arg(value_parser = parse_seconds())]
+        seconds: u64,
+        #[command(flatten)]
+        selection: Selection,
+    },
+    /// For how long a connection is made to wait at most.
+    AdmissionLongestWait {
+        /// Seconds.
+        #[arg(value_parser = parse_seconds())]
+        seconds: u64,
+        #[command(flatten)]
+        selection: Selection,
+    },
 }
 
 #[derive(Args)]
 pub struct NetSetArguments {
-    /// The layer.
-    pub layer: Layer,
-    /// off, read-ahead, on or auto, as for `redoubt net run`.
-    #[arg(value_parser = parse_mode)]
-    pub mode: Mode,
-    #[command(flatten)]
-    pub selection: Selection,
+    #[command(subcommand)]
+    pub change: Change,
+}
+
+/// A year at most.
+fn parse_seconds() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=86_400 * 365)
+}
+
+fn parse_limit(text: &str) -> std::result::Result<Limit, String> {
+    Limit::parse(text).ok_or_else(|| "expected a number of connections, or off".to_owned())
+}
+
+/// As it can be handed to the library in its environment.
+fn parse_user(text: &str) -> std::result::Result<String, String> {
+    if text.contains([',', '+']) || text.trim() != text {
+        return Err("a name with a comma, a plus, or blanks around it cannot be given".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn parse_mode(text: &str) -> std::result::Result<Mode, String> {

@@ -6,8 +6,10 @@ mod servers;
 use crate::error::{CliError, Result};
 use crate::run::{preload, server};
 use crate::show::print_json;
-use args::{Layer, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments};
-use redoubt_wire::net::{BYPASS_VARIABLE, Counter, Mode, Snapshot, VARIABLE};
+use args::{Change, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments};
+use redoubt_wire::net::{
+    Admission, BYPASS_VARIABLE, Counter, LEASE_WORD, Mode, PATIENCE_WORD, Setting, Snapshot, VARIABLE,
+};
 use serde::Serialize;
 use servers::NetServer;
 use std::collections::BTreeMap;
@@ -36,10 +38,101 @@ fn start(arguments: &NetRunArguments) -> Result<()> {
     let error = Command::new(&program)
         .args(rest)
         .env("LD_PRELOAD", preload::value(&library))
-        .env(VARIABLE, format!("collapser={}", arguments.collapser.name()))
+        .env(VARIABLE, setting(arguments).to_value())
         .env(BYPASS_VARIABLE, if arguments.bypass { "on" } else { "off" })
         .exec();
     Err(CliError::io("start", program, error))
+}
+
+fn setting(arguments: &NetRunArguments) -> Setting {
+    let admission = Admission {
+        limit: arguments.admission,
+        lease_ms: arguments.admission_lease * 1000,
+        longest_wait_ms: arguments.admission_longest_wait * 1000,
+        administrators: arguments.admission_administrator.clone(),
+    };
+    Setting { collapser: arguments.collapser, admission }
+}
+
+#[derive(Serialize)]
+struct Waiter {
+    /// `TID` in MariaDB's information_schema.processlist, THREAD_OS_ID in performance_schema.threads.
+    thread_id: u32,
+    descriptor: u32,
+    waited_seconds: f64,
+    client: Option<String>,
+}
+
+#[derive(Serialize)]
+struct AdmissionStatus {
+    /// `null`: off.
+    limit: Option<u32>,
+    lease_seconds: f64,
+    longest_wait_seconds: f64,
+    inside: u64,
+    waiting: u64,
+    /// The longest wait since the start, of those that have ended.
+    longest_ended_wait_seconds: f64,
+    /// The first of those that wait.
+    waiters: Vec<Waiter>,
+}
+
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1000.0
+}
+
+impl AdmissionStatus {
+    fn new(snapshot: &Snapshot) -> Self {
+        let waiter = |waiter: &redoubt_wire::net::Waiter| {
+            let address = std::net::SocketAddr::from((waiter.address, waiter.port));
+            Waiter {
+                thread_id: waiter.thread_id,
+                descriptor: waiter.descriptor,
+                waited_seconds: seconds(waiter.waited_ms),
+                client: (waiter.port != 0).then(|| address.to_string()),
+            }
+        };
+        Self {
+            limit: snapshot.limit.count(),
+            lease_seconds: seconds(snapshot.lease_ms),
+            longest_wait_seconds: seconds(snapshot.longest_wait_ms),
+            inside: snapshot.inside,
+            waiting: snapshot.waiting,
+            longest_ended_wait_seconds: seconds(snapshot.longest_ended_wait_ms),
+            waiters: snapshot.waiters.iter().map(waiter).collect(),
+        }
+    }
+
+    fn print(&self, snapshot: &Snapshot) {
+        let get = |counter| snapshot.get(counter);
+        let Some(limit) = self.limit else {
+            return say!("  admission      off");
+        };
+        say!(
+            "  admission      {} of {limit} inside, {} waiting; longest wait that has ended {:.3} s",
+            self.inside,
+            self.waiting,
+            self.longest_ended_wait_seconds
+        );
+        say!(
+            "  commands       {} let in at once, {} after a wait, of which {} over the limit; {} waits called off",
+            get(Counter::Entered),
+            get(Counter::Waited),
+            get(Counter::LetInLate),
+            get(Counter::WaitsEnded)
+        );
+        say!(
+            "  never wait     {} connections not understood, {} with locks, {} of administrators; {} leases ended",
+            get(Counter::NotUnderstood),
+            get(Counter::Holders),
+            get(Counter::Administrators),
+            get(Counter::LeasesEnded)
+        );
+        for waiter in &self.waiters {
+            let client = waiter.client.as_deref().unwrap_or("a local client");
+            say!("    thread {} for {client}: {:.1} s", waiter.thread_id, waiter.waited_seconds);
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -51,6 +144,7 @@ struct NetStatus {
     collapser_in_force: &'static str,
     open_connections: u64,
     saved_system_calls: u64,
+    admission: AdmissionStatus,
     counters: BTreeMap<&'static str, u64>,
 }
 
@@ -65,6 +159,7 @@ impl NetStatus {
             collapser_in_force: snapshot.collapser.resolved().name(),
             open_connections: get(Counter::Connections).saturating_sub(get(Counter::Closed)),
             saved_system_calls: snapshot.saved(),
+            admission: AdmissionStatus::new(snapshot),
             counters: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
     }
@@ -78,11 +173,12 @@ impl NetStatus {
             mode => say!("  collapser      {}", mode.name()),
         }
         say!(
-            "  connections    {} open, {} in all; {} collapsed, {} left to the kernel",
+            "  connections    {} open, {} in all; {} collapsed, {} left to the kernel, {} past TCP",
             self.open_connections,
             get(Counter::Connections),
             get(Counter::Collapsed),
-            get(Counter::LeftAlone)
+            get(Counter::LeftAlone),
+            get(Counter::Bypassed)
         );
         say!("  requests       {}", get(Counter::Requests));
         say!(
@@ -92,6 +188,7 @@ impl NetStatus {
         );
         let each = self.saved_system_calls as f64 / get(Counter::Requests).max(1) as f64;
         say!("  saved          {} system calls, {each:.2} a request", self.saved_system_calls);
+        self.admission.print(snapshot);
     }
 }
 
@@ -111,8 +208,14 @@ fn status(arguments: &NetStatusArguments) -> Result<()> {
 }
 
 fn set(arguments: &NetSetArguments) -> Result<()> {
-    let server = servers::selected_one(&arguments.selection)?;
-    match arguments.layer {
-        Layer::Collapser => server.set_collapser(arguments.mode),
+    match &arguments.change {
+        Change::Collapser { mode, selection } => servers::selected_one(selection)?.set_collapser(*mode),
+        Change::Admission { limit, selection } => servers::selected_one(selection)?.set_limit(*limit),
+        Change::AdmissionLease { seconds, selection } => {
+            servers::selected_one(selection)?.set_word(LEASE_WORD, seconds * 1000)
+        }
+        Change::AdmissionLongestWait { seconds, selection } => {
+            servers::selected_one(selection)?.set_word(PATIENCE_WORD, seconds * 1000)
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::error::{CliError, Result};
 use crate::net::args::Selection;
-use redoubt_wire::net::{COLLAPSER_WORD, LEN_BYTES, Mode, NAME, Snapshot};
+use redoubt_wire::net::{COLLAPSER_WORD, LEN_BYTES, LIMIT_WORD, Limit, Mode, NAME, Snapshot};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
@@ -139,10 +139,27 @@ impl NetServer {
     /// # Errors
     /// As [`NetServer::snapshot`].
     pub fn set_collapser(&self, mode: Mode) -> Result<()> {
+        self.set_word(COLLAPSER_WORD, mode as u64)
+    }
+
+    /// Sets the limit of admission.
+    ///
+    /// # Errors
+    /// As [`NetServer::snapshot`].
+    pub fn set_limit(&self, limit: Limit) -> Result<()> {
+        let now = self.snapshot()?.limit;
+        self.set_word(LIMIT_WORD, now.replaced_by(limit).to_word())
+    }
+
+    /// Sets one word of the memory.
+    ///
+    /// # Errors
+    /// As [`NetServer::snapshot`].
+    pub fn set_word(&self, at: usize, value: u64) -> Result<()> {
         self.snapshot()?;
         let file = File::options().write(true).open(&self.memory);
         let file = file.map_err(|error| CliError::io("open", &self.memory, error))?;
-        file.write_all_at(&(mode as u64).to_le_bytes(), COLLAPSER_WORD as u64 * 8)
+        file.write_all_at(&value.to_le_bytes(), at as u64 * 8)
             .map_err(|error| CliError::io("write", &self.memory, error))
     }
 }

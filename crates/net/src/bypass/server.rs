@@ -2,8 +2,10 @@
 
 use super::messages::{Received, receive};
 use super::{Address, WORD, door, exchange, is_server, lock};
+use crate::control;
 use crate::next;
 use libc::c_int;
+use redoubt_wire::net::Counter;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
@@ -152,7 +154,9 @@ pub fn accepted(fd: c_int, flags: c_int) {
             // SAFETY: no pointers.
             unsafe { next::fcntl(offer.unix.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK as usize) };
         }
-        if !exchange(fd, offer.unix.as_raw_fd(), peer, own, flags & libc::SOCK_CLOEXEC != 0) {
+        if exchange(fd, offer.unix.as_raw_fd(), peer, own, flags & libc::SOCK_CLOEXEC != 0) {
+            control::count(fd.unsigned_abs() as usize, Counter::Bypassed, 1);
+        } else {
             // The client is told by the end of what it has.
             drop(offer);
         }

@@ -1,7 +1,7 @@
 //! Where connections come from and go: accept, close, copies of descriptors, and what hands them to others.
 
 use crate::connection::{CLOSE_ON_EXEC, Connection, NONBLOCK};
-use crate::{control, next, process, sets, table};
+use crate::{admission, control, next, process, sets, table};
 use libc::{c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 use redoubt_wire::net::Counter;
 
@@ -29,6 +29,7 @@ fn accepted(fd: c_int, flags: c_int) -> c_int {
         let states = [(libc::SOCK_NONBLOCK, NONBLOCK), (libc::SOCK_CLOEXEC, CLOSE_ON_EXEC)]
             .map(|(flag, state)| if flags & flag == 0 { 0 } else { state });
         connection.set(states.into_iter().fold(0, |all, state| all | state));
+        admission::opened(connection);
         control::count(connection.shard(), Counter::Connections, 1);
     }
     fd
@@ -43,6 +44,9 @@ fn closed(fd: c_int) {
         return;
     }
     sets::closed(fd);
+    if let Some(connection) = table::get(fd) {
+        admission::closed(connection);
+    }
     if table::remove(fd) {
         control::count(fd.unsigned_abs() as usize, Counter::Closed, 1);
     }
@@ -82,6 +86,20 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    // SAFETY: no pointers.
+    let result = unsafe { next::shutdown(fd, how) };
+    if let Some(connection) = table::get(fd).filter(|_| !process::is_child()) {
+        let errno = next::errno();
+        admission::shut_down(connection);
+        next::set_errno(errno);
+    }
+    result
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOSE_RANGE_CLOEXEC: c_int = 4;
     if flags & CLOSE_RANGE_CLOEXEC == 0 {
@@ -108,6 +126,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     if let Some(connection) = table::get(fd) {
         connection.give_up(fd);
+        admission::lose(connection);
         if !connection.has_pending() {
             closed(fd);
         }
@@ -120,6 +139,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
 fn duplicated(connection: Option<&'static Connection>, from: c_int, copy: c_int) -> c_int {
     if let Some(connection) = connection.filter(|_| copy >= 0 && copy != from) {
         connection.give_up(from);
+        admission::lose(connection);
         table::share(copy, connection);
     }
     copy

@@ -3,7 +3,7 @@
 use super::length;
 use crate::connection::Connection;
 use crate::reading::{Target, receive};
-use crate::{next, process, table};
+use crate::{admission, next, process, table};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 /// What the C library does when a buffer is shorter than what is to be read into it.
@@ -91,6 +91,7 @@ pub unsafe extern "C" fn recvfrom(
         return unsafe { recv(fd, buffer, len, flags) };
     }
     connection.give_up(fd);
+    admission::lose(connection);
     if !pending(connection) {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { next::recvfrom(fd, buffer, len, flags, address, address_len) };
@@ -167,6 +168,7 @@ unsafe fn receive_parts(
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     if let Some(connection) = table::get(fd) {
         connection.give_up(fd);
+        admission::lose(connection);
         if let Ok(count @ 1..=1024) = usize::try_from(count)
             && pending(connection)
         {
@@ -184,6 +186,7 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if let Some(connection) = table::get(fd) {
         connection.give_up(fd);
+        admission::lose(connection);
         // SAFETY: null, or the caller's message.
         if let Some(message) = unsafe { message.as_mut() }
             && pending(connection)
@@ -215,6 +218,7 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     if let Some(connection) = table::get(fd) {
         connection.give_up(fd);
+        admission::lose(connection);
         if pending(connection) && count > 0 && !messages.is_null() {
             // SAFETY: the first message, which the caller says is there. One message is an answer, too.
             let first = unsafe { &mut *messages };

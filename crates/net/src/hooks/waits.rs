@@ -3,6 +3,7 @@
 use crate::waiting::{self, Ask};
 use crate::{next, sets, table};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use std::time::Duration;
 
 struct Poll {
     timeout: c_int,
@@ -12,6 +13,10 @@ impl Ask for Poll {
     fn wait(&self, list: &mut [pollfd]) -> c_int {
         // SAFETY: the list's address and length.
         unsafe { next::poll(list.as_mut_ptr(), list.len() as nfds_t, self.timeout) }
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        u64::try_from(self.timeout).ok().map(Duration::from_millis)
     }
 }
 
@@ -24,6 +29,12 @@ impl Ask for Ppoll {
     fn wait(&self, list: &mut [pollfd]) -> c_int {
         // SAFETY: the list's address and length, and pointers of the caller that is still waiting.
         unsafe { next::ppoll(list.as_mut_ptr(), list.len() as nfds_t, self.timeout, self.mask) }
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        // SAFETY: null, or the caller's.
+        let timeout = unsafe { self.timeout.as_ref() }?;
+        Some(Duration::new(u64::try_from(timeout.tv_sec).ok()?, u32::try_from(timeout.tv_nsec).ok()?))
     }
 }
 
@@ -215,6 +226,7 @@ pub unsafe extern "C" fn epoll_ctl(
         && let Some(event) = unsafe { event.as_ref() }
     {
         connection.give_up(fd);
+        crate::admission::lose(connection);
         return sets::put(set, fd, connection, *event, |mut event| {
             // SAFETY: an event that lives long enough.
             unsafe { next::epoll_ctl(set, operation, fd, &raw mut event) }

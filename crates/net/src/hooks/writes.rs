@@ -1,36 +1,59 @@
-//! send, write and their relatives: they wait no longer than the server believes, and they tell that it has answered.
+//! send, write and their relatives: they wait no longer than the server believes, and they tell that it has answered,
+//! and with what.
 
-use crate::connection::BLOCKING;
+use crate::admission;
+use crate::connection::{BLOCKING, Connection};
 use crate::reading::{Target, honest, receive};
 use crate::{next, table};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
+
+/// Tells what was sent, if somebody wants to know.
+///
+/// # Safety
+/// The buffer has as many bytes as were sent.
+unsafe fn sent(connection: Option<&'static Connection>, buffer: *const c_void, result: ssize_t) -> ssize_t {
+    if let Some(connection) = connection.filter(|_| admission::is_on())
+        && let Ok(len @ 1..) = usize::try_from(result)
+    {
+        let errno = next::errno();
+        // SAFETY: by the caller's contract.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), len) };
+        admission::sent(connection, bytes);
+        next::set_errno(errno);
+    }
+    result
+}
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     let mut flags = flags;
-    if let Some(connection) = table::get(fd) {
+    let connection = table::get(fd);
+    if let Some(connection) = connection {
         flags = honest(connection, flags);
         connection.answered();
     }
     // SAFETY: the caller's buffer.
-    unsafe { next::send(fd, buffer, len, flags) }
+    unsafe { sent(connection, buffer, next::send(fd, buffer, len, flags)) }
 }
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-    if let Some(connection) = table::get(fd) {
+    let connection = table::get(fd);
+    if let Some(connection) = connection {
         connection.answered();
         if connection.has(BLOCKING) {
             // SAFETY: the caller's buffer. On a socket this is write, but for the flag.
-            return unsafe { next::send(fd, buffer, len, libc::MSG_DONTWAIT) };
+            return unsafe {
+                sent(Some(connection), buffer, next::send(fd, buffer, len, libc::MSG_DONTWAIT))
+            };
         }
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { next::write(fd, buffer, len) }
+    unsafe { sent(connection, buffer, next::write(fd, buffer, len)) }
 }
 
 /// For calls that no known server makes on a connection.
@@ -38,6 +61,7 @@ fn leave_alone(fd: c_int) {
     if let Some(connection) = table::get(fd) {
         connection.answered();
         connection.give_up(fd);
+        admission::lose(connection);
     }
 }
 
@@ -53,12 +77,13 @@ pub unsafe extern "C" fn sendto(
     address_len: socklen_t,
 ) -> ssize_t {
     let mut flags = flags;
-    if let Some(connection) = table::get(fd) {
+    let connection = table::get(fd);
+    if let Some(connection) = connection {
         flags = honest(connection, flags);
         connection.answered();
     }
     // SAFETY: the caller's arguments.
-    unsafe { next::sendto(fd, buffer, len, flags, address, address_len) }
+    unsafe { sent(connection, buffer, next::sendto(fd, buffer, len, flags, address, address_len)) }
 }
 
 /// # Safety
@@ -69,6 +94,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     if let Some(connection) = table::get(fd) {
         flags = honest(connection, flags);
         connection.answered();
+        admission::lose(connection);
     }
     // SAFETY: the caller's arguments.
     unsafe { next::sendmsg(fd, message, flags) }

@@ -1,6 +1,6 @@
 //! Clients that were started with the same-host bypass, beside clients that were not.
 
-use super::{certificates, find_redoubt, script, with_tcp};
+use super::{certificates, counter, find_redoubt, script, with_tcp};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::server::{Server, ServerConfig};
@@ -102,6 +102,7 @@ fn clients_of_every_kind_get_the_same_with_and_without_it() {
                         FROM information_schema.processlist WHERE id = CONNECTION_ID();";
         let seen = [true, false].map(|bypass| answer(client(&port, bypass, &["--ssl=0"]), question));
         assert!(seen[0] == seen[1] && seen[0].trim_end().ends_with("\t1"), "{seen:?}");
+        assert_eq!(counter(&server, "bypassed"), 4 + 1, "each client with it, and none without");
         server.shutdown().unwrap();
     }
 }

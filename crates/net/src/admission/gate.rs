@@ -1,0 +1,252 @@
+//! How many may be inside at once, and who waits for that in which order.
+//!
+//! Below the limit, entering and leaving are operations on one number. Only who finds it full, or others waiting, takes
+//! the queue's lock. Whoever leaves lets the first in; nobody overtakes those who wait.
+//!
+//! Invariants:
+//! * A [`Place`] is inside exactly as long as it is counted: both change by one compare-and-exchange of its state, and
+//!   whoever wins that changes the count. So a place may be taken off by somebody else (a lease that has ended) while
+//!   its owner leaves.
+//! * A place's state becomes and ceases to be waiting under the queue's lock only, together with its entry.
+//! * Who leaves looks for waiters after he has left, and who begins to wait looks for room after he is counted as
+//!   waiting, all in one order (SeqCst): one of both sees the other.
+//!
+//! Lock order: the queue's, then a place's own, which its waiter sleeps with.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const OUTSIDE: u32 = 0;
+const WAITING: u32 = 1;
+const INSIDE: u32 = 2;
+
+/// How a wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is inside.
+    Entered,
+    /// It is outside; the time is over.
+    TimedOut,
+    /// It is outside; somebody has called it off.
+    CalledOff,
+}
+
+/// What one connection is to the gate.
+#[derive(Debug, Default)]
+pub struct Place {
+    state: AtomicU32,
+    /// When its client was last answered with a transaction open; 0: it is not the client's turn.
+    idle_since_ms: AtomicU64,
+    /// When it began to wait.
+    waiting_since_ms: AtomicU64,
+    /// For whoever looks at who waits: a descriptor, and a thread of the system.
+    label: AtomicU64,
+    sleep: Mutex<()>,
+    turn: Condvar,
+}
+
+impl Place {
+    /// It is counted as inside.
+    pub fn is_inside(&self) -> bool {
+        self.state.load(SeqCst) == INSIDE
+    }
+
+    /// It waits.
+    pub fn is_waiting(&self) -> bool {
+        self.state.load(SeqCst) == WAITING
+    }
+
+    /// The client's turn has begun, or with 0 it has ended.
+    pub fn set_idle_since(&self, now_ms: u64) {
+        self.idle_since_ms.store(now_ms, SeqCst);
+    }
+
+    /// See [`Place::set_idle_since`].
+    pub fn idle_since_ms(&self) -> u64 {
+        self.idle_since_ms.load(SeqCst)
+    }
+
+    /// Says who it is.
+    pub fn set_label(&self, label: u64) {
+        self.label.store(label, SeqCst);
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+    }
+
+    fn wake(&self) {
+        drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+        self.turn.notify_one();
+    }
+
+    /// Until it waits no longer, or the time is over.
+    fn sleep(&self, longest: Option<Duration>) {
+        let start = Instant::now();
+        let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.is_waiting() {
+            guard = match longest.map(|longest| longest.checked_sub(start.elapsed())) {
+                Some(None) => return,
+                Some(Some(rest)) => {
+                    self.turn.wait_timeout(guard, rest).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.turn.wait(guard).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+/// One who waits, for those who look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// What its place was labelled with.
+    pub label: u64,
+    /// When it began.
+    pub since_ms: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Gate {
+    inside: AtomicUsize,
+    waiting: AtomicUsize,
+    queue: Mutex<VecDeque<&'static Place>>,
+}
+
+impl Gate {
+    /// With nobody inside.
+    pub const fn new() -> Self {
+        Self { inside: AtomicUsize::new(0), waiting: AtomicUsize::new(0), queue: Mutex::new(VecDeque::new()) }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<&'static Place>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Places that are inside.
+    pub fn inside(&self) -> usize {
+        self.inside.load(SeqCst)
+    }
+
+    /// Places that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    fn take(&self, limit: usize) -> bool {
+        let one_more = |inside: usize| (inside < limit).then(|| inside + 1);
+        self.inside.fetch_update(SeqCst, SeqCst, one_more).is_ok()
+    }
+
+    /// Enters if there is room and nobody waits. The place is outside.
+    pub fn enter(&self, place: &Place, limit: usize) -> bool {
+        if self.waiting() != 0 || !self.take(limit) {
+            return false;
+        }
+        place.set_idle_since(0);
+        place.state.store(INSIDE, SeqCst);
+        true
+    }
+
+    /// Enters whatever the limit. The place is outside.
+    pub fn force(&self, place: &Place) {
+        self.inside.fetch_add(1, SeqCst);
+        place.set_idle_since(0);
+        place.state.store(INSIDE, SeqCst);
+    }
+
+    /// Waits for its turn. The place is outside.
+    pub fn wait(
+        &self,
+        place: &'static Place,
+        limit: usize,
+        now_ms: u64,
+        longest: Option<Duration>,
+    ) -> Outcome {
+        place.waiting_since_ms.store(now_ms, SeqCst);
+        place.set_idle_since(0);
+        {
+            let mut queue = self.queue();
+            self.waiting.fetch_add(1, SeqCst);
+            place.state.store(WAITING, SeqCst);
+            queue.push_back(place);
+        }
+        self.admit(limit);
+        place.sleep(longest);
+        if place.is_waiting() && self.take_out(place) {
+            return Outcome::TimedOut;
+        }
+        if place.is_inside() { Outcome::Entered } else { Outcome::CalledOff }
+    }
+
+    /// Lets those in for whom there is room.
+    pub fn admit(&self, limit: usize) {
+        while self.waiting() != 0 {
+            let first = {
+                let mut queue = self.queue();
+                if queue.is_empty() || !self.take(limit) {
+                    return;
+                }
+                let first = queue.pop_front();
+                if let Some(place) = first {
+                    place.state.store(INSIDE, SeqCst);
+                    self.waiting.fetch_sub(1, SeqCst);
+                }
+                first
+            };
+            if let Some(place) = first {
+                place.wake();
+            }
+        }
+    }
+
+    fn take_out(&self, place: &Place) -> bool {
+        let mut queue = self.queue();
+        let Some(at) = queue.iter().position(|other| std::ptr::eq(*other, place)) else { return false };
+        queue.remove(at);
+        place.state.store(OUTSIDE, SeqCst);
+        self.waiting.fetch_sub(1, SeqCst);
+        true
+    }
+
+    /// Ends a wait that others do not want any more. `false`: it does not wait.
+    pub fn call_off(&self, place: &Place) -> bool {
+        let was_waiting = place.is_waiting() && self.take_out(place);
+        if was_waiting {
+            place.wake();
+        }
+        was_waiting
+    }
+
+    /// Ends all waits.
+    pub fn call_off_all(&self) {
+        loop {
+            let Some(place) = self.queue().front().copied() else { return };
+            self.call_off(place);
+        }
+    }
+
+    /// Makes a place that is inside one that is not. `false`: it was outside.
+    pub fn leave(&self, place: &Place, limit: usize) -> bool {
+        if !place.change(INSIDE, OUTSIDE) {
+            return false;
+        }
+        self.inside.fetch_sub(1, SeqCst);
+        self.admit(limit);
+        true
+    }
+
+    /// The first of those who wait, and how long the longest has at this moment.
+    pub fn waiters(&self, count: usize) -> Vec<Waiter> {
+        let waiter = |place: &&Place| Waiter {
+            label: place.label.load(SeqCst),
+            since_ms: place.waiting_since_ms.load(SeqCst),
+        };
+        self.queue().iter().take(count).map(waiter).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

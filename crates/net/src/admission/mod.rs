@@ -1,0 +1,326 @@
+//! Admission: at most so many connections are inside a transaction. Others wait, with a command of their client pending,
+//! where the server waits for the next command anyway, so none of them holds a lock.
+//!
+//! * [`protocol`], with [`packets`] and [`text`]: what the bytes say. They know of nothing else.
+//! * [`gate`]: who is inside, who waits, in which order.
+//! * [`keeper`]: a thread for what nobody else notices: leases that end, another limit, what is shown.
+//! * Here: a connection's seat, which has both, and what reads, writes and waits become.
+//!
+//! A server that asks for a command's header is told that there is nothing (EAGAIN), once, and then waits with poll; from
+//! that wait it gets back with bytes only when the connection is inside, or need not be. So a wait here lasts no longer
+//! than the server's own would. What a connection that is inside does is not looked at, but for the end of each answer.
+//!
+//! It fails open: a connection that is not understood (TLS, compression, pool-of-threads), or on which two threads work at the same time, never waits.
+//!
+//! Lock order: a seat's state, which is only ever tried for, then the gate's. Nobody waits with a seat's state locked.
+//!
+//! While the limit is off nothing here is called: [`is_on`] is a load.
+
+pub mod gate;
+mod keeper;
+pub mod packets;
+pub mod protocol;
+pub mod text;
+
+use crate::connection::Connection;
+use crate::{control, next, process};
+use gate::{Gate, Outcome, Place};
+use libc::c_int;
+use protocol::{Boundary, Tracker};
+use redoubt_wire::net::{Counter, Limit};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::time::{Duration, Instant};
+
+/// What is looked at of a command that would have to wait, in bytes.
+const LOOK_LEN_BYTES: usize = 512;
+
+static GATE: Gate = Gate::new();
+static ADMINISTRATORS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// What is known of a connection under its lock.
+struct State {
+    tracker: Tracker,
+    /// The command that comes next may be read.
+    permitted: bool,
+    /// The server was told that there is no command, and has not waited since.
+    told_empty: bool,
+    counted_lost: bool,
+    counted_holder: bool,
+    counted_administrator: bool,
+}
+
+impl State {
+    fn new(tracker: Tracker) -> Self {
+        Self {
+            tracker,
+            permitted: false,
+            told_empty: false,
+            counted_lost: false,
+            counted_holder: false,
+            counted_administrator: false,
+        }
+    }
+}
+
+/// A connection's part in this.
+pub struct Seat {
+    state: Mutex<State>,
+    place: Place,
+    /// What [`Limit::turned_on`] was when its state was begun.
+    turned_on: AtomicU32,
+    /// Two threads at the same time: something was missed.
+    missed: AtomicBool,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        keeper::start();
+        Self {
+            state: Mutex::new(State::new(Tracker::joining())),
+            place: Place::default(),
+            turned_on: AtomicU32::new(0),
+            missed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Names of users that never wait. Once, before the first connection.
+pub fn set_administrators(names: Vec<String>) {
+    ADMINISTRATORS.get_or_init(|| names);
+}
+
+/// There is a limit.
+#[inline]
+pub fn is_on() -> bool {
+    control::limit().count().is_some()
+}
+
+fn limit_count(limit: Limit) -> usize {
+    limit.count().map_or(usize::MAX, |count| count as usize)
+}
+
+/// Milliseconds of a clock that only goes on.
+fn now_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000 + 1
+}
+
+/// A connection's seat and its state. `None`: admission is off, or another thread has it.
+fn seat(connection: &'static Connection) -> Option<(&'static Seat, MutexGuard<'static, State>, Limit)> {
+    let limit = control::limit();
+    if limit.count().is_none() || process::is_child() {
+        return None;
+    }
+    let seat = connection.seat();
+    let mut state = match seat.state.try_lock() {
+        Ok(state) => state,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            seat.missed.store(true, Ordering::Release);
+            return None;
+        }
+    };
+    if seat.turned_on.load(Ordering::Acquire) != limit.turned_on() {
+        // Bytes have passed that were not seen.
+        begin(seat, &mut state, Tracker::joining(), limit);
+    }
+    if seat.missed.swap(false, Ordering::AcqRel) {
+        state.tracker.lose();
+    }
+    Some((seat, state, limit))
+}
+
+fn begin(seat: &Seat, state: &mut State, tracker: Tracker, limit: Limit) {
+    *state = State::new(tracker);
+    GATE.leave(&seat.place, limit_count(limit));
+    seat.turned_on.store(limit.turned_on(), Ordering::Release);
+}
+
+/// A connection was accepted.
+pub fn opened(connection: &'static Connection) {
+    if is_on()
+        && let Some((seat, mut state, limit)) = seat(connection)
+    {
+        seat.missed.store(false, Ordering::Release);
+        begin(seat, &mut state, Tracker::accepted(), limit);
+    }
+}
+
+/// A connection is about to be closed.
+pub fn closed(connection: &'static Connection) {
+    if let Some(seat) = connection.seat_if_any() {
+        GATE.call_off(&seat.place);
+        GATE.leave(&seat.place, limit_count(control::limit()));
+    }
+}
+
+/// Somebody ends the connection: whoever waits for its turn is to notice.
+pub fn shut_down(connection: &'static Connection) {
+    if let Some(seat) = connection.seat_if_any() {
+        GATE.call_off(&seat.place);
+    }
+}
+
+/// Counts what is seen for the first time, and lets go of what a connection that is not understood has.
+fn note(connection: &Connection, seat: &Seat, state: &mut State, limit: Limit) {
+    if state.tracker.lost() && !std::mem::replace(&mut state.counted_lost, true) {
+        control::count(connection.shard(), Counter::NotUnderstood, 1);
+        GATE.leave(&seat.place, limit_count(limit));
+    }
+    if state.tracker.holds() != 0 && !std::mem::replace(&mut state.counted_holder, true) {
+        control::count(connection.shard(), Counter::Holders, 1);
+    }
+}
+
+/// The server has sent this.
+pub fn sent(connection: &'static Connection, bytes: &[u8]) {
+    let Some((seat, mut state, limit)) = seat(connection) else { return };
+    state.tracker.sent(bytes);
+    note(connection, seat, &mut state, limit);
+}
+
+/// The server has read this.
+pub fn received(connection: &'static Connection, bytes: &[u8]) {
+    let Some((seat, mut state, limit)) = seat(connection) else { return };
+    state.tracker.received(bytes);
+    (state.permitted, state.told_empty) = (false, false);
+    if seat.place.idle_since_ms() != 0 {
+        seat.place.set_idle_since(0);
+    }
+    note(connection, seat, &mut state, limit);
+}
+
+/// The server has sent or read in a way that is not followed.
+pub fn lose(connection: &'static Connection) {
+    if is_on()
+        && let Some((seat, mut state, limit)) = seat(connection)
+    {
+        state.tracker.lose();
+        note(connection, seat, &mut state, limit);
+    }
+}
+
+/// Gives back what is not needed any more where the server waits for a command. `true`: the next one has to enter.
+fn has_to_enter(
+    connection: &Connection,
+    seat: &Seat,
+    state: &mut State,
+    boundary: Boundary,
+    limit: Limit,
+) -> bool {
+    note(connection, seat, state, limit);
+    let Boundary::Command { may_wait, keeps } = boundary else { return false };
+    if state.permitted {
+        return false;
+    }
+    if seat.place.is_inside() {
+        if keeps {
+            if seat.place.idle_since_ms() == 0 {
+                seat.place.set_idle_since(now_ms());
+            }
+            return false;
+        }
+        GATE.leave(&seat.place, limit_count(limit));
+    }
+    if !may_wait {
+        return false;
+    }
+    let user = state.tracker.user();
+    let is_administrator =
+        ADMINISTRATORS.get().is_some_and(|names| names.iter().any(|name| name.as_bytes() == user));
+    if is_administrator && !std::mem::replace(&mut state.counted_administrator, true) {
+        control::count(connection.shard(), Counter::Administrators, 1);
+    }
+    !is_administrator
+}
+
+/// The server asks for bytes, without waiting. `false`: it is to be told that there are none.
+pub fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
+    let Some((seat, mut state, limit)) = seat(connection) else { return true };
+    let boundary = state.tracker.asks(len_bytes);
+    if !has_to_enter(connection, seat, &mut state, boundary, limit) {
+        return true;
+    }
+    // Whoever asks again instead of waiting gets what there is.
+    std::mem::replace(&mut state.told_empty, true)
+}
+
+/// Waits, after the server's wait for a connection has ended with bytes, until it is inside if it has to be.
+/// `false`: the server's wait is over before that.
+pub fn hold(connection: &'static Connection, fd: c_int, rest: Option<Duration>) -> bool {
+    let Some((seat, mut state, limit)) = seat(connection) else { return true };
+    let boundary = state.tracker.boundary();
+    if !has_to_enter(connection, seat, &mut state, boundary, limit) {
+        return true;
+    }
+    let count = limit_count(limit);
+    state.told_empty = false;
+    state.permitted = true;
+    if GATE.enter(&seat.place, count) {
+        control::count(connection.shard(), Counter::Entered, 1);
+        return true;
+    }
+    if is_free(connection, fd, &state.tracker) {
+        return true;
+    }
+    state.permitted = false;
+    drop(state);
+    wait(connection, seat, fd, rest, limit)
+}
+
+fn wait(
+    connection: &'static Connection,
+    seat: &'static Seat,
+    fd: c_int,
+    rest: Option<Duration>,
+    limit: Limit,
+) -> bool {
+    let start = Instant::now();
+    let longest = Duration::from_millis(control::longest_wait_ms());
+    let ends_late = rest.is_none_or(|rest| rest >= longest);
+    // SAFETY: no arguments.
+    let thread_id = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
+    seat.place.set_label(thread_id << 32 | u64::from(fd.unsigned_abs()));
+    control::count(connection.shard(), Counter::Waited, 1);
+    let outcome =
+        GATE.wait(&seat.place, limit_count(limit), now_ms(), Some(rest.unwrap_or(longest).min(longest)));
+    keeper::note_wait(start.elapsed());
+    match outcome {
+        Outcome::Entered => {}
+        Outcome::TimedOut if !ends_late => {
+            control::count(connection.shard(), Counter::WaitsEnded, 1);
+            return false;
+        }
+        Outcome::TimedOut => {
+            GATE.force(&seat.place);
+            control::count(connection.shard(), Counter::LetInLate, 1);
+        }
+        Outcome::CalledOff => control::count(connection.shard(), Counter::WaitsEnded, 1),
+    }
+    if let Ok(mut state) = seat.state.try_lock() {
+        state.permitted = true;
+    }
+    true
+}
+
+/// What the client has sent is a command that need not wait.
+fn is_free(connection: &'static Connection, fd: c_int, tracker: &Tracker) -> bool {
+    if let Some(mut locked) = connection.lock(fd) {
+        let unread = locked.reader().unread();
+        if !unread.is_empty() {
+            return tracker.is_free(unread);
+        }
+    }
+    let mut bytes = [0u8; LOOK_LEN_BYTES];
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: a buffer of this length.
+    let result = unsafe { next::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
+    match usize::try_from(result) {
+        // The end of the connection, or an error, is nothing to wait with.
+        Ok(0) | Err(_) => true,
+        Ok(len) => bytes.get(..len).is_some_and(|bytes| tracker.is_free(bytes)),
+    }
+}

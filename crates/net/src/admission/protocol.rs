@@ -1,0 +1,480 @@
+//! What the bytes of one connection say: whether the server waits for a command, whether a transaction is open then, and
+//! whether locks may be held outside of one.
+//!
+//! When the server asks for the header of a next command, the last packet it has sent is the end of its answer. So
+//! results need not be understood: of each packet sent the beginning is kept, and only the last one's is looked at.
+//!
+//! It is sure of where it is by the packets' numbers, which go up by one over both directions and begin at 0 with each
+//! command. Whatever does not fit makes it [`Tracker::lost`], for good: then nothing is known of the connection, and it
+//! is never to wait.
+//!
+//! Invariants: it asks for no memory; no bytes make it panic; a connection of which it does not know that it holds no
+//! lock is never one that may wait.
+
+use super::packets::{Packets, Piece};
+use super::text::{self, Text};
+
+/// Length of the header that the server asks for.
+const HEADER_LEN_BYTES: usize = 4;
+/// What is kept of a packet sent: an OK with the longest numbers before its status.
+const ANSWER_LEN_BYTES: usize = 24;
+/// Longest name of a user, in bytes.
+const USER_LEN_BYTES: usize = 80;
+/// Where the name is in what a client begins with.
+const USER_AT: usize = 32;
+/// What is looked at of a text.
+const TEXT_LEN_BYTES: u32 = 64 << 10;
+
+const IN_TRANSACTION: u16 = 0x1;
+const AUTOCOMMIT: u16 = 0x2;
+const MORE_RESULTS: u16 = 0x8;
+const NO_BACKSLASH_ESCAPES: u16 = 0x200;
+
+/// Deadlock: the transaction is gone with it, in every engine.
+const DEADLOCK: u16 = 1213;
+
+/// Commands, by their first byte.
+mod command {
+    pub const QUIT: u8 = 1;
+    pub const INIT_DB: u8 = 2;
+    pub const QUERY: u8 = 3;
+    pub const FIELD_LIST: u8 = 4;
+    pub const STATISTICS: u8 = 9;
+    pub const CHANGE_USER: u8 = 17;
+    pub const PREPARE: u8 = 22;
+    pub const EXECUTE: u8 = 23;
+    pub const LONG_DATA: u8 = 24;
+    pub const CLOSE_STATEMENT: u8 = 25;
+    /// Behind RESET and SET_OPTION.
+    pub const FETCH: u8 = 28;
+    pub const RESET_CONNECTION: u8 = 31;
+    pub const BULK_EXECUTE: u8 = 250;
+    /// REFRESH, SHUTDOWN, STATISTICS, PROCESS_INFO, CONNECT, PROCESS_KILL, DEBUG, PING.
+    pub const OLD: std::ops::RangeInclusive<u8> = 5..=14;
+}
+
+/// How much is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It came in the middle; the next header after an answer is a command's.
+    Joining,
+    /// The client has not said what it is.
+    Greeting,
+    /// It is logging in, also again.
+    Login,
+    /// Commands and answers.
+    Commands,
+    /// Replication and the like: not a client that is meant.
+    Other,
+    /// It was not understood.
+    Lost,
+}
+
+/// What the server waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// Something other than a command, or nothing is known.
+    None,
+    /// A command.
+    Command {
+        /// No transaction is open, and no lock is held: it may be made to wait.
+        may_wait: bool,
+        /// A transaction is open, or may be.
+        keeps: bool,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Tracker {
+    phase: Phase,
+    input: Packets,
+    output: Packets,
+    /// The packet that is being read may be a command.
+    expects_command: bool,
+    /// Of the last packet of either direction.
+    number: u8,
+    /// Of the last command.
+    command: u8,
+    /// Of the packet that is being read: bytes of its content that have come.
+    content_len_bytes: u32,
+    text: Text,
+    /// The text that is being read is all of its command.
+    reads_text: bool,
+    /// Packets were sent since the last one was read.
+    answered: bool,
+    answer: [u8; ANSWER_LEN_BYTES],
+    answer_len_bytes: u8,
+    answer_packet_len_bytes: u32,
+    /// It has joined and no packet has passed since.
+    joined: bool,
+    /// The last answer's end was looked at.
+    resolved: bool,
+    status: Option<u16>,
+    /// An error has left open whether a transaction is.
+    doubtful: bool,
+    holds: u8,
+    all_prepared_simple: bool,
+    user: [u8; USER_LEN_BYTES],
+    user_len_bytes: u8,
+}
+
+impl Tracker {
+    fn new(phase: Phase) -> Self {
+        Self {
+            phase,
+            input: Packets::default(),
+            output: Packets::default(),
+            expects_command: false,
+            number: u8::MAX,
+            command: 0,
+            content_len_bytes: 0,
+            text: Text::default(),
+            reads_text: false,
+            answered: false,
+            answer: [0; ANSWER_LEN_BYTES],
+            answer_len_bytes: 0,
+            answer_packet_len_bytes: 0,
+            joined: false,
+            resolved: true,
+            status: None,
+            doubtful: false,
+            holds: 0,
+            all_prepared_simple: phase != Phase::Joining,
+            user: [0; USER_LEN_BYTES],
+            user_len_bytes: 0,
+        }
+    }
+
+    /// For a connection of which nothing has passed yet.
+    pub fn accepted() -> Self {
+        Self::new(Phase::Greeting)
+    }
+
+    /// For one that has been there before: it may hold locks of any kind until it says where it is.
+    pub fn joining() -> Self {
+        Self::new(Phase::Joining)
+    }
+
+    /// Nothing is known of it, for good.
+    pub fn lost(&self) -> bool {
+        self.phase == Phase::Lost
+    }
+
+    /// From now on.
+    pub fn lose(&mut self) {
+        self.phase = Phase::Lost;
+    }
+
+    /// Who has logged in, or tries to. Empty: not known.
+    pub fn user(&self) -> &[u8] {
+        self.user.get(..usize::from(self.user_len_bytes)).unwrap_or_default()
+    }
+
+    /// Locks that may be held outside of a transaction.
+    pub fn holds(&self) -> u8 {
+        self.holds
+    }
+
+    fn is_followed(&self) -> bool {
+        !matches!(self.phase, Phase::Joining | Phase::Other | Phase::Lost)
+    }
+
+    /// The server has sent this.
+    pub fn sent(&mut self, mut bytes: &[u8]) {
+        if !self.is_followed() {
+            self.answered = true;
+            return;
+        }
+        while let Some(piece) = self.output.next(&mut bytes) {
+            match piece {
+                Piece::Begin { number, len_bytes, continues } => {
+                    if number != self.number.wrapping_add(1) || !self.input.is_at_start() {
+                        return self.lose();
+                    }
+                    self.number = number;
+                    (self.answered, self.resolved) = (true, false);
+                    // What goes on is a row's end and never an answer's.
+                    (self.answer_len_bytes, self.answer_packet_len_bytes) =
+                        (0, if continues { 0 } else { len_bytes });
+                }
+                Piece::Content(content) => self.keep(content),
+            }
+        }
+    }
+
+    fn keep(&mut self, content: &[u8]) {
+        let done = usize::from(self.answer_len_bytes);
+        let wanted = ANSWER_LEN_BYTES.min(self.answer_packet_len_bytes as usize);
+        if done < wanted {
+            let len = content.len().min(wanted - done);
+            if let (Some(place), Some(bytes)) = (self.answer.get_mut(done..done + len), content.get(..len)) {
+                place.copy_from_slice(bytes);
+            }
+            self.answer_len_bytes += len as u8;
+        }
+    }
+
+    /// The server has read this.
+    pub fn received(&mut self, mut bytes: &[u8]) {
+        if !self.is_followed() {
+            self.answered = false;
+            return;
+        }
+        // It may become one that is not followed on the way.
+        while self.is_followed() {
+            if !bytes.is_empty() && self.input.is_at_start() {
+                self.expects_command = self.boundary() != Boundary::None;
+            }
+            let Some(piece) = self.input.next(&mut bytes) else { break };
+            match piece {
+                Piece::Begin { number, len_bytes, continues } => self.begin(number, len_bytes, continues),
+                Piece::Content(content) => self.content(content),
+            }
+            if self.input.is_at_start() && self.is_followed() {
+                self.end();
+            }
+        }
+    }
+
+    fn begin(&mut self, number: u8, len_bytes: u32, continues: bool) {
+        let is_command = number == 0 && !continues && self.expects_command;
+        if is_command && len_bytes == 0 || !is_command && number != self.number.wrapping_add(1) {
+            return self.lose();
+        }
+        self.number = number;
+        (self.answered, self.joined) = (false, false);
+        if !continues {
+            self.content_len_bytes = 0;
+        }
+        self.reads_text = is_command || continues && self.reads_text;
+    }
+
+    fn content(&mut self, content: &[u8]) {
+        let before = self.content_len_bytes;
+        self.content_len_bytes = before.saturating_add(content.len() as u32);
+        match self.phase {
+            Phase::Greeting | Phase::Login => self.log_in(before, content),
+            Phase::Commands if self.reads_text => self.read_command(before, content),
+            _ => {}
+        }
+    }
+
+    /// A client's answer to the greeting, of which only the user's name counts.
+    fn log_in(&mut self, before: u32, content: &[u8]) {
+        if self.phase != Phase::Greeting {
+            return;
+        }
+        for (at, byte) in (before as usize..).zip(content) {
+            let Some(done) = at.checked_sub(USER_AT) else { continue };
+            if *byte == 0 {
+                (self.phase, self.user_len_bytes) = (Phase::Login, done as u8);
+                return;
+            }
+            match self.user.get_mut(done) {
+                Some(place) => *place = *byte,
+                None => return self.lose(),
+            }
+        }
+    }
+
+    fn read_command(&mut self, before: u32, content: &[u8]) {
+        let mut rest = content;
+        if before == 0 {
+            let Some((first, after)) = content.split_first() else { return };
+            rest = after;
+            self.begin_command(*first);
+        }
+        if matches!(self.command, command::QUERY | command::PREPARE) {
+            let left = TEXT_LEN_BYTES.saturating_sub(before) as usize;
+            self.text.feed(rest.get(..left).unwrap_or(rest));
+        }
+    }
+
+    fn begin_command(&mut self, first: u8) {
+        self.command = first;
+        self.text = Text::new(self.status.is_none_or(|status| status & NO_BACKSLASH_ESCAPES != 0));
+        match first {
+            command::QUIT..=command::FIELD_LIST
+            | command::PREPARE..=command::FETCH
+            | command::RESET_CONNECTION
+            | command::BULK_EXECUTE => {}
+            first if command::OLD.contains(&first) => {}
+            command::CHANGE_USER => (self.phase, self.user_len_bytes) = (Phase::Login, 0),
+            _ => self.phase = Phase::Other,
+        }
+    }
+
+    /// A packet of the client is complete.
+    fn end(&mut self) {
+        if self.phase == Phase::Greeting {
+            // A request for TLS, or no name of a user where one has to be.
+            self.lose();
+        }
+        if self.phase == Phase::Commands
+            && self.reads_text
+            && !self.input.goes_on()
+            && matches!(self.command, command::QUERY | command::PREPARE)
+        {
+            self.text.end();
+            self.holds |= self.text.holds();
+            self.all_prepared_simple &= self.command != command::PREPARE || self.text.is_simple();
+        }
+    }
+
+    /// The server asks for bytes of this length, at most.
+    pub fn asks(&mut self, len_bytes: usize) -> Boundary {
+        if self.phase == Phase::Joining && self.answered && len_bytes == HEADER_LEN_BYTES {
+            // After an answer a server reads a header, and nothing else has four bytes.
+            *self = Self::new(Phase::Commands);
+            self.all_prepared_simple = false;
+            (self.doubtful, self.joined) = (true, true);
+        }
+        let boundary = self.boundary();
+        if boundary != Boundary::None && len_bytes != HEADER_LEN_BYTES {
+            // Compression.
+            self.lose();
+            return Boundary::None;
+        }
+        boundary
+    }
+
+    /// What the server waits for if it waits now.
+    pub fn boundary(&mut self) -> Boundary {
+        if !self.is_followed() || !self.input.is_at_start() || !self.output.is_at_start() {
+            return Boundary::None;
+        }
+        if !self.resolved {
+            if !self.resolve() {
+                return Boundary::None;
+            }
+            self.resolved = true;
+        }
+        let has_no_answer = matches!(self.command, command::LONG_DATA | command::CLOSE_STATEMENT);
+        if self.phase != Phase::Commands || !self.answered && !has_no_answer && !self.joined {
+            return Boundary::None;
+        }
+        let in_transaction = self.status.is_none_or(|status| status & IN_TRANSACTION != 0);
+        let keeps = in_transaction || self.doubtful;
+        Boundary::Command { may_wait: !keeps && self.holds == 0, keeps }
+    }
+
+    /// Looks at the last packet sent. `false`: it does not end an answer.
+    fn resolve(&mut self) -> bool {
+        let answer = self.answer;
+        let answer = answer.get(..usize::from(self.answer_len_bytes)).unwrap_or_default();
+        let len_bytes = self.answer_packet_len_bytes as usize;
+        match (answer.first(), self.phase) {
+            (Some(0), Phase::Login) => {
+                // Whoever has logged in holds nothing.
+                (self.phase, self.holds, self.all_prepared_simple) = (Phase::Commands, 0, true);
+                // So that it is known to have an answer.
+                self.command = command::CHANGE_USER;
+                self.take_status(status_of_ok(answer))
+            }
+            (_, Phase::Greeting | Phase::Login) => false,
+            (Some(0xff), _) => {
+                self.take_error(answer);
+                true
+            }
+            // Their answers have no status, or end with other packets.
+            _ if matches!(self.command, command::PREPARE | command::STATISTICS | command::FIELD_LIST) => true,
+            (Some(0), _) if len_bytes >= 7 => self.take_status(status_of_ok(answer)),
+            (Some(0xfe), _) if len_bytes == 5 => self.take_status(word_at(answer, 3)),
+            (Some(0xfe), _) if len_bytes >= 7 => self.take_status(status_of_ok(answer)),
+            // The server asks for a file.
+            (Some(0xfb), _) => false,
+            _ => {
+                self.lose();
+                false
+            }
+        }
+    }
+
+    fn take_status(&mut self, status: Option<u16>) -> bool {
+        let Some(status) = status else {
+            self.lose();
+            return false;
+        };
+        if status & MORE_RESULTS != 0 {
+            return false;
+        }
+        self.status = Some(status);
+        self.doubtful = false;
+        if self.command == command::RESET_CONNECTION {
+            (self.holds, self.all_prepared_simple) = (0, true);
+        }
+        if self.command == command::QUERY && self.text.is_unlock() {
+            self.holds &= !text::TABLES;
+        }
+        true
+    }
+
+    /// An error has no status.
+    fn take_error(&mut self, answer: &[u8]) {
+        let ends = word_at(answer, 1) == Some(DEADLOCK);
+        let Some(status) = self.status.as_mut() else { return };
+        if ends {
+            *status &= !IN_TRANSACTION;
+            self.doubtful = false;
+            return;
+        }
+        let leaves_nothing = match self.command {
+            command::QUERY => self.text.is_simple(),
+            command::EXECUTE | command::BULK_EXECUTE => self.all_prepared_simple,
+            _ => true,
+        };
+        let was_outside = *status & (IN_TRANSACTION | AUTOCOMMIT) == AUTOCOMMIT && !self.doubtful;
+        if *status & IN_TRANSACTION == 0 && !(was_outside && leaves_nothing) {
+            self.doubtful = true;
+        }
+    }
+
+    /// Bytes that the client has sent begin with a command that takes no locks of rows, or that helps others on.
+    pub fn is_free(&self, bytes: &[u8]) -> bool {
+        let Some((header, content)) = bytes.split_at_checked(HEADER_LEN_BYTES) else { return false };
+        let len = header.iter().take(3).rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
+        match content.split_first() {
+            Some((&command::QUERY, text)) if text.len() + 1 >= len => {
+                let mut look = Text::new(self.status.is_none_or(|status| status & NO_BACKSLASH_ESCAPES != 0));
+                look.feed(text.get(..len.saturating_sub(1)).unwrap_or_default());
+                look.end();
+                look.is_free()
+            }
+            Some((command, _)) => {
+                matches!(
+                    *command,
+                    command::QUIT
+                        | command::INIT_DB
+                        | command::FIELD_LIST
+                        | command::CHANGE_USER
+                        | command::PREPARE
+                        | command::LONG_DATA..=command::FETCH | command::RESET_CONNECTION
+                ) || command::OLD.contains(command)
+            }
+            None => false,
+        }
+    }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|word| u16::from_le_bytes(*word))
+}
+
+/// Behind its first byte an OK has two numbers, which say how long they are.
+fn status_of_ok(answer: &[u8]) -> Option<u16> {
+    let mut at = 1;
+    for _ in 0..2 {
+        at += match answer.get(at)? {
+            0..=0xfa => 1,
+            0xfc => 3,
+            0xfd => 4,
+            0xfe => 9,
+            _ => return None,
+        };
+    }
+    word_at(answer, at)
+}
+
+#[cfg(test)]
+mod tests;
