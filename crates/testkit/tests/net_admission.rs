@@ -218,8 +218,9 @@ fn most_at_once(server: &Server, limit: u64, clients: u64, rounds: u64) -> u64 {
         assert!(all_well.into_iter().all(|is_well| is_well));
     });
     let most = most.load(Ordering::Acquire);
+    // It looks every 0.1 s only, so it may have seen none of a short run: the clients count, too.
     println!("the server has shown {most} at most");
-    assert!((1..=limit).contains(&most), "{most}");
+    assert!(most <= limit, "{most}");
     open.most.load(Ordering::Acquire)
 }
 
