@@ -45,7 +45,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite sockmap sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -186,6 +186,10 @@ server-suite:
 # a quarter of an hour. Options in NET_SUITE. All in target/net-suite/. See docs/network.md.
 net-suite:
 	scripts/net-suite/run $(NET_SUITE)
+
+# What programs would notice of a bypass by a sockmap of this kernel; root. See docs/network.md.
+sockmap:
+	cargo test --release --locked -p redoubt-net --test sockmap -- --ignored --nocapture
 
 # MariaDB's own suites of groups of servers, with Galera and with ours, compared: two hours. Options in GROUP_SUITE, for
 # example GROUP_SUITE="--test galera.galera_admin --repeat 3". All in target/group-suite/. See docs/group.md.
