@@ -135,6 +135,11 @@ mod own {
     }
 
     #[test]
+    fn comes_back_though_all_were_told_to_get_their_state_anew() {
+        super::comes_back_though_all_were_told_to_get_their_state_anew(&provider());
+    }
+
+    #[test]
     fn comes_back_from_a_blackout() {
         super::comes_back_from_a_blackout(&provider(), &[]);
     }
@@ -753,6 +758,36 @@ fn lets_nobody_in_without_a_certificate(provider: &Provider) {
         group.kill9(VICTIM)?;
         group.server_mut(VICTIM)?.config_mut().server_args = arguments;
         group.start(VICTIM)?;
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        end(group, load)
+    });
+}
+
+/// `grastate.dat` is removed from one server: it gets its state anew. It is removed from all: none of them has one for
+/// another, so each keeps its own.
+fn comes_back_though_all_were_told_to_get_their_state_anew(provider: &Provider) {
+    on_group(provider, |group| {
+        let load = Load::start(group, CLIENTS)?;
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        let remove = |group: &Group, member: usize| -> Result<()> {
+            let path = group.server(member)?.datadir().join("grastate.dat");
+            std::fs::remove_file(&path).map_err(|error| Error::State(format!("{}: {error}", path.display())))
+        };
+        let transfers = |group: &Group| -> Result<usize> {
+            let said = ALL.map(|member| Ok(group.server(member)?.error_log_tail(usize::MAX)));
+            let said = said.into_iter().collect::<Result<Vec<_>>>()?.concat();
+            Ok(said.matches("sends its state to member").count())
+        };
+        let before = transfers(group)?;
+        group.shutdown(VICTIM)?;
+        remove(group, VICTIM)?;
+        group.start(VICTIM)?;
+        assert_eq!(transfers(group)?, before + 1, "one gets it from another one");
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        group.kill9_all()?;
+        ALL.into_iter().try_for_each(|member| remove(group, member))?;
+        group.start_all_after_blackout()?;
+        assert_eq!(transfers(group)?, before + 1, "nobody has one");
         load.wait_for_more(&ALL, 20, PATIENCE)?;
         end(group, load)
     });

@@ -5,6 +5,7 @@
 //! | none | yes | it begins one: its data is the beginning |
 //! | none | no | it is a newcomer: a member takes it in, another server gives it its state |
 //! | a store | no | it goes on from its log and from the position of its data |
+//! | a store, and `grastate.dat` was removed | no | another server gives it its state; if none has any, it goes on |
 //! | a store, of one of several members | yes | refused: it would have two histories |
 //! | a store, of the only member | yes | it goes on |
 //!
@@ -148,6 +149,8 @@ pub(super) enum Data {
     Is(Seqno),
     /// Another server has it.
     OfAnother,
+    /// It has all up to here, and is to get it from another server all the same, if one has any.
+    Unwanted(Seqno),
 }
 
 struct Beginning {
@@ -232,27 +235,12 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
         Data::OfAnother
     } else if is_unwanted(server, &store)? {
         server.note("grastate.dat was removed: this server gets its state anew");
-        Data::OfAnother
-    } else {
-        let position = match wanted.position.or(server.position) {
-            Some(position) => Some(position),
-            None => position::recover(&server.data_directory)?,
-        };
-        match position.filter(|(of, _)| *of == group) {
-            Some((_, seqno)) if seqno < replica.seqno() => {
-                server.warn(&format!(
-                    "the server's data is at {}, and the group's log begins after {}: has the server lost what it had \
-                     committed (innodb_flush_log_at_trx_commit)? It gets its state anew",
-                    seqno.0,
-                    replica.seqno().0
-                ));
-                Data::OfAnother
-            }
-            Some((_, seqno)) => Data::Is(seqno),
-            // It has begun the group and done nothing since.
-            None if replica.seqno() == Seqno(0) && store.has_at_most(2)? => Data::Is(Seqno(0)),
-            None => return Err(ConnectError::NoPosition),
+        match own_data(server, wanted, &store, &replica) {
+            Ok(Data::Is(seqno)) => Data::Unwanted(seqno),
+            _ => Data::OfAnother,
         }
+    } else {
+        own_data(server, wanted, &store, &replica)?
     };
     let (lives, history) = look_into(&replica, store.look())?;
     Ok(Beginning {
@@ -264,6 +252,34 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
         group,
         member,
     })
+}
+
+/// How far the data is that this server finds.
+fn own_data(
+    server: &Server,
+    wanted: &Wanted,
+    store: &Store,
+    replica: &Replica,
+) -> Result<Data, ConnectError> {
+    let position = match wanted.position.or(server.position) {
+        Some(position) => Some(position),
+        None => position::recover(&server.data_directory)?,
+    };
+    match position.filter(|(of, _)| *of == replica.group()) {
+        Some((_, seqno)) if seqno < replica.seqno() => {
+            server.warn(&format!(
+                "the server's data is at {}, and the group's log begins after {}: has the server lost what it had \
+                 committed (innodb_flush_log_at_trx_commit)? It gets its state anew",
+                seqno.0,
+                replica.seqno().0
+            ));
+            Ok(Data::OfAnother)
+        }
+        Some((_, seqno)) => Ok(Data::Is(seqno)),
+        // It has begun the group and done nothing since.
+        None if replica.seqno() == Seqno(0) && store.has_at_most(2)? => Ok(Data::Is(Seqno(0))),
+        None => Err(ConnectError::NoPosition),
+    }
 }
 
 /// Whether somebody wants another server's state in the place of what is here.
@@ -286,7 +302,7 @@ fn is_only_member(store: &Store) -> Result<bool, StoreError> {
 fn beginning(server: &Server, wanted: &Wanted, addresses: &[String]) -> Result<Beginning, ConnectError> {
     let begun = begun(server, wanted, addresses)?;
     match position::volume() {
-        Some(volume) if begun.data == Data::OfAnother => Err(ConnectError::NoStateOnVolume(volume)),
+        Some(volume) if !matches!(begun.data, Data::Is(_)) => Err(ConnectError::NoStateOnVolume(volume)),
         _ => Ok(begun),
     }
 }

@@ -18,13 +18,15 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks at who is heard.
 const LOOK: Duration = Duration::from_millis(100);
 /// Who sends its state has been heard within this time.
 const HEARD: Duration = Duration::from_secs(1);
 const MARK: &str = "redoubt_group.transfer.log";
+/// Members that are here and have no state have none for so long: not only since they have just been started.
+const NO_STATE: Duration = Duration::from_secs(5);
 
 /// What is known of the state of this server.
 pub(super) struct Transfer {
@@ -145,8 +147,13 @@ impl Session {
     pub(super) fn begin(self: &Arc<Self>, receiver: Receiver) -> Result<(), BeginError> {
         let me = self.wait_for(|session, _| session.me())?;
         let data = lock(&self.transfer).data;
-        let seqno = match data {
-            Data::Is(seqno) => {
+        let own = match data {
+            Data::Is(seqno) => Some(seqno),
+            Data::OfAnother => None,
+            Data::Unwanted(seqno) => (!self.some_other_has_a_state()?).then_some(seqno),
+        };
+        let seqno = match own {
+            Some(seqno) => {
                 self.start_after(seqno);
                 let view = View { seqno, number: 0, members: self.before_all_views(me) };
                 self.server.connected(self.group(), &view, self.uuid())?;
@@ -156,7 +163,7 @@ impl Session {
                 self.server.view(receiver, self.group(), &view, self.uuid())?;
                 seqno
             }
-            Data::OfAnother => {
+            None => {
                 let view = self.wait_for(|_, transfer| transfer.view.clone())?;
                 self.server.connected(self.group(), &view, self.uuid())?;
                 set_mark(&self.server.data_directory, true)?;
@@ -203,6 +210,36 @@ impl Session {
             let waited = self.transferred.wait_timeout(transfer, LOOK);
             transfer = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Whether another member has a state. If none has, all of them wait for one, as when `grastate.dat` was removed from
+    /// all servers: none of them would get any.
+    fn some_other_has_a_state(&self) -> Result<bool, BeginError> {
+        let mut none_since = None;
+        let has_any = self.wait_for(|session, transfer| {
+            let members = lock(&session.status.members);
+            let mut others = members.iter().filter(|seen| !seen.is_self);
+            let is_here = |seen: &Seen| seen.is_there && seen.heard_at.is_some_and(|at| at.elapsed() < HEARD);
+            let is_known = transfer.view.is_some();
+            if is_known && others.clone().any(|seen| is_here(seen) && seen.applied > Some(Seqno(0))) {
+                return Some(true);
+            }
+            let have_none = is_known && others.all(|seen| is_here(seen) && seen.applied == Some(Seqno(0)));
+            match have_none {
+                true => (none_since.get_or_insert_with(Instant::now).elapsed() >= NO_STATE).then_some(false),
+                false => {
+                    none_since = None;
+                    None
+                }
+            }
+        })?;
+        if !has_any {
+            self.server.warn(
+                "no other member has a state that this server could get (was grastate.dat removed from all?): it goes on \
+                 with its own",
+            );
+        }
+        Ok(has_any)
     }
 
     /// Asks one member after another until one has sent its state and the server has it.

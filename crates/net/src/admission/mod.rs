@@ -10,7 +10,8 @@
 //! that wait it gets back with bytes only when the connection is inside, or need not be. So a wait here lasts no longer
 //! than the server's own would. What a connection that is inside does is not looked at, but for the end of each answer.
 //!
-//! It fails open: a connection that is not understood (TLS, compression, pool-of-threads), or on which two threads work at the same time, never waits.
+//! It fails open: a connection that is not understood (TLS, compression, pool-of-threads), or on which two threads work at
+//! the same time, never waits.
 //!
 //! Lock order: a seat's state, which is only ever tried for, then the gate's. Nobody waits with a seat's state locked.
 //!
