@@ -270,7 +270,7 @@ group-rounds:
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
 	cargo build --release -p redoubt-cli -p redoubt-group
 	REDOUBT_GROUP_ROUNDS=$(or $(ROUNDS),200) REDOUBT_GROUP_SEED=$(or $(SEED),1) \
-	  cargo test --release -p redoubt-testkit --test group_rounds -- --nocapture
+	  cargo test --release -p redoubt-testkit --test group_rounds --test group_of_two -- --include-ignored --nocapture
 
 $(GALERA):
 	mkdir -p target/galera

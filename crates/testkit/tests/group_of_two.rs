@@ -11,6 +11,7 @@ use redoubt_workload::process::poll_until;
 use redoubt_workload::server::ServerConfig;
 use redoubt_workload::sql::execute;
 use std::path::Path;
+use std::time::Duration;
 
 const ALL: [usize; 2] = [0, 1];
 const CLIENTS: u32 = 2;
@@ -99,6 +100,53 @@ fn one_of_two_that_was_stopped_comes_back() {
         }
         load.stop()?;
         group.require_sound_ledger()?;
+        group.require_equal_checksums().map(drop)
+    });
+}
+
+/// Each round has something happen to one of two, under load, for a time that may or may not be enough for the other one
+/// to go on alone, which may then be killed and started again itself.
+#[test]
+#[ignore = "make group-rounds"]
+fn nothing_is_lost_in_rounds_of_random_trouble_of_two() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (rounds, seed) = (number("REDOUBT_GROUP_ROUNDS", 20), number("REDOUBT_GROUP_SEED", 1));
+    run(Group::create(&provider(), ALL.len(), small).unwrap(), |group| {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let load = Load::start(group, CLIENTS)?;
+        for round in 1..=rounds {
+            load.wait_for_more(&ALL, 20, PATIENCE)?;
+            let (victim, how) = (rng.usize(..2), rng.u8(..3));
+            // Who goes on after it was stopped, and does not hear the other one, would go on alone: a second history.
+            let kills_other = rng.u8(..3) == 0 && how != 1;
+            let time = Duration::from_millis(rng.u64(..6000));
+            println!(
+                "round {round}: {how} to {victim} for {time:?}, and a kill of the other one: {kills_other}"
+            );
+            match how {
+                0 => group.kill9(victim)?,
+                1 => group.stop_process(victim)?,
+                _ => group.shutdown(victim)?,
+            }
+            load.run_for(time);
+            // One that has gone on alone does so again when it is started; one that has not waits for the other one.
+            if kills_other {
+                group.kill9(1 - victim)?;
+                group.server_mut(1 - victim)?.spawn(&[])?;
+            }
+            match how {
+                1 => group.cont(victim)?,
+                _ => group.server_mut(victim)?.spawn(&[])?,
+            }
+            for member in ALL {
+                group.server_mut(member)?.wait_ready()?;
+                group.wait_synced(member, PATIENCE)?;
+            }
+        }
+        load.wait_for_more(&ALL, 20, PATIENCE)?;
+        load.stop()?;
+        let report = group.require_sound_ledger()?;
+        println!("{report:?}");
         group.require_equal_checksums().map(drop)
     });
 }
