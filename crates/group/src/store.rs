@@ -263,11 +263,21 @@ impl Store {
         self.begun.is_some()
     }
 
-    /// Writes what takes the place of all records so far, except for the state at `slot`.
+    /// Whether indexes have what was chosen after a slot.
+    pub fn is_indexed_after(&self, slot: Slot) -> bool {
+        slot < self.archive.indexed()
+    }
+
+    /// Writes what takes the place of all records so far, except for the state at `slot`. Not while indexes have what was
+    /// chosen after `slot`: after a crash the member has to be told again what they know, and what comes after the
+    /// checkpoint has to begin with an index of its first slots. Whether it is begun.
     ///
     /// # Errors
     /// [`StoreError::Device`].
-    pub fn begin_checkpoint(&mut self, slot: Slot, records: &[Record]) -> Result<(), StoreError> {
+    pub fn begin_checkpoint(&mut self, slot: Slot, records: &[Record]) -> Result<bool, StoreError> {
+        if self.is_indexed_after(slot) {
+            return Ok(false);
+        }
         let index = self.archive.write_index()?;
         let mut content = Vec::new();
         content.extend_from_slice(&slot.0.to_le_bytes());
@@ -281,7 +291,7 @@ impl Store {
         // What is not chosen yet is here, too: what was before may be given up.
         records.iter().for_each(|record| self.archive.wrote(record, at));
         self.begun = Some(Begun { slot, at, index });
-        Ok(())
+        Ok(true)
     }
 
     /// Writes the state at the slot of the checkpoint that was begun, and gives up what was before and is not kept.

@@ -225,6 +225,12 @@ fn a_server_that_was_cut_off_gives_up_what_it_had_begun_and_nothing_else() {
         let mut other = group.causal_connection(1)?;
         execute(&mut other, "UPDATE d.t SET b = 5 WHERE a IN (11, 12)")?;
         set(&mut kept, 1, &[2])?;
+        // Before that it shows the members, and itself in step, as they were.
+        let is_alone = || {
+            let status = group.status(VICTIM, "wsrep_cluster_status")?;
+            Ok((status == "non-Primary").then_some(()))
+        };
+        poll_until("the one that is cut off to notice", PATIENCE, is_alone)?;
         isolate(group, 0)?;
         wait_size(group, VICTIM, 3)?;
         group.wait_synced(VICTIM, PATIENCE)?;

@@ -34,10 +34,11 @@ pub(super) enum Purpose {
 impl Order {
     /// Begins one if it is time.
     pub(super) fn begin_checkpoint(&mut self) -> Result<(), StoreError> {
-        if self.store.len_since_checkpoint_bytes() > CHECKPOINT_LEN_BYTES && !self.store.is_checkpoint_begun()
-        {
-            let slot = self.member.delivered();
-            self.store.begin_checkpoint(slot, &self.member.checkpoint())?;
+        let slot = self.member.delivered();
+        let is_due = self.store.len_since_checkpoint_bytes() > CHECKPOINT_LEN_BYTES
+            && !self.store.is_checkpoint_begun()
+            && !self.store.is_indexed_after(slot);
+        if is_due && self.store.begin_checkpoint(slot, &self.member.checkpoint())? {
             self.ask_for_state(slot, Purpose::Checkpoint);
         }
         Ok(())

@@ -218,6 +218,11 @@ impl Archive {
         Ok(Some(at))
     }
 
+    /// All before this slot that was chosen is in an index.
+    pub(super) fn indexed(&self) -> Slot {
+        self.state().first
+    }
+
     /// What was chosen from this slot on can be read.
     pub fn readable(&self) -> Slot {
         self.readable_of(&mut self.state())

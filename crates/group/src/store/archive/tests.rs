@@ -192,6 +192,33 @@ fn what_is_not_chosen_at_a_checkpoint_is_found_in_it() {
 }
 
 /// Changes a byte of the log file that begins with stream position 0.
+/// The life after a crash knows less of what was chosen than the indexes of the one before, until it is told again. A
+/// checkpoint of a slot in the middle of one would leave a log without a beginning.
+#[test]
+fn there_is_no_checkpoint_of_less_than_the_indexes_have() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&create(directory.path(), 5), 5..20_000, 100);
+    let mut store = open(directory.path());
+    store.records().for_each(|record| drop(record.unwrap()));
+    let indexed = store.archive().state().first;
+    assert!(indexed > Slot(6000) && indexed < Slot(20_000));
+    for slot in [Slot(6000), Slot(indexed.0 - 1)] {
+        assert!(!store.begin_checkpoint(slot, &[snapshot(slot.0)]).unwrap());
+        store.end_checkpoint(slot, b"state").unwrap();
+    }
+    let left: Vec<_> = (indexed.0..20_000).filter(|slot| slot % 3 != 0).map(Slot).collect();
+    store.chosen(&left).unwrap();
+    write(&store, 20_000..30_000, 100);
+    drop(store);
+    let store = open(directory.path());
+    store.records().for_each(|record| drop(record.unwrap()));
+    assert_eq!(store.archive().readable(), Slot(5));
+    drop(store);
+    let mut store = open(directory.path());
+    store.records().for_each(|record| drop(record.unwrap()));
+    assert!(store.begin_checkpoint(Slot(30_000), &[snapshot(30_000)]).unwrap());
+}
+
 fn damage(directory: &Path, pattern: &[u8]) {
     let name = directory.join("redoubt_group.log-00000000000000000000.seg.log");
     let mut bytes = std::fs::read(&name).unwrap();
