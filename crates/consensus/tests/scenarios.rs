@@ -39,6 +39,14 @@ struct Group {
 }
 
 impl Group {
+    /// Founders that know each other.
+    fn founded(founders: &Membership) -> Self {
+        let mut group = Self::default();
+        founders.iter().for_each(|id| group.add(id, Member::founding(founders.clone())));
+        group.run(1000, |_, _, _| true);
+        group
+    }
+
     fn add(&mut self, id: MemberId, first: Snapshot) {
         self.stores.insert(id, vec![Record::Snapshot(first)]);
         self.start(id);
@@ -313,12 +321,8 @@ fn a_restarted_member_gives_the_same_deliveries_again() {
 /// catches up as a listener, however far behind, while nothing waits for it, and is a member again.
 #[test]
 fn one_of_two_leaves_and_comes_back() {
-    let mut group = Group::default();
     let founders = Membership::new([A, B]);
-    for id in founders.iter() {
-        group.add(id, Member::founding(founders.clone()));
-    }
-    group.run(1000, |_, _, _| true);
+    let mut group = Group::founded(&founders);
     group.propose(A, 10);
     group.propose(B, 10);
     group.run(200, |_, _, _| true);
@@ -414,12 +418,8 @@ fn the_last_one_goes_on_alone_with_all_it_has() {
 #[test]
 fn the_other_one_of_two_comes_back_to_the_one_that_went_on_alone() {
     for is_restarted in [false, true] {
-        let mut group = Group::default();
         let founders = Membership::new([A, B]);
-        for id in founders.iter() {
-            group.add(id, Member::founding(founders.clone()));
-        }
-        group.run(1000, |_, _, _| true);
+        let mut group = Group::founded(&founders);
         group.propose(A, 10);
         group.propose(B, 10);
         group.run(500, |_, _, _| true);
@@ -467,12 +467,8 @@ fn nothing_delivered_is_lost_whichever_of_two_goes_on_alone() {
     for seed in 0..300 {
         let rng = RefCell::new(fastrand::Rng::with_seed(seed));
         let number = |limit: u64| rng.borrow_mut().u64(..limit);
-        let mut group = Group::default();
         let founders = Membership::new([A, B]);
-        for id in founders.iter() {
-            group.add(id, Member::founding(founders.clone()));
-        }
-        group.run(1000, |_, _, _| true);
+        let mut group = Group::founded(&founders);
         for round in 0..1 + number(3) {
             let lost = BTreeMap::from([(A, number(3) * 50), (B, number(3) * 50)]);
             for _ in 0..1 + number(4) {

@@ -135,6 +135,11 @@ fn own_files(directory: &Path) -> Result<Arc<dyn StorageDir>, StoreError> {
 }
 
 impl Store {
+    /// Whether a data directory has one. Opens nothing.
+    pub fn is_in(directory: &Path) -> bool {
+        directory.join(directory::full(HEAD)).exists()
+    }
+
     /// Opens what is in a data directory; `None` if there is nothing.
     ///
     /// # Errors
@@ -178,7 +183,7 @@ impl Store {
         let (begun, kept_len_bytes) = (None, DEFAULT_KEPT_LEN_BYTES);
         let checkpoint = Seq(0);
         let mut store = Self { directory, device, archive, identity, begun, checkpoint, kept_len_bytes };
-        store.begin_checkpoint(slot, records)?;
+        store.begin_checkpoint(slot, || records.to_vec())?;
         store.end_checkpoint(slot, replica)?;
         Ok(store)
     }
@@ -263,26 +268,26 @@ impl Store {
         self.begun.is_some()
     }
 
-    /// Whether indexes have what was chosen after a slot.
-    pub fn is_indexed_after(&self, slot: Slot) -> bool {
-        slot < self.archive.indexed()
-    }
-
     /// Writes what takes the place of all records so far, except for the state at `slot`. Not while indexes have what was
     /// chosen after `slot`: after a crash the member has to be told again what they know, and what comes after the
     /// checkpoint has to begin with an index of its first slots. Whether it is begun.
     ///
     /// # Errors
     /// [`StoreError::Device`].
-    pub fn begin_checkpoint(&mut self, slot: Slot, records: &[Record]) -> Result<bool, StoreError> {
-        if self.is_indexed_after(slot) {
+    pub fn begin_checkpoint(
+        &mut self,
+        slot: Slot,
+        records: impl FnOnce() -> Vec<Record>,
+    ) -> Result<bool, StoreError> {
+        if slot < self.archive.indexed() {
             return Ok(false);
         }
+        let records = records();
         let index = self.archive.write_index()?;
         let mut content = Vec::new();
         content.extend_from_slice(&slot.0.to_le_bytes());
         content.extend_from_slice(&(records.len() as u32).to_le_bytes());
-        for record in records {
+        for record in &records {
             let mut bytes = Vec::new();
             encode_record(record, &mut bytes);
             put_bytes(&mut content, &bytes);

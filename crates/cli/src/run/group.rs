@@ -7,6 +7,7 @@
 use crate::error::{CliError, Result};
 use crate::run::server::Server;
 use redoubt_group::position::{self, KNOWN};
+use redoubt_group::store::Store;
 use std::path::Path;
 use std::process::Command;
 
@@ -17,7 +18,7 @@ use std::process::Command;
 /// The server does not say it.
 pub fn pass_position(command: &mut Command, server: &Server, datadir: &Path) -> Result<()> {
     command.env_remove(KNOWN);
-    if !server.is_in_group() || !has_log(datadir)? {
+    if !server.is_in_group() || !Store::is_in(datadir) {
         return Ok(());
     }
     let mut asked = Command::new(&server.program);
@@ -37,17 +38,4 @@ pub fn pass_position(command: &mut Command, server: &Server, datadir: &Path) -> 
     }
     command.env(KNOWN, text);
     Ok(())
-}
-
-/// Whether there is what the library keeps of a group.
-fn has_log(datadir: &Path) -> Result<bool> {
-    let error = |error| CliError::io("list", datadir, error);
-    for entry in std::fs::read_dir(datadir).map_err(error)? {
-        let name = entry.map_err(error)?.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("redoubt_group.") && name.ends_with(".log") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -36,9 +36,8 @@ impl Order {
     pub(super) fn begin_checkpoint(&mut self) -> Result<(), StoreError> {
         let slot = self.member.delivered();
         let is_due = self.store.len_since_checkpoint_bytes() > CHECKPOINT_LEN_BYTES
-            && !self.store.is_checkpoint_begun()
-            && !self.store.is_indexed_after(slot);
-        if is_due && self.store.begin_checkpoint(slot, &self.member.checkpoint())? {
+            && !self.store.is_checkpoint_begun();
+        if is_due && self.store.begin_checkpoint(slot, || self.member.checkpoint())? {
             self.ask_for_state(slot, Purpose::Checkpoint);
         }
         Ok(())

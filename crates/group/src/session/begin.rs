@@ -202,6 +202,17 @@ const fn member_of(since_1970_ms: u64, random: u32) -> MemberId {
     MemberId(since_1970_ms << 20 | (random & 0xf_ffff) as u64)
 }
 
+fn of_store(
+    store: Store,
+    replica: Replica,
+    data: Data,
+    (lives, history): (Vec<Known>, History),
+) -> Beginning {
+    let Identity { group, member } = store.identity();
+    let origin = Origin::Store(store);
+    Beginning { origin, replica: Some(replica), data, lives, history, group, member }
+}
+
 fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
     let (group, member) = (GroupId(random()?), new_member()?);
     let snapshot = Member::founding(Membership::new([member]));
@@ -211,20 +222,10 @@ fn found_group(server: &Server) -> Result<Beginning, ConnectError> {
     let identity = Identity { group, member };
     let store = Store::create(&server.data_directory, identity, slot, &records, &replica.encode())?;
     transfer::set_mark(&server.data_directory, false)?;
-    let (data, lives, history) = (Data::Is(Seqno(0)), Vec::new(), History::default());
-    Ok(Beginning {
-        origin: Origin::Store(store),
-        replica: Some(replica),
-        data,
-        lives,
-        history,
-        group,
-        member,
-    })
+    Ok(of_store(store, replica, Data::Is(Seqno(0)), (Vec::new(), History::default())))
 }
 
 fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result<Beginning, ConnectError> {
-    let Identity { group, member } = found.identity;
     let replica = Replica::decode(&found.replica)?;
     if let Some(damage) = found.damage {
         server
@@ -242,16 +243,8 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
     } else {
         own_data(server, wanted, &store, &replica)?
     };
-    let (lives, history) = look_into(&replica, store.look())?;
-    Ok(Beginning {
-        origin: Origin::Store(store),
-        replica: Some(replica),
-        data,
-        lives,
-        history,
-        group,
-        member,
-    })
+    let looked = look_into(&replica, store.look())?;
+    Ok(of_store(store, replica, data, looked))
 }
 
 /// How far the data is that this server finds.

@@ -14,7 +14,8 @@ const SUFFIX: &str = ".log";
 /// Those files of a directory.
 pub struct OwnFiles(pub Arc<dyn StorageDir>);
 
-fn full(name: &str) -> String {
+/// As what a file is in the data directory.
+pub fn full(name: &str) -> String {
     format!("{PREFIX}{name}{SUFFIX}")
 }
 

@@ -59,7 +59,7 @@ fn a_checkpoint_takes_the_place_of_what_was_before_once_its_state_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = create(directory.path());
     store.append(&Record::Started(Incarnation(1))).unwrap();
-    store.begin_checkpoint(Slot(9), &[first_record(), Record::Started(Incarnation(1))]).unwrap();
+    store.begin_checkpoint(Slot(9), || vec![first_record(), Record::Started(Incarnation(1))]).unwrap();
     assert!(store.is_checkpoint_begun());
     store.append(&Record::Started(Incarnation(2))).unwrap();
     store.device().sync().unwrap();
@@ -72,7 +72,7 @@ fn a_checkpoint_takes_the_place_of_what_was_before_once_its_state_is_there() {
     assert_eq!(before.len(), 3);
 
     let (mut store, _) = Store::open(directory.path()).unwrap().unwrap();
-    store.begin_checkpoint(Slot(9), &[first_record(), Record::Started(Incarnation(2))]).unwrap();
+    store.begin_checkpoint(Slot(9), || vec![first_record(), Record::Started(Incarnation(2))]).unwrap();
     store.append(&Record::Started(Incarnation(3))).unwrap();
     store.end_checkpoint(Slot(8), b"of another slot").unwrap();
     assert!(store.is_checkpoint_begun());
@@ -153,7 +153,7 @@ fn a_store_of_the_version_before_is_read_and_goes_on_as_one_of_this() {
     assert_eq!((found.identity, &found.replica[..]), (identity(), &b"state at 1"[..]));
     assert_eq!(store.records().count(), 3);
     store.append(&Record::Started(Incarnation(3))).unwrap();
-    store.begin_checkpoint(Slot(1), &[first_record(), Record::Started(Incarnation(3))]).unwrap();
+    store.begin_checkpoint(Slot(1), || vec![first_record(), Record::Started(Incarnation(3))]).unwrap();
     store.end_checkpoint(Slot(1), b"state then").unwrap();
     drop(store);
     assert_eq!(self::found(directory.path()).replica, b"state then");

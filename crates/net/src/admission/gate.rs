@@ -14,7 +14,7 @@
 //! Lock order: the queue's, then a place's own, which its waiter sleeps with.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ pub struct Place {
     idle_since_ms: AtomicU64,
     /// When it began to wait.
     waiting_since_ms: AtomicU64,
+    /// Its connection ends.
+    has_ended: AtomicBool,
     /// For whoever looks at who waits: a descriptor, and a thread of the system.
     label: AtomicU64,
     sleep: Mutex<()>,
@@ -174,6 +176,10 @@ impl Gate {
             queue.push_back(place);
         }
         self.admit(limit);
+        // Who ends it looks after that for one that waits.
+        if place.has_ended.load(SeqCst) {
+            self.call_off(place);
+        }
         place.sleep(longest);
         if place.is_waiting() && self.take_out(place) {
             return Outcome::TimedOut;
@@ -218,6 +224,17 @@ impl Gate {
             place.wake();
         }
         was_waiting
+    }
+
+    /// Its connection ends: it waits no longer, and not again before [`Gate::renew`].
+    pub fn end(&self, place: &Place) {
+        place.has_ended.store(true, SeqCst);
+        self.call_off(place);
+    }
+
+    /// Another connection has the place.
+    pub fn renew(&self, place: &Place) {
+        place.has_ended.store(false, SeqCst);
     }
 
     /// Ends all waits.

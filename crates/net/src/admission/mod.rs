@@ -153,15 +153,16 @@ pub fn opened(connection: &'static Connection) {
 /// A connection is about to be closed.
 pub fn closed(connection: &'static Connection) {
     if let Some(seat) = connection.seat_if_any() {
-        GATE.call_off(&seat.place);
+        GATE.end(&seat.place);
         GATE.leave(&seat.place, limit_count(control::limit()));
+        GATE.renew(&seat.place);
     }
 }
 
 /// Somebody ends the connection: whoever waits for its turn is to notice.
 pub fn shut_down(connection: &'static Connection) {
     if let Some(seat) = connection.seat_if_any() {
-        GATE.call_off(&seat.place);
+        GATE.end(&seat.place);
     }
 }
 

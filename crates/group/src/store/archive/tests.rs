@@ -135,7 +135,7 @@ fn the_log_is_kept_before_the_checkpoint_as_long_as_is_said_and_then_it_is_given
     let directory = tempfile::tempdir().unwrap();
     let mut store = create(directory.path(), 1);
     let checkpoint = |store: &mut Store, next: u64| {
-        store.begin_checkpoint(Slot(next), &[snapshot(next)]).unwrap();
+        store.begin_checkpoint(Slot(next), || vec![snapshot(next)]).unwrap();
         store.end_checkpoint(Slot(next), b"another state").unwrap();
     };
     // Three files.
@@ -178,7 +178,7 @@ fn what_is_not_chosen_at_a_checkpoint_is_found_in_it() {
     store.keep(0);
     store.append(&accepted(&[1, 2], 50)).unwrap();
     store.chosen(&[Slot(1)]).unwrap();
-    store.begin_checkpoint(Slot(2), &[snapshot(2), accepted(&[2], 50)]).unwrap();
+    store.begin_checkpoint(Slot(2), || vec![snapshot(2), accepted(&[2], 50)]).unwrap();
     store.end_checkpoint(Slot(2), b"state at 2").unwrap();
     store.chosen(&[Slot(2)]).unwrap();
     assert_eq!(read(&store, 2, 1 << 20), [2]);
@@ -203,7 +203,7 @@ fn there_is_no_checkpoint_of_less_than_the_indexes_have() {
     let indexed = store.archive().state().first;
     assert!(indexed > Slot(6000) && indexed < Slot(20_000));
     for slot in [Slot(6000), Slot(indexed.0 - 1)] {
-        assert!(!store.begin_checkpoint(slot, &[snapshot(slot.0)]).unwrap());
+        assert!(!store.begin_checkpoint(slot, || vec![snapshot(slot.0)]).unwrap());
         store.end_checkpoint(slot, b"state").unwrap();
     }
     let left: Vec<_> = (indexed.0..20_000).filter(|slot| slot % 3 != 0).map(Slot).collect();
@@ -216,7 +216,7 @@ fn there_is_no_checkpoint_of_less_than_the_indexes_have() {
     drop(store);
     let mut store = open(directory.path());
     store.records().for_each(|record| drop(record.unwrap()));
-    assert!(store.begin_checkpoint(Slot(30_000), &[snapshot(30_000)]).unwrap());
+    assert!(store.begin_checkpoint(Slot(30_000), || vec![snapshot(30_000)]).unwrap());
 }
 
 fn damage(directory: &Path, pattern: &[u8]) {

@@ -1,5 +1,4 @@
 use super::*;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 fn place() -> &'static Place {
@@ -41,6 +40,21 @@ fn the_first_who_waits_is_the_first_to_enter() {
     }
     assert!(gate.leave(places[3], 1) && !gate.leave(places[3], 1));
     assert_eq!((gate.inside(), gate.waiting()), (0, 0));
+}
+
+/// Whoever ends a connection may be a moment earlier than its thread is here.
+#[test]
+fn a_connection_that_has_ended_does_not_begin_to_wait() {
+    let (gate, holder, other) = (gate(), place(), place());
+    assert!(gate.enter(holder, 1));
+    gate.end(other);
+    let soon = Some(Duration::from_secs(1));
+    assert_eq!(gate.wait(other, 1, 0, soon), Outcome::CalledOff);
+    assert_eq!(gate.waiting(), 0);
+    gate.renew(other);
+    let thread = waiting(gate, other, 1);
+    gate.leave(holder, 1);
+    assert_eq!(thread.join().unwrap(), Outcome::Entered);
 }
 
 #[test]
