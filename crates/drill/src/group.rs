@@ -321,6 +321,14 @@ impl Group {
         self.hosts()?.cut(index)
     }
 
+    /// Two members do not reach each other, but all others; or they do again ([`Hosts::part`]).
+    ///
+    /// # Errors
+    /// As for [`Group::cut`].
+    pub fn part(&self, pair: [usize; 2], is_parted: bool) -> Result<()> {
+        self.hosts()?.part(pair, is_parted)
+    }
+
     /// Lets it reach the others again.
     ///
     /// # Errors

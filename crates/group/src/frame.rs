@@ -82,6 +82,10 @@ pub enum Frame {
     },
     /// How far the sender's server has applied what is ordered.
     Applied(Seqno),
+    /// Asks whether the other one hears a member.
+    WhoHears(MemberId),
+    /// It does; no answer is sent otherwise.
+    Hears(MemberId),
     /// Asks for the state of the server.
     StateRequest {
         /// As of this position or later.
@@ -136,6 +140,8 @@ const APPLIED: u8 = 8;
 /// As those without, with a history before the rest: libraries that know no histories do not take it for one of theirs.
 const HELLO_OF_HISTORY: u8 = 9;
 const WELCOME_OF_HISTORY: u8 = 10;
+const WHO_HEARS: u8 = 11;
+const HEARS: u8 = 12;
 
 impl Frame {
     /// As it goes over a connection, its length included.
@@ -196,6 +202,8 @@ impl Frame {
                 out.push(APPLIED);
                 out.extend_from_slice(&seqno.0.to_le_bytes());
             }
+            Self::WhoHears(member) => put_member(WHO_HEARS, *member, out),
+            Self::Hears(member) => put_member(HEARS, *member, out),
             Self::StateRequest { seqno, request } => {
                 out.push(STATE_REQUEST);
                 out.extend_from_slice(&seqno.to_le_bytes());
@@ -254,6 +262,8 @@ impl Frame {
                 Self::Start { snapshot, replica }
             }
             APPLIED => Self::Applied(Seqno(i64::from_le_bytes(reader.array()?))),
+            WHO_HEARS => Self::WhoHears(MemberId(reader.u64()?)),
+            HEARS => Self::Hears(MemberId(reader.u64()?)),
             STATE_REQUEST => Self::StateRequest {
                 seqno: i64::from_le_bytes(reader.array()?),
                 request: reader.bytes()?.to_vec(),
@@ -300,6 +310,11 @@ impl Frame {
         }
         Self::decode(&bytes).map(Some)
     }
+}
+
+fn put_member(kind: u8, member: MemberId, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(&member.0.to_le_bytes());
 }
 
 fn put_kind(plain: u8, of_history: u8, history: &History, out: &mut Vec<u8>) {

@@ -12,6 +12,7 @@
 
 pub mod alone;
 mod checkpoints;
+mod hearing;
 pub mod inbox;
 mod leaving;
 mod newcomers;
@@ -32,6 +33,7 @@ use crate::store::{Archive, Identity, Store, StoreError};
 use crate::transactions::Transaction;
 use crate::write_set::{Action, Arrival, Seqno};
 use checkpoints::{Purpose, Unapplied};
+use hearing::Hearing;
 use inbox::Inlet;
 use newcomers::Newcomers;
 use presence::Arriving;
@@ -212,13 +214,12 @@ pub struct Order {
     unapplied: Option<Unapplied>,
     newcomers: Newcomers,
     kept: Kept,
-    heard: BTreeMap<MemberId, Instant>,
+    hearing: Hearing,
     /// Lives of those that have connected.
     greeted: BTreeMap<MemberId, Incarnation>,
     /// What they send was sent before this member went on alone: it may be of another history.
     not_greeted: BTreeSet<MemberId>,
     told_applied_at: BTreeMap<MemberId, Instant>,
-    departing: BTreeMap<MemberId, Instant>,
     arrival: Arriving,
     /// Since this was asked last.
     was_alone: bool,
@@ -311,11 +312,10 @@ impl Order {
             unapplied: None,
             newcomers: Newcomers::default(),
             kept,
-            heard: BTreeMap::new(),
+            hearing: Hearing::default(),
             greeted: BTreeMap::new(),
             not_greeted: BTreeSet::new(),
             told_applied_at: BTreeMap::new(),
-            departing: BTreeMap::new(),
             arrival: Arriving::Not,
             was_alone: false,
             looked_at: Instant::now(),
@@ -417,7 +417,7 @@ impl Order {
         match event {
             Event::Greeted(hello) => {
                 self.not_greeted.remove(&hello.member);
-                self.heard.insert(hello.member, Instant::now());
+                self.hearing.hear(hello.member, Instant::now());
                 self.greeted.insert(hello.member, hello.incarnation);
                 if hello.group == GroupId::default() {
                     self.newcomers.greeted(hello.member, hello.listen_address);
@@ -425,13 +425,15 @@ impl Order {
             }
             Event::Frame { from, .. } if self.not_greeted.contains(&from) => {}
             Event::Frame { from, frame: Frame::Message(message) } => {
-                self.heard.insert(from, Instant::now());
+                self.hearing.hear(from, Instant::now());
                 // Not before it votes: its change of the members may have had to wait for another one.
                 if self.member.epoch().membership.contains(from) {
                     self.newcomers.is_in(from);
                 }
                 self.member.handle(from, message, now);
             }
+            Event::Frame { from, frame: Frame::WhoHears(member) } => self.answer(from, member),
+            Event::Frame { frame: Frame::Hears(member), .. } => self.hearing.told(member, Instant::now()),
             Event::Frame { from, frame: Frame::Applied(seqno) } => self.parts.pace.told(from, seqno),
             Event::Frame { from, frame: Frame::StateRequest { seqno, request } } => {
                 let seqno = Seqno(seqno);
@@ -527,7 +529,7 @@ impl Order {
     fn try_look_around(&mut self) -> Result<(), StoreError> {
         if self.looked_at.elapsed() >= LOOK {
             if self.looked_at.elapsed() >= STOPPED {
-                self.heard.values_mut().for_each(|heard| *heard = Instant::now());
+                self.hearing.was_stopped(Instant::now());
             }
             self.looked_at = Instant::now();
             self.go_on_alone();

@@ -84,6 +84,18 @@ impl Hosts {
         ip(&["-n", &self.switch(), "link", "set", &port(index), "nomaster"])
     }
 
+    /// Two members do not reach each other, and both reach all others; or they do again. For one pair at a time.
+    ///
+    /// # Errors
+    /// [`Error::Command`] of `ip`.
+    pub fn part(&self, pair: [usize; 2], is_parted: bool) -> Result<()> {
+        let isolated = if is_parted { "on" } else { "off" };
+        pair.into_iter().try_for_each(|index| {
+            let arguments = ["link", "set", &port(index), "type", "bridge_slave", "isolated", isolated];
+            ip(&[&["-n", &self.switch()], &arguments[..]].concat())
+        })
+    }
+
     /// Lets it reach the others, again.
     ///
     /// # Errors

@@ -10,7 +10,7 @@
 //! Invariant: from the mark of this member on, nothing is taken in of a connection that was made before it.
 
 use super::Order;
-use super::presence::DEPARTURE;
+use super::hearing::DEPARTURE;
 use crate::history::{Alone, History};
 use crate::write_set::Action;
 use redoubt_consensus::record::Record;

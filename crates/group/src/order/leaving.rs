@@ -10,7 +10,7 @@
 //! Of those that are there and stay, the one with the lowest id asks for the change.
 
 use super::Order;
-use super::presence::DEPARTURE;
+use super::hearing::DEPARTURE;
 use crate::replica::{Known, Presence};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
 

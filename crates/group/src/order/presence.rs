@@ -3,16 +3,15 @@
 //! This is what the servers show as the group's view. It has nothing to do with who owns slots, which changes within
 //! milliseconds; a server that is said to have gone though it has not says again that it is there.
 
+use super::hearing::{DEPARTURE, Next};
 use super::{Delivery, Order};
+use crate::frame::Frame;
 use crate::replica::Known;
 use crate::write_set::{Action, Departure};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// A server that is not heard for so long is not there any more.
-pub(super) const DEPARTURE: Duration = Duration::from_secs(3);
 
 /// What was said is in the order, and a moment later everybody knows.
 const KNOWN_AFTER: Duration = Duration::from_secs(1);
@@ -94,15 +93,16 @@ impl Order {
         self.parts.status.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Servers that were not heard for long are not there, if most of the others are.
+    /// Servers that nobody has heard for long are not there, if most of the others are.
     pub(super) fn drop_absent(&mut self) {
         let me = self.member.id();
         let membership = self.member.epoch().membership.clone();
-        if !membership.is_majority(|id| self.is_heard(id, DEPARTURE / 2)) {
+        let is_in_company = membership.is_majority(|id| self.is_heard(id, DEPARTURE / 2));
+        self.hearing.set_in_company(is_in_company, Instant::now());
+        if !is_in_company {
             return;
         }
         let others: Vec<Known> = self.known().into_iter().filter(|known| known.member != me).collect();
-        self.departing.retain(|_, since| since.elapsed() < DEPARTURE);
         for present in others {
             if membership.contains(present.member) {
                 self.parts.peers.dial(&present.listen_address);
@@ -110,11 +110,21 @@ impl Order {
             if !present.is_there() {
                 continue;
             }
-            let heard = *self.heard.entry(present.member).or_insert_with(Instant::now);
-            if heard.elapsed() >= DEPARTURE && !self.departing.contains_key(&present.member) {
-                self.departing.insert(present.member, Instant::now());
-                self.depart(present.member, present.incarnation);
+            match self.hearing.look_at(present.member, Instant::now()) {
+                Next::Nothing => {}
+                Next::Ask => {
+                    let others = membership.iter().filter(|id| *id != me && *id != present.member);
+                    others.for_each(|to| self.parts.peers.send(to, &Frame::WhoHears(present.member)));
+                }
+                Next::Gone => self.depart(present.member, present.incarnation),
             }
+        }
+    }
+
+    /// Another one asks whether this one hears a member.
+    pub(super) fn answer(&self, to: MemberId, member: MemberId) {
+        if self.hearing.is_heard(member, DEPARTURE / 2, Instant::now()) {
+            self.parts.peers.send(to, &Frame::Hears(member));
         }
     }
 
@@ -123,7 +133,7 @@ impl Order {
     }
 
     pub(super) fn is_heard(&self, id: MemberId, within: Duration) -> bool {
-        id == self.member.id() || self.heard.get(&id).is_some_and(|at| at.elapsed() < within)
+        id == self.member.id() || self.hearing.is_heard(id, within, Instant::now())
     }
 
     /// Whether a member was at this address and is not heard.

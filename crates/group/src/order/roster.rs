@@ -91,7 +91,7 @@ impl Order {
                 is_there: known.is_some_and(Known::is_there),
                 owns_slots: epoch.owners.iter().any(|owner| owner.member == member),
                 applied: self.parts.pace.applied_by(member),
-                heard_at: self.heard.get(&member).copied().filter(|_| !is_self),
+                heard_at: self.hearing.heard_at(member).filter(|_| !is_self),
                 is_self,
             }
         };
