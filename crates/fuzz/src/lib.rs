@@ -18,6 +18,7 @@ pub mod corpus;
 pub mod flash_trace;
 pub mod frame_decoder;
 pub mod group_actions;
+pub mod group_log;
 pub mod group_replica;
 pub mod log_segments;
 pub mod mutate;
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "flash_trace", body: flash_trace::run },
     Target { name: "frame_decoder", body: frame_decoder::run },
     Target { name: "group_actions", body: group_actions::run },
+    Target { name: "group_log", body: group_log::run },
     Target { name: "group_replica", body: group_replica::run },
     Target { name: "log_segments", body: log_segments::run },
     Target { name: "mysql_applier", body: mysql_applier::run },

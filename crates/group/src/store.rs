@@ -145,12 +145,22 @@ impl Store {
     /// # Errors
     /// It is damaged, or cannot be read.
     pub fn open(directory: &Path) -> Result<Option<(Self, Found)>, StoreError> {
-        let directory = own_files(directory)?;
+        Self::open_on(own_files(directory)?, segments())
+    }
+
+    /// The same, in any directory that has nothing else.
+    ///
+    /// # Errors
+    /// As of [`Store::open`].
+    pub fn open_on(
+        directory: Arc<dyn StorageDir>,
+        segments: SegmentOptions,
+    ) -> Result<Option<(Self, Found)>, StoreError> {
         if !directory.list().map_err(io_error("list the data directory"))?.iter().any(|name| name == HEAD) {
             return Ok(None);
         }
         let head = Head::read(&*directory)?;
-        let device = open_device(&directory)?;
+        let device = open_device(&directory, segments)?;
         let (slot, replica) = state(&device, &head)?;
         let archive = Arc::new(Archive::new(Arc::clone(&device), slot));
         let damage = archive.find(head.index);
@@ -178,7 +188,7 @@ impl Store {
         for name in names {
             directory.remove(&name).map_err(io_error("remove a file of an earlier group"))?;
         }
-        let device = open_device(&directory)?;
+        let device = open_device(&directory, segments())?;
         let archive = Arc::new(Archive::new(Arc::clone(&device), slot));
         let (begun, kept_len_bytes) = (None, DEFAULT_KEPT_LEN_BYTES);
         let checkpoint = Seq(0);
@@ -387,9 +397,15 @@ impl Iterator for Records {
     }
 }
 
-fn open_device(directory: &Arc<dyn StorageDir>) -> Result<Arc<dyn LogDevice>, StoreError> {
-    let options = SegmentOptions { spare_segments: 1, ..SegmentOptions::default() };
-    Ok(Arc::new(FileLogDevice::open_on(Arc::clone(directory), options)?))
+fn segments() -> SegmentOptions {
+    SegmentOptions { spare_segments: 1, ..SegmentOptions::default() }
+}
+
+fn open_device(
+    directory: &Arc<dyn StorageDir>,
+    segments: SegmentOptions,
+) -> Result<Arc<dyn LogDevice>, StoreError> {
+    Ok(Arc::new(FileLogDevice::open_on(Arc::clone(directory), segments)?))
 }
 
 #[cfg(test)]

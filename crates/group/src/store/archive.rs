@@ -109,8 +109,12 @@ fn decode(frame: &Frame) -> Result<Decoded, StoreError> {
         let [first, next, lowest, previous] = head;
         let count = reader.u32().ok()?;
         let (mut slot, mut places) = (first, Vec::new());
-        for _ in 0..count {
-            slot = slot.checked_add(number(reader)?)?;
+        for at in 0..count {
+            let distance = number(reader)?;
+            if distance == 0 && at > 0 {
+                return None;
+            }
+            slot = slot.checked_add(distance).filter(|slot| *slot < u64::MAX)?;
             places.push((Slot(slot), lowest.checked_add(number(reader)?)?));
         }
         reader.end().ok()?;

@@ -114,7 +114,7 @@ fn a_new_store_takes_the_place_of_an_old_one() {
 /// As version 2 wrote it: frames without a checksum, a head without the position of the state.
 fn create_old(directory: &Path) {
     let files = own_files(directory).unwrap();
-    let device = open_device(&files).unwrap();
+    let device = open_device(&files, segments()).unwrap();
     let put = |kind: u8, content: &[u8]| {
         let mut frame = (content.len() as u32 + 1).to_le_bytes().to_vec();
         frame.push(kind);

@@ -266,3 +266,20 @@ fn numbers_of_any_size_come_back() {
         assert!(decode(&cut).is_err());
     }
 }
+
+#[test]
+fn an_index_with_a_slot_twice_is_refused() {
+    let frame = |places: &[(Slot, u64)]| {
+        let (_, _, content) = encode(Slot(5), None, places);
+        Frame { position: 9, kind: Kind::Index, content }
+    };
+    assert!(decode(&frame(&[(Slot(5), 1), (Slot(6), 1)])).is_ok());
+    let refused = decode(&frame(&[(Slot(5), 1), (Slot(5), 2)])).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("it is no index"), "{refused}");
+    let last = u64::MAX - 1;
+    assert!(decode(&frame(&[(Slot(last), 1)])).is_ok());
+    let mut content = frame(&[(Slot(last), 1)]).content;
+    content[0] += 1;
+    let beyond = Frame { position: 9, kind: Kind::Index, content };
+    assert!(decode(&beyond).is_err(), "there is no slot after the last one");
+}
