@@ -329,6 +329,14 @@ impl Group {
         self.hosts()?.part(pair, is_parted)
     }
 
+    /// Takes a member's address away, or gives it back.
+    ///
+    /// # Errors
+    /// As for [`Group::cut`].
+    pub fn set_addressed(&self, index: usize, has_address: bool) -> Result<()> {
+        self.hosts()?.set_addressed(index, has_address)
+    }
+
     /// Lets it reach the others again.
     ///
     /// # Errors

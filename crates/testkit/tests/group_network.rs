@@ -78,3 +78,25 @@ fn two_that_do_not_reach_each_other_stay_members_while_a_third_one_reaches_both(
         group.require_equal_checksums().map(drop)
     });
 }
+
+#[test]
+fn one_whose_address_is_taken_away_comes_back_with_it() {
+    on_networks("an address that is taken away", |group| {
+        let load = Load::start(group, 2)?;
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
+        group.set_addressed(2, false)?;
+        let says = |member: usize, name: &'static str, value: &'static str| {
+            let what = format!("member {member} to say {value} of {name}");
+            poll_until(&what, PATIENCE, || Ok((group.status(member, name)? == value).then_some(())))
+        };
+        says(0, "wsrep_cluster_size", "2")?;
+        says(2, "wsrep_cluster_status", "non-Primary")?;
+        load.wait_for_more(&[0, 1], 50, PATIENCE)?;
+        group.set_addressed(2, true)?;
+        says(0, "wsrep_cluster_size", "3")?;
+        group.wait_synced(2, PATIENCE)?;
+        load.wait_for_more(&ALL, 50, PATIENCE)?;
+        load.stop()?;
+        group.require_equal_checksums().map(drop)
+    });
+}

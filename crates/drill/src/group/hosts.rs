@@ -96,6 +96,16 @@ impl Hosts {
         })
     }
 
+    /// Takes a member's address away, or gives it back.
+    ///
+    /// # Errors
+    /// [`Error::Command`] of `ip`.
+    pub fn set_addressed(&self, index: usize, has_address: bool) -> Result<()> {
+        let what = if has_address { "add" } else { "del" };
+        let address = format!("{}/24", self.address(index));
+        ip(&["-n", &self.name(index), "address", what, &address, "dev", "veth0"])
+    }
+
     /// Lets it reach the others, again.
     ///
     /// # Errors
