@@ -131,7 +131,7 @@ unsafe fn receive_admitted(
     flags: c_int,
 ) -> Result<usize, c_int> {
     let does_not_wait = flags & libc::MSG_DONTWAIT != 0 || connection.has(NONBLOCK);
-    if does_not_wait && !admission::may_read(connection, target.len_bytes) {
+    if does_not_wait && !admission::may_read_socket(connection, target.len_bytes) {
         locked.reader().step = Step::Presumed;
         return Err(libc::EAGAIN);
     }

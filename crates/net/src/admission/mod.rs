@@ -10,8 +10,10 @@
 //! that wait it gets back with bytes only when the connection is inside, or need not be. So a wait here lasts no longer
 //! than the server's own would. What a connection that is inside does is not looked at, but for the end of each answer.
 //!
-//! It fails open: a connection that is not understood (TLS, compression, pool-of-threads), or on which two threads work at
-//! the same time, never waits.
+//! * [`tls`]: connections whose bytes are seen inside of TLS.
+//!
+//! It fails open: a connection that is not understood (compression, pool-of-threads), or on which two threads work at the
+//! same time, never waits.
 //!
 //! Lock order: a seat's state, which is only ever tried for, then the gate's. Nobody waits with a seat's state locked.
 //!
@@ -22,16 +24,19 @@ mod keeper;
 pub mod packets;
 pub mod protocol;
 pub mod text;
+pub mod tls;
 
 use crate::connection::Connection;
+use crate::tls::Ssl;
 use crate::{control, next, process};
 use gate::{Gate, Outcome, Place};
 use libc::c_int;
 use protocol::{Boundary, Tracker};
 use redoubt_wire::net::{Counter, Limit};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
+use tls::Look;
 
 /// What is looked at of a command that would have to wait, in bytes.
 const LOOK_LEN_BYTES: usize = 512;
@@ -72,6 +77,12 @@ pub struct Seat {
     turned_on: AtomicU32,
     /// Two threads at the same time: something was missed.
     missed: AtomicBool,
+    /// What goes through its socket says nothing.
+    has_tls: AtomicBool,
+    /// The next read of the socket is told that there is nothing.
+    told_once: AtomicBool,
+    /// What the server has last read from in vain. Only its thread takes it out.
+    waits_with: AtomicPtr<Ssl>,
 }
 
 impl Default for Seat {
@@ -82,6 +93,9 @@ impl Default for Seat {
             place: Place::default(),
             turned_on: AtomicU32::new(0),
             missed: AtomicBool::new(false),
+            has_tls: AtomicBool::new(false),
+            told_once: AtomicBool::new(false),
+            waits_with: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 }
@@ -156,6 +170,9 @@ pub fn closed(connection: &'static Connection) {
         GATE.end(&seat.place);
         GATE.leave(&seat.place, limit_count(control::limit()));
         GATE.renew(&seat.place);
+        seat.has_tls.store(false, Ordering::Release);
+        seat.told_once.store(false, Ordering::Release);
+        seat.waits_with.store(std::ptr::null_mut(), Ordering::Release);
     }
 }
 
@@ -177,15 +194,27 @@ fn note(connection: &Connection, seat: &Seat, state: &mut State, limit: Limit) {
     }
 }
 
-/// The server has sent this.
+/// The server has sent this through its socket.
 pub fn sent(connection: &'static Connection, bytes: &[u8]) {
+    if tls::seat_of(connection).is_none() {
+        follow_sent(connection, bytes);
+    }
+}
+
+fn follow_sent(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
     state.tracker.sent(bytes);
     note(connection, seat, &mut state, limit);
 }
 
-/// The server has read this.
+/// The server has read this from its socket.
 pub fn received(connection: &'static Connection, bytes: &[u8]) {
+    if tls::seat_of(connection).is_none() {
+        follow_received(connection, bytes);
+    }
+}
+
+fn follow_received(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
     state.tracker.received(bytes);
     (state.permitted, state.told_empty) = (false, false);
@@ -239,8 +268,15 @@ fn has_to_enter(
     !is_administrator
 }
 
-/// The server asks for bytes, without waiting. `false`: it is to be told that there are none.
-pub fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
+/// The server asks its socket for bytes, without waiting. `false`: it is to be told that there are none.
+pub fn may_read_socket(connection: &'static Connection, len_bytes: usize) -> bool {
+    match tls::seat_of(connection) {
+        Some(seat) => !seat.told_once.swap(false, Ordering::AcqRel),
+        None => may_read(connection, len_bytes),
+    }
+}
+
+fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
     let Some((seat, mut state, limit)) = seat(connection) else { return true };
     let boundary = state.tracker.asks(len_bytes);
     if !has_to_enter(connection, seat, &mut state, boundary, limit) {
@@ -260,12 +296,26 @@ pub fn hold(connection: &'static Connection, fd: c_int, rest: Option<Duration>) 
     }
     let count = limit_count(limit);
     state.told_empty = false;
+    let mut space = [0u8; LOOK_LEN_BYTES];
+    let inside_tls = if seat.has_tls.load(Ordering::Acquire) {
+        match tls::look(seat, &mut space) {
+            Some(Look::Bytes(len)) => space.get(..len),
+            // With what has come the server can do nothing.
+            Some(Look::Nothing) | None => return true,
+        }
+    } else {
+        None
+    };
     state.permitted = true;
     if GATE.enter(&seat.place, count) {
         control::count(connection.shard(), Counter::Entered, 1);
         return true;
     }
-    if is_free(connection, fd, &state.tracker) {
+    let is_free = match inside_tls {
+        Some(bytes) => bytes.is_empty() || state.tracker.is_free(bytes),
+        None => is_free(connection, fd, &state.tracker),
+    };
+    if is_free {
         return true;
     }
     state.permitted = false;

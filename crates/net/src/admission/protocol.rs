@@ -28,6 +28,10 @@ const TEXT_LEN_BYTES: u32 = 64 << 10;
 const IN_TRANSACTION: u16 = 0x1;
 const AUTOCOMMIT: u16 = 0x2;
 const MORE_RESULTS: u16 = 0x8;
+/// What a client says that it can: it goes on with TLS.
+const CLIENT_TLS: u32 = 0x800;
+/// Longest content of what a client sends before that.
+const TLS_REQUEST_LEN_BYTES: u32 = 32;
 const NO_BACKSLASH_ESCAPES: u16 = 0x200;
 
 /// Deadlock: the transaction is gone with it, in every engine.
@@ -60,6 +64,8 @@ enum Phase {
     Joining,
     /// The client has not said what it is.
     Greeting,
+    /// It has asked for TLS, and nothing has passed inside of it yet.
+    Upgrading,
     /// It is logging in, also again.
     Login,
     /// Commands and answers.
@@ -117,6 +123,8 @@ pub struct Tracker {
     all_prepared_simple: bool,
     user: [u8; USER_LEN_BYTES],
     user_len_bytes: u8,
+    /// What the client says that it can.
+    client: u32,
 }
 
 impl Tracker {
@@ -143,6 +151,7 @@ impl Tracker {
             all_prepared_simple: phase != Phase::Joining,
             user: [0; USER_LEN_BYTES],
             user_len_bytes: 0,
+            client: 0,
         }
     }
 
@@ -166,6 +175,17 @@ impl Tracker {
         self.phase = Phase::Lost;
     }
 
+    /// From now on what passes is inside of TLS.
+    pub fn encrypt(&mut self) {
+        match self.phase {
+            Phase::Upgrading => self.phase = Phase::Greeting,
+            // What was sent so far was not an answer's bytes.
+            Phase::Joining => self.answered = false,
+            Phase::Other | Phase::Lost => {}
+            _ => self.lose(),
+        }
+    }
+
     /// Who has logged in, or tries to. Empty: not known.
     pub fn user(&self) -> &[u8] {
         self.user.get(..usize::from(self.user_len_bytes)).unwrap_or_default()
@@ -177,13 +197,14 @@ impl Tracker {
     }
 
     fn is_followed(&self) -> bool {
-        !matches!(self.phase, Phase::Joining | Phase::Other | Phase::Lost)
+        !matches!(self.phase, Phase::Joining | Phase::Upgrading | Phase::Other | Phase::Lost)
     }
 
     /// The server has sent this.
     pub fn sent(&mut self, mut bytes: &[u8]) {
         if !self.is_followed() {
             self.answered = true;
+            self.lose_unless_told();
             return;
         }
         while let Some(piece) = self.output.next(&mut bytes) {
@@ -203,6 +224,13 @@ impl Tracker {
         }
     }
 
+    /// TLS has begun, and nobody sees what is inside of it.
+    fn lose_unless_told(&mut self) {
+        if self.phase == Phase::Upgrading {
+            self.lose();
+        }
+    }
+
     fn keep(&mut self, content: &[u8]) {
         let done = usize::from(self.answer_len_bytes);
         let wanted = ANSWER_LEN_BYTES.min(self.answer_packet_len_bytes as usize);
@@ -219,6 +247,7 @@ impl Tracker {
     pub fn received(&mut self, mut bytes: &[u8]) {
         if !self.is_followed() {
             self.answered = false;
+            self.lose_unless_told();
             return;
         }
         // It may become one that is not followed on the way.
@@ -260,13 +289,16 @@ impl Tracker {
         }
     }
 
-    /// A client's answer to the greeting, of which only the user's name counts.
+    /// A client's answer to the greeting, of which only what it can and the user's name count.
     fn log_in(&mut self, before: u32, content: &[u8]) {
         if self.phase != Phase::Greeting {
             return;
         }
         for (at, byte) in (before as usize..).zip(content) {
-            let Some(done) = at.checked_sub(USER_AT) else { continue };
+            let Some(done) = at.checked_sub(USER_AT) else {
+                self.client |= u32::from(*byte).checked_shl(at as u32 * 8).unwrap_or(0);
+                continue;
+            };
             if *byte == 0 {
                 (self.phase, self.user_len_bytes) = (Phase::Login, done as u8);
                 return;
@@ -308,8 +340,10 @@ impl Tracker {
     /// A packet of the client is complete.
     fn end(&mut self) {
         if self.phase == Phase::Greeting {
-            // A request for TLS, or no name of a user where one has to be.
-            self.lose();
+            let is_request = self.client & CLIENT_TLS != 0 && self.content_len_bytes <= TLS_REQUEST_LEN_BYTES;
+            // Or there is no name of a user where one has to be.
+            self.phase = if is_request { Phase::Upgrading } else { Phase::Lost };
+            self.client = 0;
         }
         if self.phase == Phase::Commands
             && self.reads_text
