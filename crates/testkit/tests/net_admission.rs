@@ -567,22 +567,6 @@ fn the_pool_of_threads_is_left_alone() {
 }
 
 #[test]
-fn compressed_connections_are_left_alone() {
-    let server = with_limit("1", &[]);
-    let holder = inside(&server);
-    let status = std::process::Command::new(find_program("mariadb", "mariadb-client").unwrap())
-        .args(["--no-defaults", "--user=app", "--compress", "--execute=SELECT REPEAT('x', 100000)"])
-        .arg(format!("--socket={}", server.socket().display()))
-        .stdout(std::process::Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert_eq!(counter(&server, "not_understood"), 1);
-    drop(holder);
-    await_empty(&server);
-}
-
-#[test]
 fn mysql_has_a_limit_as_well() {
     let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_has_a_limit_as_well") else { return };
     let options = ["--admission", "3", "--admission-lease", NEVER, "--admission-longest-wait", NEVER];

@@ -2,6 +2,7 @@
 //! where the server waits for the next command anyway, so none of them holds a lock.
 //!
 //! * [`protocol`], with [`packets`] and [`text`]: what the bytes say. They know of nothing else.
+//! * [`stream`], with [`compression`]: the same where the protocol is compressed.
 //! * [`gate`]: who is inside, who waits, in which order.
 //! * [`keeper`]: a thread for what nobody else notices: leases that end, another limit, what is shown.
 //! * Here: a connection's seat, which has both, and what reads, writes and waits become.
@@ -12,17 +13,19 @@
 //!
 //! * [`tls`]: connections whose bytes are seen inside of TLS.
 //!
-//! It fails open: a connection that is not understood (compression, pool-of-threads), or on which two threads work at the
-//! same time, never waits.
+//! It fails open: a connection that is not understood (pool-of-threads), or on which two threads work at the same time,
+//! never waits.
 //!
 //! Lock order: a seat's state, which is only ever tried for, then the gate's. Nobody waits with a seat's state locked.
 //!
 //! While the limit is off nothing here is called: [`is_on`] is a load.
 
+pub mod compression;
 pub mod gate;
 mod keeper;
 pub mod packets;
 pub mod protocol;
+pub mod stream;
 pub mod text;
 pub mod tls;
 
@@ -31,11 +34,12 @@ use crate::tls::Ssl;
 use crate::{control, next, process};
 use gate::{Gate, Outcome, Place};
 use libc::c_int;
-use protocol::{Boundary, Tracker};
+use protocol::Boundary;
 use redoubt_wire::net::{Counter, Limit};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
+use stream::Stream;
 use tls::Look;
 
 /// What is looked at of a command that would have to wait, in bytes.
@@ -46,7 +50,7 @@ static ADMINISTRATORS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// What is known of a connection under its lock.
 struct State {
-    tracker: Tracker,
+    stream: Stream,
     /// The command that comes next may be read.
     permitted: bool,
     /// The server was told that there is no command, and has not waited since.
@@ -57,9 +61,9 @@ struct State {
 }
 
 impl State {
-    fn new(tracker: Tracker) -> Self {
+    fn new(stream: Stream) -> Self {
         Self {
-            tracker,
+            stream,
             permitted: false,
             told_empty: false,
             counted_lost: false,
@@ -89,7 +93,7 @@ impl Default for Seat {
     fn default() -> Self {
         keeper::start();
         Self {
-            state: Mutex::new(State::new(Tracker::joining())),
+            state: Mutex::new(State::new(Stream::joining())),
             place: Place::default(),
             turned_on: AtomicU32::new(0),
             missed: AtomicBool::new(false),
@@ -140,16 +144,16 @@ fn seat(connection: &'static Connection) -> Option<(&'static Seat, MutexGuard<'s
     };
     if seat.turned_on.load(Ordering::Acquire) != limit.turned_on() {
         // Bytes have passed that were not seen.
-        begin(seat, &mut state, Tracker::joining(), limit);
+        begin(seat, &mut state, Stream::joining(), limit);
     }
     if seat.missed.swap(false, Ordering::AcqRel) {
-        state.tracker.lose();
+        state.stream.lose();
     }
     Some((seat, state, limit))
 }
 
-fn begin(seat: &Seat, state: &mut State, tracker: Tracker, limit: Limit) {
-    *state = State::new(tracker);
+fn begin(seat: &Seat, state: &mut State, stream: Stream, limit: Limit) {
+    *state = State::new(stream);
     GATE.leave(&seat.place, limit_count(limit));
     seat.turned_on.store(limit.turned_on(), Ordering::Release);
 }
@@ -160,7 +164,7 @@ pub fn opened(connection: &'static Connection) {
         && let Some((seat, mut state, limit)) = seat(connection)
     {
         seat.missed.store(false, Ordering::Release);
-        begin(seat, &mut state, Tracker::accepted(), limit);
+        begin(seat, &mut state, Stream::accepted(), limit);
     }
 }
 
@@ -185,11 +189,11 @@ pub fn shut_down(connection: &'static Connection) {
 
 /// Counts what is seen for the first time, and lets go of what a connection that is not understood has.
 fn note(connection: &Connection, seat: &Seat, state: &mut State, limit: Limit) {
-    if state.tracker.lost() && !std::mem::replace(&mut state.counted_lost, true) {
+    if state.stream.tracker().lost() && !std::mem::replace(&mut state.counted_lost, true) {
         control::count(connection.shard(), Counter::NotUnderstood, 1);
         GATE.leave(&seat.place, limit_count(limit));
     }
-    if state.tracker.holds() != 0 && !std::mem::replace(&mut state.counted_holder, true) {
+    if state.stream.tracker().holds() != 0 && !std::mem::replace(&mut state.counted_holder, true) {
         control::count(connection.shard(), Counter::Holders, 1);
     }
 }
@@ -203,7 +207,7 @@ pub fn sent(connection: &'static Connection, bytes: &[u8]) {
 
 fn follow_sent(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
-    state.tracker.sent(bytes);
+    state.stream.sent(bytes);
     note(connection, seat, &mut state, limit);
 }
 
@@ -216,7 +220,7 @@ pub fn received(connection: &'static Connection, bytes: &[u8]) {
 
 fn follow_received(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
-    state.tracker.received(bytes);
+    state.stream.received(bytes);
     (state.permitted, state.told_empty) = (false, false);
     if seat.place.idle_since_ms() != 0 {
         seat.place.set_idle_since(0);
@@ -229,7 +233,7 @@ pub fn lose(connection: &'static Connection) {
     if is_on()
         && let Some((seat, mut state, limit)) = seat(connection)
     {
-        state.tracker.lose();
+        state.stream.lose();
         note(connection, seat, &mut state, limit);
     }
 }
@@ -259,7 +263,7 @@ fn has_to_enter(
     if !may_wait {
         return false;
     }
-    let user = state.tracker.user();
+    let user = state.stream.tracker().user();
     let is_administrator =
         ADMINISTRATORS.get().is_some_and(|names| names.iter().any(|name| name.as_bytes() == user));
     if is_administrator && !std::mem::replace(&mut state.counted_administrator, true) {
@@ -278,7 +282,7 @@ pub fn may_read_socket(connection: &'static Connection, len_bytes: usize) -> boo
 
 fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
     let Some((seat, mut state, limit)) = seat(connection) else { return true };
-    let boundary = state.tracker.asks(len_bytes);
+    let boundary = state.stream.asks(len_bytes);
     if !has_to_enter(connection, seat, &mut state, boundary, limit) {
         return true;
     }
@@ -290,7 +294,7 @@ fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
 /// `false`: the server's wait is over before that.
 pub fn hold(connection: &'static Connection, fd: c_int, rest: Option<Duration>) -> bool {
     let Some((seat, mut state, limit)) = seat(connection) else { return true };
-    let boundary = state.tracker.boundary();
+    let boundary = state.stream.boundary();
     if !has_to_enter(connection, seat, &mut state, boundary, limit) {
         return true;
     }
@@ -312,8 +316,8 @@ pub fn hold(connection: &'static Connection, fd: c_int, rest: Option<Duration>) 
         return true;
     }
     let is_free = match inside_tls {
-        Some(bytes) => bytes.is_empty() || state.tracker.is_free(bytes),
-        None => is_free(connection, fd, &state.tracker),
+        Some(bytes) => bytes.is_empty() || state.stream.is_free(bytes),
+        None => is_free(connection, fd, &state.stream),
     };
     if is_free {
         return true;
@@ -359,11 +363,11 @@ fn wait(
 }
 
 /// What the client has sent is a command that need not wait.
-fn is_free(connection: &'static Connection, fd: c_int, tracker: &Tracker) -> bool {
+fn is_free(connection: &'static Connection, fd: c_int, stream: &Stream) -> bool {
     if let Some(mut locked) = connection.lock(fd) {
         let unread = locked.reader().unread();
         if !unread.is_empty() {
-            return tracker.is_free(unread);
+            return stream.is_free(unread);
         }
     }
     let mut bytes = [0u8; LOOK_LEN_BYTES];
@@ -373,6 +377,6 @@ fn is_free(connection: &'static Connection, fd: c_int, tracker: &Tracker) -> boo
     match usize::try_from(result) {
         // The end of the connection, or an error, is nothing to wait with.
         Ok(0) | Err(_) => true,
-        Ok(len) => bytes.get(..len).is_some_and(|bytes| tracker.is_free(bytes)),
+        Ok(len) => bytes.get(..len).is_some_and(|bytes| stream.is_free(bytes)),
     }
 }

@@ -30,6 +30,8 @@ const AUTOCOMMIT: u16 = 0x2;
 const MORE_RESULTS: u16 = 0x8;
 /// What a client says that it can: it goes on with TLS.
 const CLIENT_TLS: u32 = 0x800;
+/// It may compress, with zlib or with zstd.
+const CLIENT_COMPRESSES: u32 = 0x20 | 1 << 26;
 /// Longest content of what a client sends before that.
 const TLS_REQUEST_LEN_BYTES: u32 = 32;
 const NO_BACKSLASH_ESCAPES: u16 = 0x200;
@@ -125,6 +127,8 @@ pub struct Tracker {
     user_len_bytes: u8,
     /// What the client says that it can.
     client: u32,
+    /// The packets' numbers go up by one. Within frames they do not; those of the frames do.
+    is_numbered: bool,
 }
 
 impl Tracker {
@@ -152,6 +156,7 @@ impl Tracker {
             user: [0; USER_LEN_BYTES],
             user_len_bytes: 0,
             client: 0,
+            is_numbered: true,
         }
     }
 
@@ -196,6 +201,10 @@ impl Tracker {
         self.holds
     }
 
+    fn follows(&self, number: u8) -> bool {
+        !self.is_numbered || number == self.number.wrapping_add(1)
+    }
+
     fn is_followed(&self) -> bool {
         !matches!(self.phase, Phase::Joining | Phase::Upgrading | Phase::Other | Phase::Lost)
     }
@@ -210,7 +219,7 @@ impl Tracker {
         while let Some(piece) = self.output.next(&mut bytes) {
             match piece {
                 Piece::Begin { number, len_bytes, continues } => {
-                    if number != self.number.wrapping_add(1) || !self.input.is_at_start() {
+                    if !self.follows(number) || !self.input.is_at_start() {
                         return self.lose();
                     }
                     self.number = number;
@@ -268,7 +277,9 @@ impl Tracker {
 
     fn begin(&mut self, number: u8, len_bytes: u32, continues: bool) {
         let is_command = number == 0 && !continues && self.expects_command;
-        if is_command && len_bytes == 0 || !is_command && number != self.number.wrapping_add(1) {
+        let is_expected =
+            if self.is_numbered { self.follows(number) } else { !self.expects_command || continues };
+        if is_command && len_bytes == 0 || !is_command && !is_expected {
             return self.lose();
         }
         self.number = number;
@@ -356,17 +367,32 @@ impl Tracker {
         }
     }
 
+    fn join(&mut self) {
+        *self = Self::new(Phase::Commands);
+        self.all_prepared_simple = false;
+        (self.doubtful, self.joined) = (true, true);
+    }
+
+    /// The server asks for bytes as it does where frames are compressed. `true`: they are, from here on.
+    pub fn begins_compressed(&mut self) -> bool {
+        if self.phase == Phase::Joining && self.answered {
+            self.join();
+        } else if self.client & CLIENT_COMPRESSES == 0 || self.boundary() == Boundary::None {
+            return false;
+        }
+        self.is_numbered = false;
+        true
+    }
+
     /// The server asks for bytes of this length, at most.
     pub fn asks(&mut self, len_bytes: usize) -> Boundary {
         if self.phase == Phase::Joining && self.answered && len_bytes == HEADER_LEN_BYTES {
             // After an answer a server reads a header, and nothing else has four bytes.
-            *self = Self::new(Phase::Commands);
-            self.all_prepared_simple = false;
-            (self.doubtful, self.joined) = (true, true);
+            self.join();
         }
         let boundary = self.boundary();
         if boundary != Boundary::None && len_bytes != HEADER_LEN_BYTES {
-            // Compression.
+            // It reads in another way than is known.
             self.lose();
             return Boundary::None;
         }

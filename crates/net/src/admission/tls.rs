@@ -30,7 +30,7 @@ pub fn begins(connection: &'static Connection) {
     }
     if let Some((seat, mut state, limit)) = seat(connection) {
         seat.has_tls.store(true, Ordering::Release);
-        state.tracker.encrypt();
+        state.stream.encrypt();
         note(connection, seat, &mut state, limit);
     }
 }

@@ -21,6 +21,15 @@ struct Way {
 }
 
 const TLS: Way = Way { name: "TLS", options: &["--ssl", "--ssl-verify-server-cert=0"] };
+const COMPRESSED: Way = Way { name: "zlib", options: &["--ssl=0", "--compress"] };
+const COMPRESSED_TLS: Way =
+    Way { name: "zlib in TLS", options: &["--ssl", "--ssl-verify-server-cert=0", "--compress"] };
+const MYSQL_ZLIB: Way = Way {
+    name: "zlib of MySQL",
+    options: &["--ssl-mode=DISABLED", "--get-server-public-key", "--compression-algorithms=zlib"],
+};
+const MYSQL_ZSTD: Way =
+    Way { name: "zstd of MySQL in TLS", options: &["--ssl-mode=REQUIRED", "--compression-algorithms=zstd"] };
 const MYSQL_TLS: Way = Way { name: "TLS of MySQL", options: &["--ssl-mode=REQUIRED"] };
 
 /// The command line client of a server.
@@ -240,6 +249,19 @@ fn check(product: &Product, ways: &[Way]) {
 #[test]
 fn connections_with_tls_wait_as_others_do() {
     check(&Product::MariaDb, &[TLS]);
+}
+
+#[test]
+fn compressed_connections_wait_as_others_do() {
+    check(&Product::MariaDb, &[COMPRESSED, COMPRESSED_TLS]);
+}
+
+#[test]
+fn mysql_follows_compression_as_well() {
+    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_follows_compression_as_well") else {
+        return;
+    };
+    check(&product, &[MYSQL_ZLIB, MYSQL_ZSTD]);
 }
 
 #[test]

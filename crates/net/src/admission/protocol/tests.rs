@@ -204,16 +204,6 @@ fn what_does_not_fit_makes_it_lost() {
 }
 
 #[test]
-fn tls_is_not_followed() {
-    let mut tracker = Tracker::accepted();
-    tracker.sent(&packet(0, b"\x0a10.11.0-MariaDB"));
-    let mut request = 0x801u32.to_le_bytes().to_vec();
-    request.resize(32, 0);
-    tracker.received(&packet(1, &request));
-    assert!(tracker.lost());
-}
-
-#[test]
 fn what_need_not_wait_is_seen_in_what_has_come() {
     let tracker = logged_in();
     for (content, free) in [
