@@ -77,12 +77,13 @@ pub fn honest(connection: &Connection, flags: c_int) -> c_int {
 pub fn mode(connection: &Connection, reader: &Reader) -> Mode {
     let may_collapse =
         reader.cycles >= ENGAGE_CYCLES && !connection.has(PLAIN) && !connection.is_waited_for();
+    if may_collapse { control::mode(can_wait_in_read(connection, reader)) } else { Mode::Off }
+}
+
+/// A read could take the place of the server's waits.
+pub fn can_wait_in_read(connection: &Connection, reader: &Reader) -> bool {
     // Another program would get a descriptor that waits.
-    let can_wait_in_read = reader.waits_simply && connection.has(CLOSE_ON_EXEC);
-    match if may_collapse { control::mode(can_wait_in_read) } else { Mode::Off } {
-        Mode::On if !can_wait_in_read => Mode::ReadAhead,
-        mode => mode,
-    }
+    reader.waits_simply && connection.has(CLOSE_ON_EXEC)
 }
 
 /// `recv`, and what comes to the same.

@@ -10,7 +10,7 @@ use libc::{c_int, c_void, socklen_t};
 use redoubt_net::bypass;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::process::CommandExt;
@@ -99,6 +99,49 @@ fn both_ends_go_on_to_see_tcp() {
         );
         assert!(!bypass::is_exchanged(plain.0.as_raw_fd()) && !bypass::is_exchanged(plain.1.as_raw_fd()));
     });
+}
+
+/// Another address of this host than those of the loopback interface. `None`: it has none that is routed.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    socket.connect("192.0.2.200:9").or_else(|_| socket.connect("203.0.113.1:9")).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+#[test]
+fn every_address_of_this_host_will_do() {
+    start();
+    let own = own_address();
+    if own.is_none() {
+        eprintln!("skipped in part: this host has no address beside those of the loopback interface");
+    }
+    let cases = [
+        ("[::1]:0", "::1".parse().ok()),
+        ("[::]:0", "::1".parse().ok()),
+        ("[::]:0", "127.0.0.1".parse().ok()),
+    ];
+    for (listen_at, to) in cases.into_iter().chain([("0.0.0.0:0", own), ("[::]:0", own)]) {
+        let Some(to) = to else { continue };
+        let listener = TcpListener::bind(listen_at).unwrap();
+        let address = SocketAddr::new(to, listener.local_addr().unwrap().port());
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| TcpStream::connect(address).unwrap());
+            let (server, seen) = listener.accept().unwrap();
+            let client = client.join().unwrap();
+            assert_eq!((domain(&server), domain(&client)), (libc::AF_UNIX, libc::AF_UNIX), "{address}");
+            assert_eq!(client.peer_addr().unwrap(), address);
+            let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+            assert_eq!(canonical(server.local_addr().unwrap()), canonical(address));
+            assert_eq!(canonical(client.local_addr().unwrap()), canonical(seen));
+            assert_eq!(server.peer_addr().unwrap(), seen);
+            client.set_nodelay(true).unwrap();
+            (&client).write_all(b"x").unwrap();
+            let mut byte = [0u8];
+            (&server).read_exact(&mut byte).unwrap();
+            assert_eq!(&byte, b"x");
+        });
+    }
 }
 
 #[test]
