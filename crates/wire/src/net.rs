@@ -391,7 +391,12 @@ mod tests {
             let error = Setting::parse(text).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("read-ahead"), "{error}");
         }
-        assert_ne!(Mode::Auto.resolved(), Mode::Auto);
+        for habit in [Habit::Unknown, Habit::Simple, Habit::Complex] {
+            assert_ne!(Mode::Auto.resolved(habit), Mode::Auto);
+            assert_eq!(Habit::from_word(habit as u64), habit);
+        }
+        assert_eq!(Mode::Auto.resolved(Habit::Complex), Mode::Off);
+        assert_eq!(Mode::On.resolved(Habit::Complex), Mode::ReadAhead);
     }
 
     #[test]

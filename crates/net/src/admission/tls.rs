@@ -67,7 +67,7 @@ pub fn look(seat: &Seat, space: &mut [u8]) -> Option<Look> {
     }
     // SAFETY: the server has just read from it in vain, and now waits, in this thread, to read again.
     Some(match unsafe { peek(ssl, space) } {
-        Ok(len) => Look::Bytes(len),
-        Err(()) => Look::Nothing,
+        Some(len) => Look::Bytes(len),
+        None => Look::Nothing,
     })
 }

@@ -194,18 +194,18 @@ unsafe extern "C" fn write_ex(ssl: *mut Ssl, buffer: *const c_void, len: size_t,
     }
 }
 
-/// What comes next on a connection whose thread waits after a read in vain; `Ok(0)`: nothing will come any more.
-/// `Err`: what has come is not enough for anything.
+/// What comes next on a connection whose thread waits after a read in vain; 0: nothing will come any more. `None`: what
+/// has come is not enough for anything.
 ///
 /// # Safety
 /// It is valid, and this thread's.
-pub unsafe fn peek(ssl: *mut Ssl, space: &mut [u8]) -> Result<usize, ()> {
+pub unsafe fn peek(ssl: *mut Ssl, space: &mut [u8]) -> Option<usize> {
     // SAFETY: a buffer of this length; the connection by the caller's contract.
     let result = unsafe { (real().peek)(ssl, space.as_mut_ptr().cast(), space.len() as c_int) };
     match usize::try_from(result) {
-        Ok(len @ 1..) => Ok(len),
+        Ok(len @ 1..) => Some(len),
         // SAFETY: as before, right after the call that is asked about.
-        _ if unsafe { (real().get_error)(ssl, result) } == WANT_READ => Err(()),
-        _ => Ok(0),
+        _ if unsafe { (real().get_error)(ssl, result) } == WANT_READ => None,
+        _ => Some(0),
     }
 }

@@ -101,7 +101,8 @@ fn what_does_not_fit_is_lost() {
     let mut broken = good.clone();
     broken[10] ^= 0xff;
     let mut trailing = good.clone();
-    (trailing[0] += 3, trailing.extend(b"abc")).1;
+    trailing[0] += 3;
+    trailing.extend(b"abc");
     for bad in [
         frame(1, &command, Method::Zlib),
         longer,
