@@ -5,9 +5,9 @@
 
 use crate::connection::Reader;
 use redoubt_wire::net::{
-    COLLAPSER_WORD, COUNTERS_WORD, Counter, INSIDE_WORD, LEASE_WORD, LEN_BYTES, LIMIT_WORD,
-    LONGEST_WAIT_WORD, LOOK_WORD, Limit, MAGIC, Mode, NAME, PATIENCE_WORD, PROCESS_WORD, SHARD_WORDS, SHARDS,
-    START_WORD, Setting, WAITER_WORDS, WAITERS_WORD, WAITING_WORD, Waiter,
+    BYPASS_WORD, COLLAPSER_WORD, COUNTERS_WORD, Counter, HABIT_WORD, Habit, INSIDE_WORD, LEASE_WORD,
+    LEN_BYTES, LIMIT_WORD, LONGEST_WAIT_WORD, LOOK_WORD, Limit, MAGIC, Mode, NAME, PATIENCE_WORD,
+    PROCESS_WORD, SHARD_WORDS, SHARDS, START_WORD, Setting, WAITER_WORDS, WAITERS_WORD, WAITING_WORD, Waiter,
 };
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -18,6 +18,8 @@ type Words = [AtomicU64; LEN_BYTES / 8];
 static MEMORY: AtomicPtr<Words> = AtomicPtr::new(std::ptr::null_mut());
 /// For a process without the memory.
 static MODE: AtomicU64 = AtomicU64::new(Mode::Off as u64);
+/// As before, and until the memory is there.
+static BYPASS: AtomicU64 = AtomicU64::new(0);
 
 fn words() -> Option<&'static Words> {
     // SAFETY: null, or a mapping that is there for good and used by atomic operations only.
@@ -33,6 +35,7 @@ pub fn start(setting: &Setting) {
         (PROCESS_WORD, u64::from(std::process::id())),
         (START_WORD, start_s),
         (COLLAPSER_WORD, setting.collapser as u64),
+        (BYPASS_WORD, BYPASS.load(Ordering::Acquire)),
         (LIMIT_WORD, Limit::default().replaced_by(setting.admission.limit).to_word()),
         (LEASE_WORD, setting.admission.lease_ms),
         (PATIENCE_WORD, setting.admission.longest_wait_ms),
@@ -69,10 +72,27 @@ fn map() -> Option<&'static Words> {
 ///
 /// [`Mode::Auto`] is nothing for the latter: reading ahead alone has brought nothing that could be measured.
 pub fn mode(can_wait_in_read: bool) -> Mode {
-    match wanted() {
-        Mode::Auto if !can_wait_in_read => Mode::Off,
-        wanted => wanted.resolved(),
-    }
+    wanted().resolved(if can_wait_in_read { Habit::Simple } else { Habit::Complex })
+}
+
+/// A connection's waits have been seen.
+pub fn note_habit(can_wait_in_read: bool) {
+    store(HABIT_WORD, if can_wait_in_read { Habit::Simple } else { Habit::Complex } as u64);
+}
+
+fn bypass() -> &'static AtomicU64 {
+    words().and_then(|words| words.get(BYPASS_WORD)).unwrap_or(&BYPASS)
+}
+
+/// Whether new connections of clients on this host are to be taken past TCP.
+#[inline]
+pub fn is_bypass_wanted() -> bool {
+    bypass().load(Ordering::Relaxed) != 0
+}
+
+/// Sets that.
+pub fn set_bypass(wanted: bool) {
+    bypass().store(u64::from(wanted), Ordering::Relaxed);
 }
 
 fn wanted() -> Mode {

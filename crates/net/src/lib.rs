@@ -5,6 +5,7 @@
 //! * [`reading`], [`waiting`]: what reads and waits become; the collapser. `docs/network.md` has what it is good for.
 //! * [`admission`]: at most so many connections inside a transaction.
 //! * [`sets`]: connections in sets of epoll.
+//! * [`tls`]: what a server with OpenSSL reads and writes inside of TLS.
 //! * [`connection`], [`table`]: one accepted connection, and which descriptor is which.
 //! * [`bypass`]: connections of clients on the same host that have this library too.
 //! * [`control`]: the memory that `redoubt net` looks at.
@@ -27,4 +28,5 @@ pub mod process;
 pub mod reading;
 pub mod sets;
 pub mod table;
+pub mod tls;
 pub mod waiting;

@@ -44,6 +44,7 @@ pub fn activate() {
         return;
     }
     remove_from_preload();
+    crate::tls::activate();
     let setting = std::env::var(VARIABLE).unwrap_or_default();
     match Setting::parse(&setting) {
         Ok(setting) => start(setting),

@@ -77,12 +77,13 @@ pub fn honest(connection: &Connection, flags: c_int) -> c_int {
 pub fn mode(connection: &Connection, reader: &Reader) -> Mode {
     let may_collapse =
         reader.cycles >= ENGAGE_CYCLES && !connection.has(PLAIN) && !connection.is_waited_for();
+    if may_collapse { control::mode(can_wait_in_read(connection, reader)) } else { Mode::Off }
+}
+
+/// A read could take the place of the server's waits.
+pub fn can_wait_in_read(connection: &Connection, reader: &Reader) -> bool {
     // Another program would get a descriptor that waits.
-    let can_wait_in_read = reader.waits_simply && connection.has(CLOSE_ON_EXEC);
-    match if may_collapse { control::mode(can_wait_in_read) } else { Mode::Off } {
-        Mode::On if !can_wait_in_read => Mode::ReadAhead,
-        mode => mode,
-    }
+    reader.waits_simply && connection.has(CLOSE_ON_EXEC)
 }
 
 /// `recv`, and what comes to the same.
@@ -131,7 +132,7 @@ unsafe fn receive_admitted(
     flags: c_int,
 ) -> Result<usize, c_int> {
     let does_not_wait = flags & libc::MSG_DONTWAIT != 0 || connection.has(NONBLOCK);
-    if does_not_wait && !admission::may_read(connection, target.len_bytes) {
+    if does_not_wait && !admission::may_read_socket(connection, target.len_bytes) {
         locked.reader().step = Step::Presumed;
         return Err(libc::EAGAIN);
     }

@@ -9,8 +9,8 @@
 //! than poll would be. So it is told seven eighths, and the rest is waited for with poll.
 
 use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
-use crate::reading::{count_request, fill, mode};
-use crate::{admission, next, process, table};
+use crate::reading::{ENGAGE_CYCLES, can_wait_in_read, count_request, fill, mode};
+use crate::{admission, control, next, process, table};
 use libc::{c_int, c_short, nfds_t, pollfd};
 use redoubt_wire::net::Mode;
 use std::time::{Duration, Instant};
@@ -181,6 +181,9 @@ fn one(
         reader.cycles = reader.cycles.saturating_add(1);
         reader.last_timeout_ms = timeout_ms.unwrap_or(0);
         reader.waits_simply = timeout_ms.is_some();
+        if reader.cycles >= ENGAGE_CYCLES && !reader.collapsed {
+            control::note_habit(can_wait_in_read(connection, reader));
+        }
     }
     let may_read = is_wait
         && step != Step::Other

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// For [`foreign_door`]: the port.
 const PORT_VARIABLE: &str = "REDOUBT_TEST_PORT";
+/// Addresses of a network in which nobody else is.
+const OWN: &str = "198.51.100.7";
+const OWN_6: &str = "2001:db8::7";
 /// A user who is nobody else.
 const STRANGER: u32 = 64_001;
 
@@ -99,6 +102,66 @@ fn both_ends_go_on_to_see_tcp() {
         );
         assert!(!bypass::is_exchanged(plain.0.as_raw_fd()) && !bypass::is_exchanged(plain.1.as_raw_fd()));
     });
+}
+
+/// A connection to this address, of a listener at that one, is exchanged.
+fn check_address(listen_at: &str, to: &str) {
+    start();
+    let listener = TcpListener::bind((listen_at, 0)).unwrap();
+    let address = SocketAddr::new(to.parse().unwrap(), listener.local_addr().unwrap().port());
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| TcpStream::connect(address).unwrap());
+        let (server, seen) = listener.accept().unwrap();
+        let client = client.join().unwrap();
+        assert_eq!((domain(&server), domain(&client)), (libc::AF_UNIX, libc::AF_UNIX), "{address}");
+        let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+        assert_eq!(client.peer_addr().unwrap(), address);
+        assert_eq!(canonical(server.local_addr().unwrap()), canonical(address));
+        assert_eq!(canonical(client.local_addr().unwrap()), canonical(seen));
+        assert_eq!(server.peer_addr().unwrap(), seen);
+        client.set_nodelay(true).unwrap();
+        echo(server, client);
+    });
+}
+
+#[test]
+fn connections_of_ipv6_are_exchanged() {
+    for (listen_at, to) in [("::1", "::1"), ("::", "::1"), ("::", "127.0.0.1")] {
+        check_address(listen_at, to);
+    }
+}
+
+/// Not a test: what runs in a network of its own, started by [`every_address_of_this_host_will_do`].
+#[test]
+#[ignore = "started by another test"]
+fn addresses_of_a_network() {
+    for (listen_at, to) in [("0.0.0.0", OWN), ("::", OWN), (OWN, OWN), ("::", OWN_6), (OWN_6, OWN_6)] {
+        check_address(listen_at, to);
+    }
+    println!("\nall were exchanged");
+}
+
+#[test]
+fn every_address_of_this_host_will_do() {
+    let script = format!(
+        "ip link set lo up && ip link add redoubt0 type dummy && ip link set redoubt0 up \
+         && ip addr add {OWN}/24 dev redoubt0 && ip addr add {OWN_6}/64 dev redoubt0 nodad && exec \"$0\" \"$@\""
+    );
+    let output = Command::new("unshare")
+        .args(["--net", "sh", "-c", &script])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "addresses_of_a_network", "--ignored", "--nocapture"])
+        .output();
+    let text = output.map(|output| {
+        let both = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    });
+    match text {
+        Ok(text) if text.contains("running 1 test") => {
+            assert!(text.contains("all were exchanged"), "{text}");
+        }
+        other => redoubt_test_support::skip("other addresses of a host", format!("{other:?}")),
+    }
 }
 
 #[test]

@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+#[path = "net_admission/clients.rs"]
+mod clients;
+
 /// What needs no waiting is over by then, on a busy machine too; far below the longest wait.
 const SOON: Duration = Duration::from_secs(10);
 /// What nothing ends in the course of a test.
@@ -561,22 +564,6 @@ fn the_pool_of_threads_is_left_alone() {
     execute(&mut second, "UPDATE t SET v = 1 WHERE id = 5").unwrap();
     assert!(counter(&server, "not_understood") >= 2);
     drop(first);
-}
-
-#[test]
-fn compressed_connections_are_left_alone() {
-    let server = with_limit("1", &[]);
-    let holder = inside(&server);
-    let status = std::process::Command::new(find_program("mariadb", "mariadb-client").unwrap())
-        .args(["--no-defaults", "--user=app", "--compress", "--execute=SELECT REPEAT('x', 100000)"])
-        .arg(format!("--socket={}", server.socket().display()))
-        .stdout(std::process::Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert_eq!(counter(&server, "not_understood"), 1);
-    drop(holder);
-    await_empty(&server);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! system (`memfd`), which the library keeps mapped and the command finds below `/proc/PID/fd`.
 //!
 //! Layout, in little-endian 64-bit words: [`MAGIC`], process id, start in seconds since 1970, the wanted [`Mode`] of the
-//! collapser, what [`Admission`] is to be (three words), how it is (four), then zeros up to [`WAITERS_WORD`]; from there
+//! collapser, what [`Admission`] is to be (three words), the server's [`Habit`], how admission is (four words), one that is
+//! not used, whether the bypass is on, then zeros up to [`WAITERS_WORD`]; from there
 //! [`WAITERS`] groups of [`WAITER_WORDS`] words for those who wait; at [`COUNTERS_WORD`] [`SHARDS`] groups of
 //! [`SHARD_WORDS`] words, each with one word per [`Counter`] in its order. A counter's value is the sum over the groups:
 //! threads that count at the same time do so in different lines of the processors' caches.
@@ -19,7 +20,7 @@ pub const NAME: &str = "redoubt-net";
 /// Length in bytes.
 pub const LEN_BYTES: usize = 16384;
 /// First word: the name of the format, with its version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RDTNET02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RDTNET03");
 /// Word with the process id.
 pub const PROCESS_WORD: usize = 1;
 /// Word with the start of the server.
@@ -32,6 +33,8 @@ pub const LIMIT_WORD: usize = 4;
 pub const LEASE_WORD: usize = 5;
 /// Word with the longest time in milliseconds for which a connection is made to wait.
 pub const PATIENCE_WORD: usize = 6;
+/// Word with the server's [`Habit`].
+pub const HABIT_WORD: usize = 7;
 /// Word with the connections inside.
 pub const INSIDE_WORD: usize = 8;
 /// Word with those that wait.
@@ -40,6 +43,8 @@ pub const WAITING_WORD: usize = 9;
 pub const LONGEST_WAIT_WORD: usize = 10;
 /// Word with the time in milliseconds since 1970 at which these words were written last.
 pub const LOOK_WORD: usize = 11;
+/// Word that says whether new connections of clients on this host are taken past TCP: 0 or 1.
+pub const BYPASS_WORD: usize = 13;
 /// First word of those who wait.
 pub const WAITERS_WORD: usize = 64;
 /// Of how many it is told.
@@ -54,7 +59,7 @@ pub const SHARDS: usize = 64;
 pub const SHARD_WORDS: usize = 16;
 /// Environment variable that says what the library does, as [`Setting::parse`] reads it.
 pub const VARIABLE: &str = "REDOUBT_NET";
-/// Environment variable that switches the same-host bypass on, with the value `on`.
+/// Environment variable that switches the same-host bypass on, with the value `on`, when the program starts.
 pub const BYPASS_VARIABLE: &str = "REDOUBT_NET_BYPASS";
 
 /// What the collapser does.
@@ -95,13 +100,35 @@ impl Mode {
         Self::ALL.into_iter().find(|mode| *mode as u64 == word)
     }
 
-    /// What it comes to where it does something: [`Mode::Auto`] is one of the others.
+    /// What it comes to in a server of this habit; [`Mode::Auto`] is one of the others.
     #[must_use]
-    pub const fn resolved(self) -> Self {
-        match self {
-            Self::Auto => Self::On,
-            other => other,
+    pub const fn resolved(self, habit: Habit) -> Self {
+        match (self, habit) {
+            (Self::Auto, Habit::Complex) => Self::Off,
+            (Self::On, Habit::Complex) => Self::ReadAhead,
+            (Self::Auto, _) => Self::On,
+            (other, _) => other,
         }
+    }
+}
+
+/// How a server waits for its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Habit {
+    /// Not yet known.
+    Unknown = 0,
+    /// A read can take the place of its wait.
+    Simple = 1,
+    /// It waits as only the kernel can, or lets its descriptors go to other programs.
+    Complex = 2,
+}
+
+impl Habit {
+    /// From the word in memory.
+    pub fn from_word(word: u64) -> Self {
+        let all = [Self::Simple, Self::Complex];
+        all.into_iter().find(|habit| *habit as u64 == word).unwrap_or(Self::Unknown)
     }
 }
 
@@ -265,6 +292,10 @@ pub struct Snapshot {
     pub start_s: u64,
     /// What the collapser is told to do.
     pub collapser: Mode,
+    /// How the server has been seen to wait.
+    pub habit: Habit,
+    /// New connections of clients on this host are taken past TCP.
+    pub is_bypass_on: bool,
     /// What admission is told to do.
     pub limit: Limit,
     /// See [`LEASE_WORD`].
@@ -311,6 +342,8 @@ impl Snapshot {
             start_s: word(START_WORD)?,
             collapser: Mode::from_word(mode)
                 .ok_or_else(|| BadMemory(format!("mode {mode} of the collapser is not known")))?,
+            habit: Habit::from_word(word(HABIT_WORD)?),
+            is_bypass_on: word(BYPASS_WORD)? != 0,
             limit: Limit::from_word(word(LIMIT_WORD)?),
             lease_ms: word(LEASE_WORD)?,
             longest_wait_ms: word(PATIENCE_WORD)?,
@@ -358,7 +391,12 @@ mod tests {
             let error = Setting::parse(text).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("read-ahead"), "{error}");
         }
-        assert_ne!(Mode::Auto.resolved(), Mode::Auto);
+        for habit in [Habit::Unknown, Habit::Simple, Habit::Complex] {
+            assert_ne!(Mode::Auto.resolved(habit), Mode::Auto);
+            assert_eq!(Habit::from_word(habit as u64), habit);
+        }
+        assert_eq!(Mode::Auto.resolved(Habit::Complex), Mode::Off);
+        assert_eq!(Mode::On.resolved(Habit::Complex), Mode::ReadAhead);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Command line of `redoubt net`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use redoubt_wire::net::{Limit, Mode};
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub struct NetRunArguments {
     /// A user who never waits; several times for several. An empty name: nobody.
     #[arg(long, value_name = "USER", default_value = "root", value_parser = parse_user)]
     pub admission_administrator: Vec<String>,
-    /// For servers and for their clients: connections over the loopback interface become unix sockets where both were
+    /// For servers and for their clients: connections between addresses of this host become unix sockets where both were
     /// started so.
     #[arg(long)]
     pub bypass: bool,
@@ -89,6 +89,14 @@ pub enum Change {
         #[command(flatten)]
         selection: Selection,
     },
+    /// Whether new connections of clients on this host that were started with --bypass go past TCP. Others stay as they
+    /// are.
+    Bypass {
+        /// on or off.
+        state: Switch,
+        #[command(flatten)]
+        selection: Selection,
+    },
     /// For how long a client may leave a transaction alone before another is let in for it.
     AdmissionLease {
         /// Seconds.
@@ -105,6 +113,15 @@ pub enum Change {
         #[command(flatten)]
         selection: Selection,
     },
+}
+
+/// On or off.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
 }
 
 #[derive(Args)]

@@ -6,9 +6,10 @@ mod servers;
 use crate::error::{CliError, Result};
 use crate::run::{preload, server};
 use crate::show::print_json;
-use args::{Change, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments};
+use args::{Change, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments, Switch};
 use redoubt_wire::net::{
-    Admission, BYPASS_VARIABLE, Counter, LEASE_WORD, Mode, PATIENCE_WORD, Setting, Snapshot, VARIABLE,
+    Admission, BYPASS_VARIABLE, BYPASS_WORD, Counter, Habit, LEASE_WORD, Mode, PATIENCE_WORD, Setting,
+    Snapshot, VARIABLE,
 };
 use serde::Serialize;
 use servers::NetServer;
@@ -141,7 +142,10 @@ struct NetStatus {
     datadir: Option<String>,
     started_at_seconds: u64,
     collapser: &'static str,
-    collapser_in_force: &'static str,
+    /// `null`: it is not known yet.
+    collapser_in_force: Option<&'static str>,
+    /// New connections of clients on this host go past TCP, if these were started so as well.
+    bypass: bool,
     open_connections: u64,
     saved_system_calls: u64,
     admission: AdmissionStatus,
@@ -156,7 +160,9 @@ impl NetStatus {
             datadir: server.datadir.as_ref().map(|path| path.display().to_string()),
             started_at_seconds: snapshot.start_s,
             collapser: snapshot.collapser.name(),
-            collapser_in_force: snapshot.collapser.resolved().name(),
+            collapser_in_force: (snapshot.collapser == Mode::Off || snapshot.habit != Habit::Unknown)
+                .then(|| snapshot.collapser.resolved(snapshot.habit).name()),
+            bypass: snapshot.is_bypass_on,
             open_connections: get(Counter::Connections).saturating_sub(get(Counter::Closed)),
             saved_system_calls: snapshot.saved(),
             admission: AdmissionStatus::new(snapshot),
@@ -168,10 +174,13 @@ impl NetStatus {
         let get = |counter| snapshot.get(counter);
         let place = self.datadir.as_deref().unwrap_or("?");
         say!("server of process {} in {place}", self.process_id);
-        match snapshot.collapser {
-            Mode::Auto => say!("  collapser      auto, which is {}", self.collapser_in_force),
-            mode => say!("  collapser      {}", mode.name()),
+        match self.collapser_in_force {
+            Some(in_force) if in_force != self.collapser => {
+                say!("  collapser      {}, which is {in_force} in this server", self.collapser);
+            }
+            _ => say!("  collapser      {}", self.collapser),
         }
+        say!("  bypass         {}", if self.bypass { "on" } else { "off" });
         say!(
             "  connections    {} open, {} in all; {} collapsed, {} left to the kernel, {} past TCP",
             self.open_connections,
@@ -211,6 +220,9 @@ fn set(arguments: &NetSetArguments) -> Result<()> {
     match &arguments.change {
         Change::Collapser { mode, selection } => servers::selected_one(selection)?.set_collapser(*mode),
         Change::Admission { limit, selection } => servers::selected_one(selection)?.set_limit(*limit),
+        Change::Bypass { state, selection } => {
+            servers::selected_one(selection)?.set_word(BYPASS_WORD, u64::from(matches!(state, Switch::On)))
+        }
         Change::AdmissionLease { seconds, selection } => {
             servers::selected_one(selection)?.set_word(LEASE_WORD, seconds * 1000)
         }

@@ -2,6 +2,7 @@
 //! where the server waits for the next command anyway, so none of them holds a lock.
 //!
 //! * [`protocol`], with [`packets`] and [`text`]: what the bytes say. They know of nothing else.
+//! * [`stream`], with [`compression`]: the same where the protocol is compressed.
 //! * [`gate`]: who is inside, who waits, in which order.
 //! * [`keeper`]: a thread for what nobody else notices: leases that end, another limit, what is shown.
 //! * Here: a connection's seat, which has both, and what reads, writes and waits become.
@@ -10,28 +11,36 @@
 //! that wait it gets back with bytes only when the connection is inside, or need not be. So a wait here lasts no longer
 //! than the server's own would. What a connection that is inside does is not looked at, but for the end of each answer.
 //!
-//! It fails open: a connection that is not understood (TLS, compression, pool-of-threads), or on which two threads work at
-//! the same time, never waits.
+//! * [`tls`]: connections whose bytes are seen inside of TLS.
+//!
+//! It fails open: a connection that is not understood (pool-of-threads), or on which two threads work at the same time,
+//! never waits.
 //!
 //! Lock order: a seat's state, which is only ever tried for, then the gate's. Nobody waits with a seat's state locked.
 //!
 //! While the limit is off nothing here is called: [`is_on`] is a load.
 
+pub mod compression;
 pub mod gate;
 mod keeper;
 pub mod packets;
 pub mod protocol;
+pub mod stream;
 pub mod text;
+pub mod tls;
 
 use crate::connection::Connection;
+use crate::tls::Ssl;
 use crate::{control, next, process};
 use gate::{Gate, Outcome, Place};
 use libc::c_int;
-use protocol::{Boundary, Tracker};
+use protocol::Boundary;
 use redoubt_wire::net::{Counter, Limit};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
+use stream::Stream;
+use tls::Look;
 
 /// What is looked at of a command that would have to wait, in bytes.
 const LOOK_LEN_BYTES: usize = 512;
@@ -41,7 +50,7 @@ static ADMINISTRATORS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// What is known of a connection under its lock.
 struct State {
-    tracker: Tracker,
+    stream: Stream,
     /// The command that comes next may be read.
     permitted: bool,
     /// The server was told that there is no command, and has not waited since.
@@ -52,9 +61,9 @@ struct State {
 }
 
 impl State {
-    fn new(tracker: Tracker) -> Self {
+    fn new(stream: Stream) -> Self {
         Self {
-            tracker,
+            stream,
             permitted: false,
             told_empty: false,
             counted_lost: false,
@@ -72,16 +81,25 @@ pub struct Seat {
     turned_on: AtomicU32,
     /// Two threads at the same time: something was missed.
     missed: AtomicBool,
+    /// What goes through its socket says nothing.
+    has_tls: AtomicBool,
+    /// The next read of the socket is told that there is nothing.
+    told_once: AtomicBool,
+    /// What the server has last read from in vain. Only its thread takes it out.
+    waits_with: AtomicPtr<Ssl>,
 }
 
 impl Default for Seat {
     fn default() -> Self {
         keeper::start();
         Self {
-            state: Mutex::new(State::new(Tracker::joining())),
+            state: Mutex::new(State::new(Stream::joining())),
             place: Place::default(),
             turned_on: AtomicU32::new(0),
             missed: AtomicBool::new(false),
+            has_tls: AtomicBool::new(false),
+            told_once: AtomicBool::new(false),
+            waits_with: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 }
@@ -126,16 +144,16 @@ fn seat(connection: &'static Connection) -> Option<(&'static Seat, MutexGuard<'s
     };
     if seat.turned_on.load(Ordering::Acquire) != limit.turned_on() {
         // Bytes have passed that were not seen.
-        begin(seat, &mut state, Tracker::joining(), limit);
+        begin(seat, &mut state, Stream::joining(), limit);
     }
     if seat.missed.swap(false, Ordering::AcqRel) {
-        state.tracker.lose();
+        state.stream.lose();
     }
     Some((seat, state, limit))
 }
 
-fn begin(seat: &Seat, state: &mut State, tracker: Tracker, limit: Limit) {
-    *state = State::new(tracker);
+fn begin(seat: &Seat, state: &mut State, stream: Stream, limit: Limit) {
+    *state = State::new(stream);
     GATE.leave(&seat.place, limit_count(limit));
     seat.turned_on.store(limit.turned_on(), Ordering::Release);
 }
@@ -146,7 +164,7 @@ pub fn opened(connection: &'static Connection) {
         && let Some((seat, mut state, limit)) = seat(connection)
     {
         seat.missed.store(false, Ordering::Release);
-        begin(seat, &mut state, Tracker::accepted(), limit);
+        begin(seat, &mut state, Stream::accepted(), limit);
     }
 }
 
@@ -156,6 +174,9 @@ pub fn closed(connection: &'static Connection) {
         GATE.end(&seat.place);
         GATE.leave(&seat.place, limit_count(control::limit()));
         GATE.renew(&seat.place);
+        seat.has_tls.store(false, Ordering::Release);
+        seat.told_once.store(false, Ordering::Release);
+        seat.waits_with.store(std::ptr::null_mut(), Ordering::Release);
     }
 }
 
@@ -168,26 +189,38 @@ pub fn shut_down(connection: &'static Connection) {
 
 /// Counts what is seen for the first time, and lets go of what a connection that is not understood has.
 fn note(connection: &Connection, seat: &Seat, state: &mut State, limit: Limit) {
-    if state.tracker.lost() && !std::mem::replace(&mut state.counted_lost, true) {
+    if state.stream.tracker().lost() && !std::mem::replace(&mut state.counted_lost, true) {
         control::count(connection.shard(), Counter::NotUnderstood, 1);
         GATE.leave(&seat.place, limit_count(limit));
     }
-    if state.tracker.holds() != 0 && !std::mem::replace(&mut state.counted_holder, true) {
+    if state.stream.tracker().holds() != 0 && !std::mem::replace(&mut state.counted_holder, true) {
         control::count(connection.shard(), Counter::Holders, 1);
     }
 }
 
-/// The server has sent this.
+/// The server has sent this through its socket.
 pub fn sent(connection: &'static Connection, bytes: &[u8]) {
+    if tls::seat_of(connection).is_none() {
+        follow_sent(connection, bytes);
+    }
+}
+
+fn follow_sent(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
-    state.tracker.sent(bytes);
+    state.stream.sent(bytes);
     note(connection, seat, &mut state, limit);
 }
 
-/// The server has read this.
+/// The server has read this from its socket.
 pub fn received(connection: &'static Connection, bytes: &[u8]) {
+    if tls::seat_of(connection).is_none() {
+        follow_received(connection, bytes);
+    }
+}
+
+fn follow_received(connection: &'static Connection, bytes: &[u8]) {
     let Some((seat, mut state, limit)) = seat(connection) else { return };
-    state.tracker.received(bytes);
+    state.stream.received(bytes);
     (state.permitted, state.told_empty) = (false, false);
     if seat.place.idle_since_ms() != 0 {
         seat.place.set_idle_since(0);
@@ -200,7 +233,7 @@ pub fn lose(connection: &'static Connection) {
     if is_on()
         && let Some((seat, mut state, limit)) = seat(connection)
     {
-        state.tracker.lose();
+        state.stream.lose();
         note(connection, seat, &mut state, limit);
     }
 }
@@ -230,7 +263,7 @@ fn has_to_enter(
     if !may_wait {
         return false;
     }
-    let user = state.tracker.user();
+    let user = state.stream.tracker().user();
     let is_administrator =
         ADMINISTRATORS.get().is_some_and(|names| names.iter().any(|name| name.as_bytes() == user));
     if is_administrator && !std::mem::replace(&mut state.counted_administrator, true) {
@@ -239,10 +272,17 @@ fn has_to_enter(
     !is_administrator
 }
 
-/// The server asks for bytes, without waiting. `false`: it is to be told that there are none.
-pub fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
+/// The server asks its socket for bytes, without waiting. `false`: it is to be told that there are none.
+pub fn may_read_socket(connection: &'static Connection, len_bytes: usize) -> bool {
+    match tls::seat_of(connection) {
+        Some(seat) => !seat.told_once.swap(false, Ordering::AcqRel),
+        None => may_read(connection, len_bytes),
+    }
+}
+
+fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
     let Some((seat, mut state, limit)) = seat(connection) else { return true };
-    let boundary = state.tracker.asks(len_bytes);
+    let boundary = state.stream.asks(len_bytes);
     if !has_to_enter(connection, seat, &mut state, boundary, limit) {
         return true;
     }
@@ -254,18 +294,32 @@ pub fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
 /// `false`: the server's wait is over before that.
 pub fn hold(connection: &'static Connection, fd: c_int, rest: Option<Duration>) -> bool {
     let Some((seat, mut state, limit)) = seat(connection) else { return true };
-    let boundary = state.tracker.boundary();
+    let boundary = state.stream.boundary();
     if !has_to_enter(connection, seat, &mut state, boundary, limit) {
         return true;
     }
     let count = limit_count(limit);
     state.told_empty = false;
+    let mut space = [0u8; LOOK_LEN_BYTES];
+    let inside_tls = if seat.has_tls.load(Ordering::Acquire) {
+        match tls::look(seat, &mut space) {
+            Some(Look::Bytes(len)) => space.get(..len),
+            // With what has come the server can do nothing.
+            Some(Look::Nothing) | None => return true,
+        }
+    } else {
+        None
+    };
     state.permitted = true;
     if GATE.enter(&seat.place, count) {
         control::count(connection.shard(), Counter::Entered, 1);
         return true;
     }
-    if is_free(connection, fd, &state.tracker) {
+    let is_free = match inside_tls {
+        Some(bytes) => bytes.is_empty() || state.stream.is_free(bytes),
+        None => is_free(connection, fd, &state.stream),
+    };
+    if is_free {
         return true;
     }
     state.permitted = false;
@@ -309,11 +363,11 @@ fn wait(
 }
 
 /// What the client has sent is a command that need not wait.
-fn is_free(connection: &'static Connection, fd: c_int, tracker: &Tracker) -> bool {
+fn is_free(connection: &'static Connection, fd: c_int, stream: &Stream) -> bool {
     if let Some(mut locked) = connection.lock(fd) {
         let unread = locked.reader().unread();
         if !unread.is_empty() {
-            return tracker.is_free(unread);
+            return stream.is_free(unread);
         }
     }
     let mut bytes = [0u8; LOOK_LEN_BYTES];
@@ -323,6 +377,6 @@ fn is_free(connection: &'static Connection, fd: c_int, tracker: &Tracker) -> boo
     match usize::try_from(result) {
         // The end of the connection, or an error, is nothing to wait with.
         Ok(0) | Err(_) => true,
-        Ok(len) => bytes.get(..len).is_some_and(|bytes| tracker.is_free(bytes)),
+        Ok(len) => bytes.get(..len).is_some_and(|bytes| stream.is_free(bytes)),
     }
 }

@@ -28,6 +28,12 @@ const TEXT_LEN_BYTES: u32 = 64 << 10;
 const IN_TRANSACTION: u16 = 0x1;
 const AUTOCOMMIT: u16 = 0x2;
 const MORE_RESULTS: u16 = 0x8;
+/// What a client says that it can: it goes on with TLS.
+const CLIENT_TLS: u32 = 0x800;
+/// It may compress, with zlib or with zstd.
+const CLIENT_COMPRESSES: u32 = 0x20 | 1 << 26;
+/// Longest content of what a client sends before that.
+const TLS_REQUEST_LEN_BYTES: u32 = 32;
 const NO_BACKSLASH_ESCAPES: u16 = 0x200;
 
 /// Deadlock: the transaction is gone with it, in every engine.
@@ -60,6 +66,8 @@ enum Phase {
     Joining,
     /// The client has not said what it is.
     Greeting,
+    /// It has asked for TLS, and nothing has passed inside of it yet.
+    Upgrading,
     /// It is logging in, also again.
     Login,
     /// Commands and answers.
@@ -117,6 +125,10 @@ pub struct Tracker {
     all_prepared_simple: bool,
     user: [u8; USER_LEN_BYTES],
     user_len_bytes: u8,
+    /// What the client says that it can.
+    client: u32,
+    /// The packets' numbers go up by one. Within frames they do not; those of the frames do.
+    is_numbered: bool,
 }
 
 impl Tracker {
@@ -143,6 +155,8 @@ impl Tracker {
             all_prepared_simple: phase != Phase::Joining,
             user: [0; USER_LEN_BYTES],
             user_len_bytes: 0,
+            client: 0,
+            is_numbered: true,
         }
     }
 
@@ -166,6 +180,17 @@ impl Tracker {
         self.phase = Phase::Lost;
     }
 
+    /// From now on what passes is inside of TLS.
+    pub fn encrypt(&mut self) {
+        match self.phase {
+            Phase::Upgrading => self.phase = Phase::Greeting,
+            // What was sent so far was not an answer's bytes.
+            Phase::Joining => self.answered = false,
+            Phase::Other | Phase::Lost => {}
+            _ => self.lose(),
+        }
+    }
+
     /// Who has logged in, or tries to. Empty: not known.
     pub fn user(&self) -> &[u8] {
         self.user.get(..usize::from(self.user_len_bytes)).unwrap_or_default()
@@ -176,20 +201,25 @@ impl Tracker {
         self.holds
     }
 
+    fn follows(&self, number: u8) -> bool {
+        !self.is_numbered || number == self.number.wrapping_add(1)
+    }
+
     fn is_followed(&self) -> bool {
-        !matches!(self.phase, Phase::Joining | Phase::Other | Phase::Lost)
+        !matches!(self.phase, Phase::Joining | Phase::Upgrading | Phase::Other | Phase::Lost)
     }
 
     /// The server has sent this.
     pub fn sent(&mut self, mut bytes: &[u8]) {
         if !self.is_followed() {
             self.answered = true;
+            self.lose_unless_told();
             return;
         }
         while let Some(piece) = self.output.next(&mut bytes) {
             match piece {
                 Piece::Begin { number, len_bytes, continues } => {
-                    if number != self.number.wrapping_add(1) || !self.input.is_at_start() {
+                    if !self.follows(number) || !self.input.is_at_start() {
                         return self.lose();
                     }
                     self.number = number;
@@ -200,6 +230,13 @@ impl Tracker {
                 }
                 Piece::Content(content) => self.keep(content),
             }
+        }
+    }
+
+    /// TLS has begun, and nobody sees what is inside of it.
+    fn lose_unless_told(&mut self) {
+        if self.phase == Phase::Upgrading {
+            self.lose();
         }
     }
 
@@ -219,6 +256,7 @@ impl Tracker {
     pub fn received(&mut self, mut bytes: &[u8]) {
         if !self.is_followed() {
             self.answered = false;
+            self.lose_unless_told();
             return;
         }
         // It may become one that is not followed on the way.
@@ -239,7 +277,9 @@ impl Tracker {
 
     fn begin(&mut self, number: u8, len_bytes: u32, continues: bool) {
         let is_command = number == 0 && !continues && self.expects_command;
-        if is_command && len_bytes == 0 || !is_command && number != self.number.wrapping_add(1) {
+        let is_expected =
+            if self.is_numbered { self.follows(number) } else { !self.expects_command || continues };
+        if is_command && len_bytes == 0 || !is_command && !is_expected {
             return self.lose();
         }
         self.number = number;
@@ -260,13 +300,16 @@ impl Tracker {
         }
     }
 
-    /// A client's answer to the greeting, of which only the user's name counts.
+    /// A client's answer to the greeting, of which only what it can and the user's name count.
     fn log_in(&mut self, before: u32, content: &[u8]) {
         if self.phase != Phase::Greeting {
             return;
         }
         for (at, byte) in (before as usize..).zip(content) {
-            let Some(done) = at.checked_sub(USER_AT) else { continue };
+            let Some(done) = at.checked_sub(USER_AT) else {
+                self.client |= u32::from(*byte).checked_shl(at as u32 * 8).unwrap_or(0);
+                continue;
+            };
             if *byte == 0 {
                 (self.phase, self.user_len_bytes) = (Phase::Login, done as u8);
                 return;
@@ -308,8 +351,10 @@ impl Tracker {
     /// A packet of the client is complete.
     fn end(&mut self) {
         if self.phase == Phase::Greeting {
-            // A request for TLS, or no name of a user where one has to be.
-            self.lose();
+            let is_request = self.client & CLIENT_TLS != 0 && self.content_len_bytes <= TLS_REQUEST_LEN_BYTES;
+            // Or there is no name of a user where one has to be.
+            self.phase = if is_request { Phase::Upgrading } else { Phase::Lost };
+            self.client = 0;
         }
         if self.phase == Phase::Commands
             && self.reads_text
@@ -322,17 +367,32 @@ impl Tracker {
         }
     }
 
+    fn join(&mut self) {
+        *self = Self::new(Phase::Commands);
+        self.all_prepared_simple = false;
+        (self.doubtful, self.joined) = (true, true);
+    }
+
+    /// The server asks for bytes as it does where frames are compressed. `true`: they are, from here on.
+    pub fn begins_compressed(&mut self) -> bool {
+        if self.phase == Phase::Joining && self.answered {
+            self.join();
+        } else if self.client & CLIENT_COMPRESSES == 0 || self.boundary() == Boundary::None {
+            return false;
+        }
+        self.is_numbered = false;
+        true
+    }
+
     /// The server asks for bytes of this length, at most.
     pub fn asks(&mut self, len_bytes: usize) -> Boundary {
         if self.phase == Phase::Joining && self.answered && len_bytes == HEADER_LEN_BYTES {
             // After an answer a server reads a header, and nothing else has four bytes.
-            *self = Self::new(Phase::Commands);
-            self.all_prepared_simple = false;
-            (self.doubtful, self.joined) = (true, true);
+            self.join();
         }
         let boundary = self.boundary();
         if boundary != Boundary::None && len_bytes != HEADER_LEN_BYTES {
-            // Compression.
+            // It reads in another way than is known.
             self.lose();
             return Boundary::None;
         }

@@ -4,7 +4,6 @@ use super::server::take_token;
 use super::{Address, WORD, door, exchange, is_client, messages, option, owner};
 use crate::next;
 use libc::{c_int, c_void, pollfd, socklen_t, timeval};
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,13 +54,16 @@ pub struct Offer {
 /// Offers the server at this address to exchange the connection that is about to be made.
 pub fn offer(fd: c_int, to: Address) -> Option<Offer> {
     let address = to.tcp()?;
-    let IpAddr::V4(ip) = address.ip() else { return None };
-    let is_tcp = option(fd, libc::SO_DOMAIN, 0 as c_int)? == libc::AF_INET
+    let ip = address.ip();
+    let is_tcp = [libc::AF_INET, libc::AF_INET6].contains(&option(fd, libc::SO_DOMAIN, 0 as c_int)?)
         && option(fd, libc::SO_PROTOCOL, 0 as c_int)? == libc::IPPROTO_TCP;
-    if !ip.is_loopback() || !is_tcp || was_in_set(fd) || Address::ask(fd, next::getpeername).is_some() {
+    if !is_tcp || was_in_set(fd) || Address::ask(fd, next::getpeername).is_some() {
         return None;
     }
     let unix = knock(address.port())?;
+    if !ip.is_loopback() && !is_of_this_host(to) {
+        return None;
+    }
     let credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let uid = option(unix.as_raw_fd(), libc::SO_PEERCRED, credentials)?.uid;
     // SAFETY: no requirement.
@@ -92,6 +94,22 @@ fn knock(port: u16) -> Option<OwnedFd> {
         }
         let unix = OwnedFd::from_raw_fd(fd);
         (next::connect(fd, (&raw const address).cast(), len) == 0).then_some(unix)
+    }
+}
+
+/// Whether the kernel would send from this address what is sent to it. Nothing is sent.
+fn is_of_this_host(to: Address) -> bool {
+    // SAFETY: a new descriptor is ours; an address of its length.
+    unsafe {
+        let fd = libc::socket(to.family(), libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return false;
+        }
+        let socket = OwnedFd::from_raw_fd(fd);
+        let fd = socket.as_raw_fd();
+        next::connect(fd, to.bytes.as_ptr().cast(), to.len as socklen_t) == 0
+            && Address::ask(fd, next::getsockname).and_then(|own| own.tcp()).map(|own| own.ip())
+                == to.tcp().map(|to| to.ip())
     }
 }
 

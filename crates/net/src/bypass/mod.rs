@@ -1,5 +1,6 @@
 //! Same-host bypass: a TCP connection over the loopback interface, both ends of which have this library, is exchanged
-//! for a unix socket before the first byte. Off unless [`BYPASS_VARIABLE`] is `on`.
+//! for a unix socket before the first byte. So is one over another address of this host. Off unless [`BYPASS_VARIABLE`]
+//! is `on`; in a server it can be switched ([`control::is_bypass_wanted`]).
 //!
 //! * [`server`]: takes offers when it accepts. * [`client`]: makes them when it connects.
 //! * [`owner`]: whose a listening TCP socket is. * [`messages`]: descriptors that are sent along.
@@ -25,7 +26,7 @@ mod messages;
 mod owner;
 pub mod server;
 
-use crate::next;
+use crate::{control, next};
 use libc::{c_int, c_void, sockaddr, sockaddr_un, socklen_t};
 use redoubt_wire::net::BYPASS_VARIABLE;
 use std::collections::BTreeMap;
@@ -38,17 +39,18 @@ const TRIES: usize = 10_000;
 /// What the server says when it has taken an offer, and the client with its offer.
 const WORD: u8 = b'B';
 
-static SERVER: AtomicBool = AtomicBool::new(false);
+/// There have been exchanged descriptors.
+static EXCHANGED: AtomicBool = AtomicBool::new(false);
 static CLIENT: AtomicBool = AtomicBool::new(false);
 static RECORDS: Mutex<BTreeMap<c_int, Record>> = Mutex::new(BTreeMap::new());
 
 /// This process takes offers, as a server, or makes them.
 pub fn start(as_server: bool) {
-    if as_server { &SERVER } else { &CLIENT }.store(true, Ordering::Release);
-}
-
-fn is_server() -> bool {
-    SERVER.load(Ordering::Acquire)
+    if as_server {
+        control::set_bypass(true);
+    } else {
+        CLIENT.store(true, Ordering::Release);
+    }
 }
 
 /// Whether this process makes offers.
@@ -167,7 +169,7 @@ fn option<T: Copy>(fd: c_int, name: c_int, mut value: T) -> Option<T> {
 
 /// Of an exchanged connection: the address that its TCP connection had.
 fn recorded(fd: c_int, end: End) -> Option<Address> {
-    if !is_server() && !is_client() || option(fd, libc::SO_DOMAIN, 0 as c_int) != Some(libc::AF_UNIX) {
+    if !EXCHANGED.load(Ordering::Acquire) || option(fd, libc::SO_DOMAIN, 0 as c_int) != Some(libc::AF_UNIX) {
         return None;
     }
     let cookie = option(fd, libc::SO_COOKIE, 0u64)?;
@@ -200,6 +202,7 @@ fn exchange(fd: c_int, unix: c_int, peer: Address, own: Address, close_on_exec: 
     if unsafe { next::dup3(unix, fd, if close_on_exec { libc::O_CLOEXEC } else { 0 }) } != fd {
         return false;
     }
+    EXCHANGED.store(true, Ordering::Release);
     records.insert(fd, Record { cookie, peer, own });
     true
 }

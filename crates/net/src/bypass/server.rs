@@ -1,7 +1,10 @@
 //! The server's side: a door for offers beside each TCP listener, and a look at what waits there after each accept.
+//!
+//! While it is switched off there are no doors: the first accept then closes them, so that no client waits at one, and the
+//! first after it is switched on opens that of its port.
 
 use super::messages::{Received, receive};
-use super::{Address, WORD, door, exchange, is_server, lock};
+use super::{Address, WORD, door, exchange, lock};
 use crate::control;
 use crate::next;
 use libc::c_int;
@@ -9,6 +12,7 @@ use redoubt_wire::net::Counter;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Offers that wait at a door at most. Whoever comes then takes the place of the first: nobody can fill the door for
 /// others.
@@ -27,22 +31,37 @@ struct Door {
 }
 
 static DOORS: Mutex<Vec<Door>> = Mutex::new(Vec::new());
+static HAS_DOORS: AtomicBool = AtomicBool::new(false);
 
 /// A socket of the server listens.
 pub fn listening(fd: c_int) {
-    if !is_server() {
+    if !control::is_bypass_wanted() {
         return;
     }
     let Some(own) = Address::ask(fd, next::getsockname).and_then(|own| own.tcp()) else { return };
-    if own.port() == 0 || !(own.ip().is_loopback() || own.ip().is_unspecified()) {
-        return;
+    if let Some(mut doors) = lock(&DOORS).filter(|_| own.port() != 0) {
+        door_of(&mut doors, own.port());
     }
-    let Some(mut doors) = lock(&DOORS) else { return };
-    // A door stays: who listens anew at a port finds it.
-    if doors.iter().all(|door| door.port != own.port())
-        && let Some(listener) = open(own.port())
+}
+
+/// The door of this port, which is opened if there is none. It stays: who listens anew at a port finds it.
+fn door_of(doors: &mut Vec<Door>, port: u16) -> Option<&mut Door> {
+    let at = match doors.iter().position(|door| door.port == port) {
+        Some(at) => at,
+        None => {
+            doors.push(Door { port, listener: open(port)?, waiting: Vec::new() });
+            doors.len() - 1
+        }
+    };
+    doors.get_mut(at)
+}
+
+/// Nobody is to come any more. Who waits at a door is told by its end.
+fn close_all() {
+    if HAS_DOORS.swap(false, Ordering::AcqRel)
+        && let Some(mut doors) = lock(&DOORS)
     {
-        doors.push(Door { port: own.port(), listener, waiting: Vec::new() });
+        doors.clear();
     }
 }
 
@@ -58,6 +77,8 @@ fn open(port: u16) -> Option<OwnedFd> {
     };
     let (address, len) = door(port);
     // SAFETY: an address of this length.
+    HAS_DOORS.store(true, Ordering::Release);
+    // SAFETY: as before.
     let done = unsafe {
         libc::bind(listener.as_raw_fd(), (&raw const address).cast(), len) == 0
             && next::listen(listener.as_raw_fd(), WAITING as c_int) == 0
@@ -134,21 +155,20 @@ pub fn take_token(token: &OwnedFd) -> bool {
 
 /// A connection was accepted: exchanges it, if that is offered. `flags` are those of accept4.
 pub fn accepted(fd: c_int, flags: c_int) {
-    if !is_server() {
-        return;
+    if !control::is_bypass_wanted() {
+        return close_all();
     }
     let (Some(peer), Some(own)) = (Address::ask(fd, next::getpeername), Address::ask(fd, next::getsockname))
     else {
         return;
     };
     let (Some(client), Some(server)) = (peer.tcp(), own.tcp()) else { return };
-    if !client.ip().is_loopback() {
+    // Who connects to another address of this host has that one himself.
+    if !client.ip().is_loopback() && client.ip() != server.ip() {
         return;
     }
     let errno = next::errno();
-    let offer = lock(&DOORS).and_then(|mut doors| {
-        doors.iter_mut().find(|door| door.port == server.port()).and_then(|door| door.find(client, server))
-    });
+    let offer = lock(&DOORS).and_then(|mut doors| door_of(&mut doors, server.port())?.find(client, server));
     if let Some(offer) = offer.filter(Offer::take) {
         if flags & libc::SOCK_NONBLOCK != 0 {
             // SAFETY: no pointers.

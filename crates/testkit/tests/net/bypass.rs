@@ -1,8 +1,10 @@
 //! Clients that were started with the same-host bypass, beside clients that were not.
 
-use super::{certificates, counter, find_redoubt, script, with_tcp};
+use super::{certificates, counter, find_redoubt, redoubt, script, statements, status, with_tcp};
+use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::{find_program, poll_until};
+use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 use std::io::Write;
@@ -162,4 +164,109 @@ fn much_is_sent_both_ways() {
     let large = answer(client(&port, true, &["--ssl=0"]), "SELECT REPEAT('0123456789', 20000000);");
     assert!(large.len() == 200_000_001 && large.trim_end() == "0123456789".repeat(20_000_000));
     server.shutdown().unwrap();
+}
+
+fn switch(server: &Server, state: &str) {
+    let datadir = server.datadir();
+    let outcome = redoubt(&["net", "set", "bypass", state, "--datadir", datadir.to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    assert_eq!(status(server)["bypass"], state == "on");
+    let text = redoubt(&["net", "status", "--datadir", datadir.to_str().unwrap()]).stdout;
+    assert!(text.contains(&format!("bypass         {state}\n")), "{text}");
+}
+
+/// New connections only, and nobody waits because of it.
+#[test]
+fn it_is_switched_in_a_running_server() {
+    let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options: Vec::new() };
+    let (config, port) = with_tcp(ServerConfig::new(launcher));
+    let (mut server, port) = (Server::create(config).unwrap(), port.to_string());
+    let mut conn = server.connect().unwrap();
+    for statement in ["CREATE USER ''@'127.0.0.1'", "GRANT ALL ON *.* TO ''@'127.0.0.1'"] {
+        execute(&mut conn, statement).unwrap();
+    }
+    assert_eq!(status(&server)["bypass"], false);
+    let ask = || assert_eq!(answer(client(&port, true, &["--ssl=0"]), "SELECT 'x';"), "x\n");
+    for round in 0..3 {
+        ask();
+        assert_eq!(counter(&server, "bypassed"), round * 3);
+        switch(&server, "on");
+        // The first of a port only makes the door.
+        ask();
+        let (mut child, id) = sleeper(&server, &port, true);
+        assert_eq!((established(&port), counter(&server, "bypassed")), (0, round * 3 + 1));
+        switch(&server, "off");
+        let began = Instant::now();
+        ask();
+        println!("a client that finds it switched off: {:?}", began.elapsed());
+        assert_eq!(counter(&server, "bypassed"), round * 3 + 1);
+        // One that was there before stays.
+        assert!(child.try_wait().unwrap().is_none());
+        switch(&server, "on");
+        ask();
+        ask();
+        ask();
+        assert_eq!(counter(&server, "bypassed"), round * 3 + 3);
+        switch(&server, "off");
+        execute(&mut conn, &format!("KILL {id}")).unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+    server.shutdown().unwrap();
+}
+
+#[test]
+fn mysql_takes_offers_as_well() {
+    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_takes_offers_as_well") else { return };
+    check_mysql(product);
+}
+
+fn check_mysql(product: Product) {
+    let options = ["--bypass", "--admission", "2"].map(str::to_owned).to_vec();
+    let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options };
+    let (config, port) = with_tcp(ServerConfig::new(launcher).product(product.clone()));
+    let mut server = Server::create(config).unwrap();
+    let mut conn = server.connect().unwrap();
+    execute(&mut conn, "CREATE USER x@'%'").unwrap();
+    let program = product.program().unwrap().with_file_name("mysql");
+    for tls in ["--ssl-mode=DISABLED", "--ssl-mode=REQUIRED"] {
+        for bypass in [true, false] {
+            let before = counter(&server, "bypassed");
+            let mut command = Command::new(find_redoubt().unwrap());
+            command.args(["net", "run"]).args(bypass.then_some("--bypass")).arg("--").arg(&program);
+            command.args(["--no-defaults", "-N", "--host=127.0.0.1", "--user=x", tls]);
+            command.args([&format!("--port={port}"), "--get-server-public-key"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let text: String = (0..300).map(|number| format!("SELECT {number};")).collect();
+            let expected: String = (0..300).map(|number| format!("{number}\n")).collect();
+            let got = answer(command, &format!("{text}SELECT USER();"));
+            let accounts = ["localhost", "127.0.0.1"].map(|host| format!("{expected}x@{host}\n"));
+            assert!(accounts.contains(&got), "{tls} {bypass}: {got}");
+            assert_eq!(counter(&server, "bypassed") - before, u64::from(bypass), "{tls}");
+        }
+    }
+    assert_eq!(counter(&server, "not_understood"), 0);
+    // The client asks some things by itself.
+    assert!(counter(&server, "entered") >= 4 * 301);
+    server.shutdown().unwrap();
+}
+
+/// What is in force is what the server's waits allow.
+#[test]
+fn the_status_knows_what_auto_is() {
+    let mut products = vec![(Product::MariaDb, "on")];
+    products.extend(
+        find_or_skip(FetchedServer::MySql97, "the_status_knows_what_auto_is").map(|mysql| (mysql, "off")),
+    );
+    for (product, expected) in products {
+        let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options: Vec::new() };
+        let mut server = Server::create(ServerConfig::new(launcher).product(product)).unwrap();
+        let text = || redoubt(&["net", "status", "--datadir", server.datadir().to_str().unwrap()]).stdout;
+        assert!(text().contains("collapser      auto\n"), "{}", text());
+        assert_eq!(status(&server)["collapser_in_force"], serde_json::Value::Null);
+        statements(&mut server.connect().unwrap(), 50);
+        assert_eq!(status(&server)["collapser_in_force"], expected);
+        let line = format!("collapser      auto, which is {expected} in this server\n");
+        assert!(text().contains(&line), "{}", text());
+        server.shutdown().unwrap();
+    }
 }

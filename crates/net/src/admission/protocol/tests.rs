@@ -204,16 +204,6 @@ fn what_does_not_fit_makes_it_lost() {
 }
 
 #[test]
-fn tls_is_not_followed() {
-    let mut tracker = Tracker::accepted();
-    tracker.sent(&packet(0, b"\x0a10.11.0-MariaDB"));
-    let mut request = 0x801u32.to_le_bytes().to_vec();
-    request.resize(32, 0);
-    tracker.received(&packet(1, &request));
-    assert!(tracker.lost());
-}
-
-#[test]
 fn what_need_not_wait_is_seen_in_what_has_come() {
     let tracker = logged_in();
     for (content, free) in [
@@ -271,4 +261,33 @@ fn pieces_make_no_difference() {
             );
         }
     }
+}
+
+#[test]
+fn a_login_goes_on_inside_of_tls() {
+    let request = packet(1, &[&(1u32 | CLIENT_TLS).to_le_bytes()[..], &[0; 28]].concat());
+    let asked = || {
+        let mut tracker = Tracker::accepted();
+        tracker.sent(&packet(0, b"\x0a10.11.0-MariaDB"));
+        tracker.received(&request[..4]);
+        tracker.received(&request[4..]);
+        assert!(!tracker.lost());
+        tracker
+    };
+    let mut tracker = asked();
+    tracker.encrypt();
+    assert_eq!(tracker.asks(4), Boundary::None);
+    tracker.received(&packet(2, &login(1 | CLIENT_TLS, "app")));
+    tracker.sent(&packet(3, &ok(AUTOCOMMIT)));
+    assert_eq!((tracker.asks(4), tracker.user()), (WAITS, &b"app"[..]));
+    // Nobody says that it has begun, and what passes is no packet.
+    for pass in [Tracker::received, Tracker::sent] {
+        let mut tracker = asked();
+        pass(&mut tracker, b"\x16\x03\x01\x02\0");
+        assert!(tracker.lost());
+    }
+    // Without having been asked for.
+    let mut tracker = logged_in();
+    tracker.encrypt();
+    assert!(tracker.lost());
 }
