@@ -247,6 +247,14 @@ impl Engine {
         }
     }
 
+    /// All connections with all that is known of them, for who looks for a fault.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        let each = |index| self.connections.get(index).map(|connection| format!("{connection:?}"));
+        self.connections.indices().filter_map(each).collect()
+    }
+
     /// Panics if something does not hold that always does; for tests.
     #[doc(hidden)]
     pub fn require_sound(&self) {
