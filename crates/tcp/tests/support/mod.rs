@@ -2,4 +2,5 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod peers;
 pub mod server;
