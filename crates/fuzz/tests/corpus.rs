@@ -104,6 +104,27 @@ fn the_canary_dies_of_its_planted_bug_and_of_nothing_less() {
 }
 
 #[test]
+fn the_corpus_of_tcp_gets_into_connections() {
+    let all = corpus("tcp_engine");
+    let counters: Vec<_> =
+        all.iter().filter_map(|(_, input)| redoubt_fuzz::tcp_engine::play(input)).collect();
+    let sum = |of: fn(&redoubt_tcp::Counters) -> u64| counters.iter().map(of).sum::<u64>();
+    let reached = [
+        sum(|counters| counters.opened),
+        sum(|counters| counters.data_in_len_bytes),
+        sum(|counters| counters.data_out_len_bytes),
+        sum(|counters| counters.retransmitted),
+        sum(|counters| counters.cookies_accepted),
+        sum(|counters| counters.reset_by_peer),
+        sum(|counters| counters.window_probes),
+        sum(|counters| counters.keepalive_probes),
+        sum(|counters| counters.loss_probes),
+        sum(|counters| counters.fast_recoveries),
+    ];
+    assert!(reached.iter().all(|count| *count > 0), "{reached:?}");
+}
+
+#[test]
 fn the_corpus_is_small_and_of_known_targets_only() {
     let mut total = 0;
     for entry in std::fs::read_dir(root().join("corpus")).unwrap() {

@@ -39,21 +39,12 @@ pub(crate) struct Pool {
     receiving: usize,
     max: usize,
     max_free: usize,
-    /// Somebody did not get one to send; said once.
-    wanted: bool,
 }
 
 impl Pool {
     pub(crate) fn new(max_len_bytes: usize) -> Self {
         let max = max_len_bytes / CHUNK_LEN_BYTES;
-        Self {
-            free: Vec::new(),
-            sending: 0,
-            receiving: 0,
-            max,
-            max_free: (max / 8).clamp(16, 4096),
-            wanted: false,
-        }
+        Self { free: Vec::new(), sending: 0, receiving: 0, max, max_free: (max / 8).clamp(16, 4096) }
     }
 
     /// How many more there are for that.
@@ -69,7 +60,6 @@ impl Pool {
 
     pub(crate) fn take(&mut self, purpose: Use) -> Option<Chunk> {
         if self.left(purpose) == 0 {
-            self.wanted |= purpose == Use::Send;
             return None;
         }
         *self.used(purpose) += 1;
@@ -95,10 +85,5 @@ impl Pool {
     /// Bytes in use by connections.
     pub(crate) fn used_len_bytes(&self) -> usize {
         (self.sending + self.receiving) * CHUNK_LEN_BYTES
-    }
-
-    /// Whether somebody could not send since the last question, and now there is something again.
-    pub(crate) fn has_again(&mut self) -> bool {
-        self.left(Use::Send) > 0 && std::mem::take(&mut self.wanted)
     }
 }

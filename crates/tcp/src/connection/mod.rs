@@ -239,9 +239,9 @@ impl Connection {
         self.receiver.was_read(context.now, waiting, 0, context.config.receive_buffer_len_bytes);
     }
 
-    /// Whether the caller was told that there is no place; said once.
-    pub(crate) fn was_blocked(&mut self) -> bool {
-        std::mem::take(&mut self.sender.is_blocked)
+    /// The handshake's round trip.
+    pub(crate) fn sample(&mut self, micros: u64) {
+        self.sender.round_trip.sample(micros);
     }
 
     pub(crate) fn set_no_delay(&mut self, no_delay: bool) {

@@ -31,6 +31,9 @@ impl Engine {
         }
         let count =
             self.with(now, id.index, |connection, context| connection.send(context, data)).unwrap_or(0);
+        if count < data.len() && self.pool.free_len_bytes() == 0 {
+            self.waiting.push(id.index);
+        }
         self.settle(now, id.index);
         if count == 0 && !data.is_empty() { Err(CallError::WouldBlock) } else { Ok(count) }
     }

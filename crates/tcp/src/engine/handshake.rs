@@ -125,7 +125,7 @@ impl Engine {
         agreed.scale = agreed.scale.filter(|_| self.config.has_window_scaling);
         agreed.has_sack &= self.config.has_sack;
         agreed.timestamp = agreed.timestamp.filter(|_| self.config.has_timestamps);
-        if self.open(now, listener, &agreed, segment) {
+        if self.open(now, listener, &agreed, None, segment) {
             self.counters.cookies_accepted += 1;
         }
         true
@@ -182,7 +182,9 @@ impl Engine {
             }
             return;
         }
-        if self.open(now, half_open.listener, &agreed, segment) {
+        // The first sample, if it is known which answer was answered (RFC 6298, 3).
+        let sample = (half_open.retransmissions == 0).then(|| now.since(half_open.answered_at));
+        if self.open(now, half_open.listener, &agreed, sample, segment) {
             self.half_opens.remove(index);
         }
     }
@@ -207,13 +209,23 @@ impl Engine {
 
     /// The handshake is over: a connection, if there is place for one. If there is none, the peer's next segment asks
     /// again.
-    fn open(&mut self, now: Micros, listener: u32, agreed: &Agreed, segment: &Segment<'_>) -> bool {
+    fn open(
+        &mut self,
+        now: Micros,
+        listener: u32,
+        agreed: &Agreed,
+        round_trip_us: Option<u64>,
+        segment: &Segment<'_>,
+    ) -> bool {
         if self.listeners.get(listener).is_none_or(|listener| listener.is_full()) {
             self.counters.dropped.full += 1;
             return false;
         }
         let window = segment.header.window;
-        let connection = Connection::new(agreed, window, now, &self.config);
+        let mut connection = Connection::new(agreed, window, now, &self.config);
+        if let Some(sample) = round_trip_us {
+            connection.sample(sample);
+        }
         let Some((index, _)) = self.connections.insert(connection) else {
             self.counters.dropped.full += 1;
             return false;
@@ -236,6 +248,7 @@ impl Engine {
     fn answer_again(&mut self, now: Micros, index: u32) {
         let Some(half_open) = self.half_opens.slots.get_mut(index) else { return };
         half_open.answered_at = now;
+        half_open.retransmissions = half_open.retransmissions.max(1);
         let agreed = half_open.agreed;
         self.answer_syn(&agreed, clock(now, agreed.clock_offset));
     }

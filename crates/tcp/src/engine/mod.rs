@@ -121,6 +121,8 @@ pub struct Engine {
     sending: Queue,
     /// Connections that the caller should look at.
     changed: Queue,
+    /// Connections whose caller could not send because there was no memory.
+    waiting: Queue,
     pool: Pool,
     spare: Spare,
     cookies: Cookies,
@@ -148,6 +150,7 @@ impl Engine {
             replies: Replies::default(),
             sending: Queue::default(),
             changed: Queue::default(),
+            waiting: Queue::default(),
             pool: Pool::new(config.memory_len_bytes),
             spare: Spare::default(),
             cookies: Cookies::new(key(2), key(3)),

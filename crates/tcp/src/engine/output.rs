@@ -173,16 +173,13 @@ impl Engine {
         }
     }
 
-    /// Chunks are free again after somebody had to go without: those whose caller waits to send are told.
+    /// Chunks are free again after somebody had to go without: they are told.
     pub(super) fn tell_who_waits_for_memory(&mut self) {
-        if !self.pool.has_again() {
+        if self.pool.free_len_bytes() == 0 {
             return;
         }
-        let waiting: Vec<u32> = self.connections.indices().collect();
-        for index in waiting {
-            if self.with(Micros(0), index, |connection, _| connection.was_blocked()) == Some(true) {
-                self.mark_changed(index);
-            }
+        while let Some(index) = self.waiting.pop() {
+            self.mark_changed(index);
         }
     }
 }
