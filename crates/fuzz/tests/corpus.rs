@@ -88,7 +88,7 @@ macro_rules! each_target {
 each_target! {
     certificate consensus_codec flash_trace frame_decoder group_actions group_log group_replica log_segments mysql_applier
     mysql_redo_parser mysql_redo_views net_admission nfs_calls node_files node_frames page_bytes page_files page_journal
-    raw_device record_applier redo_parser redo_views server_text unsent_file
+    raw_device record_applier redo_parser redo_views server_text tcp_engine tcp_segment unsent_file
 }
 
 #[test]
@@ -101,6 +101,27 @@ fn the_canary_dies_of_its_planted_bug_and_of_nothing_less() {
         canary::run(&wrong);
         canary::run(&right[..at]);
     }
+}
+
+#[test]
+fn the_corpus_of_tcp_gets_into_connections() {
+    let all = corpus("tcp_engine");
+    let counters: Vec<_> =
+        all.iter().filter_map(|(_, input)| redoubt_fuzz::tcp_engine::play(input)).collect();
+    let sum = |of: fn(&redoubt_tcp::Counters) -> u64| counters.iter().map(of).sum::<u64>();
+    let reached = [
+        sum(|counters| counters.opened),
+        sum(|counters| counters.data_in_len_bytes),
+        sum(|counters| counters.data_out_len_bytes),
+        sum(|counters| counters.retransmitted),
+        sum(|counters| counters.cookies_accepted),
+        sum(|counters| counters.reset_by_peer),
+        sum(|counters| counters.window_probes),
+        sum(|counters| counters.keepalive_probes),
+        sum(|counters| counters.loss_probes),
+        sum(|counters| counters.fast_recoveries),
+    ];
+    assert!(reached.iter().all(|count| *count > 0), "{reached:?}");
 }
 
 #[test]
