@@ -27,4 +27,5 @@ pub mod process;
 pub mod reading;
 pub mod sets;
 pub mod table;
+pub mod user_tcp;
 pub mod waiting;

@@ -1,0 +1,4 @@
+//! TCP in user space.
+pub mod interface;
+pub mod link;
+pub mod xdp;
