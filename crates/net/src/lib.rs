@@ -20,6 +20,7 @@
 pub mod admission;
 pub mod bypass;
 pub mod connection;
+mod descriptors;
 pub mod control;
 pub mod hooks;
 mod next;
