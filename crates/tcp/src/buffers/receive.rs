@@ -1,0 +1,176 @@
+//! Bytes that have come: those in order, which can be read, and behind a gap those that came early.
+//!
+//! Each byte is written where it belongs, so early ones are put in order by nothing but the gap's end. Which bytes are
+//! there is known from ranges of distances: from the first byte that can be read.
+//!
+//! Invariants: ranges ascend, do not touch each other, and begin behind what can be read; there are at most
+//! [`MAX_RANGES`].
+
+use std::collections::VecDeque;
+
+use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool};
+
+/// What a sender who leaves gaps can make us remember.
+pub(crate) const MAX_RANGES: usize = 64;
+
+/// Bytes behind a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// From the first byte that can be read.
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    /// The larger, the later something was put in.
+    stamp: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveBuffer {
+    chunks: VecDeque<Option<Chunk>>,
+    /// Where in the first chunk the first byte lies.
+    head: u32,
+    /// Bytes that can be read.
+    readable: u32,
+    early: Vec<Range>,
+    stamp: u32,
+}
+
+impl ReceiveBuffer {
+    pub(crate) fn readable(&self) -> u32 {
+        self.readable
+    }
+
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Ranges behind gaps, the one that something was put in last first, then as they lie.
+    pub(crate) fn early(&self) -> impl Iterator<Item = Range> + '_ {
+        let last = self.early.iter().max_by_key(|range| range.stamp).copied();
+        last.into_iter().chain(self.early.iter().copied().filter(move |range| Some(*range) != last))
+    }
+
+    /// Puts bytes in that begin `offset` behind the end of what can be read. Says how many more can be read now, or
+    /// `None` if there was no memory for them: then nothing is known to have come.
+    pub(crate) fn insert(&mut self, pool: &mut Pool, offset: u32, data: &[u8]) -> Option<u32> {
+        let start = self.readable + offset;
+        let end = start + data.len() as u32;
+        if data.is_empty() {
+            return Some(0);
+        }
+        // The range before which the new one is put, and those that it meets.
+        let first = self.early.partition_point(|range| range.end < start);
+        let last = self.early.partition_point(|range| range.start <= end);
+        if offset != 0 && first == last && self.early.len() >= MAX_RANGES {
+            return None;
+        }
+        if self.write(pool, start, data).is_none() {
+            // Gives back what was taken, if nothing else is there.
+            self.discard(pool, 0);
+            return None;
+        }
+        if offset == 0 {
+            let met = self.early.drain(first..last).map(|range| range.end).max();
+            let before = self.readable;
+            self.readable = end.max(met.unwrap_or(0));
+            if self.early.is_empty() {
+                self.early = Vec::new();
+            }
+            return Some(self.readable - before);
+        }
+        self.stamp = self.stamp.wrapping_add(1);
+        let mut new = Range { start, end, stamp: self.stamp };
+        for range in self.early.drain(first..last) {
+            new.start = new.start.min(range.start);
+            new.end = new.end.max(range.end);
+        }
+        self.early.insert(first, new);
+        Some(0)
+    }
+
+    /// Whether all these bytes behind a gap have come before.
+    pub(crate) fn has_early(&self, offset: u32, len: u32) -> bool {
+        let start = self.readable + offset;
+        self.early.iter().any(|range| range.start <= start && start + len <= range.end)
+    }
+
+    fn write(&mut self, pool: &mut Pool, start: u32, mut data: &[u8]) -> Option<()> {
+        let mut at = (self.head + start) as usize;
+        while !data.is_empty() {
+            let index = at / CHUNK_LEN_BYTES;
+            if index >= self.chunks.len() {
+                self.chunks.resize_with(index + 1, || None);
+            }
+            let slot = self.chunks.get_mut(index)?;
+            let chunk = match slot {
+                Some(chunk) => chunk,
+                None => slot.insert(pool.take()?),
+            };
+            let place = &mut chunk[at % CHUNK_LEN_BYTES..];
+            let count = place.len().min(data.len());
+            let (now, later) = data.split_at(count);
+            place[..count].copy_from_slice(now);
+            data = later;
+            at += count;
+        }
+        Some(())
+    }
+
+    /// Takes bytes out.
+    pub(crate) fn read(&mut self, pool: &mut Pool, out: &mut [u8]) -> usize {
+        let total = out.len().min(self.readable as usize);
+        let mut done = 0;
+        while done < total {
+            let at = self.head as usize + done;
+            let Some(Some(chunk)) = self.chunks.get(at / CHUNK_LEN_BYTES) else { break };
+            let part = &chunk[at % CHUNK_LEN_BYTES..];
+            let count = part.len().min(total - done);
+            out[done..done + count].copy_from_slice(&part[..count]);
+            done += count;
+        }
+        self.discard(pool, done as u32);
+        done
+    }
+
+    /// Takes bytes away that nobody wants.
+    pub(crate) fn discard(&mut self, pool: &mut Pool, count: u32) {
+        let count = count.min(self.readable);
+        self.head += count;
+        self.readable -= count;
+        for range in &mut self.early {
+            range.start -= count;
+            range.end -= count;
+        }
+        let is_empty = self.readable == 0 && self.early.is_empty();
+        while self.head as usize >= CHUNK_LEN_BYTES || is_empty {
+            let Some(chunk) = self.chunks.pop_front() else { break };
+            if let Some(chunk) = chunk {
+                pool.give(chunk);
+            }
+            self.head = self.head.saturating_sub(CHUNK_LEN_BYTES as u32);
+        }
+        if is_empty {
+            self.head = 0;
+            if self.chunks.capacity() > KEPT_PLACES {
+                self.chunks = VecDeque::new();
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        self.early = Vec::new();
+        self.discard(pool, self.readable);
+    }
+
+    /// Chunks in use.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.iter().flatten().count()
+    }
+
+    pub(crate) fn memory_len_bytes(&self) -> usize {
+        let chunks = self.chunks.iter().flatten().count() * CHUNK_LEN_BYTES;
+        chunks
+            + self.chunks.capacity() * size_of::<Option<Chunk>>()
+            + self.early.capacity() * size_of::<Range>()
+    }
+}

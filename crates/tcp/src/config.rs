@@ -1,0 +1,124 @@
+//! Settings of an engine.
+
+use crate::buffers::CHUNK_LEN_BYTES;
+use crate::time::Micros;
+
+/// Settings of an engine. [`Config::new`] has what suits a database server.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Connections at a time, those included that the caller has closed and whose last bytes are on their way.
+    pub max_connections: u32,
+    /// Connections in the middle of their handshake, of all listeners; beyond that there are cookies.
+    pub max_half_open: u32,
+    /// Connections in TIME-WAIT; beyond that the oldest is forgotten.
+    pub max_time_wait: u32,
+    /// What one connection may have on its way out.
+    pub send_buffer_len_bytes: u32,
+    /// What one connection may have come in without being read.
+    pub receive_buffer_len_bytes: u32,
+    /// The window that a connection begins with. It grows to `receive_buffer_len_bytes` if its reader keeps up.
+    pub initial_window_len_bytes: u32,
+    /// What all connections' data together may take.
+    pub memory_len_bytes: usize,
+    /// Longest IP packet of the link.
+    pub mtu_len_bytes: u16,
+    /// For initial sequence numbers, cookies, timestamps and the table of connections. Random, and known to nobody.
+    pub secret: [u8; 16],
+    /// Whether selective acknowledgements are agreed to (RFC 2018).
+    pub has_sack: bool,
+    /// Whether timestamps are agreed to (RFC 7323).
+    pub has_timestamps: bool,
+    /// Whether windows are scaled (RFC 7323).
+    pub has_window_scaling: bool,
+    /// Shortest retransmission timeout. RFC 6298 says one second; all systems in use take less, and so does this.
+    pub min_retransmission_timeout: Micros,
+    /// Longest retransmission timeout; 60 seconds or more (RFC 6298, 2.5).
+    pub max_retransmission_timeout: Micros,
+    /// How long an acknowledgement may wait for data to go with; below half a second (RFC 9293, 3.8.6.3).
+    pub delayed_acknowledgement: Micros,
+    /// Retransmissions by timeout without an answer after which a connection is given up.
+    pub max_retransmissions: u8,
+    /// The same for one that the caller has closed.
+    pub max_orphan_retransmissions: u8,
+    /// Answers to a SYN that are sent before it is forgotten.
+    pub max_half_open_retransmissions: u8,
+    /// How long the end of a connection that was closed here first is remembered: twice the longest life of a segment.
+    pub time_wait: Micros,
+    /// How long a peer may take to end its side after the caller has closed.
+    pub orphan_timeout: Micros,
+    /// Answers to segments that do not fit their connection (RFC 5961, 7), a second at most, all together.
+    pub max_challenges_per_second: u32,
+}
+
+/// Settings that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Out of its range.
+    #[error("{name} must be from {min} to {max}, not {value}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// What it says.
+        value: u64,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+}
+
+impl Config {
+    /// What suits a database server on an Ethernet.
+    #[must_use]
+    pub fn new(secret: [u8; 16]) -> Self {
+        Self {
+            max_connections: 10_000,
+            max_half_open: 1024,
+            max_time_wait: 10_000,
+            send_buffer_len_bytes: 1 << 20,
+            receive_buffer_len_bytes: 1 << 20,
+            initial_window_len_bytes: 64 << 10,
+            memory_len_bytes: 256 << 20,
+            mtu_len_bytes: 1500,
+            secret,
+            has_sack: true,
+            has_timestamps: true,
+            has_window_scaling: true,
+            min_retransmission_timeout: Micros::from_millis(200),
+            max_retransmission_timeout: Micros::from_secs(60),
+            delayed_acknowledgement: Micros::from_millis(40),
+            max_retransmissions: 15,
+            max_orphan_retransmissions: 8,
+            max_half_open_retransmissions: 5,
+            time_wait: Micros::from_secs(60),
+            orphan_timeout: Micros::from_secs(60),
+            max_challenges_per_second: 1000,
+        }
+    }
+
+    /// # Errors
+    /// What is out of its range.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let window = u64::from(self.receive_buffer_len_bytes);
+        let ranges = [
+            ("max_connections", u64::from(self.max_connections), 1, 1 << 24),
+            ("max_half_open", u64::from(self.max_half_open), 0, 1 << 24),
+            ("max_time_wait", u64::from(self.max_time_wait), 0, 1 << 24),
+            ("send_buffer_len_bytes", u64::from(self.send_buffer_len_bytes), 4096, 1 << 29),
+            ("receive_buffer_len_bytes", window, 4096, 1 << 29),
+            ("initial_window_len_bytes", u64::from(self.initial_window_len_bytes), 2048, window),
+            ("memory_len_bytes", self.memory_len_bytes as u64, 4 * CHUNK_LEN_BYTES as u64, 1 << 48),
+            ("mtu_len_bytes", u64::from(self.mtu_len_bytes), 576, 65_535),
+            ("min_retransmission_timeout", self.min_retransmission_timeout.0, 1000, 60_000_000),
+            ("max_retransmission_timeout", self.max_retransmission_timeout.0, 60_000_000, 1 << 40),
+            ("delayed_acknowledgement", self.delayed_acknowledgement.0, 0, 499_999),
+        ];
+        let wrong = ranges.into_iter().find(|(_, value, min, max)| value < min || value > max);
+        wrong.map_or(Ok(()), |(name, value, min, max)| Err(ConfigError::Range { name, value, min, max }))
+    }
+
+    /// The shift of windows that are told to peers: the least that can say the largest.
+    pub(crate) fn window_scale(&self) -> u8 {
+        (0..14).find(|shift| self.receive_buffer_len_bytes >> shift <= 0xffff).unwrap_or(14)
+    }
+}

@@ -1,0 +1,132 @@
+//! A segment for a connection: RFC 9293, 3.10.7.4, step by step, with RFC 5961 (blind attacks) and RFC 7323 (PAWS).
+
+use super::{Connection, Context, clock};
+use crate::error::ConnectionError;
+use crate::segment::{Flags, Segment};
+use crate::time::Micros;
+
+/// What a segment asks for besides what its connection does by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    None,
+    /// Something that the caller sees is another way now.
+    Changed,
+    /// It does not fit: the peer, if it is the peer, is to say so again (RFC 5961). Limited by the engine.
+    Challenge,
+    /// Nobody reads what came: the connection is reset.
+    Reset,
+    /// The peer has reset it.
+    WasReset,
+}
+
+/// Answers to what lies outside the window and has no data come no closer than that: two that answer each other's
+/// answers stop.
+const MIN_BETWEEN_ANSWERS: Micros = Micros::from_millis(100);
+
+impl Connection {
+    pub(crate) fn receive(&mut self, context: &mut Context<'_>, segment: &Segment<'_>) -> Answer {
+        if self.error.is_some() {
+            return Answer::None;
+        }
+        let (now, header, flags) = (context.now, &segment.header, segment.header.flags);
+        let is_reset = flags.has(Flags::RST);
+        let timestamps = header.options.timestamps.filter(|_| self.receiver.has_timestamps);
+        if self.receiver.has_timestamps && !is_reset {
+            let Some(timestamps) = timestamps else {
+                context.counters.dropped.old_timestamp += 1;
+                return Answer::None;
+            };
+            if self.receiver.is_old(now, timestamps) {
+                context.counters.dropped.old_timestamp += 1;
+                return self.answer_out_of_place(now, segment);
+            }
+        }
+        if !self.receiver.accepts(header.seq, segment.len()) {
+            if is_reset {
+                context.counters.dropped.reset += 1;
+                return Answer::None;
+            }
+            context.counters.dropped.out_of_window += 1;
+            return self.answer_out_of_place(now, segment);
+        }
+        if is_reset {
+            if header.seq == self.receiver.next {
+                return Answer::WasReset;
+            }
+            context.counters.dropped.reset += 1;
+            return Answer::Challenge;
+        }
+        if flags.has(Flags::SYN) {
+            context.counters.dropped.syn += 1;
+            return Answer::Challenge;
+        }
+        if !flags.has(Flags::ACK) {
+            context.counters.dropped.no_acknowledgement += 1;
+            return Answer::None;
+        }
+        if header.ack.is_after(self.sender.next)
+            || header.ack.is_before(self.sender.first.minus(self.sender.max_window))
+        {
+            context.counters.dropped.acknowledgement += 1;
+            return Answer::Challenge;
+        }
+        self.heard_at = now;
+        self.keepalive_unanswered = 0;
+        if let Some(timestamps) = timestamps {
+            self.receiver.take_timestamp(now, header.seq, timestamps);
+        }
+        self.take(context, segment)
+    }
+
+    /// Step five and on: it belongs here.
+    fn take(&mut self, context: &mut Context<'_>, segment: &Segment<'_>) -> Answer {
+        let header = &segment.header;
+        let echoed = header.options.timestamps.filter(|_| self.receiver.has_timestamps);
+        let echoed = echoed.map(|stamps| clock(context.now, self.clock_offset).wrapping_sub(stamps.echo));
+        // An echo from the future, or from before anything is remembered, is none.
+        let echoed = echoed.filter(|millis| *millis < 1 << 18).map(|millis| u64::from(millis) * 1000);
+        let has_data = segment.len() > 0;
+        let was_finished = self.sender.finish;
+        self.sender.acknowledge(context, header, has_data, echoed);
+        let mut has_changed = was_finished != self.sender.finish;
+        if has_data {
+            let is_new = header.seq.plus(segment.payload.len() as u32).is_after(self.receiver.next);
+            if self.is_orphan && !segment.payload.is_empty() && is_new && !self.receiver.has_ended {
+                return Answer::Reset;
+            }
+            let arrived =
+                self.receiver.take(context, header.seq, segment.payload, header.flags.has(Flags::FIN));
+            has_changed |= arrived.len_bytes > 0 || arrived.has_ended;
+        }
+        has_changed |= self.has_room_again(context.config, context.pool);
+        if has_changed { Answer::Changed } else { Answer::None }
+    }
+
+    /// An acknowledgement says what would have fitted. Data that has come before is answered each time: its sender waits.
+    fn answer_out_of_place(&mut self, now: Micros, segment: &Segment<'_>) -> Answer {
+        let is_known = segment.header.seq.is_before(self.receiver.next);
+        if is_known && segment.len() > 0 && !segment.header.flags.has(Flags::SYN) {
+            if !segment.payload.is_empty() {
+                let end = segment.header.seq.plus(segment.payload.len() as u32);
+                self.receiver.duplicate = Some((segment.header.seq, end.earlier(self.receiver.next)));
+            }
+            self.receiver.acknowledge_now();
+            return Answer::None;
+        }
+        if now.since(self.challenged_at) < MIN_BETWEEN_ANSWERS.0 && self.challenged_at != Micros(0) {
+            return Answer::None;
+        }
+        self.challenged_at = now;
+        Answer::Challenge
+    }
+
+    /// An acknowledgement goes out, whatever it answers.
+    pub(crate) fn challenge(&mut self) {
+        self.receiver.acknowledge_now();
+    }
+
+    pub(crate) fn peer_reset(&mut self, context: &mut Context<'_>) {
+        self.fail(context, ConnectionError::Reset);
+        context.counters.reset_by_peer += 1;
+    }
+}

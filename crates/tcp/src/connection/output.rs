@@ -1,0 +1,111 @@
+//! Writing the next segment of a connection.
+
+use super::receiver::Acknowledge;
+use super::sender::Outgoing;
+use super::{Connection, Context, clock};
+use crate::config::Config;
+use crate::segment::{Flags, Header, Options, Timestamps};
+use crate::sequence::Seq;
+use crate::time::Micros;
+
+impl Connection {
+    /// Whether [`Connection::transmit`] would write something.
+    pub(crate) fn wants_to_send(&self) -> bool {
+        !self.is_over() && (self.receiver.acknowledge == Acknowledge::Now || self.sender.outgoing().is_some())
+    }
+
+    /// Writes a segment into `out`; its length, if there was one to write and it fits.
+    pub(crate) fn transmit(
+        &mut self,
+        context: &mut Context<'_>,
+        out: &mut [u8],
+        ip_id: u16,
+    ) -> Option<usize> {
+        if self.is_over() {
+            return None;
+        }
+        let outgoing = self.sender.outgoing();
+        if outgoing.is_none() && self.receiver.acknowledge != Acknowledge::Now {
+            return None;
+        }
+        let (seq, data_len, has_fin) = match outgoing {
+            Some(Outgoing::Again(sent)) => {
+                // FIN is the last number of the last segment.
+                let data_end = self.sender.first.plus(self.sender.buffer.len());
+                let has_fin = sent.start.plus(sent.len).is_after(data_end);
+                (sent.start, sent.len - u32::from(has_fin), has_fin)
+            }
+            Some(Outgoing::New { len, has_fin }) => (self.sender.next, len, has_fin),
+            Some(Outgoing::Empty) => (self.sender.first.minus(1), 0, false),
+            None => (self.sender.next, 0, false),
+        };
+        let offset = seq.since(self.sender.first);
+        let mut header = self.header(context.now, seq);
+        if data_len > 0 && offset + data_len == self.sender.buffer.len() {
+            header.flags = header.flags.with(Flags::PSH);
+        }
+        if has_fin {
+            header.flags = header.flags.with(Flags::FIN);
+        }
+        if data_len == 0 {
+            self.receiver.blocks(&mut header.options);
+        }
+        if header.packet_len_bytes(data_len as usize) > out.len() {
+            return None;
+        }
+        header.window = self.receiver.acknowledged();
+        let buffer = &self.sender.buffer;
+        let len = header.write(out, ip_id, data_len as usize, |place| buffer.copy(offset, place))?;
+        if has_fin && !self.receiver.has_ended {
+            self.closed_first = true;
+        }
+        if let Some(outgoing) = outgoing {
+            self.sender.sent(context, outgoing);
+        }
+        Some(len)
+    }
+
+    fn header(&self, now: Micros, seq: Seq) -> Header {
+        let timestamps = self
+            .receiver
+            .has_timestamps
+            .then(|| Timestamps { value: clock(now, self.clock_offset), echo: self.receiver.recent });
+        Header {
+            source: self.key.local,
+            destination: self.key.remote,
+            seq,
+            ack: self.receiver.next,
+            flags: Flags::ACK,
+            window: 0,
+            options: Options { timestamps, ..Options::default() },
+        }
+    }
+
+    /// Of all that has come.
+    pub(crate) fn last_acknowledgement(&mut self, now: Micros) -> Header {
+        let mut header = self.header(now, self.sender.next);
+        header.window = self.receiver.acknowledged();
+        header
+    }
+
+    /// A segment that resets it.
+    pub(crate) fn reset_header(&self, now: Micros) -> Header {
+        let mut header = self.header(now, self.sender.next);
+        header.flags = Flags::RST.with(Flags::ACK);
+        header
+    }
+}
+
+impl super::Sender {
+    /// Since when the peer has not acknowledged what it should have.
+    pub(super) fn timed_out_from(&self) -> Micros {
+        self.waiting_from
+    }
+
+    /// New data that may not go waits for the peer's window.
+    pub(super) fn arm_if_held(&mut self, now: Micros, config: &Config) {
+        if self.board.is_empty() {
+            self.arm(now, config);
+        }
+    }
+}

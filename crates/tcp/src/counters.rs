@@ -1,0 +1,127 @@
+//! What an engine has done.
+
+use crate::segment::Refusal;
+
+/// What an engine has done since it began. All only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Segments that were looked at.
+    pub segments_in: u64,
+    /// Segments that were written.
+    pub segments_out: u64,
+    /// Bytes of data that came in order, each once.
+    pub data_in_len_bytes: u64,
+    /// Bytes of data that went out the first time.
+    pub data_out_len_bytes: u64,
+    /// Packets that were not looked at.
+    pub refused: Refused,
+    /// Segments of connections that were looked at and not taken.
+    pub dropped: Dropped,
+    /// Connections whose handshake was completed.
+    pub opened: u64,
+    /// Connections that a peer reset.
+    pub reset_by_peer: u64,
+    /// Connections that were given up because nothing came.
+    pub timed_out: u64,
+    /// RSTs that were sent.
+    pub resets_out: u64,
+    /// Segments that were sent again.
+    pub retransmitted: u64,
+    /// Times that a loss was found by acknowledgements.
+    pub fast_recoveries: u64,
+    /// Times that a loss was found by nothing coming.
+    pub retransmission_timeouts: u64,
+    /// Tail loss probes.
+    pub loss_probes: u64,
+    /// Probes of a closed window.
+    pub window_probes: u64,
+    /// Keepalive probes.
+    pub keepalive_probes: u64,
+    /// Answers to segments that do not fit their connection.
+    pub challenges: u64,
+    /// Those that were not sent because there were too many.
+    pub challenges_suppressed: u64,
+    /// SYNs that were answered with a cookie.
+    pub cookies_out: u64,
+    /// Cookies that came back.
+    pub cookies_accepted: u64,
+    /// Cookies that came back wrong or late.
+    pub cookies_refused: u64,
+    /// Handshakes that were given up.
+    pub half_open_timed_out: u64,
+    /// TIME-WAITs that were forgotten early.
+    pub time_wait_evicted: u64,
+}
+
+/// Packets that were not looked at, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// See [`Refusal::Short`].
+    pub short: u64,
+    /// See [`Refusal::Version`].
+    pub version: u64,
+    /// See [`Refusal::IpLength`].
+    pub ip_length: u64,
+    /// See [`Refusal::Fragment`].
+    pub fragment: u64,
+    /// See [`Refusal::Protocol`].
+    pub protocol: u64,
+    /// See [`Refusal::IpChecksum`].
+    pub ip_checksum: u64,
+    /// See [`Refusal::Address`].
+    pub address: u64,
+    /// See [`Refusal::Port`].
+    pub port: u64,
+    /// See [`Refusal::TcpLength`].
+    pub tcp_length: u64,
+    /// See [`Refusal::TcpChecksum`].
+    pub tcp_checksum: u64,
+    /// See [`Refusal::Option`].
+    pub option: u64,
+    /// See [`Refusal::Flags`].
+    pub flags: u64,
+}
+
+impl Refused {
+    pub(crate) fn count(&mut self, refusal: Refusal) {
+        *match refusal {
+            Refusal::Short => &mut self.short,
+            Refusal::Version => &mut self.version,
+            Refusal::IpLength => &mut self.ip_length,
+            Refusal::Fragment => &mut self.fragment,
+            Refusal::Protocol => &mut self.protocol,
+            Refusal::IpChecksum => &mut self.ip_checksum,
+            Refusal::Address => &mut self.address,
+            Refusal::Port => &mut self.port,
+            Refusal::TcpLength => &mut self.tcp_length,
+            Refusal::TcpChecksum => &mut self.tcp_checksum,
+            Refusal::Option => &mut self.option,
+            Refusal::Flags => &mut self.flags,
+        } += 1;
+    }
+}
+
+/// Segments that were looked at and not taken, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Lies outside the window.
+    pub out_of_window: u64,
+    /// Its timestamp is older than what has come (PAWS).
+    pub old_timestamp: u64,
+    /// Acknowledges what was not sent, or what was long ago.
+    pub acknowledgement: u64,
+    /// Has no ACK.
+    pub no_acknowledgement: u64,
+    /// Its data has come before.
+    pub duplicate: u64,
+    /// There was no memory for its data.
+    pub memory: u64,
+    /// Nobody accepts connections as fast as they come, or there are as many as there may be.
+    pub full: u64,
+    /// An answer that belongs to no connection, of which too many wait.
+    pub replies: u64,
+    /// A reset that does not fit (RFC 5961).
+    pub reset: u64,
+    /// A SYN within a connection.
+    pub syn: u64,
+}

@@ -1,0 +1,88 @@
+//! Whose a segment is: one table from the four numbers that name a connection to what is kept of it.
+//!
+//! The table's hash has a secret key, so that nobody can choose addresses and ports which collide; a look-up costs the
+//! same for one connection and for all.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::hash::Keyed;
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+impl Key {
+    /// As words, for hashes. Those of an IPv4 pair and of an IPv6 pair differ in their number.
+    pub(crate) fn words(&self, mut take: impl FnMut(u64)) {
+        for address in [self.local.ip(), self.remote.ip()] {
+            match address {
+                IpAddr::V4(address) => take(u64::from(u32::from(address))),
+                IpAddr::V6(address) => {
+                    let address = u128::from(address);
+                    take(address as u64);
+                    take((address >> 64) as u64);
+                }
+            }
+        }
+        take(u64::from(self.local.port()) << 16 | u64::from(self.remote.port()));
+    }
+
+    /// A keyed hash of it and of more words.
+    pub(crate) fn hash_with(&self, keyed: &Keyed, more: &[u64]) -> u64 {
+        let mut hasher = std::hash::BuildHasher::build_hasher(keyed);
+        self.words(|word| hasher.word(word));
+        more.iter().for_each(|word| hasher.word(*word));
+        hasher.finish()
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.words(|word| hasher.write_u64(word));
+    }
+}
+
+/// What is kept of a connection, with its place in the table of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Connection(u32),
+    HalfOpen(u32),
+    TimeWait(u32),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Demux {
+    table: HashMap<Key, Target, Keyed>,
+}
+
+impl Demux {
+    pub(crate) fn new(keyed: Keyed) -> Self {
+        Self { table: HashMap::with_hasher(keyed) }
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Target> {
+        self.table.get(key).copied()
+    }
+
+    /// In place of whatever was there.
+    pub(crate) fn insert(&mut self, key: Key, target: Target) {
+        self.table.insert(key, target);
+    }
+
+    /// Only if it is still that one's.
+    pub(crate) fn remove(&mut self, key: &Key, target: Target) {
+        if self.get(key) == Some(target) {
+            self.table.remove(key);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+}

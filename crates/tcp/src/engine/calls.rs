@@ -1,0 +1,190 @@
+//! Calls on one connection.
+
+use super::{ConnectionId, ConnectionState, Engine};
+use crate::connection::{Connection, Finish, Keepalive, State};
+use crate::error::CallError;
+use crate::time::Micros;
+
+impl Engine {
+    fn known(&self, id: ConnectionId) -> Result<&Connection, CallError> {
+        let connection = self.connections.get(id.index).ok_or(CallError::Stale)?;
+        let is_it = self.connections.generation(id.index) == Some(id.generation);
+        if is_it && connection.is_accepted && !connection.is_orphan {
+            Ok(connection)
+        } else {
+            Err(CallError::Stale)
+        }
+    }
+
+    /// Takes bytes to be sent; how many there was place for, at least one.
+    ///
+    /// # Errors
+    /// [`CallError::WouldBlock`] if there is no place, [`CallError::Ended`] after [`Engine::shutdown_write`], and what
+    /// the connection has failed of.
+    pub fn send(&mut self, now: Micros, id: ConnectionId, data: &[u8]) -> Result<usize, CallError> {
+        let connection = self.known(id)?;
+        if let Some(error) = connection.error {
+            return Err(error.into());
+        }
+        if connection.finish() != Finish::Open {
+            return Err(CallError::Ended);
+        }
+        let count =
+            self.with(now, id.index, |connection, context| connection.send(context, data)).unwrap_or(0);
+        self.settle(now, id.index);
+        if count == 0 && !data.is_empty() { Err(CallError::WouldBlock) } else { Ok(count) }
+    }
+
+    /// Takes bytes that have come; 0 at the end of what the peer sent, or if `out` is empty.
+    ///
+    /// # Errors
+    /// [`CallError::WouldBlock`] if there is nothing yet, and what the connection has failed of.
+    pub fn read(&mut self, now: Micros, id: ConnectionId, out: &mut [u8]) -> Result<usize, CallError> {
+        let connection = self.known(id)?;
+        if let Some(error) = connection.error {
+            return Err(error.into());
+        }
+        if connection.readable() == 0 && !out.is_empty() {
+            let has_ended = connection.peer_has_ended() || connection.reads_no_more();
+            return if has_ended { Ok(0) } else { Err(CallError::WouldBlock) };
+        }
+        let count =
+            self.with(now, id.index, |connection, context| connection.read(context, out)).unwrap_or(0);
+        self.settle(now, id.index);
+        self.tell_who_waits_for_memory();
+        Ok(count)
+    }
+
+    /// No more is sent: the peer sees the end after what was sent so far.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`], or what the connection has failed of.
+    pub fn shutdown_write(&mut self, now: Micros, id: ConnectionId) -> Result<(), CallError> {
+        if let Some(error) = self.known(id)?.error {
+            return Err(error.into());
+        }
+        self.with(now, id.index, |connection, _| connection.end_sending());
+        self.settle(now, id.index);
+        Ok(())
+    }
+
+    /// No more is read: what has come and what comes is thrown away, and [`Engine::read`] says that it is the end.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`], or what the connection has failed of.
+    pub fn shutdown_read(&mut self, now: Micros, id: ConnectionId) -> Result<(), CallError> {
+        if let Some(error) = self.known(id)?.error {
+            return Err(error.into());
+        }
+        self.with(now, id.index, Connection::end_reading_in);
+        self.mark_changed(id.index);
+        self.settle(now, id.index);
+        Ok(())
+    }
+
+    /// Gives a connection up: the id is stale afterwards. What was sent so far still reaches the peer, and the end after
+    /// it; if something has come that was not read, the peer is told so by a reset (RFC 9293, 3.10.4; RFC 2525, 2.17).
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn close(&mut self, now: Micros, id: ConnectionId) -> Result<(), CallError> {
+        let connection = self.known(id)?;
+        if connection.readable() > 0 && connection.error.is_none() {
+            return self.reset(now, id);
+        }
+        let timeout = self.config.orphan_timeout.0;
+        self.with(now, id.index, |connection, _| {
+            connection.end_sending();
+            connection.is_orphan = true;
+            if connection.state() == State::FinWait2 {
+                connection.lives_until = now.after(timeout);
+            }
+        });
+        self.settle(now, id.index);
+        Ok(())
+    }
+
+    /// Breaks a connection off: the peer gets a reset, the id is stale afterwards.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn reset(&mut self, now: Micros, id: ConnectionId) -> Result<(), CallError> {
+        self.known(id)?;
+        self.reset_connection(now, id.index);
+        Ok(())
+    }
+
+    /// Whether small segments wait for the answer to what is under way (`false`, at first) or not.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn set_nodelay(&mut self, now: Micros, id: ConnectionId, no_delay: bool) -> Result<(), CallError> {
+        self.known(id)?;
+        self.with(now, id.index, |connection, _| connection.set_no_delay(no_delay));
+        self.settle(now, id.index);
+        Ok(())
+    }
+
+    /// Asks an idle peer from time to time whether it is there; at first nobody is asked.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn set_keepalive(
+        &mut self,
+        now: Micros,
+        id: ConnectionId,
+        keepalive: Option<Keepalive>,
+    ) -> Result<(), CallError> {
+        self.known(id)?;
+        self.with(now, id.index, |connection, _| connection.set_keepalive(keepalive));
+        self.settle(now, id.index);
+        Ok(())
+    }
+
+    /// How long what was sent may stay without an acknowledgement (RFC 5482); without one, retransmissions are counted.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn set_user_timeout(
+        &mut self,
+        now: Micros,
+        id: ConnectionId,
+        timeout: Option<Micros>,
+    ) -> Result<(), CallError> {
+        self.known(id)?;
+        self.with(now, id.index, |connection, _| connection.set_user_timeout(timeout));
+        self.settle(now, id.index);
+        Ok(())
+    }
+
+    /// What can be done with a connection.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn state(&self, id: ConnectionId) -> Result<ConnectionState, CallError> {
+        let connection = self.known(id)?;
+        Ok(ConnectionState {
+            readable_bytes: connection.readable(),
+            writable_bytes: connection.writable(&self.config, &self.pool),
+            peer_closed: connection.peer_has_ended(),
+            error: connection.error,
+        })
+    }
+
+    /// Its state by RFC 9293's name; for people to look at.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn protocol_state(&self, id: ConnectionId) -> Result<State, CallError> {
+        Ok(self.known(id)?.state())
+    }
+
+    /// Its addresses: here, and the peer's.
+    ///
+    /// # Errors
+    /// [`CallError::Stale`].
+    pub fn addresses(&self, id: ConnectionId) -> Result<[std::net::SocketAddr; 2], CallError> {
+        let key = self.known(id)?.key;
+        Ok([key.local, key.remote])
+    }
+}

@@ -1,0 +1,252 @@
+//! From a SYN to an open connection: remembered in a table with a bound, or in a cookie.
+
+use super::Engine;
+use crate::connection::{Agreed, Connection, DEFAULT_MSS, clock};
+use crate::cookies::{self, Cookies};
+use crate::demux::{Key, Target};
+use crate::half_open::HalfOpen;
+use crate::segment::{self, Flags, Header, Options, Segment, Timestamps};
+use crate::sequence::Seq;
+use crate::time::Micros;
+
+/// The first answer is sent again after that (RFC 6298, 2.1), then after twice as long each time.
+const FIRST_TIMEOUT: Micros = Micros::from_secs(1);
+/// SYNs that come again are answered no more often than that.
+const MIN_BETWEEN_ANSWERS: Micros = Micros::from_millis(100);
+
+impl Engine {
+    /// A segment for a listener, of no connection.
+    pub(super) fn receive_new(&mut self, now: Micros, listener: u32, key: Key, segment: &Segment<'_>) {
+        let flags = segment.header.flags;
+        if flags.has(Flags::RST) {
+            return;
+        }
+        if flags.has(Flags::SYN) && !flags.has(Flags::ACK) {
+            return self.receive_syn(now, listener, key, segment, None);
+        }
+        if !flags.has(Flags::SYN) && self.open_cookie(now, listener, key, segment) {
+            return;
+        }
+        if self.may_challenge(now) {
+            self.reply_reset(segment);
+        }
+    }
+
+    /// `ours`: an initial sequence number that is after those of an older connection.
+    pub(super) fn receive_syn(
+        &mut self,
+        now: Micros,
+        listener: u32,
+        key: Key,
+        segment: &Segment<'_>,
+        ours: Option<Seq>,
+    ) {
+        let Some(is_full) = self.listeners.get(listener).map(|listener| listener.is_full()) else { return };
+        if is_full || self.connections.is_full() {
+            self.counters.dropped.full += 1;
+            return;
+        }
+        let options = &segment.header.options;
+        let number = self.number_of(now, &key);
+        let agreed = Agreed {
+            key,
+            ours: ours.map_or(number, |ours| ours.later(number)),
+            theirs: segment.header.seq,
+            mss: options.mss.unwrap_or(DEFAULT_MSS),
+            scale: options.window_scale.filter(|_| self.config.has_window_scaling),
+            has_sack: options.sack_permitted && self.config.has_sack,
+            timestamp: options.timestamps.filter(|_| self.config.has_timestamps).map(|stamps| stamps.value),
+            clock_offset: self.clock_offset_of(&key),
+        };
+        let due = now.after(FIRST_TIMEOUT.0);
+        let half_open = HalfOpen { agreed, listener, retransmissions: 0, answered_at: now, due };
+        if let Some(index) = self.half_opens.insert(half_open) {
+            self.demux.insert(key, Target::HalfOpen(index));
+            let value = clock(now, agreed.clock_offset);
+            self.answer_syn(&agreed, value);
+        } else {
+            self.send_cookie(now, listener, agreed);
+        }
+    }
+
+    fn send_cookie(&mut self, now: Micros, listener: u32, mut agreed: Agreed) {
+        if agreed.timestamp.is_none() {
+            // There is no place to remember them in.
+            (agreed.scale, agreed.has_sack) = (None, false);
+        }
+        agreed.ours = self.cookies.number(now, &agreed);
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.cookie_at = Some(now);
+        }
+        self.counters.cookies_out += 1;
+        self.answer_syn(&agreed, Cookies::timestamp(now, &agreed));
+    }
+
+    /// SYN and ACK.
+    fn answer_syn(&mut self, agreed: &Agreed, timestamp: u32) {
+        let headers = segment::headers_len_bytes(agreed.key.local.ip()) as u16;
+        let window = self.config.initial_window_len_bytes.min(0xffff) as u16;
+        self.reply(Header {
+            source: agreed.key.local,
+            destination: agreed.key.remote,
+            seq: agreed.ours,
+            ack: agreed.theirs.plus(1),
+            flags: Flags::SYN.with(Flags::ACK),
+            window,
+            options: Options {
+                mss: Some(self.config.mtu_len_bytes - headers),
+                window_scale: agreed.scale.map(|_| self.config.window_scale()),
+                sack_permitted: agreed.has_sack,
+                timestamps: agreed.timestamp.map(|echo| Timestamps { value: timestamp, echo }),
+                ..Options::default()
+            },
+        });
+    }
+
+    fn open_cookie(&mut self, now: Micros, listener: u32, key: Key, segment: &Segment<'_>) -> bool {
+        let sent_at = self.listeners.get(listener).and_then(|listener| listener.cookie_at);
+        if !sent_at.is_some_and(|sent_at| cookies::may_come_back(now, sent_at)) {
+            return false;
+        }
+        let header = &segment.header;
+        let (ours, theirs) = (header.ack.minus(1), header.seq.minus(1));
+        let Some(mut agreed) = self.cookies.open(now, key, ours, theirs, &header.options) else {
+            self.counters.cookies_refused += 1;
+            return false;
+        };
+        agreed.clock_offset = self.clock_offset_of(&key);
+        // What the timestamp says is the peer's to choose; what is not agreed to here is not used.
+        agreed.scale = agreed.scale.filter(|_| self.config.has_window_scaling);
+        agreed.has_sack &= self.config.has_sack;
+        agreed.timestamp = agreed.timestamp.filter(|_| self.config.has_timestamps);
+        if self.open(now, listener, &agreed, segment) {
+            self.counters.cookies_accepted += 1;
+        }
+        true
+    }
+
+    /// A segment for a connection in SYN-RECEIVED (RFC 9293, 3.10.7.4).
+    pub(super) fn receive_half_open(&mut self, now: Micros, index: u32, segment: &Segment<'_>) {
+        let Some(half_open) = self.half_opens.slots.get(index).copied() else { return };
+        let (agreed, header, flags) = (half_open.agreed, &segment.header, segment.header.flags);
+        let expected = agreed.theirs.plus(1);
+        if flags.has(Flags::RST) {
+            if header.seq == expected {
+                self.remove_half_open(index);
+            } else {
+                self.counters.dropped.reset += 1;
+            }
+            return;
+        }
+        if flags.has(Flags::SYN) {
+            if header.seq != agreed.theirs || flags.has(Flags::ACK) {
+                self.counters.dropped.syn += 1;
+                if self.may_challenge(now) {
+                    self.reply_half_open(now, &agreed);
+                }
+            } else if now.since(half_open.answered_at) >= MIN_BETWEEN_ANSWERS.0 {
+                self.answer_again(now, index);
+            }
+            return;
+        }
+        if header.ack != agreed.ours.plus(1) {
+            self.counters.dropped.acknowledgement += 1;
+            if self.may_challenge(now) {
+                self.reply_reset(segment);
+            }
+            return;
+        }
+        let offset = header.seq.since(expected);
+        let is_old = match (agreed.timestamp, header.options.timestamps) {
+            (Some(recent), Some(stamps)) => (stamps.value.wrapping_sub(recent) as i32) < 0,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if offset > self.config.initial_window_len_bytes.min(0xffff) || is_old {
+            self.counters.dropped.out_of_window += 1;
+            if self.may_challenge(now) {
+                self.reply_half_open(now, &agreed);
+            }
+            return;
+        }
+        if self.open(now, half_open.listener, &agreed, segment) {
+            self.half_opens.remove(index);
+        }
+    }
+
+    /// An acknowledgement of what has come so far.
+    fn reply_half_open(&mut self, now: Micros, agreed: &Agreed) {
+        let value = clock(now, agreed.clock_offset);
+        let options = Options {
+            timestamps: agreed.timestamp.map(|echo| Timestamps { value, echo }),
+            ..Options::default()
+        };
+        self.reply(Header {
+            source: agreed.key.local,
+            destination: agreed.key.remote,
+            seq: agreed.ours.plus(1),
+            ack: agreed.theirs.plus(1),
+            flags: Flags::ACK,
+            window: 0,
+            options,
+        });
+    }
+
+    /// The handshake is over: a connection, if there is place for one. If there is none, the peer's next segment asks
+    /// again.
+    fn open(&mut self, now: Micros, listener: u32, agreed: &Agreed, segment: &Segment<'_>) -> bool {
+        if self.listeners.get(listener).is_none_or(|listener| listener.is_full()) {
+            self.counters.dropped.full += 1;
+            return false;
+        }
+        let window = segment.header.window;
+        let connection = Connection::new(agreed, window, now, &self.config);
+        let Some((index, _)) = self.connections.insert(connection) else {
+            self.counters.dropped.full += 1;
+            return false;
+        };
+        self.demux.insert(agreed.key, Target::Connection(index));
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.waiting.push_back(index);
+        }
+        self.counters.opened += 1;
+        self.receive_first(now, index, segment);
+        true
+    }
+
+    pub(super) fn remove_half_open(&mut self, index: u32) {
+        if let Some(half_open) = self.half_opens.remove(index) {
+            self.demux.remove(&half_open.agreed.key, Target::HalfOpen(index));
+        }
+    }
+
+    fn answer_again(&mut self, now: Micros, index: u32) {
+        let Some(half_open) = self.half_opens.slots.get_mut(index) else { return };
+        half_open.answered_at = now;
+        let agreed = half_open.agreed;
+        self.answer_syn(&agreed, clock(now, agreed.clock_offset));
+    }
+
+    /// Answers that are due again, and handshakes that are given up.
+    pub(super) fn advance_half_opens(&mut self, now: Micros) {
+        while let Some(index) = self.half_opens.timers.fired(now) {
+            let max = self.config.max_half_open_retransmissions;
+            let Some(half_open) = self.half_opens.slots.get_mut(index) else { continue };
+            if half_open.due > now {
+                let due = half_open.due;
+                self.half_opens.timers.set_by(index, due);
+                continue;
+            }
+            if half_open.retransmissions >= max {
+                self.counters.half_open_timed_out += 1;
+                self.remove_half_open(index);
+                continue;
+            }
+            half_open.retransmissions += 1;
+            half_open.due = now.after(FIRST_TIMEOUT.0 << half_open.retransmissions.min(16));
+            let due = half_open.due;
+            self.half_opens.timers.set_by(index, due);
+            self.answer_again(now, index);
+        }
+    }
+}

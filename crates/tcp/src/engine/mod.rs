@@ -1,0 +1,296 @@
+//! The calls of an engine. See the crate's page.
+//!
+//! | module | what |
+//! |---|---|
+//! | `input` | whose a segment is |
+//! | `handshake` | from a SYN to an open connection |
+//! | `output` | the next packet, the queues, timers |
+//! | `calls` | calls on one connection |
+
+mod calls;
+mod handshake;
+mod input;
+mod output;
+mod queue;
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::buffers::Pool;
+use crate::config::{Config, ConfigError};
+use crate::connection::{Connection, Context, Spare};
+use crate::cookies::Cookies;
+use crate::counters::Counters;
+use crate::demux::{Demux, Key, Target};
+use crate::error::{ConnectionError, ListenError};
+use crate::half_open::HalfOpens;
+use crate::hash::Keyed;
+use crate::listener::{Listener, MAX_LISTENERS};
+use crate::replies::Replies;
+use crate::segment::Refusal;
+use crate::slots::Slots;
+use crate::time::Micros;
+use crate::time_wait::TimeWaits;
+use crate::timers::Timers;
+use queue::Queue;
+
+/// A connection, for ever: no other one has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    index: u32,
+    generation: u32,
+}
+
+impl ConnectionId {
+    /// Its place, below [`Config::max_connections`]: for tables of the caller. Another connection may have it later.
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// A listener, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerId {
+    index: u32,
+    generation: u32,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was for this engine.
+    Taken,
+    /// It makes no sense.
+    Refused(Refusal),
+    /// Nobody listens or has a connection there: somebody else's.
+    NotOurs,
+}
+
+/// A packet to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its length.
+    pub len_bytes: usize,
+    /// Its destination.
+    pub destination: IpAddr,
+    /// Whose it is, unless it belongs to none, or to one that the caller does not have (any more).
+    pub connection: Option<ConnectionId>,
+}
+
+/// What can be done with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionState {
+    /// Bytes that can be read now.
+    pub readable_bytes: u32,
+    /// Bytes that can be sent without waiting; 0 after this side has ended.
+    pub writable_bytes: u32,
+    /// The peer has ended its side: after what is readable comes the end.
+    pub peer_closed: bool,
+    /// It has failed.
+    pub error: Option<ConnectionError>,
+}
+
+/// What an engine has in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Connections, those included that the caller has closed.
+    pub connections: usize,
+    /// Handshakes.
+    pub half_open: usize,
+    /// TIME-WAITs.
+    pub time_wait: usize,
+    /// Bytes of chunks in use for data.
+    pub data_len_bytes: usize,
+    /// Bytes of all connections: their places, what hangs on them (chunks too), their timers.
+    pub connections_len_bytes: usize,
+}
+
+/// See the crate's page.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    counters: Counters,
+    connections: Slots<Connection>,
+    demux: Demux,
+    timers: Timers,
+    half_opens: HalfOpens,
+    time_waits: TimeWaits,
+    listeners: Slots<Listener>,
+    replies: Replies,
+    /// Connections that may have something to send, in turn.
+    sending: Queue,
+    /// Connections that the caller should look at.
+    changed: Queue,
+    pool: Pool,
+    spare: Spare,
+    cookies: Cookies,
+    /// For initial sequence numbers and clocks of timestamps.
+    numbers: Keyed,
+    ip_id: u16,
+    /// The second for which challenges are counted, and how many may still be sent in it.
+    challenges: (u64, u32),
+}
+
+impl Engine {
+    /// # Errors
+    /// Settings out of their range.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let key = |purpose| Keyed::new(&config.secret, purpose);
+        Ok(Self {
+            counters: Counters::default(),
+            connections: Slots::new(config.max_connections),
+            demux: Demux::new(key(1)),
+            timers: Timers::new(),
+            half_opens: HalfOpens::new(config.max_half_open),
+            time_waits: TimeWaits::new(config.max_time_wait),
+            listeners: Slots::new(MAX_LISTENERS),
+            replies: Replies::default(),
+            sending: Queue::default(),
+            changed: Queue::default(),
+            pool: Pool::new(config.memory_len_bytes),
+            spare: Spare::default(),
+            cookies: Cookies::new(key(2), key(3)),
+            numbers: key(4),
+            ip_id: key(5).hash(&[]) as u16,
+            challenges: (u64::MAX, 0),
+            config,
+        })
+    }
+
+    /// Waits for connections to an address; its host part may be unspecified for all of its family. `backlog`: those
+    /// that may wait to be accepted, at least one.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(&mut self, address: SocketAddr, backlog: u32) -> Result<ListenerId, ListenError> {
+        if address.port() == 0 || address.ip().is_multicast() {
+            return Err(ListenError::Address);
+        }
+        let is_there = |index| self.listeners.get(index).is_some_and(|listener| listener.address == address);
+        if self.listeners.indices().any(is_there) {
+            return Err(ListenError::InUse);
+        }
+        let backlog = backlog.max(1);
+        let listener = Listener { address, backlog, waiting: Default::default(), cookie_at: None };
+        let (index, generation) = self.listeners.insert(listener).ok_or(ListenError::TooMany)?;
+        Ok(ListenerId { index, generation })
+    }
+
+    /// Waits no more. What was not accepted is reset.
+    pub fn unlisten(&mut self, now: Micros, id: ListenerId) {
+        if self.listeners.generation(id.index) != Some(id.generation) {
+            return;
+        }
+        let Some(listener) = self.listeners.remove(id.index) else { return };
+        for index in listener.waiting {
+            self.reset_connection(now, index);
+        }
+        let half_opens: Vec<_> = self.half_opens.slots.indices().collect();
+        for index in half_opens {
+            let is_its = |half_open: &crate::half_open::HalfOpen| half_open.listener == id.index;
+            if self.half_opens.slots.get(index).is_some_and(is_its) {
+                self.remove_half_open(index);
+            }
+        }
+    }
+
+    /// The next connection to a listener, and its peer.
+    pub fn accept(&mut self, id: ListenerId) -> Option<(ConnectionId, SocketAddr)> {
+        if self.listeners.generation(id.index) != Some(id.generation) {
+            return None;
+        }
+        let index = self.listeners.get_mut(id.index)?.waiting.pop_front()?;
+        let generation = self.connections.generation(index)?;
+        let connection = self.connections.get_mut(index)?;
+        connection.is_accepted = true;
+        Some((ConnectionId { index, generation }, connection.key.remote))
+    }
+
+    /// Connections that wait for [`Engine::accept`].
+    #[must_use]
+    pub fn acceptable(&self, id: ListenerId) -> usize {
+        let is_its = self.listeners.generation(id.index) == Some(id.generation);
+        self.listeners.get(id.index).filter(|_| is_its).map_or(0, |listener| listener.waiting.len())
+    }
+
+    /// The next connection on which something has changed since it was last given out.
+    pub fn changed(&mut self) -> Option<ConnectionId> {
+        while let Some(index) = self.changed.pop() {
+            let known = |connection: &&Connection| connection.is_accepted && !connection.is_orphan;
+            if self.connections.get(index).filter(known).is_some() {
+                return Some(ConnectionId { index, generation: self.connections.generation(index)? });
+            }
+        }
+        None
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What it has in memory; goes through all connections.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        let each = |index| self.connections.get(index).map(Connection::memory_len_bytes);
+        let heap: usize = self.connections.indices().filter_map(each).sum();
+        Memory {
+            connections: self.connections.len(),
+            half_open: self.half_opens.slots.len(),
+            time_wait: self.time_waits.len(),
+            data_len_bytes: self.pool.used_len_bytes(),
+            connections_len_bytes: heap
+                + self.connections.places() * size_of::<(u64, Connection)>()
+                + self.timers.memory_len_bytes(),
+        }
+    }
+
+    /// Panics if something does not hold that always does; for tests.
+    #[doc(hidden)]
+    pub fn require_sound(&self) {
+        let mut data = 0;
+        let mut named = self.half_opens.slots.len() + self.time_waits.len();
+        for index in self.connections.indices() {
+            let Some(connection) = self.connections.get(index) else { continue };
+            connection.require_sound(&self.config);
+            data += connection.chunks();
+            named += usize::from(self.demux.get(&connection.key) == Some(Target::Connection(index)));
+            assert!(!connection.wants_to_send() || self.sending.has(index));
+        }
+        assert_eq!(data * crate::buffers::CHUNK_LEN_BYTES, self.pool.used_len_bytes());
+        assert!(self.pool.used_len_bytes() <= self.config.memory_len_bytes);
+        assert_eq!(self.demux.len(), named);
+        assert!(self.half_opens.slots.len() <= self.config.max_half_open as usize);
+        assert!(self.time_waits.len() <= self.config.max_time_wait as usize);
+        assert!(self.connections.len() <= self.config.max_connections as usize);
+    }
+
+    fn number_of(&self, now: Micros, key: &Key) -> crate::sequence::Seq {
+        // RFC 6528: a clock of 4 microseconds and a secret place on it.
+        crate::sequence::Seq(((now.0 / 4) as u32).wrapping_add(key.hash_with(&self.numbers, &[0]) as u32))
+    }
+
+    fn clock_offset_of(&self, key: &Key) -> u32 {
+        key.hash_with(&self.numbers, &[1]) as u32
+    }
+
+    /// A connection together with what it uses.
+    fn with<R>(
+        &mut self,
+        now: Micros,
+        index: u32,
+        call: impl FnOnce(&mut Connection, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let connection = self.connections.get_mut(index)?;
+        let mut context = Context {
+            now,
+            config: &self.config,
+            pool: &mut self.pool,
+            spare: &mut self.spare,
+            counters: &mut self.counters,
+        };
+        Some(call(connection, &mut context))
+    }
+}

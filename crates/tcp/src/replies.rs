@@ -1,0 +1,34 @@
+//! Segments without data that belong to no open connection: answers to SYNs, resets, the last ACK in TIME-WAIT. In a
+//! queue with a bound; what does not fit is not sent, and whoever waits for it asks again.
+
+use std::collections::VecDeque;
+
+use crate::segment::Header;
+
+/// Waiting at a time.
+const MAX_REPLIES: usize = 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    queue: VecDeque<Header>,
+}
+
+impl Replies {
+    /// `false`: there is no place.
+    pub(crate) fn push(&mut self, header: Header) -> bool {
+        if self.queue.len() >= MAX_REPLIES {
+            return false;
+        }
+        self.queue.push_back(header);
+        true
+    }
+
+    pub(crate) fn first(&self) -> Option<&Header> {
+        self.queue.front()
+    }
+
+    pub(crate) fn pop(&mut self) {
+        self.queue.pop_front();
+    }
+}
