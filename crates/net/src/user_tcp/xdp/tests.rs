@@ -1,74 +1,25 @@
 //! On a pair of virtual interfaces between two network namespaces, which needs root.
 
 use super::*;
+use redoubt_test_support::{NetworkPair, Side, skip};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Two namespaces; `a` has 10.79.0.1 and fd79::1, `b` the addresses with a 2.
-struct Pair(String);
-
-fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+fn pair(test: &str) -> Option<NetworkPair> {
+    let pair = NetworkPair::create();
+    if pair.is_none() {
+        skip(test, "network namespaces need root");
+    }
+    pair
 }
 
-impl Pair {
-    fn create() -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // SAFETY: no arguments.
-        if unsafe { libc::geteuid() } != 0 {
-            eprintln!("skipped: network namespaces need root");
-            return None;
-        }
-        let pair = Self(format!("rxdp-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
-        let (a, b) = (pair.name("a"), pair.name("b"));
-        ip(&["netns", "add", &a]);
-        ip(&["netns", "add", &b]);
-        ip(&["link", "add", "v0", "netns", &a, "type", "veth", "peer", "name", "v0", "netns", &b]);
-        for (name, number) in [(&a, 1), (&b, 2)] {
-            ip(&["-n", name, "address", "add", &format!("10.79.0.{number}/24"), "dev", "v0"]);
-            ip(&["-n", name, "address", "add", &format!("fd79::{number}/64"), "dev", "v0", "nodad"]);
-            ip(&["-n", name, "link", "set", "lo", "up"]);
-            ip(&["-n", name, "link", "set", "v0", "up"]);
-        }
-        Some(pair)
-    }
-
-    fn name(&self, side: &str) -> String {
-        format!("{}-{side}", self.0)
-    }
-
-    /// Runs something in a namespace.
-    fn within<Done: Send>(&self, side: &str, call: impl FnOnce() -> Done + Send) -> Done {
-        let namespace = std::fs::File::open(format!("/run/netns/{}", self.name(side))).unwrap();
-        std::thread::scope(|scope| {
-            let run = || {
-                // SAFETY: changes this thread alone.
-                assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
-                call()
-            };
-            scope.spawn(run).join().unwrap()
-        })
-    }
-
-    fn open(&self) -> Xdp {
-        self.within("a", || Xdp::open(&Interface::find("v0").unwrap(), 0, false)).unwrap()
-    }
-
-    fn connect(&self, to: &str) -> io::Result<TcpStream> {
-        let to: SocketAddr = to.parse().unwrap();
-        self.within("b", || TcpStream::connect_timeout(&to, Duration::from_millis(300)))
-    }
+fn open(pair: &NetworkPair) -> Result<Xdp, XdpError> {
+    pair.within(Side::Server, || Xdp::open(&Interface::find(NetworkPair::INTERFACE).unwrap(), 0, false))
 }
 
-impl Drop for Pair {
-    fn drop(&mut self) {
-        for side in ["a", "b"] {
-            let _ = Command::new("ip").args(["netns", "del", &self.name(side)]).status();
-        }
-    }
+fn connect(pair: &NetworkPair, to: &str) -> io::Result<TcpStream> {
+    let to: SocketAddr = to.parse().unwrap();
+    pair.within(Side::Client, || TcpStream::connect_timeout(&to, Duration::from_millis(300)))
 }
 
 /// Ports of TCP to which frames have come.
@@ -86,20 +37,20 @@ const TAKE: Steering = Steering { new: true, shared: false };
 
 #[test]
 fn what_is_steered_comes_and_nothing_else() {
-    let Some(pair) = Pair::create() else { return };
-    let mut link = pair.open();
+    let Some(pair) = pair("what_is_steered_comes_and_nothing_else") else { return };
+    let mut link = open(&pair).unwrap();
     assert_eq!((link.mode(), link.mtu_bytes()), (Mode::Native, 1500));
     assert!(link.has_partial_checksums());
     for (place, other) in [("10.79.0.1:7001", "10.79.0.1:7002"), ("[fd79::1]:7001", "[fd79::1]:7002")] {
-        assert_eq!(pair.connect(place).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(connect(&pair, place).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         link.steer(place.parse().unwrap(), Some(TAKE)).unwrap();
-        assert_eq!(pair.connect(place).unwrap_err().kind(), ErrorKind::TimedOut);
-        assert_eq!(pair.connect(other).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(connect(&pair, place).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(connect(&pair, other).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         let ports = ports(&mut link);
         assert!(!ports.is_empty() && ports.iter().all(|port| *port == 7001), "{ports:?}");
         link.steer(place.parse().unwrap(), None).unwrap();
         link.steer(place.parse().unwrap(), None).unwrap();
-        assert_eq!(pair.connect(place).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(connect(&pair, place).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(self::ports(&mut link), [0; 0]);
     }
     assert_eq!(link.counters().dropped, 0);
@@ -107,11 +58,11 @@ fn what_is_steered_comes_and_nothing_else() {
 
 #[test]
 fn connections_of_the_kernel_stay_with_it() {
-    let Some(pair) = Pair::create() else { return };
-    let mut link = pair.open();
+    let Some(pair) = pair("connections_of_the_kernel_stay_with_it") else { return };
+    let mut link = open(&pair).unwrap();
     for place in ["10.79.0.1:7001", "[fd79::1]:7001"] {
         let to: SocketAddr = place.parse().unwrap();
-        let listener = pair.within("a", || TcpListener::bind(to)).unwrap();
+        let listener = pair.within(Side::Server, || TcpListener::bind(to)).unwrap();
         let talk = |link: &mut Xdp, mut client: TcpStream| {
             let (mut server, _) = listener.accept().unwrap();
             link.steer(to, Some(Steering { new: true, shared: true })).unwrap();
@@ -124,27 +75,24 @@ fn connections_of_the_kernel_stay_with_it() {
             assert_eq!(ports(link), [0; 0]);
         };
         // Made before anything was steered, and then while no new ones are taken.
-        let client = pair.connect(place).unwrap();
+        let client = connect(&pair, place).unwrap();
         talk(&mut link, client);
         link.steer(to, Some(Steering { new: false, shared: true })).unwrap();
-        let client = pair.connect(place).unwrap();
+        let client = connect(&pair, place).unwrap();
         talk(&mut link, client);
         // A new one is taken.
-        assert_eq!(pair.connect(place).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(connect(&pair, place).unwrap_err().kind(), ErrorKind::TimedOut);
         assert!(ports(&mut link).contains(&7001));
     }
 }
 
 #[test]
 fn frames_are_sent_in_any_number() {
-    let Some(pair) = Pair::create() else { return };
-    let (mut link, peer) = (pair.open(), pair.within("b", || Interface::find("v0").unwrap()));
+    let Some(pair) = pair("frames_are_sent_in_any_number") else { return };
+    let (mut link, peer) = (open(&pair).unwrap(), pair.within(Side::Client, || Interface::find("v0").unwrap()));
     let received = || {
-        let file = format!("/sys/class/net/v0/statistics/rx_packets");
-        let output = Command::new("ip")
-            .args(["netns", "exec", &pair.name("b"), "cat", &file])
-            .output()
-            .unwrap();
+        let path = "/sys/class/net/v0/statistics/rx_packets";
+        let output = pair.command(Side::Client, "cat").arg(path).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().parse::<u64>().unwrap()
     };
     let before = received();
@@ -172,12 +120,10 @@ fn an_interface_that_is_not_there_is_said_to_be_missing() {
 
 #[test]
 fn a_second_owner_is_told_that_the_interface_is_taken() {
-    let Some(pair) = Pair::create() else { return };
-    let first = pair.open();
-    let second = pair.within("a", || Xdp::open(&Interface::find("v0").unwrap(), 0, false));
+    let Some(pair) = pair("a_second_owner_is_told_that_the_interface_is_taken") else { return };
+    let first = open(&pair).unwrap();
+    let second = open(&pair);
     assert!(matches!(second.err().unwrap(), XdpError::Busy { .. }));
     drop(first);
-    let again = pair.within("a", || Xdp::open(&Interface::find("v0").unwrap(), 0, false));
-    assert!(again.is_ok());
-    drop(again);
+    assert!(open(&pair).is_ok());
 }
