@@ -54,9 +54,10 @@ impl NetworkPair {
         run("ip", &["netns", "add", &server]);
         run("ip", &["netns", "add", &client]);
         let name = Self::INTERFACE;
-        run("ip", &[
-            "link", "add", name, "netns", &server, "type", "veth", "peer", "name", name, "netns", &client,
-        ]);
+        run(
+            "ip",
+            &["link", "add", name, "netns", &server, "type", "veth", "peer", "name", name, "netns", &client],
+        );
         for (namespace, number) in [(&server, 1), (&client, 2)] {
             let (ipv4, ipv6) = (format!("10.79.0.{number}/24"), format!("fd79::{number}/64"));
             run("ip", &["-n", namespace, "address", "add", &ipv4, "dev", name]);
@@ -79,7 +80,8 @@ impl NetworkPair {
     /// If that panics, or there is no such namespace any more.
     #[expect(clippy::expect_used, reason = "it is called by tests")]
     pub fn within<Done: Send>(&self, side: Side, call: impl FnOnce() -> Done + Send) -> Done {
-        let namespace = File::open(format!("/run/netns/{}", self.name(side))).expect("the namespace is there");
+        let namespace =
+            File::open(format!("/run/netns/{}", self.name(side))).expect("the namespace is there");
         std::thread::scope(|scope| {
             let inside = || {
                 let kind = Some(rustix::thread::LinkNameSpaceType::Network);

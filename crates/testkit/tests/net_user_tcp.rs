@@ -191,7 +191,9 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     let with_tls = ["--ssl", "--ssl-verify-server-cert=0"];
     let cipher = lab.answer(&with_tls, "SHOW STATUS LIKE 'Ssl_cipher'");
     assert!(cipher.len() > "Ssl_cipher\t\n".len());
-    for way in [&["--ssl=0"][..], &["--ssl=0", "--compress"], &with_tls, &[&with_tls[..], &["--compress"]].concat()] {
+    for way in
+        [&["--ssl=0"][..], &["--ssl=0", "--compress"], &with_tls, &[&with_tls[..], &["--compress"]].concat()]
+    {
         let before = lab.number("opened");
         assert!(lab.answer(way, &script) == expected, "{way:?}");
         lab.wait_for("opened", |opened| opened > before);
@@ -216,7 +218,8 @@ fn clients_of_every_kind_get_what_they_ask_for() {
 fn large_results_and_files(lab: &Lab) {
     let mut conn = lab.connect();
     execute(&mut conn, "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").unwrap();
-    let large: Vec<u8> = (0..7u32 << 20).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let large: Vec<u8> =
+        (0..7u32 << 20).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     conn.exec_drop("INSERT INTO d.t VALUES (?, ?)", (1, &large)).unwrap();
     for id in 2..=4 {
         conn.exec_drop("INSERT INTO d.t SELECT ?, v FROM d.t WHERE id = 1", (id,)).unwrap();
@@ -242,7 +245,8 @@ fn large_results_and_files_arrive_whole() {
     // The same when frames are lost, come late and come twice.
     for side in [Side::Server, Side::Client] {
         let name = lab.pair.name(side);
-        let rules = ["netem", "loss", "1%", "duplicate", "1%", "delay", "1ms", "reorder", "20%", "limit", "100000"];
+        let rules =
+            ["netem", "loss", "1%", "duplicate", "1%", "delay", "1ms", "reorder", "20%", "limit", "100000"];
         let head = ["netns", "exec", &name, "tc", "qdisc", "add", "dev", NetworkPair::INTERFACE, "root"];
         run("ip", &[&head[..], &rules].concat());
     }

@@ -152,7 +152,8 @@ fn parse_user(text: &str) -> std::result::Result<String, String> {
 }
 
 fn parse_user_tcp(text: &str) -> std::result::Result<UserTcp, String> {
-    UserTcp::parse(text).ok_or_else(|| "expected the name of a network interface, or NAME:zero-copy".to_owned())
+    UserTcp::parse(text)
+        .ok_or_else(|| "expected the name of a network interface, or NAME:zero-copy".to_owned())
 }
 
 fn parse_mode(text: &str) -> std::result::Result<Mode, String> {

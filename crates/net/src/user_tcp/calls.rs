@@ -3,8 +3,8 @@
 use super::shadow;
 use super::socket::{self, Socket};
 use crate::reading::Target;
-use redoubt_tcp::CallError;
 use libc::{c_int, c_short};
+use redoubt_tcp::CallError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -62,13 +62,7 @@ pub fn receive(socket: &'static Socket, target: &mut [u8], flags: c_int) -> Outc
 }
 
 /// Reads what there is. The end is `Ok(0)`.
-fn read(
-    socket: &'static Socket,
-    generation: u32,
-    target: &mut [u8],
-    done: usize,
-    flags: c_int,
-) -> Outcome {
+fn read(socket: &'static Socket, generation: u32, target: &mut [u8], done: usize, flags: c_int) -> Outcome {
     socket.stack.with(|inner, now| {
         let (id, slot) = inner.slot(socket, generation).ok_or(libc::EBADF)?;
         let target = target.get_mut(done..).unwrap_or_default();

@@ -83,7 +83,9 @@ pub unsafe fn set(
         }
         // Nothing that a stack does differently for it.
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => Ok(()),
-        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF | libc::SO_REUSEADDR | libc::SO_PRIORITY) => Ok(()),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF | libc::SO_REUSEADDR | libc::SO_PRIORITY) => {
+            Ok(())
+        }
         (libc::SOL_SOCKET, libc::SO_LINGER) => Ok(()),
         _ => Err(libc::ENOPROTOOPT),
     }
@@ -111,11 +113,8 @@ fn keepalive(socket: &'static Socket, change: impl FnOnce(&mut KeepaliveSetting)
         let (id, slot) = inner.slot(socket, generation).ok_or(libc::EBADF)?;
         change(&mut slot.keepalive);
         let KeepaliveSetting { is_on, idle_s, interval_s, probes } = slot.keepalive;
-        let keepalive = Keepalive {
-            idle: Micros::from_secs(idle_s),
-            interval: Micros::from_secs(interval_s),
-            probes,
-        };
+        let keepalive =
+            Keepalive { idle: Micros::from_secs(idle_s), interval: Micros::from_secs(interval_s), probes };
         inner.engine.set_keepalive(now, id, is_on.then_some(keepalive)).map_err(|_| libc::EBADF)
     })
 }
@@ -135,7 +134,9 @@ pub unsafe fn get(
 ) -> Outcome<()> {
     let generation = socket.generation();
     let of_slot = |ask: fn(&super::stack::Slot) -> c_int| {
-        socket.stack.with(|inner, _| inner.slot(socket, generation).map(|(_, slot)| ask(slot)).ok_or(libc::EBADF))
+        socket
+            .stack
+            .with(|inner, _| inner.slot(socket, generation).map(|(_, slot)| ask(slot)).ok_or(libc::EBADF))
     };
     let number = match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => calls::take_error(socket),

@@ -2,7 +2,7 @@
 //!
 //! A listener's descriptor is the kernel's. Who polls it also polls the listener's bell, see [`super::waits`].
 //!
-//! Locks: the list's first, then a stack's, then a queue's.
+//! Locks: the list's and a queue's are taken last, and nothing else is taken under them.
 
 use super::doorbell::Doorbell;
 use super::socket::Socket;

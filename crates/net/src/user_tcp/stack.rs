@@ -9,8 +9,8 @@
 //! something that is due before it would wake up by itself, which is never later than [`DOZE`] after the last work, so
 //! that the usual timers of answers do not need the bell.
 //!
-//! Lock order: the list of listeners, a stack, the queue of a listener. System calls that wake others are made after
-//! the lock is given back.
+//! Lock order: a stack, then the list of listeners or the queue of one; never two stacks. System calls that wake others
+//! are made after the lock is given back.
 
 use super::doorbell::Doorbell;
 use super::interface::Interface;
@@ -319,7 +319,8 @@ impl Inner {
     /// Takes what the engine has ready for listeners.
     pub fn accept(&mut self, stack: &'static Stack) {
         for at in 0..self.listening.len() {
-            while let Some(listening) = self.listening.get(at).filter(|listening| listening.shadow.has_room()) {
+            while let Some(listening) = self.listening.get(at).filter(|listening| listening.shadow.has_room())
+            {
                 let (local, shadow) = (listening.place, Arc::clone(&listening.shadow));
                 let Some((connection, peer)) = self.engine.accept(listening.id) else { break };
                 let socket = self.insert(stack, connection, [local, peer], shadow.is_ipv6());
@@ -511,4 +512,3 @@ impl Slot {
         if wanted { super::doorbell::ring(fd) } else { super::doorbell::clear(fd) }
     }
 }
-

@@ -35,6 +35,7 @@ pub fn publish(number: usize, name: &str, inner: &mut Inner) {
 
 /// The interface could not be taken.
 pub fn publish_failure(number: usize, name: &str) {
-    let status = UserTcpLink { interface: name.to_owned(), mode: UserTcpMode::Failed, ..UserTcpLink::default() };
+    let status =
+        UserTcpLink { interface: name.to_owned(), mode: UserTcpMode::Failed, ..UserTcpLink::default() };
     control::publish_user_tcp(number, status.to_words());
 }

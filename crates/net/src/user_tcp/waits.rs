@@ -3,7 +3,7 @@
 //! A wait for one connection is a wait in user space. A wait for several descriptors is the kernel's: the placeholder of
 //! a connection stands for it, and the bell of a shadow beside its listener.
 
-use super::socket::{self, READABLE, Socket};
+use super::socket::{self, Socket};
 use super::{calls, get, shadow, withdraw};
 use crate::waiting::{self, Ask};
 use crate::{next, process};
@@ -81,9 +81,9 @@ fn question(list: &[pollfd]) -> (Vec<pollfd>, Vec<(usize, usize)>) {
 fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
     let (mut asked, bells) = question(list);
     let is_ready = list.iter().any(|entry| events(entry).is_some_and(|events| events != 0));
-    let is_for_room = list.iter().any(|entry| {
-        get(entry.fd).is_some_and(|_| entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0)
-    });
+    let is_for_room = list
+        .iter()
+        .any(|entry| get(entry.fd).is_some_and(|_| entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0));
     let result = match timeout_ms {
         _ if is_ready => look(&mut asked, 0),
         Some(timeout_ms) if is_for_room => in_slices(list, &mut asked, timeout_ms),
@@ -115,7 +115,9 @@ fn in_slices(list: &[pollfd], asked: &mut [pollfd], timeout_ms: c_int) -> c_int 
         let elapsed_ms = c_int::try_from(start.elapsed().as_millis()).unwrap_or(c_int::MAX);
         let rest_ms = if timeout_ms < 0 { c_int::MAX } else { (timeout_ms - elapsed_ms).max(0) };
         let ready = look(asked, rest_ms.min(SLICE_MS));
-        if ready != 0 || rest_ms == 0 || list.iter().any(|entry| events(entry).is_some_and(|events| events != 0))
+        if ready != 0
+            || rest_ms == 0
+            || list.iter().any(|entry| events(entry).is_some_and(|events| events != 0))
         {
             return ready;
         }
@@ -145,9 +147,4 @@ pub fn put_in_set(fd: c_int) {
     if let Some(socket) = get(fd) {
         socket.stack.with(|inner, _| inner.arm(socket.slot));
     }
-}
-
-/// What can be read by select.
-pub fn is_readable(fd: c_int) -> bool {
-    get(fd).is_some_and(|socket| socket.ready() & READABLE != 0)
 }

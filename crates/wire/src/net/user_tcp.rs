@@ -32,9 +32,10 @@ impl UserTcp {
     pub(super) fn parse_all(text: &str) -> Option<Vec<Self>> {
         let all: Vec<Self> =
             text.split('+').filter(|name| !name.is_empty()).map(Self::parse).collect::<Option<_>>()?;
-        let is_twice = all.iter().enumerate().any(|(at, one)| {
-            all.iter().skip(at + 1).any(|other| other.interface == one.interface)
-        });
+        let is_twice = all
+            .iter()
+            .enumerate()
+            .any(|(at, one)| all.iter().skip(at + 1).any(|other| other.interface == one.interface));
         (all.len() <= USER_TCP_LINKS && !is_twice).then_some(all)
     }
 }

@@ -38,7 +38,9 @@ const FLAG_DRIVER: u32 = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// Capabilities are missing.
-    #[error("{call}: {error}; the server needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (or to be started by root)")]
+    #[error(
+        "{call}: {error}; the server needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (or to be started by root)"
+    )]
     Privileges {
         /// What was tried.
         call: &'static str,
@@ -149,22 +151,20 @@ impl Xdp {
         // SAFETY: no pointers; a new descriptor is ours.
         let socket = unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-            let fd = checked(libc::socket(libc::AF_XDP, kind, 0)).map_err(XdpError::new("socket of AF_XDP"))?;
+            let fd =
+                checked(libc::socket(libc::AF_XDP, kind, 0)).map_err(XdpError::new("socket of AF_XDP"))?;
             OwnedFd::from_raw_fd(fd)
         };
         // A frame and what the kernel keeps before it, twice: of its own, and of the driver's.
-        let frame_len_bytes = if interface.mtu_bytes + ETHERNET_LEN_BYTES + HEADROOM_BYTES <= 2048 { 2048 } else { 4096 };
+        let frame_len_bytes =
+            if interface.mtu_bytes + ETHERNET_LEN_BYTES + HEADROOM_BYTES <= 2048 { 2048 } else { 4096 };
         let mtu_bytes = interface.mtu_bytes.min(frame_len_bytes - HEADROOM_BYTES - ETHERNET_LEN_BYTES);
         let call = XdpError::new("memory for frames");
         let frames = Frames::new(2 * COUNT as usize, frame_len_bytes).map_err(&call)?;
         set(socket.as_fd(), libc::XDP_UMEM_REG, &frames.registration()).map_err(&call)?;
         let call = XdpError::new("rings of AF_XDP");
-        let rings = [
-            libc::XDP_UMEM_FILL_RING,
-            libc::XDP_UMEM_COMPLETION_RING,
-            libc::XDP_RX_RING,
-            libc::XDP_TX_RING,
-        ];
+        let rings =
+            [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
         for ring in rings {
             set(socket.as_fd(), ring, &COUNT).map_err(&call)?;
         }
@@ -172,8 +172,7 @@ impl Xdp {
         let fd = socket.as_fd();
         let received = Ring::new(fd, &offsets.rx, COUNT, libc::XDP_PGOFF_RX_RING as u64).map_err(&call)?;
         let to_send = Ring::new(fd, &offsets.tx, COUNT, libc::XDP_PGOFF_TX_RING as u64).map_err(&call)?;
-        let mut to_fill =
-            Ring::new(fd, &offsets.fr, COUNT, libc::XDP_UMEM_PGOFF_FILL_RING).map_err(&call)?;
+        let mut to_fill = Ring::new(fd, &offsets.fr, COUNT, libc::XDP_UMEM_PGOFF_FILL_RING).map_err(&call)?;
         let done = Ring::new(fd, &offsets.cr, COUNT, libc::XDP_UMEM_PGOFF_COMPLETION_RING).map_err(&call)?;
         let place = |number: u32| u64::from(number) * frame_len_bytes as u64;
         for number in 0..COUNT {
@@ -225,7 +224,10 @@ fn start(
         }
         Err(_) => (attach(FLAG_GENERIC).map_err(XdpError::new("program of XDP"))?, Mode::Generic),
     };
-    if zero_copy && mode == Mode::Native && patiently(|| bind(socket, interface, queue, libc::XDP_ZEROCOPY)).is_ok() {
+    if zero_copy
+        && mode == Mode::Native
+        && patiently(|| bind(socket, interface, queue, libc::XDP_ZEROCOPY)).is_ok()
+    {
         mode = Mode::ZeroCopy;
     } else {
         patiently(|| bind(socket, interface, queue, libc::XDP_COPY))

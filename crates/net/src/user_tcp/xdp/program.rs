@@ -56,7 +56,7 @@ enum Label {
     Tcp,
     Ports6,
     Find,
-    New,
+    Decide,
     Redirect,
     Drop,
     Pass,
@@ -236,11 +236,9 @@ fn tcp(code: &mut Assembler, places: BorrowedFd<'_>) {
     code.jump(IF_EQUAL, 0, 0, Label::Pass);
     code.jump(IF_NOT_EQUAL, 9, 0, Label::Drop);
     code.load(LOAD_32, 9, 0, 0);
-    // SYN without ACK.
-    code.number(AND, 7, 0x12);
-    code.jump(IF_EQUAL, 7, 0x02, Label::New);
-    code.number(AND, 9, SHARED as i32);
-    code.jump(IF_EQUAL, 9, 0, Label::Redirect);
+    code.register(MOVE_REGISTER, 4, 9);
+    code.number(AND, 4, SHARED as i32);
+    code.jump(IF_EQUAL, 4, 0, Label::Decide);
     code.register(MOVE_REGISTER, 1, 6);
     code.register(MOVE_REGISTER, 2, 10);
     code.number(ADD, 2, i32::from(TUPLE));
@@ -249,13 +247,16 @@ fn tcp(code: &mut Assembler, places: BorrowedFd<'_>) {
     code.number(MOVE, 4, -1);
     code.number(MOVE, 5, 0);
     code.call(SOCKET_LOOKUP);
-    code.jump(IF_EQUAL, 0, 0, Label::Redirect);
-    code.load(LOAD_32, 7, 0, 72);
+    code.jump(IF_EQUAL, 0, 0, Label::Decide);
+    code.load(LOAD_32, 8, 0, 72);
     code.register(MOVE_REGISTER, 1, 0);
     code.call(SOCKET_RELEASE);
-    code.jump(IF_EQUAL, 7, STATE_LISTEN, Label::Redirect);
-    code.jump(JUMP, 0, 0, Label::Pass);
-    code.place(Label::New);
+    // Of a connection, be it one that has ended a moment ago and whose addresses come again.
+    code.jump(IF_NOT_EQUAL, 8, STATE_LISTEN, Label::Pass);
+    code.place(Label::Decide);
+    // SYN without ACK.
+    code.number(AND, 7, 0x12);
+    code.jump(IF_NOT_EQUAL, 7, 0x02, Label::Redirect);
     code.number(AND, 9, NEW as i32);
     code.jump(IF_EQUAL, 9, 0, Label::Pass);
 }

@@ -89,7 +89,8 @@ fn connections_of_the_kernel_stay_with_it() {
 #[test]
 fn frames_are_sent_in_any_number() {
     let Some(pair) = pair("frames_are_sent_in_any_number") else { return };
-    let (mut link, peer) = (open(&pair).unwrap(), pair.within(Side::Client, || Interface::find("v0").unwrap()));
+    let (mut link, peer) =
+        (open(&pair).unwrap(), pair.within(Side::Client, || Interface::find("v0").unwrap()));
     let received = || {
         let path = "/sys/class/net/v0/statistics/rx_packets";
         let output = pair.command(Side::Client, "cat").arg(path).output().unwrap();
