@@ -36,6 +36,8 @@ pub mod record_applier;
 pub mod redo_parser;
 pub mod redo_views;
 pub mod server_text;
+pub mod tcp_engine;
+pub mod tcp_segment;
 pub mod unsent_file;
 
 /// A target: its name and its body.
@@ -70,5 +72,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "redo_parser", body: redo_parser::run },
     Target { name: "redo_views", body: redo_views::run },
     Target { name: "server_text", body: server_text::run },
+    Target { name: "tcp_engine", body: tcp_engine::run },
+    Target { name: "tcp_segment", body: tcp_segment::run },
     Target { name: "unsent_file", body: unsent_file::run },
 ];

@@ -88,7 +88,7 @@ macro_rules! each_target {
 each_target! {
     certificate consensus_codec flash_trace frame_decoder group_actions group_replica log_segments mysql_applier
     mysql_redo_parser mysql_redo_views net_admission nfs_calls node_files node_frames page_bytes page_files page_journal
-    raw_device record_applier redo_parser redo_views server_text unsent_file
+    raw_device record_applier redo_parser redo_views server_text tcp_engine tcp_segment unsent_file
 }
 
 #[test]

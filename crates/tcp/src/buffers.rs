@@ -19,51 +19,86 @@ const KEPT_PLACES: usize = 4;
 
 pub(crate) type Chunk = Box<[u8; CHUNK_LEN_BYTES]>;
 
+/// What a chunk is for. Nobody gets all: if what was received took everything, a caller that has to send before it reads
+/// on would wait for ever, and so would a gap whose missing bytes have no place because of what lies behind gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Three quarters at most.
+    Send,
+    /// Three quarters at most, with what is early.
+    InOrder,
+    /// Half at most, with what is in order.
+    Early,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: Vec<Chunk>,
-    used: usize,
+    sending: usize,
+    receiving: usize,
     max: usize,
     max_free: usize,
-    /// Somebody did not get one; said once.
+    /// Somebody did not get one to send; said once.
     wanted: bool,
 }
 
 impl Pool {
     pub(crate) fn new(max_len_bytes: usize) -> Self {
         let max = max_len_bytes / CHUNK_LEN_BYTES;
-        Self { free: Vec::new(), used: 0, max, max_free: (max / 8).clamp(16, 4096), wanted: false }
+        Self {
+            free: Vec::new(),
+            sending: 0,
+            receiving: 0,
+            max,
+            max_free: (max / 8).clamp(16, 4096),
+            wanted: false,
+        }
     }
 
-    pub(crate) fn take(&mut self) -> Option<Chunk> {
-        if self.used >= self.max {
-            self.wanted = true;
+    /// How many more there are for that.
+    fn left(&self, purpose: Use) -> usize {
+        let most = self.max - self.max / 4;
+        let (used, most) = match purpose {
+            Use::Send => (self.sending, most),
+            Use::InOrder => (self.receiving, most),
+            Use::Early => (self.receiving, self.max / 2),
+        };
+        most.saturating_sub(used).min(self.max.saturating_sub(self.sending + self.receiving))
+    }
+
+    pub(crate) fn take(&mut self, purpose: Use) -> Option<Chunk> {
+        if self.left(purpose) == 0 {
+            self.wanted |= purpose == Use::Send;
             return None;
         }
-        self.used += 1;
+        *self.used(purpose) += 1;
         Some(self.free.pop().unwrap_or_else(|| Box::new([0; CHUNK_LEN_BYTES])))
     }
 
-    pub(crate) fn give(&mut self, chunk: Chunk) {
-        self.used -= 1;
+    pub(crate) fn give(&mut self, purpose: Use, chunk: Chunk) {
+        *self.used(purpose) -= 1;
         if self.free.len() < self.max_free {
             self.free.push(chunk);
         }
     }
 
-    /// Bytes that may still be taken.
+    fn used(&mut self, purpose: Use) -> &mut usize {
+        if purpose == Use::Send { &mut self.sending } else { &mut self.receiving }
+    }
+
+    /// Bytes that may still be sent.
     pub(crate) fn free_len_bytes(&self) -> usize {
-        (self.max - self.used) * CHUNK_LEN_BYTES
+        self.left(Use::Send) * CHUNK_LEN_BYTES
     }
 
     /// Bytes in use by connections.
     pub(crate) fn used_len_bytes(&self) -> usize {
-        self.used * CHUNK_LEN_BYTES
+        (self.sending + self.receiving) * CHUNK_LEN_BYTES
     }
 
-    /// Whether somebody had to go without since the last question, and now some are free.
+    /// Whether somebody could not send since the last question, and now there is something again.
     pub(crate) fn has_again(&mut self) -> bool {
-        self.used < self.max && std::mem::take(&mut self.wanted)
+        self.left(Use::Send) > 0 && std::mem::take(&mut self.wanted)
     }
 }

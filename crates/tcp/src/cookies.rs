@@ -2,8 +2,11 @@
 //! nothing has to be remembered.
 //!
 //! Number: `hash of the four-tuple + (period (5 bits), maximum segment size (3 bits), check (24 bits))`, where the check
-//! is a hash of the four-tuple, the peer's number, period and size. Window scale and selective acknowledgements are in
-//! the lowest bits of our timestamp, if the peer sends timestamps; if not, they are not agreed to.
+//! is a hash of the four-tuple, the peer's number, period, size and options. Window scale and selective acknowledgements
+//! are in the lowest bits of our timestamp, if the peer sends timestamps; if not, they are not agreed to.
+//!
+//! What cookies cannot know (RFC 4987, 3.6): an acknowledgement that comes again while its cookie is young, after its
+//! connection has ended, opens another one. Its peer resets it once something is sent.
 
 use crate::connection::{Agreed, clock};
 use crate::demux::Key;
@@ -23,7 +26,11 @@ const CHECK: u32 = (1 << CHECK_BITS) - 1;
 /// In the timestamp: the window scale, 15 for none; selective acknowledgements.
 const SCALE: u32 = 15;
 const SACK: u32 = 16;
-const OPTION_BITS: u32 = 5;
+const OPTIONS: u32 = 31;
+
+fn said_options(agreed: &Agreed) -> u32 {
+    u32::from(agreed.scale.unwrap_or(SCALE as u8)) | if agreed.has_sack { SACK } else { 0 }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -37,15 +44,16 @@ impl Cookies {
         Self { place, check }
     }
 
-    fn check(&self, key: &Key, theirs: Seq, period: u64, size: u32) -> u32 {
-        key.hash_with(&self.check, &[u64::from(theirs.0), period, u64::from(size)]) as u32 & CHECK
+    fn check(&self, key: &Key, theirs: Seq, period: u64, size: u32, options: u32) -> u32 {
+        let said = u64::from(size) << 32 | u64::from(options);
+        key.hash_with(&self.check, &[u64::from(theirs.0), period, said]) as u32 & CHECK
     }
 
     /// Our initial sequence number for a SYN.
     pub(crate) fn number(&self, now: Micros, agreed: &Agreed) -> Seq {
         let period = now.0 / PERIOD.0;
         let size = SIZES.iter().rposition(|size| *size <= agreed.mss).unwrap_or(0) as u32;
-        let check = self.check(&agreed.key, agreed.theirs, period, size);
+        let check = self.check(&agreed.key, agreed.theirs, period, size, said_options(agreed));
         let said = (period as u32 & 31) << 27 | size << CHECK_BITS | check;
         Seq(said.wrapping_add(agreed.key.hash_with(&self.place, &[]) as u32))
     }
@@ -53,9 +61,8 @@ impl Cookies {
     /// Our timestamp for the answer: now's or a little less, with the options in it.
     pub(crate) fn timestamp(now: Micros, agreed: &Agreed) -> u32 {
         let clock = clock(now, agreed.clock_offset);
-        let options = u32::from(agreed.scale.unwrap_or(SCALE as u8)) | if agreed.has_sack { SACK } else { 0 };
-        let stamp = clock & !((1 << OPTION_BITS) - 1) | options;
-        if stamp.wrapping_sub(clock) as i32 > 0 { stamp.wrapping_sub(1 << OPTION_BITS) } else { stamp }
+        let stamp = clock & !OPTIONS | said_options(agreed);
+        if stamp.wrapping_sub(clock) as i32 > 0 { stamp.wrapping_sub(OPTIONS + 1) } else { stamp }
     }
 
     /// What was agreed on, from the ACK that answers a cookie: `ours` and `theirs` are the numbers before those it
@@ -73,10 +80,10 @@ impl Cookies {
         let current = now.0 / PERIOD.0;
         let age = (current.wrapping_sub(u64::from(said >> 27))) & 31;
         let period = current.checked_sub(age).filter(|_| age <= GOOD_PERIODS)?;
-        if self.check(&key, theirs, period, size) != check {
+        let echo = options.timestamps.map(|timestamps| timestamps.echo);
+        if self.check(&key, theirs, period, size, echo.map_or(SCALE, |echo| echo & OPTIONS)) != check {
             return None;
         }
-        let echo = options.timestamps.map(|timestamps| timestamps.echo);
         Some(Agreed {
             key,
             ours,

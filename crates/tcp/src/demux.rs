@@ -85,4 +85,9 @@ impl Demux {
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
+
+    /// Bytes of memory: entries, a byte for each, and an eighth of free places.
+    pub(crate) fn memory_len_bytes(&self) -> usize {
+        self.table.capacity() * 8 / 7 * (size_of::<(Key, Target)>() + 1)
+    }
 }

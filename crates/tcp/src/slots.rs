@@ -35,6 +35,11 @@ impl<T> Slots<T> {
             return Some((index, slot.generation));
         }
         let index = u32::try_from(self.slots.len()).ok().filter(|index| *index < self.max)?;
+        if self.slots.len() == self.slots.capacity() {
+            // By an eighth, not to twice the size: entries are large.
+            let more = (self.slots.len() / 8).max(16);
+            self.slots.reserve_exact(more.min(self.max as usize - self.slots.len()));
+        }
         self.slots.push(Slot { generation: 0, value: Some(value) });
         Some((index, 0))
     }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool};
+use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool, Use};
 
 /// What a sender who leaves gaps can make us remember.
 pub(crate) const MAX_RANGES: usize = 64;
@@ -24,7 +24,7 @@ pub(crate) struct Range {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReceiveBuffer {
     chunks: VecDeque<Option<Chunk>>,
     /// Where in the first chunk the first byte lies.
@@ -33,6 +33,13 @@ pub(crate) struct ReceiveBuffer {
     readable: u32,
     early: Vec<Range>,
     stamp: u32,
+}
+
+/// Without the bytes.
+impl std::fmt::Debug for ReceiveBuffer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} readable, early {:?}, {} chunks", self.readable, self.early, self.chunks())
+    }
 }
 
 impl ReceiveBuffer {
@@ -64,7 +71,8 @@ impl ReceiveBuffer {
         if offset != 0 && first == last && self.early.len() >= MAX_RANGES {
             return None;
         }
-        if self.write(pool, start, data).is_none() {
+        let purpose = if offset == 0 { Use::InOrder } else { Use::Early };
+        if self.write(pool, purpose, start, data).is_none() {
             // Gives back what was taken, if nothing else is there.
             self.discard(pool, 0);
             return None;
@@ -94,7 +102,7 @@ impl ReceiveBuffer {
         self.early.iter().any(|range| range.start <= start && start + len <= range.end)
     }
 
-    fn write(&mut self, pool: &mut Pool, start: u32, mut data: &[u8]) -> Option<()> {
+    fn write(&mut self, pool: &mut Pool, purpose: Use, start: u32, mut data: &[u8]) -> Option<()> {
         let mut at = (self.head + start) as usize;
         while !data.is_empty() {
             let index = at / CHUNK_LEN_BYTES;
@@ -104,7 +112,7 @@ impl ReceiveBuffer {
             let slot = self.chunks.get_mut(index)?;
             let chunk = match slot {
                 Some(chunk) => chunk,
-                None => slot.insert(pool.take()?),
+                None => slot.insert(pool.take(purpose)?),
             };
             let place = &mut chunk[at % CHUNK_LEN_BYTES..];
             let count = place.len().min(data.len());
@@ -145,7 +153,7 @@ impl ReceiveBuffer {
         while self.head as usize >= CHUNK_LEN_BYTES || is_empty {
             let Some(chunk) = self.chunks.pop_front() else { break };
             if let Some(chunk) = chunk {
-                pool.give(chunk);
+                pool.give(Use::InOrder, chunk);
             }
             self.head = self.head.saturating_sub(CHUNK_LEN_BYTES as u32);
         }

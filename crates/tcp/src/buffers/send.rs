@@ -2,15 +2,22 @@
 
 use std::collections::VecDeque;
 
-use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool};
+use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool, Use};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SendBuffer {
     chunks: VecDeque<Chunk>,
     /// Where in the first chunk the first byte lies.
     head: u32,
     len: u32,
+}
+
+/// Without the bytes.
+impl std::fmt::Debug for SendBuffer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} bytes, {} chunks", self.len, self.chunks())
+    }
 }
 
 impl SendBuffer {
@@ -25,7 +32,7 @@ impl SendBuffer {
             let end = (self.head + self.len) as usize;
             let (chunk, at) = (end / CHUNK_LEN_BYTES, end % CHUNK_LEN_BYTES);
             if chunk == self.chunks.len() {
-                let Some(new) = pool.take() else { break };
+                let Some(new) = pool.take(Use::Send) else { break };
                 self.chunks.push_back(new);
             }
             let Some(place) = self.chunks.get_mut(chunk).and_then(|chunk| chunk.get_mut(at..)) else { break };
@@ -63,7 +70,7 @@ impl SendBuffer {
                 self.head = 0;
                 break;
             };
-            pool.give(chunk);
+            pool.give(Use::Send, chunk);
             self.head = self.head.saturating_sub(CHUNK_LEN_BYTES as u32);
         }
         if self.chunks.is_empty() && self.chunks.capacity() > KEPT_PLACES {

@@ -62,18 +62,21 @@ impl Sender {
 
     /// Says whether the window is another one.
     fn update_window(&mut self, header: &Header) -> bool {
-        let is_newer = self.update_seq.is_before(header.seq)
-            || self.update_seq == header.seq && !header.ack.is_before(self.update_ack);
+        let window = u32::from(header.window) << self.scale;
+        // RFC 9293 goes by the sequence number before the acknowledgement; a peer that sends old data again says its
+        // window with a new acknowledgement. What says the same number of both may be late: windows do not shrink.
+        let is_newer = header.ack.is_after(self.first)
+            || self.update_seq.is_before(header.seq)
+            || self.update_seq == header.seq && window > self.window;
         if !is_newer || header.ack.is_before(self.first) {
             return false;
         }
-        let window = u32::from(header.window) << self.scale;
         let before = std::mem::replace(&mut self.window, window);
         if before == 0 && window > 0 {
             self.round_trip.backoff = 0;
         }
         self.max_window = self.max_window.max(window);
-        (self.update_seq, self.update_ack) = (header.seq, header.ack);
+        self.update_seq = header.seq;
         before != window
     }
 

@@ -85,7 +85,7 @@ impl Connection {
         let echoed = echoed.map(|stamps| clock(context.now, self.clock_offset).wrapping_sub(stamps.echo));
         // An echo from the future, or from before anything is remembered, is none.
         let echoed = echoed.filter(|millis| *millis < 1 << 18).map(|millis| u64::from(millis) * 1000);
-        let has_data = segment.len() > 0;
+        let has_data = !segment.is_empty();
         let was_finished = self.sender.finish;
         self.sender.acknowledge(context, header, has_data, echoed);
         let mut has_changed = was_finished != self.sender.finish;
@@ -105,7 +105,7 @@ impl Connection {
     /// An acknowledgement says what would have fitted. Data that has come before is answered each time: its sender waits.
     fn answer_out_of_place(&mut self, now: Micros, segment: &Segment<'_>) -> Answer {
         let is_known = segment.header.seq.is_before(self.receiver.next);
-        if is_known && segment.len() > 0 && !segment.header.flags.has(Flags::SYN) {
+        if is_known && !segment.is_empty() && !segment.header.flags.has(Flags::SYN) {
             if !segment.payload.is_empty() {
                 let end = segment.header.seq.plus(segment.payload.len() as u32);
                 self.receiver.duplicate = Some((segment.header.seq, end.earlier(self.receiver.next)));

@@ -406,7 +406,6 @@ impl Sender {
             window,
             max_window: window,
             update_seq: theirs,
-            update_ack: ours,
             scale,
             has_sack: agreed.has_sack,
             no_delay: false,

@@ -72,9 +72,8 @@ pub(crate) struct Sender {
     /// The peer's window (SND.WND), and the largest it ever was.
     pub(super) window: u32,
     pub(super) max_window: u32,
-    /// Of the segment that said so (SND.WL1, SND.WL2).
+    /// Of the segment that said so (SND.WL1).
     pub(super) update_seq: Seq,
-    pub(super) update_ack: Seq,
     /// The shift of the peer's windows.
     pub(super) scale: u8,
     pub(super) has_sack: bool,

@@ -27,6 +27,12 @@ impl Engine {
         if !flags.has(Flags::SYN) && self.open_cookie(now, listener, key, segment) {
             return;
         }
+        let sent_at = self.listeners.get(listener).and_then(|listener| listener.cookie_at);
+        if !segment.payload.is_empty() && sent_at.is_some_and(|at| cookies::may_come_back(now, at)) {
+            // What was before it may have been lost, and only that says which cookie it was: it comes again.
+            self.counters.dropped.acknowledgement += 1;
+            return;
+        }
         if self.may_challenge(now) {
             self.reply_reset(segment);
         }
@@ -150,6 +156,13 @@ impl Engine {
             return;
         }
         if header.ack != agreed.ours.plus(1) {
+            // Two SYNs of it came: the answer that it took was the other one's, a cookie.
+            self.demux.remove(&agreed.key, Target::HalfOpen(index));
+            if self.open_cookie(now, half_open.listener, agreed.key, segment) {
+                self.half_opens.remove(index);
+                return;
+            }
+            self.demux.insert(agreed.key, Target::HalfOpen(index));
             self.counters.dropped.acknowledgement += 1;
             if self.may_challenge(now) {
                 self.reply_reset(segment);

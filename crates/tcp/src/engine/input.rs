@@ -113,13 +113,15 @@ impl Engine {
         if flags.has(Flags::RST) {
             return;
         }
-        if flags.has(Flags::SYN) && !flags.has(Flags::ACK) && is_newer(&entry, header) {
-            if let Some(listener) = self.listener_for(entry.key.local) {
-                self.remove_time_wait(index);
-                // After all that was sent in the old one.
-                let ours = entry.ours.plus(0x1_0000);
-                return self.receive_syn(now, listener, entry.key, segment, Some(ours));
-            }
+        if flags.has(Flags::SYN)
+            && !flags.has(Flags::ACK)
+            && is_newer(&entry, header)
+            && let Some(listener) = self.listener_for(entry.key.local)
+        {
+            self.remove_time_wait(index);
+            // After all that was sent in the old one.
+            let ours = entry.ours.plus(0x1_0000);
+            return self.receive_syn(now, listener, entry.key, segment, Some(ours));
         }
         let is_fin_again = flags.has(Flags::FIN) && header.seq.plus(segment.len()) == entry.theirs;
         if is_fin_again {

@@ -101,7 +101,7 @@ pub struct Memory {
     pub time_wait: usize,
     /// Bytes of chunks in use for data.
     pub data_len_bytes: usize,
-    /// Bytes of all connections: their places, what hangs on them (chunks too), their timers.
+    /// Bytes of all connections: their places, what hangs on them (chunks too), their timers, their names.
     pub connections_len_bytes: usize,
 }
 
@@ -243,8 +243,17 @@ impl Engine {
             data_len_bytes: self.pool.used_len_bytes(),
             connections_len_bytes: heap
                 + self.connections.places() * size_of::<(u64, Connection)>()
-                + self.timers.memory_len_bytes(),
+                + self.timers.memory_len_bytes()
+                + self.demux.memory_len_bytes(),
         }
+    }
+
+    /// All connections with all that is known of them, for who looks for a fault.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        let each = |index| self.connections.get(index).map(|connection| format!("{connection:?}"));
+        self.connections.indices().filter_map(each).collect()
     }
 
     /// Panics if something does not hold that always does; for tests.

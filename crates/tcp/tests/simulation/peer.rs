@@ -1,0 +1,432 @@
+//! A client of its own: what RFC 9293 asks of one, written for being read and not for speed, and sharing nothing with
+//! the engine but how segments are written. It sends again from the first missing byte when nothing comes, and that
+//! byte's segment at three duplicates.
+
+use crate::support::server::{self, ECHO, FAREWELL, RESET, SINK, SOURCE};
+use redoubt_tcp::segment::{Flags, Header, Options, Segment, Timestamps};
+use redoubt_tcp::{Micros, Seq};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+const MSS: u64 = 1460;
+const SCALE: u8 = 7;
+
+/// What a client offers and how it behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    pub has_sack: bool,
+    pub has_timestamps: bool,
+    pub has_scaling: bool,
+    /// Acknowledges every second segment, or after 40 ms.
+    pub delays: bool,
+    /// What it takes without having read it.
+    pub window: u64,
+    /// It reads only from time to time.
+    pub is_slow: bool,
+    /// Segments under way at most.
+    pub in_flight: u64,
+}
+
+pub struct Peer {
+    pub port: u16,
+    habits: Habits,
+    local: SocketAddr,
+    remote: SocketAddr,
+    initial: u32,
+    theirs: Option<u32>,
+    scale: u8,
+    timestamps: bool,
+    recent: u32,
+    /// Of the bytes it sends: acknowledged, sent, sent ever, all. FIN is one more.
+    acknowledged: u64,
+    sent: u64,
+    sent_most: u64,
+    pub len: u64,
+    /// Bytes that the server may send.
+    edge: u64,
+    duplicates: u32,
+    timeout: u64,
+    timer: Micros,
+    /// Of the bytes it receives: in order, read, early; where the end is.
+    pub received: u64,
+    read: u64,
+    early: BTreeMap<u64, Vec<u8>>,
+    last_early: u64,
+    end: Option<u64>,
+    has_ended: bool,
+    pub was_reset: bool,
+    told_edge: u64,
+    acknowledge: u32,
+    acknowledge_at: Micros,
+    duplicate: Option<(u64, u64)>,
+    request: u64,
+}
+
+impl Peer {
+    pub fn new(port: u16, number: u32, len: u64, habits: Habits, initial: u32, now: Micros) -> Self {
+        let host = [10, 0, (number >> 8) as u8, number as u8];
+        Self {
+            port,
+            habits,
+            local: (host, 20_000).into(),
+            remote: ([10, 99, 0, 1], port).into(),
+            initial,
+            theirs: None,
+            scale: 0,
+            timestamps: false,
+            recent: 0,
+            acknowledged: 0,
+            sent: 0,
+            sent_most: 0,
+            len: if port == SOURCE { 8 } else { len },
+            edge: 0,
+            duplicates: 0,
+            timeout: 300_000,
+            timer: now,
+            received: 0,
+            read: 0,
+            early: BTreeMap::new(),
+            last_early: 0,
+            end: None,
+            has_ended: false,
+            was_reset: false,
+            told_edge: 0,
+            acknowledge: 0,
+            acknowledge_at: Micros::NEVER,
+            duplicate: None,
+            request: len,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        match self.port {
+            // A reset that is lost is not sent again, unless something else is said.
+            RESET => self.was_reset || self.acknowledged == self.len + 1,
+            _ => self.acknowledged == self.len + 1 && self.has_ended && self.early.is_empty(),
+        }
+    }
+
+    /// Whether FIN is sent by now: who asked for something waits for all of it.
+    fn may_end(&self) -> bool {
+        self.port != SOURCE || self.has_ended
+    }
+
+    fn byte(&self, at: u64) -> u8 {
+        if self.port == SOURCE { self.request.to_be_bytes()[at as usize] } else { server::pattern(at) }
+    }
+
+    /// What the server has to have sent.
+    fn expected_len(&self) -> Option<u64> {
+        match self.port {
+            ECHO => Some(self.len),
+            SINK => Some(9),
+            SOURCE => Some(self.request),
+            FAREWELL => Some(0),
+            _ => None,
+        }
+    }
+
+    fn expected(&self, at: u64) -> u8 {
+        match self.port {
+            SINK => [&self.len.to_be_bytes()[..], &[1]].concat()[at as usize],
+            _ => server::pattern(at),
+        }
+    }
+
+    fn clock(now: Micros) -> u32 {
+        (now.0 / 1000) as u32 + 77
+    }
+
+    fn window(&self) -> u64 {
+        let free = self.habits.window - (self.received - self.read);
+        free.max(self.told_edge.saturating_sub(self.received))
+    }
+
+    fn packet(&mut self, now: Micros, at: u64, len: u64, has_fin: bool, is_syn: bool) -> Vec<u8> {
+        let scale = if self.habits.has_scaling && self.scale_is_on() { SCALE } else { 0 };
+        let window = if is_syn { self.window().min(0xffff) } else { (self.window() >> scale).min(0xffff) };
+        let mut options = Options::default();
+        let mut flags = Flags::default();
+        let mut ack = Seq(0);
+        if is_syn {
+            flags = Flags::SYN;
+            options.mss = Some(MSS as u16);
+            options.window_scale = self.habits.has_scaling.then_some(SCALE);
+            options.sack_permitted = self.habits.has_sack;
+        }
+        if let Some(theirs) = self.theirs {
+            flags = flags.with(Flags::ACK);
+            let fin = u64::from(self.has_ended);
+            ack = Seq(theirs.wrapping_add(1).wrapping_add((self.received + fin) as u32));
+            self.told_edge = self.told_edge.max(self.received + (window << scale));
+            self.acknowledge = 0;
+            self.acknowledge_at = Micros::NEVER;
+            if self.habits.has_sack && len == 0 {
+                for (start, end) in self.blocks() {
+                    let seq = |at: u64| Seq(theirs.wrapping_add(1).wrapping_add(at as u32));
+                    options.sack.push(seq(start), seq(end));
+                }
+            }
+        }
+        if self.timestamps || is_syn && self.habits.has_timestamps {
+            options.timestamps = Some(Timestamps { value: Self::clock(now), echo: self.recent });
+        }
+        if has_fin {
+            flags = flags.with(Flags::FIN);
+        }
+        let seq = if is_syn {
+            Seq(self.initial)
+        } else {
+            Seq(self.initial.wrapping_add(1).wrapping_add(at as u32))
+        };
+        let (source, destination) = (self.local, self.remote);
+        let header = Header { source, destination, seq, ack, flags, window: window as u16, options };
+        let mut out = vec![0; 1500];
+        let content: Vec<u8> = (at..at + len).map(|at| self.byte(at)).collect();
+        let len = header.write(&mut out, 0, len as usize, |place| place.copy_from_slice(&content)).unwrap();
+        out.truncate(len);
+        out
+    }
+
+    fn scale_is_on(&self) -> bool {
+        self.scale != u8::MAX
+    }
+
+    /// What has come twice, then the range that something came in last, then the others.
+    fn blocks(&mut self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (start, data) in &self.early {
+            let end = start + data.len() as u64;
+            match ranges.last_mut() {
+                Some(last) if last.1 >= *start => last.1 = last.1.max(end),
+                _ => ranges.push((*start, end)),
+            }
+        }
+        let is_last = |range: &(u64, u64)| range.0 <= self.last_early && self.last_early < range.1;
+        ranges.sort_by_key(|range| !is_last(range));
+        self.duplicate.take().into_iter().chain(ranges).collect()
+    }
+
+    pub fn next_timer(&self) -> Micros {
+        self.timer.min(self.acknowledge_at)
+    }
+
+    /// Everything that it sends now.
+    pub fn send(&mut self, now: Micros, out: &mut Vec<Vec<u8>>) {
+        if self.was_reset {
+            self.timer = Micros::NEVER;
+            return;
+        }
+        let is_late = self.timer <= now;
+        if self.theirs.is_none() {
+            if is_late {
+                out.push(self.packet(now, 0, 0, false, true));
+                self.back_off(now);
+            }
+            return;
+        }
+        let all = self.len + u64::from(self.may_end());
+        if is_late && self.acknowledged < all {
+            self.sent = self.acknowledged;
+            self.duplicates = 0;
+            self.back_off(now);
+        } else if is_late {
+            self.timer = Micros::NEVER;
+        }
+        let limit = self.edge.min(self.acknowledged + self.habits.in_flight * MSS);
+        while self.sent < all {
+            let room = limit.saturating_sub(self.sent);
+            // Nothing fits: one byte asks for the window, when it is time to.
+            let len = (self.len - self.sent.min(self.len)).min(MSS - 12);
+            let len = if room == 0 && is_late && self.sent == self.acknowledged {
+                len.min(1)
+            } else {
+                len.min(room)
+            };
+            let has_fin = self.sent + len == self.len && all > self.len;
+            if len == 0 && !has_fin {
+                break;
+            }
+            out.push(self.packet(now, self.sent, len, has_fin, false));
+            self.sent += len + u64::from(has_fin);
+            self.sent_most = self.sent_most.max(self.sent);
+        }
+        if self.acknowledged < all && self.timer == Micros::NEVER {
+            self.timer = now.after(self.timeout);
+        }
+        if self.acknowledge >= 2 || self.acknowledge_at <= now {
+            out.push(self.packet(now, self.sent, 0, false, false));
+        }
+    }
+
+    fn back_off(&mut self, now: Micros) {
+        self.timer = now.after(self.timeout);
+        self.timeout = (self.timeout * 2).min(10_000_000);
+    }
+
+    /// It reads what has come.
+    pub fn read(&mut self) {
+        let was = self.window();
+        self.read = self.received;
+        if was < MSS && self.window() >= MSS {
+            self.acknowledge = 2;
+        }
+    }
+
+    pub fn receive(&mut self, now: Micros, packet: &[u8], out: &mut Vec<Vec<u8>>) {
+        let Ok(segment) = Segment::parse(packet, redoubt_tcp::Checksum::Verify) else { return };
+        let header = &segment.header;
+        assert_eq!((header.source, header.destination), (self.remote, self.local));
+        if header.flags.has(Flags::RST) {
+            assert!(self.port == RESET || self.is_done(), "was reset by {header:?}: {}", self.describe());
+            self.was_reset = true;
+            return;
+        }
+        let Some(theirs) = self.theirs else {
+            if header.flags.has(Flags::SYN) && header.ack == Seq(self.initial.wrapping_add(1)) {
+                self.opened(header);
+                out.push(self.packet(now, 0, 0, false, false));
+            }
+            return;
+        };
+        if header.flags.has(Flags::SYN) {
+            // Our ACK was lost.
+            self.acknowledge = 2;
+            return;
+        }
+        if self.timestamps {
+            let stamps = header.options.timestamps.expect("timestamps on each segment");
+            if (stamps.value.wrapping_sub(self.recent) as i32) < 0 {
+                self.acknowledge = 2;
+                return;
+            }
+        }
+        let place = |seq: Seq, base: u32, near: u64| {
+            let ahead = seq.0.wrapping_sub(base.wrapping_add(1)).wrapping_sub(near as u32) as i32;
+            near as i64 + i64::from(ahead)
+        };
+        self.take_acknowledgement(now, place(header.ack, self.initial, self.acknowledged), &segment);
+        let at = place(header.seq, theirs, self.received);
+        if let Some(stamps) = header.options.timestamps
+            && at <= self.received as i64
+        {
+            self.recent = stamps.value;
+        }
+        if segment.is_empty() && at < self.received as i64 {
+            // Before the window: a question whether somebody is there.
+            self.acknowledge = 2;
+        } else if !segment.is_empty() {
+            self.take_data(now, at, &segment);
+        }
+    }
+
+    fn opened(&mut self, header: &Header) {
+        let options = &header.options;
+        self.theirs = Some(header.seq.0);
+        self.edge = u64::from(header.window);
+        self.timestamps = options.timestamps.is_some();
+        assert!(self.habits.has_timestamps || !self.timestamps);
+        self.recent = options.timestamps.map_or(0, |stamps| stamps.value);
+        self.scale = options.window_scale.unwrap_or(u8::MAX);
+        self.habits.has_sack &= options.sack_permitted;
+        self.timeout = 300_000;
+        self.timer = Micros::NEVER;
+    }
+
+    fn take_acknowledgement(&mut self, now: Micros, ack: i64, segment: &Segment<'_>) {
+        let Ok(ack) = u64::try_from(ack) else { return };
+        assert!(ack <= self.sent_most, "{} acknowledges {ack} of {}", self.remote, self.sent_most);
+        let scale = if self.scale_is_on() && self.habits.has_scaling { self.scale } else { 0 };
+        let edge = ack + (u64::from(segment.header.window) << scale);
+        let had = self.edge;
+        self.edge = self.edge.max(edge);
+        if ack > self.acknowledged {
+            self.acknowledged = ack;
+            self.sent = self.sent.max(ack);
+            self.duplicates = 0;
+            self.timeout = 300_000;
+            self.timer = Micros::NEVER;
+        } else if ack == self.acknowledged && segment.is_empty() && self.sent > ack && had == self.edge {
+            self.duplicates += 1;
+            if self.duplicates == 3 {
+                self.sent = self.acknowledged;
+            }
+        }
+        if self.edge > had {
+            self.timer = self.timer.min(now.after(self.timeout));
+        }
+    }
+
+    fn take_data(&mut self, now: Micros, at: i64, segment: &Segment<'_>) {
+        let is_fin = segment.header.flags.has(Flags::FIN);
+        let end = at + segment.payload.len() as i64;
+        assert!(
+            end as u64 <= self.told_edge.max(self.habits.window) || at < 0,
+            "beyond the window: {at} to {end}: {}",
+            self.describe()
+        );
+        if is_fin {
+            assert!(self.end.is_none_or(|known| known == end as u64), "two ends");
+            self.end = Some(end as u64);
+        }
+        let skip = (self.received as i64 - at).max(0) as usize;
+        if skip > 0 && skip >= segment.payload.len() && !segment.payload.is_empty() {
+            self.duplicate = Some((at.max(0) as u64, end.max(0) as u64));
+            self.acknowledge = 2;
+        }
+        let was_gap = !self.early.is_empty();
+        if let Some(data) = segment.payload.get(skip..).filter(|data| !data.is_empty()) {
+            let at = (at + skip as i64) as u64;
+            self.last_early = at;
+            let entry = self.early.entry(at).or_default();
+            if entry.len() < data.len() {
+                *entry = data.to_vec();
+            }
+        }
+        self.deliver();
+        let is_urgent = was_gap || !self.early.is_empty() || is_fin || !self.habits.delays;
+        self.acknowledge += if is_urgent { 2 } else { 1 };
+        self.acknowledge_at = self.acknowledge_at.min(now.after(40_000));
+    }
+
+    fn deliver(&mut self) {
+        while let Some(entry) = self.early.first_entry() {
+            let at = *entry.key();
+            if at > self.received {
+                break;
+            }
+            let data = entry.remove();
+            for (byte, at) in data.iter().zip(at..) {
+                assert_eq!(*byte, self.expected(at), "{}: byte {at}", self.local);
+                self.received = self.received.max(at + 1);
+            }
+        }
+        if self.end == Some(self.received) && !self.has_ended {
+            self.has_ended = true;
+            if let Some(expected) = self.expected_len() {
+                assert_eq!(self.received, expected, "{}: the end comes early", self.local);
+            }
+            self.timer = self.timer.min(Micros(0));
+            self.timeout = 300_000;
+        }
+        if !self.habits.is_slow {
+            self.read();
+        }
+    }
+
+    pub fn describe(&self) -> String {
+        format!(
+            "port {} of {:?}: acknowledged {} sent {} of {}, edge {}, received {} (end {:?}, early {:?}), told {}",
+            self.port,
+            self.habits,
+            self.acknowledged,
+            self.sent,
+            self.len,
+            self.edge,
+            self.received,
+            self.end,
+            self.early.keys().next(),
+            self.told_edge
+        )
+    }
+}

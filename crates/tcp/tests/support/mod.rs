@@ -1,0 +1,6 @@
+//! What the tests share.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+pub mod peers;
+pub mod server;
