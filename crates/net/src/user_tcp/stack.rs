@@ -66,6 +66,8 @@ pub struct Slot {
     pub is_ipv6: bool,
     /// The kernel was asked about the placeholder: it is kept readable when the connection is.
     is_armed: bool,
+    /// Threads that wait in the kernel for room: it is readable when there is room, too.
+    waits_for_room: u32,
     is_signalled: bool,
 }
 
@@ -351,6 +353,7 @@ impl Inner {
             keepalive: KeepaliveSetting::default(),
             is_ipv6,
             is_armed: false,
+            waits_for_room: 0,
             is_signalled: false,
         };
         let number = self.free.pop().unwrap_or(self.slots.len() as u32);
@@ -399,13 +402,23 @@ impl Inner {
         if slot.socket.set_ready(ready) {
             self.wake.push(slot.socket);
         }
-        slot.signal(ready & (socket::READABLE | socket::HANG_UP | socket::ERROR) != 0);
+        let room = if slot.waits_for_room > 0 { socket::WRITABLE } else { 0 };
+        slot.signal(ready & (socket::READABLE | socket::HANG_UP | socket::ERROR | room) != 0);
     }
 
     /// From now on the placeholder is readable when the connection is.
     pub fn arm(&mut self, number: u32) {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.is_armed = true;
+        }
+        self.refresh(number);
+    }
+
+    /// A thread begins or ends a wait in the kernel for room.
+    pub fn wait_for_room(&mut self, number: u32, begins: bool) {
+        if let Some(slot) = self.slots.get_mut(number as usize) {
+            let count = slot.waits_for_room;
+            slot.waits_for_room = if begins { count + 1 } else { count.saturating_sub(1) };
         }
         self.refresh(number);
     }

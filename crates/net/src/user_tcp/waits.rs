@@ -8,10 +8,7 @@ use super::{calls, get, shadow, withdraw};
 use crate::waiting::{self, Ask};
 use crate::{next, process};
 use libc::{c_int, c_short, nfds_t, pollfd};
-use std::time::{Duration, Instant};
-
-/// Longest look at the kernel beside a wait for room, which the placeholder cannot tell, in milliseconds.
-const SLICE_MS: c_int = 5;
+use std::time::Duration;
 
 /// `poll`, as [`waiting::poll`].
 pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
@@ -81,14 +78,19 @@ fn question(list: &[pollfd]) -> (Vec<pollfd>, Vec<(usize, usize)>) {
 fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
     let (mut asked, bells) = question(list);
     let is_ready = list.iter().any(|entry| events(entry).is_some_and(|events| events != 0));
-    let is_for_room = list
+    let for_room: Vec<_> = list
         .iter()
-        .any(|entry| get(entry.fd).is_some_and(|_| entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0));
-    let result = match timeout_ms {
-        _ if is_ready => look(&mut asked, 0),
-        Some(timeout_ms) if is_for_room => in_slices(list, &mut asked, timeout_ms),
-        _ => waiting::poll(&mut asked, timeout_ms, kernel),
+        .filter(|entry| entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0)
+        .filter_map(|entry| get(entry.fd))
+        .collect();
+    let tell = |begins| {
+        for socket in &for_room {
+            socket.stack.with(|inner, _| inner.wait_for_room(socket.slot, begins));
+        }
     };
+    tell(true);
+    let result = if is_ready { look(&mut asked, 0) } else { waiting::poll(&mut asked, timeout_ms, kernel) };
+    tell(false);
     if result < 0 {
         return result;
     }
@@ -107,21 +109,6 @@ fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) ->
 fn look(asked: &mut [pollfd], timeout_ms: c_int) -> c_int {
     // SAFETY: the list's address and length.
     unsafe { next::poll(asked.as_mut_ptr(), asked.len() as nfds_t, timeout_ms) }
-}
-
-fn in_slices(list: &[pollfd], asked: &mut [pollfd], timeout_ms: c_int) -> c_int {
-    let start = Instant::now();
-    loop {
-        let elapsed_ms = c_int::try_from(start.elapsed().as_millis()).unwrap_or(c_int::MAX);
-        let rest_ms = if timeout_ms < 0 { c_int::MAX } else { (timeout_ms - elapsed_ms).max(0) };
-        let ready = look(asked, rest_ms.min(SLICE_MS));
-        if ready != 0
-            || rest_ms == 0
-            || list.iter().any(|entry| events(entry).is_some_and(|events| events != 0))
-        {
-            return ready;
-        }
-    }
 }
 
 /// A listener that makes accept wait waits for the stacks, too.

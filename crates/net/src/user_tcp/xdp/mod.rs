@@ -346,7 +346,7 @@ impl Link for Xdp {
                 _ => Ok(()),
             };
         };
-        let value = u32::from(new) * NEW | u32::from(shared) * SHARED;
+        let value = (u32::from(new) * NEW) | (u32::from(shared) * SHARED);
         bpf::update(self.places.as_fd(), &key, value)
     }
 
