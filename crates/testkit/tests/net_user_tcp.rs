@@ -109,7 +109,7 @@ impl Lab {
     fn status(&self) -> serde_json::Value {
         let datadir = self.server.datadir();
         let arguments = ["net", "status", "--json", "--datadir", datadir.to_str().unwrap()];
-        let outcome = Outcome::of(&find_redoubt().unwrap(), &arguments, PATIENCE).unwrap();
+        let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap()[0]["user_tcp"].clone()
     }
@@ -138,7 +138,7 @@ impl Lab {
     fn switch(&self, state: &str) {
         let datadir = self.server.datadir();
         let arguments = ["net", "set", "user-tcp", state, "--datadir", datadir.to_str().unwrap()];
-        let outcome = Outcome::of(&find_redoubt().unwrap(), &arguments, PATIENCE).unwrap();
+        let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
     }
 }
@@ -158,7 +158,7 @@ fn connection_id(conn: &mut Conn) -> u64 {
 fn certificates(directory: &Path) -> Vec<String> {
     let path = directory.join("tls");
     let arguments = ["certificates", "create", path.to_str().unwrap(), "--node", ADDRESS];
-    let outcome = Outcome::of(&find_redoubt().unwrap(), &arguments, PATIENCE).unwrap();
+    let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let folder = path.join(format!("node-{ADDRESS}"));
     let file = |name: &str| folder.join(name).display().to_string();
