@@ -7,7 +7,7 @@
 
 # Programs needed, each with the Debian package it comes from.
 REDOUBT_NEEDS="cc:gcc make:make curl:curl mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core \
-mariadb:mariadb-client-core mariadb-backup:mariadb-backup innochecksum:mariadb-server-core sysbench:sysbench ip:iproute2 nbdkit:nbdkit nbdfuse:libnbd-bin fusermount3:fuse3 nfs-ls:libnfs-utils \
+mariadb:mariadb-client-core mariadb-backup:mariadb-backup innochecksum:mariadb-server-core sysbench:sysbench ip:iproute2 nft:nftables nbdkit:nbdkit nbdfuse:libnbd-bin fusermount3:fuse3 nfs-ls:libnfs-utils \
 rsync:rsync ps:procps"
 
 setup_say() { printf '%s\n' "$*" >&2; }

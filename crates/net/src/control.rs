@@ -7,7 +7,8 @@ use crate::connection::Reader;
 use redoubt_wire::net::{
     BYPASS_WORD, COLLAPSER_WORD, COUNTERS_WORD, Counter, HABIT_WORD, Habit, INSIDE_WORD, LEASE_WORD,
     LEN_BYTES, LIMIT_WORD, LONGEST_WAIT_WORD, LOOK_WORD, Limit, MAGIC, Mode, NAME, PATIENCE_WORD,
-    PROCESS_WORD, SHARD_WORDS, SHARDS, START_WORD, Setting, WAITER_WORDS, WAITERS_WORD, WAITING_WORD, Waiter,
+    PROCESS_WORD, SHARD_WORDS, SHARDS, START_WORD, Setting, USER_TCP_LINK_WORDS, USER_TCP_LINKS,
+    USER_TCP_LINKS_WORD, USER_TCP_WORD, WAITER_WORDS, WAITERS_WORD, WAITING_WORD, Waiter,
 };
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -39,6 +40,7 @@ pub fn start(setting: &Setting) {
         (LIMIT_WORD, Limit::default().replaced_by(setting.admission.limit).to_word()),
         (LEASE_WORD, setting.admission.lease_ms),
         (PATIENCE_WORD, setting.admission.longest_wait_ms),
+        (USER_TCP_WORD, u64::from(!setting.user_tcp.is_empty())),
         (0, MAGIC),
     ] {
         if let Some(word) = words.get(at) {
@@ -137,6 +139,19 @@ pub fn lease_ms() -> u64 {
 /// For how long a connection is made to wait at most.
 pub fn longest_wait_ms() -> u64 {
     load(PATIENCE_WORD).unwrap_or(0)
+}
+
+/// Whether new connections are to be taken past the kernel's TCP.
+pub fn is_user_tcp_wanted() -> bool {
+    load(USER_TCP_WORD).is_none_or(|word| word != 0)
+}
+
+/// Writes down how TCP in user space is on one interface.
+pub fn publish_user_tcp(number: usize, words: [u64; USER_TCP_LINK_WORDS]) {
+    if number < USER_TCP_LINKS {
+        let first = USER_TCP_LINKS_WORD + number * USER_TCP_LINK_WORDS;
+        words.into_iter().enumerate().for_each(|(at, word)| store(first + at, word));
+    }
 }
 
 /// Writes down how admission is; where more waiters were written before, they are taken away.

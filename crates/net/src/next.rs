@@ -66,7 +66,6 @@ macro_rules! next {
 
 next! {
     accept4 c"accept4" (fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
-    accept c"accept" (fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
     connect c"connect" (fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     listen c"listen" (fd: c_int, backlog: c_int) -> c_int;
     getpeername c"getpeername" (fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;

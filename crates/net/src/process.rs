@@ -4,7 +4,7 @@
 //! process but `mariadbd` and `mysqld`. In a forked child nothing is read ahead, and what its parent had read ahead is
 //! the parent's.
 
-use crate::{admission, control};
+use crate::{admission, control, user_tcp};
 use redoubt_wire::net::{Setting, VARIABLE};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,6 +26,7 @@ pub fn start(setting: impl Into<Setting>) {
     let setting = setting.into();
     control::start(&setting);
     admission::set_administrators(setting.admission.administrators);
+    user_tcp::set_wanted(setting.user_tcp);
     // SAFETY: the handler only stores to atomics; it is never unloaded (preloaded libraries stay).
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     ACTIVE.store(true, Ordering::Release);

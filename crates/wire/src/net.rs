@@ -2,9 +2,10 @@
 //! system (`memfd`), which the library keeps mapped and the command finds below `/proc/PID/fd`.
 //!
 //! Layout, in little-endian 64-bit words: [`MAGIC`], process id, start in seconds since 1970, the wanted [`Mode`] of the
-//! collapser, what [`Admission`] is to be (three words), the server's [`Habit`], how admission is (four words), one that is
-//! not used, whether the bypass is on, then zeros up to [`WAITERS_WORD`]; from there
-//! [`WAITERS`] groups of [`WAITER_WORDS`] words for those who wait; at [`COUNTERS_WORD`] [`SHARDS`] groups of
+//! collapser, what [`Admission`] is to be (three words), the server's [`Habit`], how admission is (four words), whether
+//! TCP in user space takes connections, whether the bypass is on, then zeros up to [`WAITERS_WORD`]; from there
+//! [`WAITERS`] groups of [`WAITER_WORDS`] words for those who wait, and [`USER_TCP_LINKS`] of
+//! [`USER_TCP_LINK_WORDS`] for interfaces; at [`COUNTERS_WORD`] [`SHARDS`] groups of
 //! [`SHARD_WORDS`] words, each with one word per [`Counter`] in its order. A counter's value is the sum over the groups:
 //! threads that count at the same time do so in different lines of the processors' caches.
 //!
@@ -12,8 +13,10 @@
 //! is to be, after the library has begun.
 
 mod admission;
+mod user_tcp;
 
 pub use admission::{Admission, Limit, Waiter};
+pub use user_tcp::{UserTcp, UserTcpLink, UserTcpMode};
 
 /// Name of the memory, as `/proc/PID/fd` shows it after `/memfd:`.
 pub const NAME: &str = "redoubt-net";
@@ -43,6 +46,8 @@ pub const WAITING_WORD: usize = 9;
 pub const LONGEST_WAIT_WORD: usize = 10;
 /// Word with the time in milliseconds since 1970 at which these words were written last.
 pub const LOOK_WORD: usize = 11;
+/// Word that says whether new connections are taken past the kernel's TCP: 0 or 1.
+pub const USER_TCP_WORD: usize = 12;
 /// Word that says whether new connections of clients on this host are taken past TCP: 0 or 1.
 pub const BYPASS_WORD: usize = 13;
 /// First word of those who wait.
@@ -51,6 +56,12 @@ pub const WAITERS_WORD: usize = 64;
 pub const WAITERS: usize = 64;
 /// Words for each: a [`Waiter`].
 pub const WAITER_WORDS: usize = 4;
+/// First word of the interfaces whose TCP is taken past the kernel.
+pub const USER_TCP_LINKS_WORD: usize = 320;
+/// How many there can be.
+pub const USER_TCP_LINKS: usize = 8;
+/// Words for each: a [`UserTcpLink`].
+pub const USER_TCP_LINK_WORDS: usize = 16;
 /// First word of the counters.
 pub const COUNTERS_WORD: usize = 512;
 /// Groups of counters.
@@ -139,12 +150,15 @@ pub struct Setting {
     pub collapser: Mode,
     /// Of admission.
     pub admission: Admission,
+    /// Interfaces whose TCP is taken past the kernel.
+    pub user_tcp: Vec<UserTcp>,
 }
 
 impl Setting {
     /// From the value of [`VARIABLE`]: a mode for the collapser, or `NAME=VALUE`, separated by commas, of which the last
     /// word on something counts. Names are `collapser`, `admission` (a number, or off), `lease` and `longest-wait` (in
-    /// seconds) and `administrators` (names of users with + between them).
+    /// seconds), `administrators` (names of users with + between them), and `user-tcp` (interfaces with + between them,
+    /// see [`UserTcp::parse`]).
     ///
     /// # Errors
     /// [`BadSetting`] with the word that is not understood.
@@ -164,6 +178,7 @@ impl Setting {
                     let names = value.split('+').filter(|name| !name.is_empty());
                     setting.admission.administrators = names.map(str::to_owned).collect();
                 }
+                "user-tcp" => setting.user_tcp = UserTcp::parse_all(value).ok_or_else(bad)?,
                 _ => return Err(bad()),
             }
         }
@@ -174,25 +189,26 @@ impl Setting {
     pub fn to_value(&self) -> String {
         let Admission { limit, lease_ms, longest_wait_ms, administrators } = &self.admission;
         format!(
-            "collapser={},admission={limit},lease={},longest-wait={},administrators={}",
+            "collapser={},admission={limit},lease={},longest-wait={},administrators={},user-tcp={}",
             self.collapser.name(),
             lease_ms / 1000,
             longest_wait_ms / 1000,
             administrators.join("+"),
+            self.user_tcp.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"),
         )
     }
 }
 
 impl From<Mode> for Setting {
     fn from(collapser: Mode) -> Self {
-        Self { collapser, admission: Admission::default() }
+        Self { collapser, admission: Admission::default(), user_tcp: Vec::new() }
     }
 }
 
 /// A setting that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not understood; expected off, read-ahead, on or auto (or collapser=MODE), admission=NUMBER or off, lease=SECONDS, longest-wait=SECONDS, administrators=USER+USER, separated by commas"
+    "{0:?} is not understood; expected off, read-ahead, on or auto (or collapser=MODE), admission=NUMBER or off, lease=SECONDS, longest-wait=SECONDS, administrators=USER+USER, user-tcp=INTERFACE+INTERFACE, separated by commas"
 )]
 pub struct BadSetting(String);
 
@@ -310,6 +326,10 @@ pub struct Snapshot {
     pub longest_ended_wait_ms: u64,
     /// The first of those that wait.
     pub waiters: Vec<Waiter>,
+    /// New connections are taken past the kernel's TCP.
+    pub is_user_tcp_on: bool,
+    /// Where.
+    pub user_tcp: Vec<UserTcpLink>,
     values: [u64; SHARD_WORDS],
 }
 
@@ -351,6 +371,8 @@ impl Snapshot {
             waiting: word(WAITING_WORD)?,
             longest_ended_wait_ms: word(LONGEST_WAIT_WORD)?,
             waiters: Waiter::parse_all(words.get(WAITERS_WORD..).unwrap_or_default(), word(LOOK_WORD)?),
+            is_user_tcp_on: word(USER_TCP_WORD)? != 0,
+            user_tcp: UserTcpLink::parse_all(words.get(USER_TCP_LINKS_WORD..).unwrap_or_default()),
             values,
         })
     }
@@ -401,9 +423,10 @@ mod tests {
 
     #[test]
     fn settings_are_written_and_read() {
-        let text = "on,admission=7,lease=3,longest-wait=4,administrators=a+b";
+        let text = "on,admission=7,lease=3,longest-wait=4,administrators=a+b,user-tcp=eth0+eth1:zero-copy";
         let setting = Setting::parse(text).unwrap();
         let Admission { lease_ms, longest_wait_ms, administrators, .. } = &setting.admission;
+        assert_eq!(setting.user_tcp.len(), 2);
         assert_eq!((*lease_ms, *longest_wait_ms, administrators.len()), (3000, 4000, 2));
         assert_eq!(Setting::parse(&setting.to_value()), Ok(setting));
         let nobody = Setting::parse("administrators=").unwrap();

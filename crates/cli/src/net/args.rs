@@ -1,7 +1,7 @@
 //! Command line of `redoubt net`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use redoubt_wire::net::{Limit, Mode};
+use redoubt_wire::net::{Limit, Mode, UserTcp};
 use std::path::PathBuf;
 
 #[derive(Subcommand)]
@@ -42,6 +42,11 @@ pub struct NetRunArguments {
     /// started so.
     #[arg(long)]
     pub bypass: bool,
+    /// TCP in user space for clients elsewhere: connections that come through this network interface do not go through
+    /// the kernel's TCP. Several with commas; INTERFACE:zero-copy tries that its driver makes no copy. Needs
+    /// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; without them the kernel's TCP is used.
+    #[arg(long, value_name = "INTERFACE", value_delimiter = ',', value_parser = parse_user_tcp)]
+    pub user_tcp: Vec<UserTcp>,
     /// The preloaded library [default: libredoubt_net.so beside this command or in ../lib/redoubt].
     #[arg(long, value_name = "FILE", env = "REDOUBT_NET_LIBRARY")]
     pub library: Option<PathBuf>,
@@ -97,6 +102,13 @@ pub enum Change {
         #[command(flatten)]
         selection: Selection,
     },
+    /// Whether new connections through the interfaces of --user-tcp go past the kernel's TCP. Others stay as they are.
+    UserTcp {
+        /// on or off.
+        state: Switch,
+        #[command(flatten)]
+        selection: Selection,
+    },
     /// For how long a client may leave a transaction alone before another is let in for it.
     AdmissionLease {
         /// Seconds.
@@ -145,6 +157,11 @@ fn parse_user(text: &str) -> std::result::Result<String, String> {
         return Err("a name with a comma, a plus, or blanks around it cannot be given".to_owned());
     }
     Ok(text.to_owned())
+}
+
+fn parse_user_tcp(text: &str) -> std::result::Result<UserTcp, String> {
+    UserTcp::parse(text)
+        .ok_or_else(|| "expected the name of a network interface, or NAME:zero-copy".to_owned())
 }
 
 fn parse_mode(text: &str) -> std::result::Result<Mode, String> {

@@ -9,7 +9,7 @@ use crate::show::print_json;
 use args::{Change, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments, Switch};
 use redoubt_wire::net::{
     Admission, BYPASS_VARIABLE, BYPASS_WORD, Counter, Habit, LEASE_WORD, Mode, PATIENCE_WORD, Setting,
-    Snapshot, VARIABLE,
+    Snapshot, USER_TCP_WORD, UserTcpLink, VARIABLE,
 };
 use serde::Serialize;
 use servers::NetServer;
@@ -52,7 +52,7 @@ fn setting(arguments: &NetRunArguments) -> Setting {
         longest_wait_ms: arguments.admission_longest_wait * 1000,
         administrators: arguments.admission_administrator.clone(),
     };
-    Setting { collapser: arguments.collapser, admission }
+    Setting { collapser: arguments.collapser, admission, user_tcp: arguments.user_tcp.clone() }
 }
 
 #[derive(Serialize)]
@@ -137,6 +137,84 @@ impl AdmissionStatus {
 }
 
 #[derive(Serialize)]
+struct LinkStatus {
+    interface: String,
+    /// zero-copy, native, generic, or failed: the kernel has it alone.
+    mode: &'static str,
+    connections: u64,
+    opened: u64,
+    frames_received: u64,
+    frames_sent: u64,
+    frames_dropped: u64,
+    segments_retransmitted: u64,
+    resets_received: u64,
+    timed_out: u64,
+    bad_checksums: u64,
+}
+
+impl LinkStatus {
+    fn new(link: &UserTcpLink) -> Self {
+        Self {
+            interface: link.interface.clone(),
+            mode: link.mode.name(),
+            connections: link.connections,
+            opened: link.opened,
+            frames_received: link.frames_received,
+            frames_sent: link.frames_sent,
+            frames_dropped: link.frames_dropped,
+            segments_retransmitted: link.retransmitted,
+            resets_received: link.resets_received,
+            timed_out: link.timed_out,
+            bad_checksums: link.bad_checksums,
+        }
+    }
+
+    fn print(&self) {
+        say!(
+            "  {:<14} {}, {} connections past the kernel's TCP, {} in all",
+            self.interface,
+            self.mode,
+            self.connections,
+            self.opened
+        );
+        say!(
+            "    frames       {} received, {} sent, {} lost for want of room, {} with a wrong checksum",
+            self.frames_received,
+            self.frames_sent,
+            self.frames_dropped,
+            self.bad_checksums
+        );
+        say!(
+            "    segments     {} sent again; {} connections reset by clients, {} given up",
+            self.segments_retransmitted,
+            self.resets_received,
+            self.timed_out
+        );
+    }
+}
+
+#[derive(Serialize)]
+struct UserTcpStatus {
+    /// New connections are taken.
+    is_on: bool,
+    interfaces: Vec<LinkStatus>,
+}
+
+impl UserTcpStatus {
+    fn new(snapshot: &Snapshot) -> Self {
+        Self {
+            is_on: snapshot.is_user_tcp_on,
+            interfaces: snapshot.user_tcp.iter().map(LinkStatus::new).collect(),
+        }
+    }
+
+    fn print(&self) {
+        say!("  user-tcp       {}", if self.is_on { "on" } else { "off" });
+        self.interfaces.iter().for_each(LinkStatus::print);
+    }
+}
+
+#[derive(Serialize)]
 struct NetStatus {
     process_id: u32,
     datadir: Option<String>,
@@ -149,6 +227,7 @@ struct NetStatus {
     open_connections: u64,
     saved_system_calls: u64,
     admission: AdmissionStatus,
+    user_tcp: UserTcpStatus,
     counters: BTreeMap<&'static str, u64>,
 }
 
@@ -166,6 +245,7 @@ impl NetStatus {
             open_connections: get(Counter::Connections).saturating_sub(get(Counter::Closed)),
             saved_system_calls: snapshot.saved(),
             admission: AdmissionStatus::new(snapshot),
+            user_tcp: UserTcpStatus::new(snapshot),
             counters: Counter::ALL.iter().map(|counter| (counter.name(), get(*counter))).collect(),
         }
     }
@@ -198,6 +278,7 @@ impl NetStatus {
         let each = self.saved_system_calls as f64 / get(Counter::Requests).max(1) as f64;
         say!("  saved          {} system calls, {each:.2} a request", self.saved_system_calls);
         self.admission.print(snapshot);
+        self.user_tcp.print();
     }
 }
 
@@ -222,6 +303,10 @@ fn set(arguments: &NetSetArguments) -> Result<()> {
         Change::Admission { limit, selection } => servers::selected_one(selection)?.set_limit(*limit),
         Change::Bypass { state, selection } => {
             servers::selected_one(selection)?.set_word(BYPASS_WORD, u64::from(matches!(state, Switch::On)))
+        }
+        Change::UserTcp { state, selection } => {
+            let is_on = matches!(state, Switch::On);
+            servers::selected_one(selection)?.set_word(USER_TCP_WORD, u64::from(is_on))
         }
         Change::AdmissionLease { seconds, selection } => {
             servers::selected_one(selection)?.set_word(LEASE_WORD, seconds * 1000)

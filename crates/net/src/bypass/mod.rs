@@ -87,12 +87,28 @@ type NameOf = unsafe fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
 
 impl Address {
     /// Of one end of a socket, by getsockname or getpeername.
-    fn ask(fd: c_int, call: NameOf) -> Option<Self> {
+    pub fn ask(fd: c_int, call: NameOf) -> Option<Self> {
         let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
         let mut len = bytes.len() as socklen_t;
         // SAFETY: a buffer of this length, to which the kernel writes no more.
         let result = unsafe { call(fd, bytes.as_mut_ptr().cast(), &raw mut len) };
         (result == 0).then_some(Self { bytes, len: (len as usize).min(bytes.len()) })
+    }
+
+    /// As the kernel writes one of TCP.
+    pub fn of(address: SocketAddr) -> Self {
+        let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
+        let (family, len) = match address {
+            SocketAddr::V4(_) => (libc::AF_INET, size_of::<libc::sockaddr_in>()),
+            SocketAddr::V6(_) => (libc::AF_INET6, size_of::<libc::sockaddr_in6>()),
+        };
+        let head = (family as u16).to_ne_bytes().into_iter().chain(address.port().to_be_bytes());
+        bytes.iter_mut().zip(head).for_each(|(to, from)| *to = from);
+        match address.ip() {
+            IpAddr::V4(ip) => bytes.iter_mut().skip(4).zip(ip.octets()).for_each(|(to, from)| *to = from),
+            IpAddr::V6(ip) => bytes.iter_mut().skip(8).zip(ip.octets()).for_each(|(to, from)| *to = from),
+        }
+        Self { bytes, len }
     }
 
     /// From what a program handed to the kernel.
@@ -114,7 +130,7 @@ impl Address {
     ///
     /// # Safety
     /// As for the C function.
-    unsafe fn write(&self, address: *mut sockaddr, len: *mut socklen_t) {
+    pub unsafe fn write(&self, address: *mut sockaddr, len: *mut socklen_t) {
         // SAFETY: the caller's.
         if let Some(len) = unsafe { len.as_mut() }.filter(|_| !address.is_null()) {
             let fits = self.len.min(*len as usize);

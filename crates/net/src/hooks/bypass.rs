@@ -1,7 +1,7 @@
 //! What the same-host bypass needs beside accept: connect, listen, and the names of both ends.
 
 use crate::bypass::{self, Address, End, client, server};
-use crate::next;
+use crate::{next, user_tcp};
 use libc::{c_int, sockaddr, socklen_t};
 
 /// # Safety
@@ -23,6 +23,8 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    // Before: the kernel gets no connections there that would have to be told apart.
+    user_tcp::listening(fd, backlog);
     // SAFETY: no pointers.
     let result = unsafe { next::listen(fd, backlog) };
     if result == 0 {
@@ -35,6 +37,10 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: the caller's arguments.
+        return unsafe { name_of(socket, End::Peer, address, len) };
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe {
         bypass::name_of(fd, End::Peer, address, len).unwrap_or_else(|| next::getpeername(fd, address, len))
@@ -45,8 +51,31 @@ pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mu
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: the caller's arguments.
+        return unsafe { name_of(socket, End::Own, address, len) };
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe {
         bypass::name_of(fd, End::Own, address, len).unwrap_or_else(|| next::getsockname(fd, address, len))
     }
+}
+
+/// The name of one end of a connection of a stack.
+///
+/// # Safety
+/// As getpeername.
+unsafe fn name_of(
+    socket: &'static user_tcp::socket::Socket,
+    end: End,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    let Some([own, peer]) = user_tcp::calls::ends(socket) else {
+        next::set_errno(libc::ENOTCONN);
+        return -1;
+    };
+    // SAFETY: the caller's places.
+    unsafe { user_tcp::write_address(if end == End::Peer { peer } else { own }, address, len) };
+    0
 }

@@ -1,7 +1,7 @@
 //! Where connections come from and go: accept, close, copies of descriptors, and what hands them to others.
 
 use crate::connection::{CLOSE_ON_EXEC, Connection, NONBLOCK};
-use crate::{admission, control, next, process, sets, table};
+use crate::{admission, control, next, process, sets, table, user_tcp};
 use libc::{c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 use redoubt_wire::net::Counter;
 
@@ -38,6 +38,7 @@ fn accepted(fd: c_int, flags: c_int) -> c_int {
 /// A descriptor is about to be closed.
 fn closed(fd: c_int) {
     crate::bypass::client::closed(fd);
+    user_tcp::closed(fd);
     if process::is_child() {
         // The pool's lock may be somebody's who is not there any more.
         table::forget(fd);
@@ -61,16 +62,37 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    accepted(unsafe { next::accept4(fd, address, len, flags) }, flags)
+    // SAFETY: the caller's arguments.
+    unsafe { accept_any(fd, address, len, flags) }
 }
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's arguments. Without flags both are one call.
+    unsafe { accept_any(fd, address, len, 0) }
+}
+
+/// A connection of a stack, if one waits, or the kernel's.
+///
+/// # Safety
+/// As accept4.
+unsafe fn accept_any(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    if user_tcp::waits::is_shadowed(fd) {
+        user_tcp::waits::before_accept(fd);
+        // SAFETY: the caller's places.
+        match unsafe { user_tcp::accept(fd, address, len, flags) } {
+            Some(Ok(fd)) => return fd,
+            Some(Err(error)) => {
+                next::set_errno(error);
+                return -1;
+            }
+            None => {}
+        }
+    }
     // SAFETY: the caller's arguments, unchanged.
-    accepted(unsafe { next::accept(fd, address, len) }, 0)
+    accepted(unsafe { next::accept4(fd, address, len, flags) }, flags)
 }
 
 /// # Safety
@@ -87,6 +109,9 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Some(socket) = user_tcp::get(fd) {
+        return super::nothing(user_tcp::calls::shutdown(socket, how));
+    }
     // SAFETY: no pointers.
     let result = unsafe { next::shutdown(fd, how) };
     if let Some(connection) = table::get(fd).filter(|_| !process::is_child()) {
@@ -103,7 +128,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOSE_RANGE_CLOEXEC: c_int = 4;
     if flags & CLOSE_RANGE_CLOEXEC == 0 {
-        table::in_range(first as usize..=last as usize).for_each(closed);
+        let range = first as usize..=last as usize;
+        user_tcp::in_range(range.clone()).for_each(closed);
+        table::in_range(range).for_each(closed);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { next::close_range(first, last, flags) }
@@ -113,7 +140,9 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    table::in_range(usize::try_from(first).unwrap_or(0)..=usize::MAX).for_each(closed);
+    let range = usize::try_from(first).unwrap_or(0)..=usize::MAX;
+    user_tcp::in_range(range.clone()).for_each(closed);
+    table::in_range(range).for_each(closed);
     // SAFETY: the caller's argument.
     unsafe { next::closefrom(first) }
 }
@@ -137,6 +166,9 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
 
 /// Both are the same connection, left to the kernel.
 fn duplicated(connection: Option<&'static Connection>, from: c_int, copy: c_int) -> c_int {
+    if let Some(socket) = user_tcp::get(from).filter(|_| copy != from) {
+        user_tcp::duplicated(socket, copy);
+    }
     if let Some(connection) = connection.filter(|_| copy >= 0 && copy != from) {
         connection.give_up(from);
         admission::lose(connection);
@@ -195,7 +227,7 @@ macro_rules! fcntl_hooks {
                 // SAFETY: the caller's arguments.
                 Some(connection) => unsafe { super::options::fcntl_of(connection, fd, command, argument) },
                 // SAFETY: the caller's arguments, unchanged.
-                None => unsafe { next::fcntl(fd, command, argument) },
+                None => unsafe { super::options::fcntl_of_others(fd, command, argument) },
             }
         }
     )*};

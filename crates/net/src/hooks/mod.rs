@@ -24,6 +24,17 @@ fn length(result: Result<usize, libc::c_int>) -> ssize_t {
     }
 }
 
+/// Result of a C function that returns 0 or -1.
+fn nothing(result: Result<(), libc::c_int>) -> libc::c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            next::set_errno(error);
+            -1
+        }
+    }
+}
+
 extern "C" fn load() {
     process::activate();
 }

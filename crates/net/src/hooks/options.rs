@@ -2,7 +2,7 @@
 
 use super::descriptors::copied;
 use crate::connection::{BLOCKING, CLOSE_ON_EXEC, Connection, NONBLOCK};
-use crate::{next, process, table};
+use crate::{next, process, table, user_tcp};
 use libc::{c_int, c_ulong, c_void, socklen_t};
 
 fn set_nonblocking(connection: &Connection, fd: c_int, wanted: bool) {
@@ -59,12 +59,41 @@ pub unsafe fn fcntl_of(connection: &'static Connection, fd: c_int, command: c_in
     }
 }
 
+/// fcntl of anything else: the placeholder of a connection of a stack keeps its flags, which are the connection's.
+///
+/// # Safety
+/// As the C function.
+pub unsafe fn fcntl_of_others(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { next::fcntl(fd, command, argument) };
+    if let Some(socket) = user_tcp::get(fd).filter(|_| result >= 0) {
+        match command {
+            libc::F_SETFL => socket.set_nonblocking(argument as c_int & libc::O_NONBLOCK != 0),
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => user_tcp::duplicated(socket, result),
+            _ => {}
+        }
+    }
+    result
+}
+
 /// The argument that is variadic in C is passed like a named one on the supported platforms.
 ///
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: null, or the caller's int.
+        let value = unsafe { (argument as *mut c_int).as_mut() };
+        match (request, value) {
+            (libc::FIONREAD, Some(len)) => {
+                *len = c_int::try_from(user_tcp::calls::unread(socket)).unwrap_or(c_int::MAX);
+                return 0;
+            }
+            (libc::FIONBIO, Some(wanted)) => socket.set_nonblocking(*wanted != 0),
+            _ => {}
+        }
+    }
     let connection = table::get(fd);
     if let Some(connection) = connection
         && request == libc::FIONBIO
@@ -135,6 +164,10 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: null, or as long as the caller says.
+        return super::nothing(unsafe { user_tcp::options::set(socket, (level, name), value, len) });
+    }
     if let Some(connection) = table::get(fd)
         && !is_harmless(level, name)
     {
@@ -164,6 +197,10 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: null, or as long as the caller says.
+        return super::nothing(unsafe { user_tcp::options::get(socket, (level, name), value, len) });
+    }
     if let Some(connection) = table::get(fd)
         && level == libc::SOL_SOCKET
         && !process::is_child()

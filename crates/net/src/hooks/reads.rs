@@ -3,7 +3,7 @@
 use super::length;
 use crate::connection::Connection;
 use crate::reading::{Target, receive};
-use crate::{admission, next, process, table};
+use crate::{admission, next, process, table, user_tcp};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 /// What the C library does when a buffer is shorter than what is to be read into it.
@@ -16,6 +16,11 @@ fn overflow() -> ! {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    if let Some(socket) = user_tcp::get(fd) {
+        let target = Target { address: buffer.cast(), len_bytes: len };
+        // SAFETY: the caller's buffer.
+        return length(unsafe { user_tcp::calls::receive(socket, user_tcp::calls::buffer(target), flags) });
+    }
     let Some(connection) = table::get(fd) else {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { next::recv(fd, buffer, len, flags) };
@@ -46,6 +51,10 @@ pub unsafe extern "C" fn __recv_chk(
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    if user_tcp::get(fd).is_some() {
+        // SAFETY: the caller's buffer.
+        return unsafe { recv(fd, buffer, len, 0) };
+    }
     let Some(connection) = table::get(fd).filter(|_| len > 0) else {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { next::read(fd, buffer, len) };
@@ -82,6 +91,14 @@ pub unsafe extern "C" fn recvfrom(
     address: *mut sockaddr,
     address_len: *mut socklen_t,
 ) -> ssize_t {
+    if user_tcp::get(fd).is_some() {
+        // SAFETY: null or the caller's. A connected socket has no address to tell.
+        if let Some(address_len) = unsafe { address_len.as_mut() }.filter(|_| !address.is_null()) {
+            *address_len = 0;
+        }
+        // SAFETY: the caller's buffer.
+        return unsafe { recv(fd, buffer, len, flags) };
+    }
     let Some(connection) = table::get(fd) else {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { next::recvfrom(fd, buffer, len, flags, address, address_len) };
@@ -130,13 +147,12 @@ fn pending(connection: &Connection) -> bool {
 /// Reads into one part after the other for as long as there is something.
 ///
 /// # Safety
-/// The list is valid for this many parts, and each part for writing.
+/// The list is valid for this many parts, and each part for writing; `receive` takes one with flags.
 unsafe fn receive_parts(
-    connection: &'static Connection,
-    fd: c_int,
     parts: *const iovec,
     count: usize,
     flags: c_int,
+    receive: impl Fn(Target, c_int) -> Result<usize, c_int>,
 ) -> Result<usize, c_int> {
     let mut done = 0;
     for index in 0..count {
@@ -147,8 +163,7 @@ unsafe fn receive_parts(
         }
         let flags = if done == 0 { flags } else { flags | libc::MSG_DONTWAIT };
         let target = Target { address: part.iov_base.cast(), len_bytes: part.iov_len };
-        // SAFETY: a part that the caller says is valid.
-        match unsafe { receive(connection, fd, target, flags) } {
+        match receive(target, flags) {
             Ok(len) => {
                 done += len;
                 if len < part.iov_len {
@@ -166,6 +181,15 @@ unsafe fn receive_parts(
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    if let Some(socket) = user_tcp::get(fd) {
+        let Ok(count @ 0..=1024) = usize::try_from(count) else { return length(Err(libc::EINVAL)) };
+        // SAFETY: the caller's list, and its parts.
+        return length(unsafe {
+            receive_parts(parts, count, 0, |target, flags| {
+                user_tcp::calls::receive(socket, user_tcp::calls::buffer(target), flags)
+            })
+        });
+    }
     if let Some(connection) = table::get(fd) {
         connection.give_up(fd);
         admission::lose(connection);
@@ -173,7 +197,9 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
             && pending(connection)
         {
             // SAFETY: the caller's list.
-            return length(unsafe { receive_parts(connection, fd, parts, count, 0) });
+            return length(unsafe {
+                receive_parts(parts, count, 0, |target, flags| receive(connection, fd, target, flags))
+            });
         }
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -184,6 +210,20 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: null, or the caller's message.
+        let Some(message) = (unsafe { message.as_mut() }) else { return length(Err(libc::EFAULT)) };
+        // SAFETY: the caller's list, and its parts.
+        let result = unsafe {
+            receive_parts(message.msg_iov, message.msg_iovlen, flags, |target, flags| {
+                user_tcp::calls::receive(socket, user_tcp::calls::buffer(target), flags)
+            })
+        };
+        if result.is_ok() {
+            (message.msg_namelen, message.msg_controllen, message.msg_flags) = (0, 0, 0);
+        }
+        return length(result);
+    }
     if let Some(connection) = table::get(fd) {
         connection.give_up(fd);
         admission::lose(connection);
@@ -193,7 +233,11 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
             && flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0
         {
             // SAFETY: the caller's list.
-            let result = unsafe { receive_parts(connection, fd, message.msg_iov, message.msg_iovlen, flags) };
+            let result = unsafe {
+                receive_parts(message.msg_iov, message.msg_iovlen, flags, |target, flags| {
+                    receive(connection, fd, target, flags)
+                })
+            };
             if result.is_ok() {
                 message.msg_namelen = 0;
                 message.msg_controllen = 0;
@@ -216,6 +260,10 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
+    if user_tcp::get(fd).is_some() {
+        next::set_errno(libc::EOPNOTSUPP);
+        return -1;
+    }
     if let Some(connection) = table::get(fd) {
         connection.give_up(fd);
         admission::lose(connection);

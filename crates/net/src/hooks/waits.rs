@@ -1,7 +1,7 @@
 //! poll, select, epoll.
 
-use crate::waiting::{self, Ask};
-use crate::{next, sets, table};
+use crate::waiting::Ask;
+use crate::{next, sets, table, user_tcp};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ unsafe fn entries<'a>(list: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollf
 pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's list.
     match unsafe { entries(list, count) } {
-        Some(entries) => waiting::poll(entries, Some(timeout), &Poll { timeout }),
+        Some(entries) => user_tcp::waits::poll(entries, Some(timeout), &Poll { timeout }),
         // SAFETY: the caller's arguments, unchanged.
         None => unsafe { next::poll(list, count, timeout) },
     }
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn ppoll(
     };
     // SAFETY: null, or the caller's.
     let known = milliseconds(unsafe { timeout.as_ref() }).filter(|_| mask.is_null());
-    waiting::poll(entries, known, &Ppoll { timeout, mask })
+    user_tcp::waits::poll(entries, known, &Ppoll { timeout, mask })
 }
 
 /// # Safety
@@ -219,6 +219,9 @@ pub unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     crate::bypass::client::put_in_set(fd);
+    if operation != libc::EPOLL_CTL_DEL {
+        user_tcp::waits::put_in_set(fd);
+    }
     if let Some(connection) = table::get(fd)
         && operation != libc::EPOLL_CTL_DEL
         && !crate::process::is_child()

@@ -4,7 +4,8 @@
 use crate::admission;
 use crate::connection::{BLOCKING, Connection};
 use crate::reading::{Target, honest, receive};
-use crate::{next, table};
+use crate::user_tcp::socket::Socket;
+use crate::{next, table, user_tcp};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 
 /// Tells what was sent, if somebody wants to know.
@@ -28,6 +29,10 @@ unsafe fn sent(connection: Option<&'static Connection>, buffer: *const c_void, r
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: the caller's buffer.
+        return super::length(unsafe { user_tcp::calls::send(socket, bytes(buffer, len), flags) });
+    }
     let mut flags = flags;
     let connection = table::get(fd);
     if let Some(connection) = connection {
@@ -42,6 +47,10 @@ pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, fla
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    if user_tcp::get(fd).is_some() {
+        // SAFETY: the caller's buffer.
+        return unsafe { send(fd, buffer, len, 0) };
+    }
     let connection = table::get(fd);
     if let Some(connection) = connection {
         connection.answered();
@@ -54,6 +63,49 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) ->
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { sent(connection, buffer, next::write(fd, buffer, len)) }
+}
+
+/// The bytes of a call's buffer.
+///
+/// # Safety
+/// The buffer is the caller's until the slice is gone.
+unsafe fn bytes<'call>(buffer: *const c_void, len: size_t) -> &'call [u8] {
+    if buffer.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: by the caller's contract.
+    unsafe { std::slice::from_raw_parts(buffer.cast(), len) }
+}
+
+/// Sends one part after the other for as long as there is room.
+///
+/// # Safety
+/// The list is valid for this many parts, and each part for reading.
+unsafe fn send_parts(
+    socket: &'static Socket,
+    parts: *const iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<usize, c_int> {
+    let mut done = 0;
+    for index in 0..count {
+        // SAFETY: by the caller's contract.
+        let part = unsafe {
+            let part = &*parts.add(index);
+            bytes(part.iov_base, part.iov_len)
+        };
+        match user_tcp::calls::send(socket, part, flags) {
+            Ok(len) => {
+                done += len;
+                if len < part.len() {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// For calls that no known server makes on a connection.
@@ -76,6 +128,10 @@ pub unsafe extern "C" fn sendto(
     address: *const sockaddr,
     address_len: socklen_t,
 ) -> ssize_t {
+    if user_tcp::get(fd).is_some() {
+        // SAFETY: the caller's buffer. A connected socket does not look at the address.
+        return unsafe { send(fd, buffer, len, flags) };
+    }
     let mut flags = flags;
     let connection = table::get(fd);
     if let Some(connection) = connection {
@@ -90,6 +146,12 @@ pub unsafe extern "C" fn sendto(
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if let Some(socket) = user_tcp::get(fd) {
+        // SAFETY: null, or the caller's message.
+        let Some(message) = (unsafe { message.as_ref() }) else { return super::length(Err(libc::EFAULT)) };
+        // SAFETY: the caller's list.
+        return super::length(unsafe { send_parts(socket, message.msg_iov, message.msg_iovlen, flags) });
+    }
     let mut flags = flags;
     if let Some(connection) = table::get(fd) {
         flags = honest(connection, flags);
@@ -113,6 +175,11 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    if let Some(socket) = user_tcp::get(fd) {
+        let Ok(count @ 0..=1024) = usize::try_from(count) else { return super::length(Err(libc::EINVAL)) };
+        // SAFETY: the caller's list.
+        return super::length(unsafe { send_parts(socket, parts, count, 0) });
+    }
     leave_alone(fd);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { next::writev(fd, parts, count) }

@@ -1,0 +1,252 @@
+//! TCP in user space for clients elsewhere: what comes to the server's ports through the named network interfaces is
+//! taken past the kernel's TCP. `docs/network.md` has what it is good for.
+//!
+//! * [`link`], [`xdp`]: frames from and to a queue of a card. [`interface`], [`neighbours`], [`packet`]: what is around.
+//! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that looks after it.
+//! * [`socket`], [`calls`]: one connection as the server sees it, and what it does with it.
+//! * [`shadow`], [`waits`]: the server's listeners, and its waits for several descriptors.
+//! * [`status`]: what `redoubt net status` shows.
+//!
+//! It begins when the server listens, since what is steered to it is what the server listens at. It fails open: without
+//! capabilities, or when somebody else has the interface, the kernel's TCP goes on and the server's log says why. In a
+//! forked child there is nothing of it: the descriptors are there, and no calls on them do anything.
+
+pub mod calls;
+pub mod doorbell;
+pub mod interface;
+pub mod link;
+pub mod neighbours;
+pub mod options;
+pub mod packet;
+pub mod shadow;
+pub mod socket;
+pub mod stack;
+pub mod status;
+pub mod waits;
+pub mod xdp;
+
+use crate::bypass::Address;
+use crate::descriptors::Descriptors;
+use crate::{next, process};
+use interface::Interface;
+use libc::{c_int, c_void, sockaddr, socklen_t};
+use redoubt_wire::net::UserTcp;
+use shadow::Shadow;
+use socket::Socket;
+use stack::Stack;
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::IntoRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use xdp::Xdp;
+
+/// Connections of one stack at most.
+pub const MOST_CONNECTIONS: u32 = 1 << 16;
+/// Handshakes of one stack at most; beyond that there are cookies.
+pub const MOST_HALF_OPEN: u32 = 4096;
+/// Room in bytes from which on a connection is said to be writable.
+pub const LOW_WATER_BYTES: u32 = 16 << 10;
+
+/// Connections of stacks are accepted.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+static WANTED: OnceLock<Vec<UserTcp>> = OnceLock::new();
+static TABLE: Descriptors<Socket> = Descriptors::new();
+static STACKS: OnceLock<Vec<&'static Stack>> = OnceLock::new();
+/// Taken by who listens: one after the other.
+static LISTEN: Mutex<()> = Mutex::new(());
+
+/// Which interfaces are wanted. The first word counts.
+pub fn set_wanted(interfaces: Vec<UserTcp>) {
+    let _ = WANTED.set(interfaces);
+}
+
+/// A line for the server's log.
+pub fn report(text: &str) {
+    let line = format!("[redoubt] TCP in user space: {text}\n");
+    // SAFETY: a buffer of this length.
+    unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
+}
+
+/// Random bytes.
+///
+/// # Errors
+/// Those of the kernel.
+pub fn secret() -> io::Result<[u8; 16]> {
+    let mut bytes = [0u8; 16];
+    // SAFETY: a buffer of this length.
+    let len = unsafe { libc::getrandom(bytes.as_mut_ptr().cast::<c_void>(), bytes.len(), 0) };
+    if len == bytes.len() as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Starts threads that get none of the server's signals.
+fn without_signals<Done>(call: impl FnOnce() -> Done) -> Done {
+    // SAFETY: sets of signals that are written before they are read; the thread's own mask, given back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let done = call();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        done
+    }
+}
+
+/// Connections of stacks may be accepted, or were.
+#[inline]
+pub fn is_active() -> bool {
+    ACTIVE.load(Ordering::Relaxed)
+}
+
+/// The connection behind a descriptor.
+#[inline]
+pub fn get(fd: c_int) -> Option<&'static Socket> {
+    if !ACTIVE.load(Ordering::Relaxed) || process::is_child() {
+        return None;
+    }
+    TABLE.get(fd)
+}
+
+/// The descriptors of a range that are connections of stacks.
+pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
+    TABLE.in_range(range).filter(|_| ACTIVE.load(Ordering::Relaxed))
+}
+
+fn stacks() -> &'static [&'static Stack] {
+    STACKS.get_or_init(|| WANTED.get().into_iter().flatten().filter_map(start).collect())
+}
+
+fn start(wanted: &UserTcp) -> Option<&'static Stack> {
+    static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = &wanted.interface;
+    let open = || -> Result<&'static Stack, String> {
+        let interface = Interface::find(name).map_err(|error| error.to_string())?;
+        let link = Xdp::open(&interface, 0, wanted.zero_copy).map_err(|error| error.to_string())?;
+        Stack::start(number, interface, Box::new(link)).map_err(|error| error.to_string())
+    };
+    match open() {
+        Ok(stack) => {
+            report(&format!("{name} is used, {}", stack.description()));
+            Some(stack)
+        }
+        Err(error) => {
+            report(&format!("{name} is left to the kernel: {error}"));
+            status::publish_failure(number, name);
+            None
+        }
+    }
+}
+
+/// The server is about to listen with this descriptor, which is bound.
+pub fn listening(fd: c_int, backlog: c_int) {
+    if !process::is_active() || WANTED.get().is_none_or(Vec::is_empty) || shadow::get(fd).is_some() {
+        return;
+    }
+    let Some(bound) = Address::ask(fd, next::getsockname).and_then(|own| own.tcp()) else { return };
+    if bound.port() == 0 || bound.ip().is_loopback() {
+        return;
+    }
+    let _one = LISTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let stacks = stacks();
+    if stacks.is_empty() {
+        return;
+    }
+    let Ok(shadow) = Shadow::new(fd, bound, is_only_ipv6(fd), backlog) else { return };
+    let shadow = Arc::new(shadow);
+    ACTIVE.store(true, Ordering::Release);
+    shadow::add(&shadow);
+    for stack in stacks {
+        stack.with(|inner, now| inner.listen(now, &shadow, false));
+    }
+}
+
+fn is_only_ipv6(fd: c_int) -> bool {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    let pointer = (&raw mut value).cast::<c_void>();
+    // SAFETY: an int and its length.
+    let result =
+        unsafe { next::getsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, pointer, &raw mut len) };
+    result == 0 && value != 0
+}
+
+/// A listener is closed, or is used in a way that is not followed: the kernel has it alone.
+pub fn withdraw(fd: c_int) {
+    let Some(shadow) = shadow::remove(fd) else { return };
+    for stack in stacks() {
+        stack.with(|inner, now| inner.unlisten(now, &shadow));
+    }
+    while let Some(accepted) = shadow.pop() {
+        calls::close(accepted.socket);
+    }
+}
+
+/// accept, if a connection of a stack waits there: its descriptor, or an error number.
+///
+/// # Safety
+/// As accept.
+pub unsafe fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Option<Result<c_int, c_int>> {
+    let shadow = shadow::get(fd)?;
+    let accepted = calls::accept(&shadow)?;
+    let table = [(libc::SOCK_NONBLOCK, libc::EFD_NONBLOCK), (libc::SOCK_CLOEXEC, libc::EFD_CLOEXEC)];
+    let wanted = table.into_iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, flag)| all | flag);
+    let placeholder = match doorbell::create(wanted) {
+        Ok(placeholder) => placeholder.into_raw_fd(),
+        Err(error) => {
+            shadow.push_back(accepted);
+            return Some(Err(error.raw_os_error().unwrap_or(libc::EMFILE)));
+        }
+    };
+    let socket = accepted.socket;
+    socket.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
+    socket.placeholder.store(placeholder, Ordering::Release);
+    if !TABLE.put(placeholder, socket) {
+        calls::close(socket);
+        // SAFETY: a descriptor that nobody else knows.
+        unsafe { next::close(placeholder) };
+        return Some(Err(libc::EMFILE));
+    }
+    let peer = if shadow.is_ipv6() { calls::mapped(accepted.peer) } else { accepted.peer };
+    // SAFETY: the caller's places.
+    unsafe { write_address(peer, address, len) };
+    Some(Ok(placeholder))
+}
+
+/// Writes an address where a call wants it.
+///
+/// # Safety
+/// As getpeername, or null.
+pub unsafe fn write_address(from: std::net::SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
+    // SAFETY: null or the caller's.
+    if let Some(len) = unsafe { len.as_mut() } {
+        // SAFETY: the caller says that there is so much room.
+        unsafe { Address::of(from).write(address, len) };
+    }
+}
+
+/// A copy of a descriptor was made.
+pub fn duplicated(socket: &'static Socket, copy: c_int) {
+    if copy >= 0 && socket.add_descriptor() {
+        TABLE.put(copy, socket);
+    }
+}
+
+/// A descriptor is about to be closed. `true`: it was one of a stack's connections.
+pub fn closed(fd: c_int) -> bool {
+    if !ACTIVE.load(Ordering::Relaxed) || process::is_child() {
+        return false;
+    }
+    withdraw(fd);
+    let Some(socket) = TABLE.take(fd) else { return false };
+    if socket.remove_descriptor() {
+        calls::close(socket);
+    }
+    true
+}

@@ -1,0 +1,41 @@
+//! What `redoubt net status` shows of a stack.
+
+use super::stack::Inner;
+use crate::control;
+use redoubt_wire::net::{UserTcpLink, UserTcpMode};
+
+fn mode(mode: super::link::Mode) -> UserTcpMode {
+    match mode {
+        super::link::Mode::ZeroCopy => UserTcpMode::ZeroCopy,
+        super::link::Mode::Native => UserTcpMode::Native,
+        super::link::Mode::Generic => UserTcpMode::Generic,
+    }
+}
+
+/// Writes it down.
+pub fn publish(number: usize, name: &str, inner: &mut Inner) {
+    let link = inner.link().counters();
+    let mode = mode(inner.link().mode());
+    let counters = inner.engine.counters();
+    let status = UserTcpLink {
+        interface: name.to_owned(),
+        mode,
+        connections: inner.connections() as u64,
+        opened: inner.opened(),
+        frames_received: link.received,
+        frames_sent: link.sent,
+        frames_dropped: link.dropped,
+        retransmitted: counters.retransmitted,
+        resets_received: counters.reset_by_peer,
+        timed_out: counters.timed_out,
+        bad_checksums: counters.refused.tcp_checksum + counters.refused.ip_checksum,
+    };
+    control::publish_user_tcp(number, status.to_words());
+}
+
+/// The interface could not be taken.
+pub fn publish_failure(number: usize, name: &str) {
+    let status =
+        UserTcpLink { interface: name.to_owned(), mode: UserTcpMode::Failed, ..UserTcpLink::default() };
+    control::publish_user_tcp(number, status.to_words());
+}

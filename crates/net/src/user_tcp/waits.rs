@@ -1,0 +1,137 @@
+//! Waits of the server in which connections of stacks, or listeners that have a shadow, take part.
+//!
+//! A wait for one connection is a wait in user space. A wait for several descriptors is the kernel's: the placeholder of
+//! a connection stands for it, and the bell of a shadow beside its listener.
+
+use super::socket::{self, Socket};
+use super::{calls, get, shadow, withdraw};
+use crate::waiting::{self, Ask};
+use crate::{next, process};
+use libc::{c_int, c_short, nfds_t, pollfd};
+use std::time::Duration;
+
+/// `poll`, as [`waiting::poll`].
+pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+    if let [entry] = list
+        && let Some(socket) = get(entry.fd)
+    {
+        return one(socket, entry, timeout_ms, kernel);
+    }
+    let is_concerned = |entry: &pollfd| get(entry.fd).is_some() || is_shadowed(entry.fd);
+    if process::is_child() || !super::is_active() || !list.iter().any(is_concerned) {
+        return waiting::poll(list, timeout_ms, kernel);
+    }
+    several(list, timeout_ms, kernel)
+}
+
+/// Connections of stacks may wait there.
+pub fn is_shadowed(fd: c_int) -> bool {
+    shadow::is_any() && !process::is_child() && shadow::get(fd).is_some()
+}
+
+fn one(socket: &'static Socket, entry: &mut pollfd, timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+    let Some(timeout_ms) = timeout_ms else {
+        // With a mask of signals, which only the kernel can set for the time of a wait.
+        return several(std::slice::from_mut(entry), None, kernel);
+    };
+    let longest = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    match calls::poll(socket, entry.events, longest) {
+        Ok(found) => {
+            entry.revents = found;
+            c_int::from(found != 0)
+        }
+        Err(error) => {
+            next::set_errno(error);
+            -1
+        }
+    }
+}
+
+/// Events of a connection of a stack, now.
+fn events(entry: &pollfd) -> Option<c_short> {
+    get(entry.fd).map(|socket| socket::events(socket.ready(), entry.events))
+}
+
+/// What the kernel is asked: the entries, of which those of stacks by their placeholders, and the shadows' bells.
+fn question(list: &[pollfd]) -> (Vec<pollfd>, Vec<(usize, usize)>) {
+    let mut asked: Vec<pollfd> = Vec::with_capacity(list.len() + 2);
+    for entry in list {
+        let events = match get(entry.fd) {
+            Some(socket) => {
+                socket.stack.with(|inner, _| inner.arm(socket.slot));
+                libc::POLLIN
+            }
+            None => entry.events,
+        };
+        asked.push(pollfd { fd: entry.fd, events, revents: 0 });
+    }
+    let mut bells = Vec::new();
+    for (at, entry) in list.iter().enumerate().filter(|(_, entry)| entry.events & libc::POLLIN != 0) {
+        if let Some(shadow) = shadow::get(entry.fd) {
+            bells.push((at, asked.len()));
+            asked.push(pollfd { fd: shadow.bell(), events: libc::POLLIN, revents: 0 });
+        }
+    }
+    (asked, bells)
+}
+
+fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+    let (mut asked, bells) = question(list);
+    let is_ready = list.iter().any(|entry| events(entry).is_some_and(|events| events != 0));
+    let for_room: Vec<_> = list
+        .iter()
+        .filter(|entry| entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0)
+        .filter_map(|entry| get(entry.fd))
+        .collect();
+    let tell = |begins| {
+        for socket in &for_room {
+            socket.stack.with(|inner, _| inner.wait_for_room(socket.slot, begins));
+        }
+    };
+    tell(true);
+    let result = if is_ready { look(&mut asked, 0) } else { waiting::poll(&mut asked, timeout_ms, kernel) };
+    tell(false);
+    if result < 0 {
+        return result;
+    }
+    for (entry, answer) in list.iter_mut().zip(&asked) {
+        entry.revents = events(entry).unwrap_or(answer.revents);
+    }
+    for (at, bell) in bells {
+        let is_rung = asked.get(bell).is_some_and(|answer| answer.revents != 0);
+        if let Some(entry) = list.get_mut(at).filter(|_| is_rung) {
+            entry.revents |= libc::POLLIN;
+        }
+    }
+    list.iter().filter(|entry| entry.revents != 0).count() as c_int
+}
+
+fn look(asked: &mut [pollfd], timeout_ms: c_int) -> c_int {
+    // SAFETY: the list's address and length.
+    unsafe { next::poll(asked.as_mut_ptr(), asked.len() as nfds_t, timeout_ms) }
+}
+
+/// A listener that makes accept wait waits for the stacks, too.
+pub fn before_accept(fd: c_int) {
+    // SAFETY: no pointers.
+    let flags = unsafe { next::fcntl(fd, libc::F_GETFL, 0) };
+    if flags < 0 || flags & libc::O_NONBLOCK != 0 {
+        return;
+    }
+    if let Some(shadow) = shadow::get(fd) {
+        let entry = |fd| pollfd { fd, events: libc::POLLIN, revents: 0 };
+        look(&mut [entry(fd), entry(shadow.bell())], -1);
+    }
+}
+
+/// A descriptor is put into a set of epoll. A listener there is left to the kernel; the placeholder of a connection is
+/// readable there when the connection is.
+pub fn put_in_set(fd: c_int) {
+    if is_shadowed(fd) {
+        super::report("a listener is in a set of epoll and is left to the kernel");
+        withdraw(fd);
+    }
+    if let Some(socket) = get(fd) {
+        socket.stack.with(|inner, _| inner.arm(socket.slot));
+    }
+}

@@ -1,0 +1,362 @@
+//! A queue of a network card through AF_XDP: the kernel keeps the card, its addresses and everything that is not TCP
+//! to the places that [`Link::steer`] names.
+//!
+//! The program in the driver is there for as long as this process has its link open: when the process ends, however it
+//! ends, everything goes to the kernel again.
+//!
+//! [`rings`] and [`bpf`] have the memory and the system calls; [`program`] is what the driver runs.
+
+mod bpf;
+mod program;
+mod rings;
+
+use super::interface::Interface;
+use super::link::{ETHERNET_LEN_BYTES, Link, LinkCounters, Mac, Mode, Steering};
+use crate::next;
+use program::{Key, NEW, SHARED, assemble};
+use rings::{Frames, Ring};
+use std::ffi::c_void;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Entries of each ring, and frames on each side.
+const COUNT: u32 = 2048;
+/// Addresses and ports that can be steered.
+const PLACES: u32 = 1024;
+/// What the kernel keeps before a frame.
+const HEADROOM_BYTES: usize = 256;
+/// For how long a start tries again while the kernel still tidies up after a predecessor that was killed.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(50);
+
+const FLAG_GENERIC: u32 = 2;
+const FLAG_DRIVER: u32 = 4;
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpError {
+    /// Capabilities are missing.
+    #[error(
+        "{call}: {error}; the server needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (or to be started by root)"
+    )]
+    Privileges {
+        /// What was tried.
+        call: &'static str,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// Somebody else has the interface.
+    #[error("{call}: {error}; another program of XDP, or another server, has the interface or its queue")]
+    Busy {
+        /// What was tried.
+        call: &'static str,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// Anything else.
+    #[error("{call}: {error}")]
+    Call {
+        /// What was tried.
+        call: &'static str,
+        /// What the kernel says.
+        error: io::Error,
+    },
+}
+
+impl XdpError {
+    fn new(call: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::Privileges { call, error },
+            Some(libc::EBUSY) => Self::Busy { call, error },
+            _ => Self::Call { call, error },
+        }
+    }
+}
+
+/// See the module.
+pub struct Xdp {
+    socket: OwnedFd,
+    frames: Frames,
+    received: Ring<libc::xdp_desc>,
+    to_send: Ring<libc::xdp_desc>,
+    to_fill: Ring<u64>,
+    done: Ring<u64>,
+    /// Frames that are not the kernel's, for sending.
+    free: Vec<u64>,
+    is_unsent: bool,
+    places: OwnedFd,
+    interface: Interface,
+    mode: Mode,
+    mtu_bytes: usize,
+    counters: LinkCounters,
+    /// Kept open: without it the program is gone.
+    _program: OwnedFd,
+}
+
+/// Tries again while the system is busy.
+fn patiently<Done>(mut call: impl FnMut() -> io::Result<Done>) -> io::Result<Done> {
+    let start = Instant::now();
+    loop {
+        match call() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn set<Value>(socket: BorrowedFd<'_>, name: libc::c_int, value: &Value) -> io::Result<()> {
+    let pointer = std::ptr::from_ref(value).cast::<c_void>();
+    let len = size_of::<Value>() as libc::socklen_t;
+    // SAFETY: a value of this length.
+    checked(unsafe { next::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, name, pointer, len) }).map(drop)
+}
+
+fn get<Value>(socket: BorrowedFd<'_>, name: libc::c_int) -> io::Result<Value> {
+    // SAFETY: used for the kernel's structures of numbers only, for which zero is a value.
+    let mut value: Value = unsafe { std::mem::zeroed() };
+    let pointer = (&raw mut value).cast::<c_void>();
+    let mut len = size_of::<Value>() as libc::socklen_t;
+    // SAFETY: a value of this length.
+    checked(unsafe { next::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, name, pointer, &raw mut len) })?;
+    Ok(value)
+}
+
+fn bind(socket: BorrowedFd<'_>, interface: &Interface, queue: u32, flags: u16) -> io::Result<()> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags | libc::XDP_USE_NEED_WAKEUP,
+        sxdp_ifindex: interface.index,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: 0,
+    };
+    let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+    // SAFETY: an address of this length.
+    checked(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+}
+
+impl Xdp {
+    /// Opens a queue of an interface; nothing is steered to it yet. Zero copy is tried if it is wanted.
+    ///
+    /// # Errors
+    /// See [`XdpError`].
+    pub fn open(interface: &Interface, queue: u32, zero_copy: bool) -> Result<Self, XdpError> {
+        // SAFETY: no pointers; a new descriptor is ours.
+        let socket = unsafe {
+            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+            let fd =
+                checked(libc::socket(libc::AF_XDP, kind, 0)).map_err(XdpError::new("socket of AF_XDP"))?;
+            OwnedFd::from_raw_fd(fd)
+        };
+        // A frame and what the kernel keeps before it, twice: of its own, and of the driver's.
+        let frame_len_bytes =
+            if interface.mtu_bytes + ETHERNET_LEN_BYTES + HEADROOM_BYTES <= 2048 { 2048 } else { 4096 };
+        let mtu_bytes = interface.mtu_bytes.min(frame_len_bytes - HEADROOM_BYTES - ETHERNET_LEN_BYTES);
+        let call = XdpError::new("memory for frames");
+        let frames = Frames::new(2 * COUNT as usize, frame_len_bytes).map_err(&call)?;
+        set(socket.as_fd(), libc::XDP_UMEM_REG, &frames.registration()).map_err(&call)?;
+        let call = XdpError::new("rings of AF_XDP");
+        let rings =
+            [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
+        for ring in rings {
+            set(socket.as_fd(), ring, &COUNT).map_err(&call)?;
+        }
+        let offsets: libc::xdp_mmap_offsets = get(socket.as_fd(), libc::XDP_MMAP_OFFSETS).map_err(&call)?;
+        let fd = socket.as_fd();
+        let received = Ring::new(fd, &offsets.rx, COUNT, libc::XDP_PGOFF_RX_RING as u64).map_err(&call)?;
+        let to_send = Ring::new(fd, &offsets.tx, COUNT, libc::XDP_PGOFF_TX_RING as u64).map_err(&call)?;
+        let mut to_fill = Ring::new(fd, &offsets.fr, COUNT, libc::XDP_UMEM_PGOFF_FILL_RING).map_err(&call)?;
+        let done = Ring::new(fd, &offsets.cr, COUNT, libc::XDP_UMEM_PGOFF_COMPLETION_RING).map_err(&call)?;
+        let place = |number: u32| u64::from(number) * frame_len_bytes as u64;
+        for number in 0..COUNT {
+            to_fill.push(place(number));
+        }
+        let (places, program, mode) = start(socket.as_fd(), interface, queue, zero_copy)?;
+        Ok(Self {
+            socket,
+            frames,
+            received,
+            to_send,
+            to_fill,
+            done,
+            free: (COUNT..2 * COUNT).map(place).collect(),
+            is_unsent: false,
+            places,
+            interface: interface.clone(),
+            mode,
+            mtu_bytes,
+            counters: LinkCounters::default(),
+            _program: program,
+        })
+    }
+
+    fn collect(&mut self) {
+        while let Some(place) = self.done.pop() {
+            self.free.push(self.frames.start_of(place));
+        }
+    }
+}
+
+/// Puts the program into the driver, or behind it, and the socket to its queue.
+fn start(
+    socket: BorrowedFd<'_>,
+    interface: &Interface,
+    queue: u32,
+    zero_copy: bool,
+) -> Result<(OwnedFd, OwnedFd, Mode), XdpError> {
+    let call = XdpError::new("maps of BPF");
+    let sockets = bpf::create_map(bpf::MAP_SOCKETS, 4, 4, queue + 1).map_err(&call)?;
+    let places = bpf::create_map(bpf::MAP_HASH, size_of::<Key>(), 4, PLACES).map_err(&call)?;
+    let code = assemble(places.as_fd(), sockets.as_fd());
+    let program = bpf::load_program(&code).map_err(XdpError::new("program of BPF"))?;
+    let attach = |flags| patiently(|| bpf::attach(program.as_fd(), interface.index, flags));
+    let (link, mut mode) = match attach(FLAG_DRIVER) {
+        Ok(link) => (link, Mode::Native),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            return Err(XdpError::new("program of XDP in the driver")(error));
+        }
+        Err(_) => (attach(FLAG_GENERIC).map_err(XdpError::new("program of XDP"))?, Mode::Generic),
+    };
+    if zero_copy
+        && mode == Mode::Native
+        && patiently(|| bind(socket, interface, queue, libc::XDP_ZEROCOPY)).is_ok()
+    {
+        mode = Mode::ZeroCopy;
+    } else {
+        patiently(|| bind(socket, interface, queue, libc::XDP_COPY))
+            .map_err(XdpError::new("binding AF_XDP to the queue"))?;
+    }
+    bpf::update(sockets.as_fd(), &queue.to_ne_bytes(), socket.as_raw_fd() as u32)
+        .map_err(XdpError::new("map of sockets"))?;
+    Ok((places, link, mode))
+}
+
+/// Has the kernel send. `false`: not all of it. Whatever the reason, what cannot be sent is lost as on a wire.
+fn send(socket: BorrowedFd<'_>) -> bool {
+    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
+    // SAFETY: no buffers.
+    let result = unsafe { next::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) };
+    result >= 0 || !matches!(next::errno(), libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR)
+}
+
+fn key(to: SocketAddr) -> Key {
+    let mut key = Key::default();
+    let family = match to.ip() {
+        IpAddr::V4(address) => {
+            key.iter_mut().zip(address.octets()).for_each(|(to, from)| *to = from);
+            4
+        }
+        IpAddr::V6(address) => {
+            key.iter_mut().zip(address.octets()).for_each(|(to, from)| *to = from);
+            6
+        }
+    };
+    let [high, low] = to.port().to_be_bytes();
+    let [.., port_high, port_low, tag, _] = &mut key;
+    (*port_high, *port_low, *tag) = (high, low, family);
+    key
+}
+
+impl Link for Xdp {
+    fn mtu_bytes(&self) -> usize {
+        self.mtu_bytes
+    }
+
+    fn mac(&self) -> Mac {
+        self.interface.mac
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn has_partial_checksums(&self) -> bool {
+        self.interface.is_virtual_pair
+    }
+
+    fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        for count in 0..most {
+            let Some(frame) = self.received.pop() else { return count };
+            if let Some(bytes) = self.frames.get(frame.addr, frame.len as usize) {
+                take(bytes);
+                self.counters.received += 1;
+            }
+            // There is room: the frame has come from this ring.
+            self.to_fill.push(self.frames.start_of(frame.addr));
+        }
+        most
+    }
+
+    fn has_room(&mut self) -> bool {
+        if self.free.is_empty() {
+            self.flush();
+        }
+        !self.free.is_empty()
+    }
+
+    fn transmit(&mut self, write: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(place) = self.free.pop() else { return false };
+        let most = self.mtu_bytes + ETHERNET_LEN_BYTES;
+        let space = self.frames.get_mut(place).and_then(|frame| frame.get_mut(..most));
+        let Some(len) = space.and_then(write).filter(|len| *len <= most) else {
+            self.free.push(place);
+            return false;
+        };
+        let entry = libc::xdp_desc { addr: place, len: len as u32, options: 0 };
+        if !self.to_send.push(entry) {
+            self.free.push(place);
+            return false;
+        }
+        self.counters.sent += 1;
+        self.is_unsent = true;
+        true
+    }
+
+    fn flush(&mut self) -> bool {
+        // The kernel sends so many at a call.
+        for _ in 0..COUNT / 32 {
+            if !self.is_unsent {
+                break;
+            }
+            self.is_unsent = self.to_send.needs_wakeup() && !send(self.socket.as_fd());
+            self.collect();
+        }
+        !self.is_unsent
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn steer(&mut self, to: SocketAddr, steering: Option<Steering>) -> io::Result<()> {
+        let key = key(to);
+        let Some(Steering { new, shared }) = steering else {
+            return match bpf::delete(self.places.as_fd(), &key) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        };
+        let value = (u32::from(new) * NEW) | (u32::from(shared) * SHARED);
+        bpf::update(self.places.as_fd(), &key, value)
+    }
+
+    fn counters(&mut self) -> LinkCounters {
+        if let Ok(all) = get::<libc::xdp_statistics>(self.socket.as_fd(), libc::XDP_STATISTICS) {
+            self.counters.dropped = all.rx_dropped + all.rx_ring_full + all.rx_fill_ring_empty_descs;
+        }
+        self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests;

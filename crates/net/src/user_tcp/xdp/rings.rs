@@ -1,0 +1,180 @@
+//! The memory that a socket of AF_XDP shares with the kernel: the frames, and the four rings of descriptors.
+//!
+//! Invariants: of each ring one side is the kernel's and one is the owner's of the value here, who has it for himself
+//! (`&mut`). What the kernel writes is checked before it is used as a place in the frames.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Memory that is shared with the kernel.
+struct Mapping {
+    address: NonNull<u8>,
+    len_bytes: usize,
+}
+
+impl Mapping {
+    fn new(len_bytes: usize, flags: libc::c_int, fd: libc::c_int, offset: i64) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), len_bytes, protection, flags | libc::MAP_POPULATE, fd, offset)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { address, len_bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and whoever had references into it had them from its owner.
+        unsafe { libc::munmap(self.address.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+/// The frames. Shared memory: what a fork copies when it is written to would be lost to the kernel.
+pub struct Frames {
+    mapping: Mapping,
+    frame_len_bytes: usize,
+}
+
+// SAFETY: the mapping is this value's alone, but for the kernel.
+unsafe impl Send for Frames {}
+
+impl Frames {
+    /// Makes room for so many frames; the length of one is a power of two.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn new(count: usize, frame_len_bytes: usize) -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        Ok(Self { mapping: Mapping::new(count * frame_len_bytes, flags, -1, 0)?, frame_len_bytes })
+    }
+
+    /// What the kernel is told of it.
+    pub fn registration(&self) -> libc::xdp_umem_reg {
+        libc::xdp_umem_reg {
+            addr: self.mapping.address.as_ptr().addr() as u64,
+            len: self.mapping.len_bytes as u64,
+            chunk_size: self.frame_len_bytes as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        }
+    }
+
+    /// Start of the frame with this place in it.
+    pub fn start_of(&self, place: u64) -> u64 {
+        place & !(self.frame_len_bytes as u64 - 1)
+    }
+
+    fn is_within(&self, place: u64, len_bytes: usize) -> bool {
+        let end = place.checked_add(len_bytes as u64);
+        end.is_some_and(|end| {
+            end <= self.mapping.len_bytes as u64
+                && end <= self.start_of(place).saturating_add(self.frame_len_bytes as u64)
+        })
+    }
+
+    /// What is in a frame.
+    pub fn get(&self, place: u64, len_bytes: usize) -> Option<&[u8]> {
+        // SAFETY: within the mapping. A frame that the kernel has handed over is not written by it until it is given
+        // back, for which the owner needs `&mut` of the rings that are kept with this value.
+        self.is_within(place, len_bytes).then(|| unsafe {
+            std::slice::from_raw_parts(self.mapping.address.as_ptr().add(place as usize), len_bytes)
+        })
+    }
+
+    /// A whole frame to write to.
+    pub fn get_mut(&mut self, place: u64) -> Option<&mut [u8]> {
+        let len_bytes = self.frame_len_bytes;
+        // SAFETY: as above, and nobody else refers to it.
+        self.is_within(place, len_bytes).then(|| unsafe {
+            std::slice::from_raw_parts_mut(self.mapping.address.as_ptr().add(place as usize), len_bytes)
+        })
+    }
+}
+
+/// One ring of entries.
+pub struct Ring<Entry: Copy> {
+    mapping: Mapping,
+    producer: usize,
+    consumer: usize,
+    flags: usize,
+    entries: usize,
+    count: u32,
+    entry: std::marker::PhantomData<Entry>,
+}
+
+// SAFETY: the mapping is this value's alone, but for the kernel.
+unsafe impl<Entry: Copy> Send for Ring<Entry> {}
+
+impl<Entry: Copy> Ring<Entry> {
+    /// Maps a ring of the socket, whose count of entries is a power of two.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn new(
+        socket: BorrowedFd<'_>,
+        offsets: &libc::xdp_ring_offset,
+        count: u32,
+        place: u64,
+    ) -> io::Result<Self> {
+        let entries = offsets.desc as usize;
+        let len_bytes = entries + count as usize * size_of::<Entry>();
+        let mapping = Mapping::new(len_bytes, libc::MAP_SHARED, socket.as_raw_fd(), place as i64)?;
+        let words = [offsets.producer, offsets.consumer, offsets.flags].map(|offset| offset as usize);
+        let is_sound = words.iter().all(|word| word % 4 == 0 && word + 4 <= len_bytes)
+            && entries.is_multiple_of(align_of::<Entry>());
+        if !is_sound {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let [producer, consumer, flags] = words;
+        Ok(Self { mapping, producer, consumer, flags, entries, count, entry: std::marker::PhantomData })
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: within the mapping and aligned, as `new` has seen; the kernel uses it by atomic operations as well.
+        unsafe { &*self.mapping.address.as_ptr().add(offset).cast::<AtomicU32>() }
+    }
+
+    fn entry(&self, position: u32) -> *mut Entry {
+        let index = (position & (self.count - 1)) as usize;
+        // SAFETY: within the mapping: an index below the count.
+        unsafe { self.mapping.address.as_ptr().add(self.entries).cast::<Entry>().add(index) }
+    }
+
+    /// The kernel wants to be called to go on.
+    pub fn needs_wakeup(&self) -> bool {
+        self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// Gives the kernel an entry. `false`: the ring is full.
+    pub fn push(&mut self, entry: Entry) -> bool {
+        let position = self.word(self.producer).load(Ordering::Relaxed);
+        let consumed = self.word(self.consumer).load(Ordering::Acquire);
+        if position.wrapping_sub(consumed) >= self.count {
+            return false;
+        }
+        // SAFETY: the entry is ours until the producer's word is moved past it.
+        unsafe { self.entry(position).write(entry) };
+        self.word(self.producer).store(position.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// Takes an entry that the kernel has given.
+    pub fn pop(&mut self) -> Option<Entry> {
+        let position = self.word(self.consumer).load(Ordering::Relaxed);
+        if position == self.word(self.producer).load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the kernel has written it, and does not again until the consumer's word is moved past it.
+        let entry = unsafe { self.entry(position).read() };
+        self.word(self.consumer).store(position.wrapping_add(1), Ordering::Release);
+        Some(entry)
+    }
+}

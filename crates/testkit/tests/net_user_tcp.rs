@@ -1,0 +1,531 @@
+//! Real servers with TCP in user space, and clients in another network namespace, whose TCP is the kernel's: they get
+//! what they get from the kernel's TCP, and what ends a connection or a wait ends it.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, LocalInfileHandler, OptsBuilder};
+use redoubt_test_support::{NetworkPair, Side, run, skip};
+use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_testkit::fetched::find_or_skip;
+use redoubt_workload::launcher::{Launcher, find_redoubt};
+use redoubt_workload::process::{find_program, poll_until};
+use redoubt_workload::product::FetchedServer;
+use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::sql::{execute, query_text};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 3306;
+const ADDRESS: &str = "10.79.0.1";
+
+/// A server behind an interface, and clients elsewhere.
+struct Lab {
+    server: Server,
+    pair: NetworkPair,
+}
+
+fn pair(test: &str) -> Option<NetworkPair> {
+    let pair = NetworkPair::create();
+    if pair.is_none() {
+        skip(test, "network namespaces need root");
+    }
+    pair
+}
+
+fn config(pair: &NetworkPair, interface: &str, redoubt_bin: &Path) -> ServerConfig {
+    let options = ["--user-tcp", interface].map(str::to_owned).to_vec();
+    let mut config = ServerConfig::new(Launcher::Net { redoubt_bin: redoubt_bin.to_owned(), options })
+        .server_arg("--skip-networking=0")
+        .server_arg(format!("--port={PORT}"))
+        .server_arg("--max-allowed-packet=512M")
+        .server_arg("--skip-name-resolve")
+        .server_arg("--local-infile=1");
+    config.network = Some(pair.name(Side::Server));
+    config
+}
+
+impl Lab {
+    fn start(pair: NetworkPair, config: ServerConfig) -> Self {
+        let server = Server::create(config).unwrap();
+        let mut conn = server.connect().unwrap();
+        execute(&mut conn, "CREATE USER 'x'@'%'").unwrap();
+        execute(&mut conn, "GRANT ALL ON *.* TO 'x'@'%'").unwrap();
+        execute(&mut conn, "CREATE DATABASE d").unwrap();
+        Self { server, pair }
+    }
+
+    /// A plain server and its network, unless there is no root.
+    fn create(test: &str, arguments: &[&str]) -> Option<Self> {
+        let pair = pair(test)?;
+        let mut config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap());
+        config.server_args.extend(arguments.iter().map(ToString::to_string));
+        Some(Self::start(pair, config))
+    }
+
+    fn try_connect_to(&self, side: Side, address: &str) -> mysql::Result<Conn> {
+        self.try_connect_within(side, address, Duration::from_secs(120))
+    }
+
+    fn try_connect_within(&self, side: Side, address: &str, patience: Duration) -> mysql::Result<Conn> {
+        let options = OptsBuilder::new()
+            .ip_or_hostname(Some(address))
+            .tcp_port(PORT)
+            .user(Some("x"))
+            .prefer_socket(false)
+            .max_allowed_packet(Some(512 << 20))
+            .tcp_connect_timeout(Some(Duration::from_secs(5)))
+            .read_timeout(Some(patience));
+        self.pair.within(side, || Conn::new(options))
+    }
+
+    fn connect(&self) -> Conn {
+        self.try_connect_to(Side::Client, ADDRESS).unwrap()
+    }
+
+    fn client(&self, options: &[&str]) -> Command {
+        let mut command = self.pair.command(Side::Client, find_program("mariadb", "mariadb-client").unwrap());
+        command.args(["--no-defaults", "-N", "--max-allowed-packet=512M", "--host", ADDRESS, "--user=x"]);
+        command.args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn answer(&self, options: &[&str], script: &str) -> Vec<u8> {
+        let mut child = self.client(options).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let script = script.to_owned();
+        let writer = std::thread::spawn(move || input.write_all(script.as_bytes()));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let datadir = self.server.datadir();
+        let arguments = ["net", "status", "--json", "--datadir", datadir.to_str().unwrap()];
+        let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap()[0]["user_tcp"].clone()
+    }
+
+    /// A number of the only interface, as of a second ago at most.
+    fn number(&self, name: &str) -> u64 {
+        self.status()["interfaces"][0][name].as_u64().unwrap_or(0)
+    }
+
+    /// Waits until a number is so.
+    fn wait_for(&self, name: &str, is_so: impl Fn(u64) -> bool) {
+        let what = format!("{name}, of {}", self.status());
+        poll_until(&what, Duration::from_secs(20), || Ok(is_so(self.number(name)).then_some(()))).unwrap();
+    }
+
+    /// Waits until a connection is gone from the server.
+    fn wait_for_end(&self, id: u64, longest: Duration) {
+        let mut other = self.server.connect().unwrap();
+        let gone = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
+        poll_until("the end of a connection", longest, || {
+            Ok((query_text(&mut other, &gone)? == [["0"]]).then_some(()))
+        })
+        .unwrap();
+    }
+
+    fn switch(&self, state: &str) {
+        let datadir = self.server.datadir();
+        let arguments = ["net", "set", "user-tcp", state, "--datadir", datadir.to_str().unwrap()];
+        let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    }
+}
+
+fn statements(conn: &mut Conn, count: usize) {
+    for number in 0..count {
+        let rows = query_text(conn, &format!("SELECT {number}, REPEAT('x', {number})")).unwrap();
+        assert_eq!(rows, [[number.to_string(), "x".repeat(number)]]);
+    }
+}
+
+fn connection_id(conn: &mut Conn) -> u64 {
+    conn.query_first("SELECT CONNECTION_ID()").unwrap().unwrap()
+}
+
+/// Certificates for a server, and the options that name them.
+fn certificates(directory: &Path) -> Vec<String> {
+    let path = directory.join("tls");
+    let arguments = ["certificates", "create", path.to_str().unwrap(), "--node", ADDRESS];
+    let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let folder = path.join(format!("node-{ADDRESS}"));
+    let file = |name: &str| folder.join(name).display().to_string();
+    vec![
+        format!("--ssl-cert={}", file("certificate.pem")),
+        format!("--ssl-key={}", file("key.pem")),
+        format!("--ssl-ca={}", file("authority.pem")),
+    ]
+}
+
+/// Many statements, and some that are large in both directions.
+fn script() -> (String, Vec<u8>) {
+    let (mut script, mut expected) = (String::new(), String::new());
+    for number in 0..200 {
+        script.push_str(&format!("SELECT {number}, LENGTH('{}');\n", "y".repeat(number * 37)));
+        expected.push_str(&format!("{number}\t{}\n", number * 37));
+    }
+    script.push_str(&format!("SELECT LENGTH('{}');\n", "z".repeat(20 << 20)));
+    expected.push_str(&format!("{}\n", 20 << 20));
+    script.push_str("SELECT REPEAT('abcdefg', 3000000);\n");
+    expected.push_str(&"abcdefg".repeat(3_000_000));
+    expected.push('\n');
+    (script, expected.into_bytes())
+}
+
+#[test]
+fn clients_of_every_kind_get_what_they_ask_for() {
+    let test = "clients_of_every_kind_get_what_they_ask_for (user space)";
+    let directory = tempfile::tempdir().unwrap();
+    let tls = certificates(directory.path());
+    let arguments: Vec<&str> = tls.iter().map(String::as_str).collect();
+    let Some(mut lab) = Lab::create(test, &arguments) else { return };
+    let (script, expected) = script();
+    let with_tls = ["--ssl", "--ssl-verify-server-cert=0"];
+    let cipher = lab.answer(&with_tls, "SHOW STATUS LIKE 'Ssl_cipher'");
+    assert!(cipher.len() > "Ssl_cipher\t\n".len());
+    for way in
+        [&["--ssl=0"][..], &["--ssl=0", "--compress"], &with_tls, &[&with_tls[..], &["--compress"]].concat()]
+    {
+        let before = lab.number("opened");
+        assert!(lab.answer(way, &script) == expected, "{way:?}");
+        lab.wait_for("opened", |opened| opened > before);
+    }
+    // Over IPv6 as well, and by the kernel's TCP on the loopback interface.
+    let before = lab.number("opened");
+    let mut conn = lab.try_connect_to(Side::Client, "fd79::1").unwrap();
+    let user: String = conn.query_first("SELECT USER()").unwrap().unwrap();
+    assert_eq!(user, "x@fd79::2");
+    statements(&mut conn, 100);
+    lab.wait_for("opened", |opened| opened == before + 1);
+    let mut conn = lab.try_connect_to(Side::Server, "127.0.0.1").unwrap();
+    statements(&mut conn, 100);
+    let user: String = lab.connect().query_first("SELECT USER()").unwrap().unwrap();
+    assert_eq!(user, "x@10.79.0.2");
+    lab.wait_for("opened", |opened| opened == before + 2);
+    assert_eq!((lab.number("bad_checksums"), lab.number("frames_dropped")), (0, 0), "{}", lab.status());
+    lab.server.shutdown().unwrap();
+}
+
+/// More than any buffer, in both directions, with the bytes compared.
+fn large_results_and_files(lab: &Lab) {
+    let mut conn = lab.connect();
+    execute(&mut conn, "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").unwrap();
+    let large: Vec<u8> =
+        (0..7u32 << 20).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    conn.exec_drop("INSERT INTO d.t VALUES (?, ?)", (1, &large)).unwrap();
+    for id in 2..=4 {
+        conn.exec_drop("INSERT INTO d.t SELECT ?, v FROM d.t WHERE id = 1", (id,)).unwrap();
+    }
+    let all: Vec<Vec<u8>> = conn.query("SELECT v FROM d.t").unwrap();
+    assert!(all.len() == 4 && all.iter().all(|value| *value == large));
+    execute(&mut conn, "CREATE TABLE d.l (id INT PRIMARY KEY, v VARCHAR(100))").unwrap();
+    let rows: String = (0..200_000).map(|id| format!("{id}\tvalue {id}\n")).collect();
+    conn.set_local_infile_handler(Some(LocalInfileHandler::new(move |_, writer| {
+        rows.as_bytes().chunks(7001).try_for_each(|piece| writer.write_all(piece))
+    })));
+    execute(&mut conn, "LOAD DATA LOCAL INFILE 'x' INTO TABLE d.l").unwrap();
+    let right: u64 =
+        conn.query_first("SELECT COUNT(*) FROM d.l WHERE v = CONCAT('value ', id)").unwrap().unwrap();
+    assert_eq!(right, 200_000);
+    execute(&mut conn, "DROP TABLE d.l, d.t").unwrap();
+}
+
+#[test]
+fn large_results_and_files_arrive_whole() {
+    let Some(lab) = Lab::create("large_results_and_files_arrive_whole", &[]) else { return };
+    large_results_and_files(&lab);
+    // The same when two packets of a hundred are lost, in both directions. (What this link sends passes no rules of its
+    // own host, so they are the other host's.)
+    let name = lab.pair.name(Side::Client);
+    let nft = |rule: &str| {
+        let program = find_program("nft", "nftables").unwrap();
+        run("ip", &["netns", "exec", &name, &program.to_string_lossy(), rule]);
+    };
+    nft("add table inet bad");
+    for hook in ["prerouting", "output"] {
+        nft(&format!("add chain inet bad {hook} {{ type filter hook {hook} priority -300; }}"));
+        nft(&format!("add rule inet bad {hook} numgen random mod 50 == 0 drop"));
+    }
+    large_results_and_files(&lab);
+    lab.wait_for("segments_retransmitted", |count| count > 0);
+    println!("{}", lab.status());
+}
+
+/// KILL of a connection that is idle, of one that runs, and of a statement.
+fn kills(lab: &Lab) {
+    let mut killer = lab.connect();
+    statements(&mut killer, 20);
+    let mut idle = lab.connect();
+    statements(&mut idle, 20);
+    let id = connection_id(&mut idle);
+    execute(&mut killer, &format!("KILL {id}")).unwrap();
+    lab.wait_for_end(id, Duration::from_secs(10));
+    assert!(idle.query_drop("SELECT 1").is_err());
+    for kill in ["KILL", "KILL QUERY"] {
+        let mut conn = lab.connect();
+        statements(&mut conn, 20);
+        let id = connection_id(&mut conn);
+        let start = Instant::now();
+        let sleeper = std::thread::spawn(move || {
+            let result = conn.query_drop("SELECT SLEEP(100) FROM (SELECT 1 UNION SELECT 2) x");
+            (conn, result)
+        });
+        let sleeps = format!(
+            "SELECT state FROM information_schema.processlist WHERE id = {id} AND info LIKE '%SLEEP%'"
+        );
+        poll_until("the sleep", Duration::from_secs(10), || {
+            Ok((!query_text(&mut killer, &sleeps)?.is_empty()).then_some(()))
+        })
+        .unwrap();
+        execute(&mut killer, &format!("{kill} {id}")).unwrap();
+        let (mut conn, result) = sleeper.join().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(50));
+        if kill == "KILL" {
+            assert!(result.is_err());
+            assert!(conn.query_drop("SELECT 1").is_err());
+        } else {
+            statements(&mut conn, 20);
+        }
+    }
+}
+
+/// A connection that says nothing is ended after wait_timeout, neither earlier nor much later.
+fn idle_timeout(lab: &Lab) {
+    let mut conn = lab.connect();
+    execute(&mut conn, "SET SESSION wait_timeout = 3").unwrap();
+    statements(&mut conn, 20);
+    let id = connection_id(&mut conn);
+    let start = Instant::now();
+    lab.wait_for_end(id, Duration::from_secs(20));
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(2900) && took < Duration::from_secs(5), "{took:?}");
+    assert!(conn.query_drop("SELECT 1").is_err());
+}
+
+/// A client that connects and says nothing is ended after connect_timeout.
+fn silent_login(lab: &Lab) {
+    let start = Instant::now();
+    let mut silent = lab.pair.within(Side::Client, || TcpStream::connect((ADDRESS, PORT))).unwrap();
+    silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let end = silent.read_to_end(&mut Vec::new());
+    assert!(end.is_ok() || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(6), "{took:?}");
+}
+
+fn shutdown_with_clients(lab: &mut Lab) {
+    let mut clients: Vec<Conn> = (0..20).map(|_| lab.connect()).collect();
+    clients.iter_mut().for_each(|conn| statements(conn, 5));
+    let start = Instant::now();
+    lab.server.shutdown().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(clients.iter_mut().all(|conn| conn.query_drop("SELECT 1").is_err()));
+}
+
+#[test]
+fn what_ends_a_wait_ends_it() {
+    let test = "what_ends_a_wait_ends_it (user space)";
+    let Some(mut lab) = Lab::create(test, &["--connect-timeout=2"]) else { return };
+    kills(&lab);
+    idle_timeout(&lab);
+    silent_login(&lab);
+    lab.wait_for("opened", |opened| opened >= 6);
+    shutdown_with_clients(&mut lab);
+}
+
+#[test]
+fn the_pool_of_threads_is_served() {
+    let arguments = ["--thread-handling=pool-of-threads", "--connect-timeout=2"];
+    let Some(mut lab) = Lab::create("the_pool_of_threads_is_served", &arguments) else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| statements(&mut lab.connect(), 100));
+        }
+    });
+    kills(&lab);
+    idle_timeout(&lab);
+    large_results_and_files(&lab);
+    lab.wait_for("opened", |opened| opened >= 45);
+    shutdown_with_clients(&mut lab);
+}
+
+#[test]
+fn mysql_is_served() {
+    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_is_served (user space)") else { return };
+    let Some(pair) = pair("mysql_is_served (user space)") else { return };
+    let config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap()).product(product);
+    let mut lab = Lab::start(pair, config.server_arg("--connect-timeout=2").server_arg("--mysqlx=OFF"));
+    statements(&mut lab.connect(), 200);
+    kills(&lab);
+    idle_timeout(&lab);
+    large_results_and_files(&lab);
+    lab.wait_for("opened", |opened| opened >= 6);
+    shutdown_with_clients(&mut lab);
+}
+
+#[test]
+fn whoever_is_killed_leaves_nothing_behind() {
+    let Some(mut lab) = Lab::create("whoever_is_killed_leaves_nothing_behind", &[]) else { return };
+    // A client, in the middle of a large answer.
+    let mut child = lab.client(&["--ssl=0", "-q"]).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "SELECT CONNECTION_ID(); SELECT REPEAT('x', 100000000);").unwrap();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    let id: u64 = line.trim().parse().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lab.wait_for_end(id, Duration::from_secs(20));
+    lab.wait_for("connections", |count| count == 0);
+    // The server, several times, and begun again at once: the interface is taken again.
+    for _ in 0..3 {
+        let mut conn = lab.connect();
+        statements(&mut conn, 5);
+        lab.server.kill9().unwrap();
+        lab.server.start().unwrap();
+        assert!(conn.query_drop("SELECT 1").is_err());
+        statements(&mut lab.connect(), 5);
+        lab.wait_for("opened", |opened| opened == 1);
+    }
+    assert_eq!(lab.status()["interfaces"][0]["mode"], "native");
+}
+
+#[test]
+fn an_address_that_is_taken_away_is_served_no_more() {
+    let Some(lab) = Lab::create("an_address_that_is_taken_away_is_served_no_more", &[]) else { return };
+    let name = lab.pair.name(Side::Server);
+    let address = |change: &str| {
+        run("ip", &["-n", &name, "address", change, "10.79.0.9/24", "dev", NetworkPair::INTERFACE]);
+    };
+    for _ in 0..2 {
+        // It comes while the server runs; until it is seen, within a second or so, its connections are the kernel's.
+        address("add");
+        let before = lab.number("opened");
+        let conn = poll_until("a connection past the kernel", Duration::from_secs(20), || {
+            let mut conn = lab.try_connect_to(Side::Client, "10.79.0.9").unwrap();
+            statements(&mut conn, 10);
+            std::thread::sleep(Duration::from_millis(300));
+            Ok((lab.number("opened") > before).then_some(conn))
+        })
+        .unwrap();
+        address("del");
+        poll_until("the end of an address", Duration::from_secs(20), || {
+            let conn = lab.try_connect_within(Side::Client, "10.79.0.9", Duration::from_secs(3));
+            Ok(conn.is_err().then_some(()))
+        })
+        .unwrap();
+        statements(&mut lab.connect(), 10);
+        drop(conn);
+    }
+}
+
+#[test]
+fn a_thousand_connections_are_served() {
+    let arguments = ["--max-connections=1100", "--back-log=200"];
+    let Some(lab) = Lab::create("a_thousand_connections_are_served (user space)", &arguments) else { return };
+    let mut clients: Vec<Conn> = (0..1000).map(|_| lab.connect()).collect();
+    for _ in 0..2 {
+        clients.iter_mut().for_each(|conn| statements(conn, 5));
+    }
+    lab.wait_for("connections", |count| count == 1000);
+    clients.truncate(100);
+    lab.wait_for("connections", |count| count == 100);
+    clients.iter_mut().for_each(|conn| statements(conn, 20));
+    drop(clients);
+    // All at the same moment.
+    std::thread::scope(|scope| {
+        for _ in 0..200 {
+            scope.spawn(|| statements(&mut lab.connect(), 20));
+        }
+    });
+    lab.wait_for("opened", |count| count == 1200);
+    lab.wait_for("connections", |count| count == 0);
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn it_is_switched_under_load() {
+    let Some(lab) = Lab::create("it_is_switched_under_load", &[]) else { return };
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A failure ends the load, too.
+        let _end = End(&ended);
+        for _ in 0..2 {
+            // One connection that stays, and new ones all the time: each is served to its end by whoever has it.
+            scope.spawn(|| {
+                let mut conn = lab.connect();
+                while !ended.load(Ordering::Acquire) {
+                    statements(&mut conn, 50);
+                }
+            });
+            scope.spawn(|| {
+                while !ended.load(Ordering::Acquire) {
+                    statements(&mut lab.connect(), 10);
+                }
+            });
+        }
+        for round in 0..4 {
+            let state = ["off", "on"][round % 2];
+            lab.switch(state);
+            std::thread::sleep(Duration::from_millis(1500));
+            let before = lab.number("opened");
+            std::thread::sleep(Duration::from_millis(2500));
+            let grown = lab.number("opened") - before;
+            assert_eq!(grown > 0, state == "on", "{grown} after {state}: {}", lab.status());
+            assert_eq!(lab.status()["is_on"], state == "on");
+            assert!(lab.number("connections") >= 2);
+        }
+    });
+    lab.wait_for("connections", |count| count == 0);
+}
+
+#[test]
+fn without_what_it_needs_the_kernel_serves() {
+    let Some(pair) = pair("without_what_it_needs_the_kernel_serves") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("redoubt");
+    let redoubt = find_redoubt().unwrap();
+    let text = format!(
+        "#!/bin/sh\nexec setpriv --bounding-set=-net_admin,-net_raw,-bpf,-sys_admin,-perfmon {} \"$@\"\n",
+        redoubt.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = config(&pair, NetworkPair::INTERFACE, &script);
+    let mut lab = Lab::start(pair, config);
+    statements(&mut lab.connect(), 20);
+    assert_eq!(lab.status()["interfaces"][0]["mode"], "failed");
+    assert!(lab.server.error_log_tail(1000).contains("CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"));
+    lab.server.shutdown().unwrap();
+    let wrong = Launcher::Net {
+        redoubt_bin: redoubt,
+        options: ["--user-tcp", "nothing-there,lo"].map(str::to_owned).to_vec(),
+    };
+    lab.server.config_mut().launcher = wrong;
+    lab.server.start().unwrap();
+    statements(&mut lab.connect(), 20);
+    let log = lab.server.error_log_tail(1000);
+    for text in ["there is no such interface", "it is not an interface of Ethernet"] {
+        assert!(log.contains(text), "{log}");
+    }
+}
