@@ -167,6 +167,8 @@ fn who_was_just_started_does_not_go_on_alone() {
         group.start(0)?;
         execute(&mut group.server(0)?.connect()?, "INSERT INTO d.t VALUES (2)")?;
         group.start(1)?;
+        // That it is there is in the order, too, and comes after what it starts from.
+        wait_status(group, 0, "wsrep_cluster_size", "2")?;
         group.require_equal_checksums()?;
         let found = group.causal_connection(1).and_then(|mut conn| {
             redoubt_workload::sql::query_text(&mut conn, "SELECT GROUP_CONCAT(a ORDER BY a) FROM d.t")
