@@ -45,8 +45,12 @@ impl SendBuffer {
         (self.len - before) as usize
     }
 
-    /// Copies bytes that begin so far from the first. There must be so many.
+    /// Copies bytes that begin so far from the first. There must be so many. Without any, `offset` means nothing: a
+    /// segment may lie before the first byte, or after the last one.
     pub(crate) fn copy(&self, offset: u32, mut out: &mut [u8]) {
+        if out.is_empty() {
+            return;
+        }
         let mut at = (self.head + offset) as usize;
         debug_assert!(offset as usize + out.len() <= self.len as usize);
         while !out.is_empty() {
