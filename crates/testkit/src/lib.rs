@@ -17,6 +17,7 @@
 //! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
 //! * [`encryption`]: the key management plugin.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
+//! * [`connections`]: what is done with connections to a server that has the network library.
 //! * [`sysbench`]: sysbench with a fixed seed, and its report as numbers.
 //!
 //! This crate is never a dependency of a product crate.
@@ -24,6 +25,7 @@
 pub mod apply_backlog;
 pub mod battery;
 pub mod command;
+pub mod connections;
 pub mod encryption;
 pub mod fault_rounds;
 pub mod faults;

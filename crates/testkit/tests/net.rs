@@ -6,6 +6,7 @@
 use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler};
 use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_testkit::connections::{certificates, connection_id, require_kills, statements};
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
@@ -15,7 +16,6 @@ use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -62,30 +62,6 @@ fn counter(server: &Server, name: &str) -> u64 {
     status(server)["counters"][name].as_u64().unwrap()
 }
 
-fn statements(conn: &mut Conn, count: usize) {
-    for number in 0..count {
-        let rows = query_text(conn, &format!("SELECT {number}, REPEAT('x', {number})")).unwrap();
-        assert_eq!(rows, [[number.to_string(), "x".repeat(number)]]);
-    }
-}
-
-fn connection_id(conn: &mut Conn) -> u64 {
-    conn.query_first("SELECT CONNECTION_ID()").unwrap().unwrap()
-}
-
-/// Certificates for a server, and the options that name them.
-fn certificates(directory: &Path) -> Vec<String> {
-    let path = directory.join("tls");
-    let outcome = redoubt(&["certificates", "create", path.to_str().unwrap(), "--node", "127.0.0.1"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let file = |name: &str| path.join("node-127.0.0.1").join(name).display().to_string();
-    vec![
-        format!("--ssl-cert={}", file("certificate.pem")),
-        format!("--ssl-key={}", file("key.pem")),
-        format!("--ssl-ca={}", file("authority.pem")),
-    ]
-}
-
 /// Runs a script with the command line client, and returns what it prints.
 fn client(options: &[&str], script: &str) -> String {
     let program = find_program("mariadb", "mariadb-client").unwrap();
@@ -125,7 +101,7 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     for collapser in ["on", "read-ahead"] {
         let (mut config, port) = with_tcp(config(collapser).server_arg("--max-allowed-packet=64M"));
         if collapser == "on" {
-            config.server_args.extend(certificates(directory.path()));
+            config.server_args.extend(certificates(directory.path(), "127.0.0.1").unwrap());
         }
         let mut server = Server::create(config).unwrap();
         let mut conn = server.connect().unwrap();
@@ -169,7 +145,7 @@ fn clients_of_every_kind_get_what_they_ask_for() {
 fn statements_of_every_kind_work() {
     let mut server = Server::create(config("on").server_arg("--local-infile=1")).unwrap();
     let mut conn = server.connect().unwrap();
-    statements(&mut conn, HABIT);
+    statements(&mut conn, HABIT).unwrap();
     execute(&mut conn, "CREATE DATABASE d").unwrap();
     execute(&mut conn, "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").unwrap();
     for id in 0..300 {
@@ -192,64 +168,20 @@ fn statements_of_every_kind_work() {
     execute(&mut conn, "LOAD DATA LOCAL INFILE 'x' INTO TABLE d.t").unwrap();
     let count: Option<u64> = conn.query_first("SELECT COUNT(*) FROM d.t WHERE id >= 1000").unwrap();
     assert_eq!(count, Some(59_000));
-    statements(&mut conn, HABIT);
+    statements(&mut conn, HABIT).unwrap();
     conn.reset().unwrap();
     assert!(conn.ping().is_ok());
-    statements(&mut conn, HABIT);
+    statements(&mut conn, HABIT).unwrap();
     assert!(status(&server)["saved_system_calls"].as_u64().unwrap() > 100);
     server.shutdown().unwrap();
-}
-
-/// KILL of a connection that is idle, of one that runs, and of a statement.
-fn kills(server: &Server) {
-    let mut killer = server.connect().unwrap();
-    statements(&mut killer, HABIT);
-
-    let mut idle = server.connect().unwrap();
-    statements(&mut idle, HABIT);
-    let id = connection_id(&mut idle);
-    execute(&mut killer, &format!("KILL {id}")).unwrap();
-    let gone = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
-    poll_until("the end of a killed connection", Duration::from_secs(10), || {
-        Ok((query_text(&mut killer, &gone)? == [["0"]]).then_some(()))
-    })
-    .unwrap();
-    assert!(idle.query_drop("SELECT 1").is_err());
-
-    for kill in ["KILL", "KILL QUERY"] {
-        let mut conn = server.connect().unwrap();
-        statements(&mut conn, HABIT);
-        let id = connection_id(&mut conn);
-        let start = Instant::now();
-        let sleeper = std::thread::spawn(move || {
-            let result = conn.query_drop("SELECT SLEEP(100) FROM (SELECT 1 UNION SELECT 2) x");
-            (conn, result)
-        });
-        let sleeps = format!(
-            "SELECT state FROM information_schema.processlist WHERE id = {id} AND info LIKE '%SLEEP%'"
-        );
-        poll_until("the sleep", Duration::from_secs(10), || {
-            Ok((!query_text(&mut killer, &sleeps)?.is_empty()).then_some(()))
-        })
-        .unwrap();
-        execute(&mut killer, &format!("{kill} {id}")).unwrap();
-        let (mut conn, result) = sleeper.join().unwrap();
-        assert!(start.elapsed() < Duration::from_secs(50));
-        if kill == "KILL" {
-            assert!(result.is_err());
-            assert!(conn.query_drop("SELECT 1").is_err());
-        } else {
-            statements(&mut conn, HABIT);
-        }
-    }
 }
 
 /// A connection that says nothing is ended after wait_timeout, neither earlier nor much later.
 fn idle_timeout(server: &Server) {
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "SET SESSION wait_timeout = 3").unwrap();
-    statements(&mut conn, HABIT);
-    let id = connection_id(&mut conn);
+    statements(&mut conn, HABIT).unwrap();
+    let id = connection_id(&mut conn).unwrap();
     let start = Instant::now();
     let mut other = server.connect().unwrap();
     let gone = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
@@ -267,7 +199,7 @@ fn shutdown_with_clients(server: &mut Server) {
     let clients: Vec<Conn> = (0..20)
         .map(|_| {
             let mut conn = server.connect().unwrap();
-            statements(&mut conn, HABIT);
+            statements(&mut conn, HABIT).unwrap();
             conn
         })
         .collect();
@@ -281,7 +213,7 @@ fn shutdown_with_clients(server: &mut Server) {
 fn what_ends_a_wait_ends_it() {
     for collapser in ["on", "read-ahead"] {
         let mut server = Server::create(config(collapser)).unwrap();
-        kills(&server);
+        require_kills(&|| server.connect(), HABIT).unwrap();
         idle_timeout(&server);
         assert!(counter(&server, "collapsed") >= 1);
         shutdown_with_clients(&mut server);
@@ -309,10 +241,10 @@ fn the_pool_of_threads_has_its_connections_left_to_the_kernel() {
     let server = Server::create(config("on").server_arg("--thread-handling=pool-of-threads")).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..40 {
-            scope.spawn(|| statements(&mut server.connect().unwrap(), 100));
+            scope.spawn(|| statements(&mut server.connect().unwrap(), 100).unwrap());
         }
     });
-    kills(&server);
+    require_kills(&|| server.connect(), HABIT).unwrap();
     idle_timeout(&server);
     assert!(counter(&server, "left_alone") >= 40);
     assert_eq!(counter(&server, "collapsed"), 0);
@@ -324,7 +256,7 @@ fn a_thousand_connections_are_served() {
     let mut clients: Vec<Conn> = (0..1000).map(|_| server.connect().unwrap()).collect();
     for _ in 0..2 {
         for conn in &mut clients {
-            statements(conn, HABIT);
+            statements(conn, HABIT).unwrap();
         }
     }
     let found = status(&server);
@@ -332,7 +264,7 @@ fn a_thousand_connections_are_served() {
     assert!(found["counters"]["collapsed"].as_u64().unwrap() >= 1000, "{found}");
     clients.truncate(100);
     for conn in &mut clients {
-        statements(conn, HABIT);
+        statements(conn, HABIT).unwrap();
     }
 }
 
@@ -346,7 +278,7 @@ fn layers_are_switched_under_load() {
             scope.spawn(|| {
                 let mut conn = server.connect().unwrap();
                 while !ended.load(Ordering::Acquire) {
-                    statements(&mut conn, 50);
+                    statements(&mut conn, 50).unwrap();
                 }
             });
         }
@@ -382,7 +314,7 @@ fn the_library_works_beside_that_of_volumes() {
         conn.exec_drop("INSERT INTO d.t VALUES (?, ?)", (id, vec![7u8; id])).unwrap();
     }
     assert!(counter(&server, "collapsed") >= 1);
-    kills(&server);
+    require_kills(&|| server.connect(), HABIT).unwrap();
     server.kill9().unwrap();
     server.start().unwrap();
     let count: Option<u64> = server.connect().unwrap().query_first("SELECT COUNT(*) FROM d.t").unwrap();
@@ -399,8 +331,8 @@ fn mysql_is_served_as_well() {
 fn check_mysql(product: Product) {
     let mut server = Server::create(config("on").product(product)).unwrap();
     let mut conn = server.connect().unwrap();
-    statements(&mut conn, 200);
-    kills(&server);
+    statements(&mut conn, 200).unwrap();
+    require_kills(&|| server.connect(), HABIT).unwrap();
     idle_timeout(&server);
     let found = status(&server);
     println!("{found}");

@@ -7,6 +7,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler, OptsBuilder};
 use redoubt_test_support::{NetworkPair, Side, run, skip};
 use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_testkit::connections::{certificates, connection_id, require_kills, statements};
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
@@ -143,32 +144,6 @@ impl Lab {
     }
 }
 
-fn statements(conn: &mut Conn, count: usize) {
-    for number in 0..count {
-        let rows = query_text(conn, &format!("SELECT {number}, REPEAT('x', {number})")).unwrap();
-        assert_eq!(rows, [[number.to_string(), "x".repeat(number)]]);
-    }
-}
-
-fn connection_id(conn: &mut Conn) -> u64 {
-    conn.query_first("SELECT CONNECTION_ID()").unwrap().unwrap()
-}
-
-/// Certificates for a server, and the options that name them.
-fn certificates(directory: &Path) -> Vec<String> {
-    let path = directory.join("tls");
-    let arguments = ["certificates", "create", path.to_str().unwrap(), "--node", ADDRESS];
-    let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let folder = path.join(format!("node-{ADDRESS}"));
-    let file = |name: &str| folder.join(name).display().to_string();
-    vec![
-        format!("--ssl-cert={}", file("certificate.pem")),
-        format!("--ssl-key={}", file("key.pem")),
-        format!("--ssl-ca={}", file("authority.pem")),
-    ]
-}
-
 /// Many statements, and some that are large in both directions.
 fn script() -> (String, Vec<u8>) {
     let (mut script, mut expected) = (String::new(), String::new());
@@ -188,7 +163,7 @@ fn script() -> (String, Vec<u8>) {
 fn clients_of_every_kind_get_what_they_ask_for() {
     let test = "clients_of_every_kind_get_what_they_ask_for (user space)";
     let directory = tempfile::tempdir().unwrap();
-    let tls = certificates(directory.path());
+    let tls = certificates(directory.path(), ADDRESS).unwrap();
     let arguments: Vec<&str> = tls.iter().map(String::as_str).collect();
     let Some(mut lab) = Lab::create(test, &arguments) else { return };
     let (script, expected) = script();
@@ -207,10 +182,10 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     let mut conn = lab.try_connect_to(Side::Client, "fd79::1").unwrap();
     let user: String = conn.query_first("SELECT USER()").unwrap().unwrap();
     assert_eq!(user, "x@fd79::2");
-    statements(&mut conn, 100);
+    statements(&mut conn, 100).unwrap();
     lab.wait_for("opened", |opened| opened == before + 1);
     let mut conn = lab.try_connect_to(Side::Server, "127.0.0.1").unwrap();
-    statements(&mut conn, 100);
+    statements(&mut conn, 100).unwrap();
     let user: String = lab.connect().query_first("SELECT USER()").unwrap().unwrap();
     assert_eq!(user, "x@10.79.0.2");
     lab.wait_for("opened", |opened| opened == before + 2);
@@ -263,50 +238,12 @@ fn large_results_and_files_arrive_whole() {
     println!("{}", lab.status());
 }
 
-/// KILL of a connection that is idle, of one that runs, and of a statement.
-fn kills(lab: &Lab) {
-    let mut killer = lab.connect();
-    statements(&mut killer, 20);
-    let mut idle = lab.connect();
-    statements(&mut idle, 20);
-    let id = connection_id(&mut idle);
-    execute(&mut killer, &format!("KILL {id}")).unwrap();
-    lab.wait_for_end(id, Duration::from_secs(10));
-    assert!(idle.query_drop("SELECT 1").is_err());
-    for kill in ["KILL", "KILL QUERY"] {
-        let mut conn = lab.connect();
-        statements(&mut conn, 20);
-        let id = connection_id(&mut conn);
-        let start = Instant::now();
-        let sleeper = std::thread::spawn(move || {
-            let result = conn.query_drop("SELECT SLEEP(100) FROM (SELECT 1 UNION SELECT 2) x");
-            (conn, result)
-        });
-        let sleeps = format!(
-            "SELECT state FROM information_schema.processlist WHERE id = {id} AND info LIKE '%SLEEP%'"
-        );
-        poll_until("the sleep", Duration::from_secs(10), || {
-            Ok((!query_text(&mut killer, &sleeps)?.is_empty()).then_some(()))
-        })
-        .unwrap();
-        execute(&mut killer, &format!("{kill} {id}")).unwrap();
-        let (mut conn, result) = sleeper.join().unwrap();
-        assert!(start.elapsed() < Duration::from_secs(50));
-        if kill == "KILL" {
-            assert!(result.is_err());
-            assert!(conn.query_drop("SELECT 1").is_err());
-        } else {
-            statements(&mut conn, 20);
-        }
-    }
-}
-
 /// A connection that says nothing is ended after wait_timeout, neither earlier nor much later.
 fn idle_timeout(lab: &Lab) {
     let mut conn = lab.connect();
     execute(&mut conn, "SET SESSION wait_timeout = 3").unwrap();
-    statements(&mut conn, 20);
-    let id = connection_id(&mut conn);
+    statements(&mut conn, 20).unwrap();
+    let id = connection_id(&mut conn).unwrap();
     let start = Instant::now();
     lab.wait_for_end(id, Duration::from_secs(20));
     let took = start.elapsed();
@@ -327,7 +264,7 @@ fn silent_login(lab: &Lab) {
 
 fn shutdown_with_clients(lab: &mut Lab) {
     let mut clients: Vec<Conn> = (0..20).map(|_| lab.connect()).collect();
-    clients.iter_mut().for_each(|conn| statements(conn, 5));
+    clients.iter_mut().for_each(|conn| statements(conn, 5).unwrap());
     let start = Instant::now();
     lab.server.shutdown().unwrap();
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
@@ -338,7 +275,7 @@ fn shutdown_with_clients(lab: &mut Lab) {
 fn what_ends_a_wait_ends_it() {
     let test = "what_ends_a_wait_ends_it (user space)";
     let Some(mut lab) = Lab::create(test, &["--connect-timeout=2"]) else { return };
-    kills(&lab);
+    require_kills(&|| Ok(lab.connect()), 20).unwrap();
     idle_timeout(&lab);
     silent_login(&lab);
     lab.wait_for("opened", |opened| opened >= 6);
@@ -351,10 +288,10 @@ fn the_pool_of_threads_is_served() {
     let Some(mut lab) = Lab::create("the_pool_of_threads_is_served", &arguments) else { return };
     std::thread::scope(|scope| {
         for _ in 0..40 {
-            scope.spawn(|| statements(&mut lab.connect(), 100));
+            scope.spawn(|| statements(&mut lab.connect(), 100).unwrap());
         }
     });
-    kills(&lab);
+    require_kills(&|| Ok(lab.connect()), 20).unwrap();
     idle_timeout(&lab);
     large_results_and_files(&lab);
     lab.wait_for("opened", |opened| opened >= 45);
@@ -367,8 +304,8 @@ fn mysql_is_served() {
     let Some(pair) = pair("mysql_is_served (user space)") else { return };
     let config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap()).product(product);
     let mut lab = Lab::start(pair, config.server_arg("--connect-timeout=2").server_arg("--mysqlx=OFF"));
-    statements(&mut lab.connect(), 200);
-    kills(&lab);
+    statements(&mut lab.connect(), 200).unwrap();
+    require_kills(&|| Ok(lab.connect()), 20).unwrap();
     idle_timeout(&lab);
     large_results_and_files(&lab);
     lab.wait_for("opened", |opened| opened >= 6);
@@ -393,11 +330,11 @@ fn whoever_is_killed_leaves_nothing_behind() {
     // The server, several times, and begun again at once: the interface is taken again.
     for _ in 0..3 {
         let mut conn = lab.connect();
-        statements(&mut conn, 5);
+        statements(&mut conn, 5).unwrap();
         lab.server.kill9().unwrap();
         lab.server.start().unwrap();
         assert!(conn.query_drop("SELECT 1").is_err());
-        statements(&mut lab.connect(), 5);
+        statements(&mut lab.connect(), 5).unwrap();
         lab.wait_for("opened", |opened| opened == 1);
     }
     assert_eq!(lab.status()["interfaces"][0]["mode"], "native");
@@ -416,7 +353,7 @@ fn an_address_that_is_taken_away_is_served_no_more() {
         let before = lab.number("opened");
         let conn = poll_until("a connection past the kernel", Duration::from_secs(20), || {
             let mut conn = lab.try_connect_to(Side::Client, "10.79.0.9").unwrap();
-            statements(&mut conn, 10);
+            statements(&mut conn, 10).unwrap();
             std::thread::sleep(Duration::from_millis(300));
             Ok((lab.number("opened") > before).then_some(conn))
         })
@@ -427,7 +364,7 @@ fn an_address_that_is_taken_away_is_served_no_more() {
             Ok(conn.is_err().then_some(()))
         })
         .unwrap();
-        statements(&mut lab.connect(), 10);
+        statements(&mut lab.connect(), 10).unwrap();
         drop(conn);
     }
 }
@@ -438,17 +375,17 @@ fn a_thousand_connections_are_served() {
     let Some(lab) = Lab::create("a_thousand_connections_are_served (user space)", &arguments) else { return };
     let mut clients: Vec<Conn> = (0..1000).map(|_| lab.connect()).collect();
     for _ in 0..2 {
-        clients.iter_mut().for_each(|conn| statements(conn, 5));
+        clients.iter_mut().for_each(|conn| statements(conn, 5).unwrap());
     }
     lab.wait_for("connections", |count| count == 1000);
     clients.truncate(100);
     lab.wait_for("connections", |count| count == 100);
-    clients.iter_mut().for_each(|conn| statements(conn, 20));
+    clients.iter_mut().for_each(|conn| statements(conn, 20).unwrap());
     drop(clients);
     // All at the same moment.
     std::thread::scope(|scope| {
         for _ in 0..200 {
-            scope.spawn(|| statements(&mut lab.connect(), 20));
+            scope.spawn(|| statements(&mut lab.connect(), 20).unwrap());
         }
     });
     lab.wait_for("opened", |count| count == 1200);
@@ -475,12 +412,12 @@ fn it_is_switched_under_load() {
             scope.spawn(|| {
                 let mut conn = lab.connect();
                 while !ended.load(Ordering::Acquire) {
-                    statements(&mut conn, 50);
+                    statements(&mut conn, 50).unwrap();
                 }
             });
             scope.spawn(|| {
                 while !ended.load(Ordering::Acquire) {
-                    statements(&mut lab.connect(), 10);
+                    statements(&mut lab.connect(), 10).unwrap();
                 }
             });
         }
@@ -513,7 +450,7 @@ fn without_what_it_needs_the_kernel_serves() {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let config = config(&pair, NetworkPair::INTERFACE, &script);
     let mut lab = Lab::start(pair, config);
-    statements(&mut lab.connect(), 20);
+    statements(&mut lab.connect(), 20).unwrap();
     assert_eq!(lab.status()["interfaces"][0]["mode"], "failed");
     assert!(lab.server.error_log_tail(1000).contains("CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"));
     lab.server.shutdown().unwrap();
@@ -523,7 +460,7 @@ fn without_what_it_needs_the_kernel_serves() {
     };
     lab.server.config_mut().launcher = wrong;
     lab.server.start().unwrap();
-    statements(&mut lab.connect(), 20);
+    statements(&mut lab.connect(), 20).unwrap();
     let log = lab.server.error_log_tail(1000);
     for text in ["there is no such interface", "it is not an interface of Ethernet"] {
         assert!(log.contains(text), "{log}");

@@ -76,9 +76,8 @@ fn open(port: u16) -> Option<OwnedFd> {
         OwnedFd::from_raw_fd(fd)
     };
     let (address, len) = door(port);
-    // SAFETY: an address of this length.
     HAS_DOORS.store(true, Ordering::Release);
-    // SAFETY: as before.
+    // SAFETY: an address of this length.
     let done = unsafe {
         libc::bind(listener.as_raw_fd(), (&raw const address).cast(), len) == 0
             && next::listen(listener.as_raw_fd(), WAITING as c_int) == 0

@@ -38,7 +38,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use xdp::Xdp;
 
 /// Connections of one stack at most.
@@ -108,18 +108,17 @@ pub fn get(fd: c_int) -> Option<&'static Socket> {
     TABLE.get(fd)
 }
 
-/// The descriptors of a range that are connections of stacks.
+/// The descriptors of a range that are connections of stacks, or listeners of which these take connections.
 pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
-    TABLE.in_range(range).filter(|_| ACTIVE.load(Ordering::Relaxed))
+    TABLE.in_range(range.clone()).chain(shadow::in_range(range))
 }
 
 fn stacks() -> &'static [&'static Stack] {
-    STACKS.get_or_init(|| WANTED.get().into_iter().flatten().filter_map(start).collect())
+    let wanted = || WANTED.get().into_iter().flatten().enumerate();
+    STACKS.get_or_init(|| wanted().filter_map(|(number, wanted)| start(number, wanted)).collect())
 }
 
-fn start(wanted: &UserTcp) -> Option<&'static Stack> {
-    static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+fn start(number: usize, wanted: &UserTcp) -> Option<&'static Stack> {
     let name = &wanted.interface;
     let open = || -> Result<&'static Stack, String> {
         let interface = Interface::find(name).map_err(|error| error.to_string())?;
@@ -154,11 +153,13 @@ pub fn listening(fd: c_int, backlog: c_int) {
         return;
     }
     let Ok(shadow) = Shadow::new(fd, bound, is_only_ipv6(fd), backlog) else { return };
-    let shadow = Arc::new(shadow);
+    let shadow: &'static Shadow = Box::leak(Box::new(shadow));
     ACTIVE.store(true, Ordering::Release);
-    shadow::add(&shadow);
+    if !shadow::add(shadow) {
+        return;
+    }
     for stack in stacks {
-        stack.with(|inner, now| inner.listen(now, &shadow, false));
+        stack.with(|inner, now| inner.listen(now, shadow, false));
     }
 }
 
@@ -176,7 +177,7 @@ fn is_only_ipv6(fd: c_int) -> bool {
 pub fn withdraw(fd: c_int) {
     let Some(shadow) = shadow::remove(fd) else { return };
     for stack in stacks() {
-        stack.with(|inner, now| inner.unlisten(now, &shadow));
+        stack.with(|inner, now| inner.unlisten(now, shadow));
     }
     while let Some(accepted) = shadow.pop() {
         calls::close(accepted.socket);
@@ -194,7 +195,7 @@ pub unsafe fn accept(
     flags: c_int,
 ) -> Option<Result<c_int, c_int>> {
     let shadow = shadow::get(fd)?;
-    let accepted = calls::accept(&shadow)?;
+    let accepted = calls::accept(shadow)?;
     let table = [(libc::SOCK_NONBLOCK, libc::EFD_NONBLOCK), (libc::SOCK_CLOEXEC, libc::EFD_CLOEXEC)];
     let wanted = table.into_iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, flag)| all | flag);
     let placeholder = match doorbell::create(wanted) {
@@ -233,7 +234,8 @@ pub unsafe fn write_address(from: std::net::SocketAddr, address: *mut sockaddr, 
 
 /// A copy of a descriptor was made.
 pub fn duplicated(socket: &'static Socket, copy: c_int) {
-    if copy >= 0 && socket.add_descriptor() {
+    // Without a place for it the copy is none of the connection's descriptors, and does not keep it.
+    if copy >= 0 && TABLE.make_room(copy) && socket.add_descriptor() {
         TABLE.put(copy, socket);
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! A listener's descriptor is the kernel's. Who polls it also polls the listener's bell, see [`super::waits`].
 //!
-//! Locks: the list's and a queue's are taken last, and nothing else is taken under them.
+//! Shadows are never given back to the system, of which a server has a few: every wait of every thread looks for them,
+//! without a lock. A queue's lock is taken last, and nothing else is taken under it.
 
 use super::doorbell::Doorbell;
 use super::socket::Socket;
+use crate::descriptors::Descriptors;
 use libc::c_int;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A connection that waits for accept.
 pub struct Accepted {
@@ -34,49 +36,33 @@ pub struct Shadow {
     queue: Mutex<VecDeque<Accepted>>,
 }
 
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static LIST: Mutex<Vec<Arc<Shadow>>> = Mutex::new(Vec::new());
-
-fn list() -> MutexGuard<'static, Vec<Arc<Shadow>>> {
-    LIST.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// By the listeners' descriptors.
+static TABLE: Descriptors<Shadow> = Descriptors::new();
 
 /// All there are.
-pub fn all() -> Vec<Arc<Shadow>> {
-    list().clone()
+pub fn all() -> Vec<&'static Shadow> {
+    in_range(0..=usize::MAX).filter_map(get).collect()
 }
 
-/// There is one.
+/// The one of this descriptor. Without any at all it costs two loads.
 #[inline]
-pub fn is_any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+pub fn get(fd: c_int) -> Option<&'static Shadow> {
+    TABLE.get(fd)
 }
 
-/// The one of this descriptor. Without any at all it costs one load.
-pub fn get(fd: c_int) -> Option<Arc<Shadow>> {
-    if COUNT.load(Ordering::Acquire) == 0 {
-        return None;
-    }
-    list().iter().find(|shadow| shadow.fd == fd).cloned()
-}
-
-/// Adds one.
-pub fn add(shadow: &Arc<Shadow>) {
-    let mut list = list();
-    list.push(Arc::clone(shadow));
-    COUNT.store(list.len(), Ordering::Release);
+/// Adds one. `false`: the number of its descriptor is too large.
+pub fn add(shadow: &'static Shadow) -> bool {
+    TABLE.put(shadow.fd, shadow)
 }
 
 /// Takes one out.
-pub fn remove(fd: c_int) -> Option<Arc<Shadow>> {
-    if COUNT.load(Ordering::Acquire) == 0 {
-        return None;
-    }
-    let mut list = list();
-    let at = list.iter().position(|shadow| shadow.fd == fd)?;
-    let shadow = list.swap_remove(at);
-    COUNT.store(list.len(), Ordering::Release);
-    Some(shadow)
+pub fn remove(fd: c_int) -> Option<&'static Shadow> {
+    TABLE.take(fd)
+}
+
+/// The descriptors of a range that have one.
+pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
+    TABLE.in_range(range)
 }
 
 impl Shadow {

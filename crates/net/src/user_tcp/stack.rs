@@ -2,15 +2,15 @@
 //!
 //! One lock guards it all. The server's threads read and write under it, and send their frames themselves: an answer
 //! needs no other thread. What comes is taken by the stack's thread, which wakes whoever waits for it. Rings between
-//! the threads would save the lock, and cost a second copy of all bytes and another thread's wake-up for each answer;
-//! held is the lock for the copy of some kilobytes.
+//! the threads would save the lock, and cost a second copy of all bytes and another thread's wake-up for each answer.
 //!
 //! The thread sleeps in poll for frames and for its doorbell. It is rung when a thread of the server has brought about
 //! something that is due before it would wake up by itself, which is never later than [`DOZE`] after the last work, so
 //! that the usual timers of answers do not need the bell.
 //!
-//! Lock order: a stack, then the list of listeners or the queue of one; never two stacks. System calls that wake others
-//! are made after the lock is given back.
+//! Lock order: a stack, then the queue of a listener; never two stacks. Threads that wait in user space are woken after
+//! the lock is given back. Under it are: the call that has the link send, one for all frames that are ready, and the
+//! signal of a connection on which a thread waits in the kernel.
 
 use super::doorbell::Doorbell;
 use super::interface::Interface;
@@ -28,7 +28,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Frames that are taken before others get the lock.
@@ -74,7 +74,7 @@ pub struct Slot {
 struct Listening {
     place: SocketAddr,
     id: ListenerId,
-    shadow: Arc<Shadow>,
+    shadow: &'static Shadow,
     steering: Steering,
 }
 
@@ -92,7 +92,7 @@ pub struct Inner {
     /// New connections are taken.
     pub is_on: bool,
     wake: Vec<&'static Socket>,
-    knock: Vec<Arc<Shadow>>,
+    knock: Vec<&'static Shadow>,
     is_unsent: bool,
     opened: u64,
 }
@@ -253,13 +253,13 @@ impl Stack {
     }
 }
 
-fn wake_all(wake: Vec<&'static Socket>, knock: Vec<Arc<Shadow>>) {
+fn wake_all(wake: Vec<&'static Socket>, knock: Vec<&'static Shadow>) {
     wake.into_iter().for_each(Socket::wake);
-    knock.into_iter().for_each(|shadow| shadow.knock());
+    knock.into_iter().for_each(Shadow::knock);
 }
 
 impl Inner {
-    fn take_wakes(&mut self) -> (Vec<&'static Socket>, Vec<Arc<Shadow>>) {
+    fn take_wakes(&mut self) -> (Vec<&'static Socket>, Vec<&'static Shadow>) {
         (std::mem::take(&mut self.wake), std::mem::take(&mut self.knock))
     }
 
@@ -323,7 +323,7 @@ impl Inner {
         for at in 0..self.listening.len() {
             while let Some(listening) = self.listening.get(at).filter(|listening| listening.shadow.has_room())
             {
-                let (local, shadow) = (listening.place, Arc::clone(&listening.shadow));
+                let (local, shadow) = (listening.place, listening.shadow);
                 let Some((connection, peer)) = self.engine.accept(listening.id) else { break };
                 let socket = self.insert(stack, connection, [local, peer], shadow.is_ipv6());
                 self.opened += 1;
@@ -452,7 +452,7 @@ impl Inner {
     }
 
     /// Begins to take what comes to a listener of the server, at the interface's addresses.
-    pub fn listen(&mut self, now: Micros, shadow: &Arc<Shadow>, may_have_connections: bool) {
+    pub fn listen(&mut self, now: Micros, shadow: &'static Shadow, may_have_connections: bool) {
         let steering = Steering { new: self.is_on, shared: may_have_connections || !self.is_on };
         for address in self.addresses.clone() {
             let place = SocketAddr::new(address, shadow.port());
@@ -462,14 +462,14 @@ impl Inner {
         }
     }
 
-    fn listen_at(&mut self, now: Micros, place: SocketAddr, shadow: &Arc<Shadow>, steering: Steering) {
+    fn listen_at(&mut self, now: Micros, place: SocketAddr, shadow: &'static Shadow, steering: Steering) {
         let Ok(id) = self.engine.listen(place, shadow.backlog() as u32) else { return };
         if let Err(error) = self.link.steer(place, Some(steering)) {
             report(&format!("{place} stays with the kernel: {error}"));
             self.engine.unlisten(now, id);
             return;
         }
-        self.listening.push(Listening { place, id, shadow: Arc::clone(shadow), steering });
+        self.listening.push(Listening { place, id, shadow, steering });
     }
 
     fn take_listening(&mut self, now: Micros, is_meant: impl Fn(&Listening) -> bool) -> Vec<SocketAddr> {
@@ -481,8 +481,8 @@ impl Inner {
     }
 
     /// Takes nothing more for a listener: the kernel has it alone.
-    pub fn unlisten(&mut self, now: Micros, shadow: &Arc<Shadow>) {
-        for place in self.take_listening(now, |listening| Arc::ptr_eq(&listening.shadow, shadow)) {
+    pub fn unlisten(&mut self, now: Micros, shadow: &'static Shadow) {
+        for place in self.take_listening(now, |listening| std::ptr::eq(listening.shadow, shadow)) {
             let is_used = self.slots.iter().any(|slot| slot.id.is_some() && slot.local == place);
             let left = is_used.then_some(Steering { new: false, shared: true });
             let _ = self.link.steer(place, left);
@@ -500,7 +500,7 @@ impl Inner {
                 let _ = self.link.steer(place, None);
             }
             self.addresses = addresses;
-            super::shadow::all().iter().for_each(|shadow| self.listen(now, shadow, true));
+            super::shadow::all().into_iter().for_each(|shadow| self.listen(now, shadow, true));
         }
         for listening in &mut self.listening {
             let shared = listening.steering.shared || !self.is_on;

@@ -26,7 +26,7 @@ pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -
 
 /// Connections of stacks may wait there.
 pub fn is_shadowed(fd: c_int) -> bool {
-    shadow::is_any() && !process::is_child() && shadow::get(fd).is_some()
+    shadow::get(fd).is_some() && !process::is_child()
 }
 
 fn one(socket: &'static Socket, entry: &mut pollfd, timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {

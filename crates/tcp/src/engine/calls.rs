@@ -173,21 +173,4 @@ impl Engine {
             error: connection.error,
         })
     }
-
-    /// Its state by RFC 9293's name; for people to look at.
-    ///
-    /// # Errors
-    /// [`CallError::Stale`].
-    pub fn protocol_state(&self, id: ConnectionId) -> Result<State, CallError> {
-        Ok(self.known(id)?.state())
-    }
-
-    /// Its addresses: here, and the peer's.
-    ///
-    /// # Errors
-    /// [`CallError::Stale`].
-    pub fn addresses(&self, id: ConnectionId) -> Result<[std::net::SocketAddr; 2], CallError> {
-        let key = self.known(id)?.key;
-        Ok([key.local, key.remote])
-    }
 }

@@ -40,14 +40,6 @@ pub struct ConnectionId {
     generation: u32,
 }
 
-impl ConnectionId {
-    /// Its place, below [`Config::max_connections`]: for tables of the caller. Another connection may have it later.
-    #[must_use]
-    pub fn index(self) -> u32 {
-        self.index
-    }
-}
-
 /// A listener, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId {
@@ -208,13 +200,6 @@ impl Engine {
         let connection = self.connections.get_mut(index)?;
         connection.is_accepted = true;
         Some((ConnectionId { index, generation }, connection.key.remote))
-    }
-
-    /// Connections that wait for [`Engine::accept`].
-    #[must_use]
-    pub fn acceptable(&self, id: ListenerId) -> usize {
-        let is_its = self.listeners.generation(id.index) == Some(id.generation);
-        self.listeners.get(id.index).filter(|_| is_its).map_or(0, |listener| listener.waiting.len())
     }
 
     /// The next connection on which something has changed since it was last given out.

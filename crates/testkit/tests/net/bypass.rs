@@ -1,6 +1,7 @@
 //! Clients that were started with the same-host bypass, beside clients that were not.
 
-use super::{certificates, counter, find_redoubt, redoubt, script, statements, status, with_tcp};
+use super::{counter, find_redoubt, redoubt, script, status, with_tcp};
+use redoubt_testkit::connections::{certificates, statements};
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::{find_program, poll_until};
@@ -85,7 +86,7 @@ fn sleeper(server: &Server, port: &str, bypass: bool) -> (Child, String) {
 #[test]
 fn clients_of_every_kind_get_the_same_with_and_without_it() {
     let directory = tempfile::tempdir().unwrap();
-    let mut arguments = certificates(directory.path());
+    let mut arguments = certificates(directory.path(), "127.0.0.1").unwrap();
     for (collapser, handling) in
         [("off", "one-thread-per-connection"), ("on", "one-thread-per-connection"), ("on", "pool-of-threads")]
     {
@@ -263,7 +264,7 @@ fn the_status_knows_what_auto_is() {
         let text = || redoubt(&["net", "status", "--datadir", server.datadir().to_str().unwrap()]).stdout;
         assert!(text().contains("collapser      auto\n"), "{}", text());
         assert_eq!(status(&server)["collapser_in_force"], serde_json::Value::Null);
-        statements(&mut server.connect().unwrap(), 50);
+        statements(&mut server.connect().unwrap(), 50).unwrap();
         assert_eq!(status(&server)["collapser_in_force"], expected);
         let line = format!("collapser      auto, which is {expected} in this server\n");
         assert!(text().contains(&line), "{}", text());

@@ -1,7 +1,8 @@
 //! Connections with TLS and with compression, by the command line clients: they are followed, and so they wait and end
 //! as others do.
 
-use super::{NEVER, SOON, await_empty, await_waiting, config, counter, inside, prepare, redoubt, status};
+use super::{NEVER, SOON, await_empty, await_waiting, config, counter, inside, prepare, status};
+use redoubt_testkit::connections::certificates;
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::{FetchedServer, Product};
@@ -40,24 +41,11 @@ fn program(product: &Product) -> PathBuf {
     product.program().unwrap().with_file_name("mysql")
 }
 
-/// Certificates for a server, and the options that name them.
-fn certificates(directory: &Path) -> Vec<String> {
-    let path = directory.join("tls");
-    let outcome = redoubt(&["certificates", "create", path.to_str().unwrap(), "--node", "127.0.0.1"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let file = |name: &str| path.join("node-127.0.0.1").join(name).display().to_string();
-    vec![
-        format!("--ssl-cert={}", file("certificate.pem")),
-        format!("--ssl-key={}", file("key.pem")),
-        format!("--ssl-ca={}", file("authority.pem")),
-    ]
-}
-
 /// A server with a limit and with certificates.
 fn server(product: Product, options: &[&str], directory: &Path) -> Server {
     let options = [&["--admission-lease", NEVER, "--admission-longest-wait", NEVER], options].concat();
     let mut config = config(&options).product(product);
-    config.server_args.extend(certificates(directory));
+    config.server_args.extend(certificates(directory, "127.0.0.1").unwrap());
     if !config.product.is_mysql() {
         // Newer ones end transactions of a kind with an error of its own.
         config.server_args.push("--loose-innodb-snapshot-isolation=0".to_owned());
