@@ -233,3 +233,42 @@ pub struct Variable {
     /// A pointer or a number.
     pub value: i64,
 }
+
+/// A parameter that is not set while the server runs.
+pub const PARAMETER_READ_ONLY: c_int = 1 << 1;
+/// A parameter that is on or off. One without a kind is a text.
+pub const PARAMETER_SWITCH: c_int = 1 << 2;
+/// A parameter that is a number.
+pub const PARAMETER_INTEGER: c_int = 1 << 3;
+
+/// What a [`Parameter`] holds, by its flags.
+#[repr(C)]
+pub union ParameterValue {
+    /// [`PARAMETER_SWITCH`].
+    pub switch: bool,
+    /// [`PARAMETER_INTEGER`].
+    pub integer: i64,
+    /// A string that ends with 0.
+    pub text: *const c_char,
+}
+
+/// A provider option, of which a server can make a variable.
+#[repr(C)]
+pub struct Parameter {
+    /// `PARAMETER_*`.
+    pub flags: c_int,
+    /// As in the list of options.
+    pub name: *const c_char,
+    /// What holds.
+    pub value: ParameterValue,
+}
+
+/// The server's function that is given each [`Parameter`], with what it wants with it.
+pub type ParameterTaker = unsafe extern "C" fn(*const Parameter, *mut c_void) -> c_int;
+
+/// The library's function that goes through all parameters.
+#[repr(C)]
+pub struct ParameterService {
+    /// Table, function and what that wants.
+    pub get: Option<unsafe extern "C" fn(*mut c_void, Option<ParameterTaker>, *mut c_void) -> c_int>,
+}

@@ -4,13 +4,14 @@
 //! leaves this module: one that comes here is logged and ends the server, which otherwise would go on with half a state.
 
 mod calls;
+mod parameters;
 mod statistics;
 
 use crate::abi::{
     CAP_CAUSAL_READS, CAP_CERTIFICATION, CAP_INCREMENTAL, CAP_ISOLATION, CAP_MULTI_MASTER,
     CAP_PARALLEL_APPLYING, CAP_PAUSE, CAP_REPLAY, CAP_STREAMING, INTERFACE_VERSION, InitArgs, Status,
 };
-use crate::options::Options;
+use crate::options::{Options, REMOVE};
 use crate::position::RECOVERING;
 use crate::server::Server;
 use crate::session::{New, Session, Wanted};
@@ -32,8 +33,6 @@ pub const CAPABILITIES: u32 = CAP_MULTI_MASTER
 /// Words of the table that are the library's to fill. The one after them is the server's own.
 const WORDS: usize = 43;
 const CONTEXT: usize = 44;
-/// The provider option that does something instead of being kept.
-const REMOVE: &str = "redoubt.remove";
 const NAME: &[u8] = b"Redoubt Group\0";
 const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes();
 const VENDOR: &[u8] = b"Redoubt\0";
@@ -150,8 +149,10 @@ unsafe extern "C" fn options_set(table: Table, options: *const c_char) -> c_int 
         // SAFETY: the server's table and string.
         let (provider, options) = unsafe { (provider(table), text(options)) };
         let Some(provider) = provider else { return Status::NodeFail as c_int };
-        let done = match options.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
-            Some((REMOVE, name)) => provider.remove(name),
+        // Of a variable of its own, the server sends the option with a semicolon.
+        let only = options.trim_end_matches([';', ' ']);
+        let done = match only.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
+            Some((name, member)) if name.as_bytes() == REMOVE.to_bytes() => provider.remove(member),
             _ => provider.set(&options),
         };
         match done {

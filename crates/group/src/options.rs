@@ -8,7 +8,13 @@ use crate::order::DEFAULT_CATCH_UP_LEN_BYTES;
 use crate::store::DEFAULT_KEPT_LEN_BYTES;
 use redoubt_transport::CredentialFiles;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::path::PathBuf;
+
+pub mod parameters;
+
+/// The option that does something instead of being kept: a member of this name is removed.
+pub const REMOVE: &CStr = c"redoubt.remove";
 
 /// Names of Galera's that have no meaning here begin so.
 const IGNORED: &[&str] = &[

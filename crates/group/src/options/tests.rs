@@ -1,5 +1,6 @@
 //! Options as people write them.
 
+use super::parameters::{Parameter, Value};
 use super::*;
 
 #[test]
@@ -85,4 +86,28 @@ fn periods_are_those_of_galera() {
         let error = Options::default().set(&format!("repl.causal_read_timeout = {text}")).unwrap_err();
         assert!(error.to_string().contains("PT30S"), "{text}: {error}");
     }
+}
+
+#[test]
+fn parameters_are_what_can_be_set_and_what_holds() {
+    let mut options = Options::default();
+    options.set("base_port=15001;gcache.size=1G;pc.ignore_sb=yes;redoubt.members=a,b").unwrap();
+    let mut again = Options::default();
+    for Parameter { name, value, is_live } in options.parameters() {
+        let name = name.to_str().unwrap();
+        let text = match value {
+            Value::Text(text) => text,
+            Value::Switch(is_on) => is_on.to_string(),
+            Value::Number(number) => number.to_string(),
+        };
+        if name.as_bytes() == REMOVE.to_bytes() {
+            assert!(is_live && text.is_empty());
+        } else if !text.is_empty() {
+            again.set(&format!("{name}={text};")).unwrap();
+        }
+    }
+    let plain = |options: &Options| Options { given: BTreeMap::new(), ..options.clone() };
+    assert_eq!(plain(&again), plain(&options));
+    let names: BTreeSet<_> = options.parameters().iter().map(|parameter| parameter.name).collect();
+    assert_eq!(names.len(), options.parameters().len(), "a name twice is an error of the server");
 }
