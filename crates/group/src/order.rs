@@ -572,23 +572,6 @@ impl Order {
         id.number
     }
 
-    /// Newcomers become members, and are told where to start. One takes the place of a member that was at its address and
-    /// is not heard any more: that one has lost its log.
-    fn take_in_newcomers(&mut self) {
-        let membership = self.member.epoch().membership.clone();
-        for (member, address) in self.newcomers.due() {
-            if !membership.contains(member) {
-                let is_replaced = |id: &MemberId| self.is_gone_from(*id, &address);
-                let stay = membership.iter().filter(|id| !is_replaced(id));
-                let with_it = Membership::new(stay.chain([member]));
-                // If it cannot be done now, it is tried again.
-                let _ = self.member.change_membership(with_it);
-            }
-            let snapshot = self.member.snapshot();
-            self.ask_for_state(snapshot.next, Purpose::Newcomer(member, snapshot));
-        }
-    }
-
     fn say_broken(&self) {
         (self.parts.say)(
             true,

@@ -1,11 +1,12 @@
 //! Members that are not in the group yet: those that ask this one, and this one itself.
 
-use super::{Event, Input, Parts};
+use super::checkpoints::Purpose;
+use super::{Event, Input, Order, Parts};
 use crate::frame::Frame;
 use crate::replica::{Replica, ReplicaError};
 use crate::store::{Identity, Store, StoreError};
 use redoubt_consensus::record::Record;
-use redoubt_consensus::types::{MemberId, Time};
+use redoubt_consensus::types::{MemberId, Membership, Time};
 use redoubt_consensus::{Member, RecoverError, Settings};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ struct Newcomer {
     address: String,
     since: Instant,
     told_at: Option<Instant>,
+    /// It was said that it has to wait.
+    waits: bool,
 }
 
 /// Those that ask.
@@ -28,7 +31,13 @@ pub struct Newcomers(BTreeMap<MemberId, Newcomer>);
 impl Newcomers {
     /// It has said hello.
     pub fn greeted(&mut self, member: MemberId, address: String) {
-        self.0.insert(member, Newcomer { address, since: Instant::now(), told_at: None });
+        let waits = self.0.get(&member).is_some_and(|before| before.waits);
+        self.0.insert(member, Newcomer { address, since: Instant::now(), told_at: None, waits });
+    }
+
+    /// It cannot be taken in now. Whether that is new.
+    pub fn waits(&mut self, member: MemberId) -> bool {
+        self.0.get_mut(&member).is_some_and(|newcomer| !std::mem::replace(&mut newcomer.waits, true))
     }
 
     /// It has what it needs.
@@ -46,6 +55,38 @@ impl Newcomers {
             due.push((*member, newcomer.address.clone()));
         }
         due
+    }
+}
+
+impl Order {
+    /// Newcomers become members, and are told where to start. One takes the place of a member that was at its address and
+    /// is not heard any more: that one has lost its log.
+    ///
+    /// Nobody is told so by a member without a majority, or by one that is none itself yet: a newcomer that takes its
+    /// start from one is bound to that history for good, and may have asked the members of another one as well.
+    pub(super) fn take_in_newcomers(&mut self) {
+        let membership = self.member.epoch().membership.clone();
+        let is_one_of_most = membership.contains(self.member.id()) && self.has_company();
+        for (member, address) in self.newcomers.due() {
+            if !membership.contains(member) && !is_one_of_most {
+                if self.newcomers.waits(member) {
+                    let text = format!(
+                        "{address} asks to be a member: it has to wait, for most of the members are away"
+                    );
+                    (self.parts.say)(false, text);
+                }
+                continue;
+            }
+            if !membership.contains(member) {
+                let is_replaced = |id: &MemberId| self.is_gone_from(*id, &address);
+                let stay = membership.iter().filter(|id| !is_replaced(id));
+                let with_it = Membership::new(stay.chain([member]));
+                // If it cannot be done now, it is tried again.
+                let _ = self.member.change_membership(with_it);
+            }
+            let snapshot = self.member.snapshot();
+            self.ask_for_state(snapshot.next, Purpose::Newcomer(member, snapshot));
+        }
     }
 }
 

@@ -191,10 +191,15 @@ impl Order {
         Ok(())
     }
 
+    /// Most of the members are heard.
+    pub(super) fn has_company(&self) -> bool {
+        self.member.epoch().membership.is_majority(|id| self.is_heard(id, DEPARTURE))
+    }
+
     /// Says that commits wait for others, once, and that they go on.
     pub(super) fn say_alone(&mut self) {
         let membership = self.member.epoch().membership.clone();
-        let is_alone = !membership.is_majority(|id| self.is_heard(id, DEPARTURE));
+        let is_alone = !self.has_company();
         let has_said = self.parts.status.is_alone.load(Ordering::Relaxed);
         if is_alone && !has_said && self.began.elapsed() >= DEPARTURE {
             let (heard, missing): (Vec<_>, Vec<_>) =
