@@ -47,7 +47,7 @@ pub const DEFAULT_KEPT_LEN_BYTES: u64 = 128 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The log device.
-    #[error("the group's log: {0}")]
+    #[error("the group's log: {0}{more}", more = instead(.0))]
     Device(#[from] LogDeviceError),
     /// A file.
     #[error("the group's log: cannot {action}: {source}")]
@@ -83,6 +83,17 @@ pub enum StoreError {
     /// A mistake of this library.
     #[error("the group's log: {0}; this is a defect of Redoubt: report it")]
     NoPlace(#[from] NoPlace),
+}
+
+/// What a device says of damage is for logs of which there may be copies.
+fn instead(error: &LogDeviceError) -> &'static str {
+    match error {
+        LogDeviceError::Damaged { .. } | LogDeviceError::BadSegment { .. } => {
+            " (not here: a member with an old log forgets what it has acknowledged, and commits can be lost. Remove the \
+             files redoubt_group.*.log, and the member joins anew)"
+        }
+        _ => "",
+    }
 }
 
 /// Names of a member and its group.

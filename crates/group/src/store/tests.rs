@@ -102,6 +102,17 @@ fn a_damaged_head_is_said() {
 }
 
 #[test]
+fn a_damaged_log_is_not_to_be_restored_from_a_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(create(directory.path()));
+    let name = directory.path().join("redoubt_group.log-00000000000000000000.seg.log");
+    std::fs::OpenOptions::new().write(true).open(name).unwrap().set_len(8192).unwrap();
+    let error = Store::open(directory.path()).err().unwrap().to_string();
+    assert!(error.contains("is not usable: it is 8192 bytes long"), "{error}");
+    assert!(error.ends_with("Remove the files redoubt_group.*.log, and the member joins anew)"), "{error}");
+}
+
+#[test]
 fn a_new_store_takes_the_place_of_an_old_one() {
     let directory = tempfile::tempdir().unwrap();
     let store = create(directory.path());
