@@ -124,6 +124,11 @@ impl Gate {
         }
     }
 
+    /// Somebody wants it shut.
+    pub fn is_shut(&self) -> bool {
+        self.state().shut > 0
+    }
+
     /// Lets nothing pass any more, and waits until what is passing has.
     pub fn shut(&self) {
         let mut state = self.state();

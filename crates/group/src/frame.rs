@@ -81,7 +81,12 @@ pub enum Frame {
         replica: Vec<u8>,
     },
     /// How far the sender's server has applied what is ordered.
-    Applied(Seqno),
+    Applied {
+        /// All up to here.
+        seqno: Seqno,
+        /// It is to keep up: nobody waits for one that is paused, or out of step as somebody wants it.
+        is_in_step: bool,
+    },
     /// Asks whether the other one hears a member.
     WhoHears(MemberId),
     /// It does; no answer is sent otherwise.
@@ -142,6 +147,7 @@ const HELLO_OF_HISTORY: u8 = 9;
 const WELCOME_OF_HISTORY: u8 = 10;
 const WHO_HEARS: u8 = 11;
 const HEARS: u8 = 12;
+const APPLIED_OUT_OF_STEP: u8 = 13;
 
 impl Frame {
     /// As it goes over a connection, its length included.
@@ -198,8 +204,8 @@ impl Frame {
                 put_bytes(out, replica);
                 encode_snapshot(snapshot, out);
             }
-            Self::Applied(seqno) => {
-                out.push(APPLIED);
+            Self::Applied { seqno, is_in_step } => {
+                out.push(if *is_in_step { APPLIED } else { APPLIED_OUT_OF_STEP });
                 out.extend_from_slice(&seqno.0.to_le_bytes());
             }
             Self::WhoHears(member) => put_member(WHO_HEARS, *member, out),
@@ -261,7 +267,10 @@ impl Frame {
                 }
                 Self::Start { snapshot, replica }
             }
-            APPLIED => Self::Applied(Seqno(i64::from_le_bytes(reader.array()?))),
+            APPLIED | APPLIED_OUT_OF_STEP => Self::Applied {
+                seqno: Seqno(i64::from_le_bytes(reader.array()?)),
+                is_in_step: kind == APPLIED,
+            },
             WHO_HEARS => Self::WhoHears(MemberId(reader.u64()?)),
             HEARS => Self::Hears(MemberId(reader.u64()?)),
             STATE_REQUEST => Self::StateRequest {

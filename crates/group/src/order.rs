@@ -186,6 +186,8 @@ pub struct Parts {
     pub stored: Box<dyn Fn(Arc<Archive>) + Send>,
     /// How far the server has applied what was ordered.
     pub applied: Box<dyn Fn() -> Seqno + Send>,
+    /// It is to keep up with the others.
+    pub is_in_step: Box<dyn Fn() -> bool + Send>,
     /// Messages for the error log: `true` if it is the end.
     pub say: Box<dyn Fn(bool, String) + Send>,
 }
@@ -434,7 +436,9 @@ impl Order {
             }
             Event::Frame { from, frame: Frame::WhoHears(member) } => self.answer(from, member),
             Event::Frame { frame: Frame::Hears(member), .. } => self.hearing.told(member, Instant::now()),
-            Event::Frame { from, frame: Frame::Applied(seqno) } => self.parts.pace.told(from, seqno),
+            Event::Frame { from, frame: Frame::Applied { seqno, is_in_step } } => {
+                self.parts.pace.told(from, seqno, is_in_step);
+            }
             Event::Frame { from, frame: Frame::StateRequest { seqno, request } } => {
                 let seqno = Seqno(seqno);
                 self.parts.deliveries.send(Delivery::StateRequest { from, seqno, request });
@@ -458,7 +462,8 @@ impl Order {
         let told_at = self.told_applied_at.get(&to);
         if told_at.is_none_or(|at| now.duration_since(*at) >= TELL_APPLIED) {
             self.told_applied_at.insert(to, now);
-            self.parts.peers.send(to, &Frame::Applied((self.parts.applied)()));
+            let (seqno, is_in_step) = ((self.parts.applied)(), (self.parts.is_in_step)());
+            self.parts.peers.send(to, &Frame::Applied { seqno, is_in_step });
         }
     }
 

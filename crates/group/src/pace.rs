@@ -11,7 +11,8 @@
 //! took for anything in the last seconds in which it did anything.
 //!
 //! No member sets the pace of the others: what they wait for one is at most [`SHARE`] of the time, after a burst of
-//! [`BURST`]. And none is waited for that is [`HOPELESS`] behind: it has to catch up by itself.
+//! [`BURST`]. And none is waited for that is [`HOPELESS`] behind: it has to catch up by itself. Nor one that says that it
+//! is not to keep up: its server is paused for a backup, or gives its state to another one.
 //!
 //! Lock order: `others`, then what those who ask lock to answer: the state of a transaction, what is finished.
 //!
@@ -133,6 +134,7 @@ struct Other {
     counted_at: Instant,
     is_waited_for: bool,
     is_used_up: bool,
+    is_in_step: bool,
 }
 
 impl Other {
@@ -156,7 +158,7 @@ struct Others {
 }
 
 impl Others {
-    fn told(&mut self, member: MemberId, applied: Seqno, now: Instant) {
+    fn told(&mut self, member: MemberId, applied: Seqno, is_in_step: bool, now: Instant) {
         let age = self.ordered.age_of(applied, now);
         let new = Other {
             applied,
@@ -167,13 +169,14 @@ impl Others {
             counted_at: now,
             is_waited_for: false,
             is_used_up: false,
+            is_in_step,
         };
         let other = self.by_member.entry(member).or_insert(new);
         // What it has applied just now shows how long that takes; nothing does while nothing is ordered.
         if other.applied < applied {
             other.shortest.note(age, now);
         }
-        (other.applied, other.told_at) = (applied, now);
+        (other.applied, other.told_at, other.is_in_step) = (applied, now, is_in_step);
     }
 
     /// Whether one of them is to be waited for, or this one, which has done everything up to `applied`.
@@ -187,7 +190,8 @@ impl Others {
             let age = self.ordered.age_after(other.applied, now);
             let is_behind =
                 other.behind.look(age.saturating_sub(other.shortest.get()), ordered.0 - other.applied.0);
-            if is_fresh && is_behind && age <= HOPELESS && !other.is_used_up {
+            let may_be_waited_for = is_fresh && other.is_in_step && !other.is_used_up;
+            if may_be_waited_for && is_behind && age <= HOPELESS {
                 other.is_waited_for = true;
                 holds = true;
             }
@@ -208,9 +212,9 @@ impl Pace {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A member has applied everything up to here.
-    pub fn told(&self, member: MemberId, applied: Seqno) {
-        self.others().told(member, applied, Instant::now());
+    /// A member has applied everything up to here, and is to keep up or not.
+    pub fn told(&self, member: MemberId, applied: Seqno, is_in_step: bool) {
+        self.others().told(member, applied, is_in_step, Instant::now());
         self.changed.notify_all();
     }
 

@@ -236,6 +236,11 @@ impl Session {
         self.desynced.load(Ordering::SeqCst)
     }
 
+    /// Whether it is to keep up with the others: neither paused, nor out of step as somebody wants it.
+    pub fn is_in_step(&self) -> bool {
+        self.desynced() == 0 && !self.is_donating() && !self.gate.is_shut()
+    }
+
     /// Another server is being given its state.
     pub fn is_donating(&self) -> bool {
         lock(&self.transfer).donating_to.is_some()

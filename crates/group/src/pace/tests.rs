@@ -15,7 +15,7 @@ fn waited(seconds: u64, late: Duration, mut behind: impl FnMut(Duration) -> Dura
     while passed < Duration::from_secs(seconds) {
         let now = begin + passed;
         let lacks = ((behind(passed) + late).as_micros() as i64) * EACH / LOOK.as_micros() as i64;
-        others.told(SLOW, Seqno((ordered - lacks).max(0)), now);
+        others.told(SLOW, Seqno((ordered - lacks).max(0)), true, now);
         if others.hold(Seqno(ordered), Seqno(ordered), now) {
             waited += LOOK;
         }
@@ -71,7 +71,7 @@ fn among_few_nobody_waits_for_one_that_takes_its_time() {
     let begin = Instant::now();
     for look in 0..100 {
         let now = begin + LOOK * look;
-        others.told(SLOW, Seqno(1), now);
+        others.told(SLOW, Seqno(1), true, now);
         assert!(!others.hold(Seqno(1 + i64::from(look / 2)), Seqno(1), now), "look {look}");
     }
 }
@@ -79,12 +79,12 @@ fn among_few_nobody_waits_for_one_that_takes_its_time() {
 /// Everything of a second ago is applied here and nothing since by the other.
 fn behind(others: &mut Others, begin: Instant) -> Instant {
     let mut now = begin;
-    others.told(SLOW, Seqno(0), now);
+    others.told(SLOW, Seqno(0), true, now);
     for ordered in 0..100 {
         others.hold(Seqno(ordered), Seqno(ordered), now);
         now += LOOK;
     }
-    others.told(SLOW, Seqno(1), now);
+    others.told(SLOW, Seqno(1), true, now);
     now
 }
 
@@ -94,6 +94,16 @@ fn one_that_says_nothing_is_not_waited_for() {
     let now = behind(&mut others, Instant::now());
     assert!(others.hold(Seqno(100), Seqno(100), now));
     assert!(!others.hold(Seqno(100), Seqno(100), now + FRESH));
+}
+
+#[test]
+fn one_that_is_not_to_keep_up_is_not_waited_for() {
+    let mut others = Others::default();
+    let now = behind(&mut others, Instant::now());
+    others.told(SLOW, Seqno(1), false, now);
+    assert!(!others.hold(Seqno(100), Seqno(100), now));
+    others.told(SLOW, Seqno(1), true, now);
+    assert!(others.hold(Seqno(100), Seqno(100), now));
 }
 
 #[test]
@@ -118,7 +128,7 @@ fn one_that_is_held_goes_on_when_the_other_has_caught_up_or_it_is_wanted_back() 
     let ordered = || Seqno(100);
     std::thread::scope(|scope| {
         let held = scope.spawn(|| pace.hold(ordered, ordered, || false));
-        pace.told(SLOW, Seqno(100));
+        pace.told(SLOW, Seqno(100), true);
         held.join().unwrap();
     });
     pace.hold(ordered, ordered, || true);
@@ -137,9 +147,9 @@ fn nobody_waits_for_one_that_lacks_what_was_ordered_long_ago_even_if_little_was_
     // Then nothing, and something just now.
     let later = Duration::from_secs(20);
     look(&mut others, 5001, later);
-    others.told(SLOW, Seqno(10), begin + later);
+    others.told(SLOW, Seqno(10), true, begin + later);
     assert!(!look(&mut others, 5100, later + GO * 2));
     // It has almost all.
-    others.told(SLOW, Seqno(5001), begin + later + GO * 2);
+    others.told(SLOW, Seqno(5001), true, begin + later + GO * 2);
     assert!(look(&mut others, 5100, later + GO * 4));
 }

@@ -54,12 +54,12 @@ fn a_connection_that_the_other_side_ends_is_made_anew_although_nothing_is_sent()
     let mut other = welcome(&listener, MemberId(7));
     assert_eq!(losses.recv_timeout(GREETING_TIMEOUT).unwrap(), MemberId(2));
     // What is sent then goes to the new one.
-    let frame = Frame::Applied(crate::write_set::Seqno(9));
+    let frame = Frame::Applied { seqno: crate::write_set::Seqno(9), is_in_step: true };
     while !lock(&peers.0.links).contains_key(&MemberId(7)) {
         std::thread::yield_now();
     }
     peers.send(MemberId(7), &frame);
     peers.flush();
     let got = Frame::read(&mut other, MAX_FRAME_LEN_BYTES).unwrap();
-    assert!(matches!(got, Some(Frame::Applied(seqno)) if seqno.0 == 9));
+    assert!(matches!(got, Some(Frame::Applied { seqno, .. }) if seqno.0 == 9));
 }

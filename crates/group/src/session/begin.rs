@@ -443,6 +443,7 @@ pub(super) fn connect(
         placed: placed(&session),
         stored: stored(&session),
         applied: applied(&session),
+        is_in_step: is_in_step(&session),
         say: say(&session),
     };
     let outlets = outlets(&session, inlet);
@@ -512,6 +513,11 @@ fn stored(session: &Arc<Session>) -> Box<dyn Fn(Arc<Archive>) + Send> {
 fn applied(session: &Arc<Session>) -> Box<dyn Fn() -> Seqno + Send> {
     let finished = Arc::clone(&session.finished);
     Box::new(move || finished.to())
+}
+
+fn is_in_step(session: &Arc<Session>) -> Box<dyn Fn() -> bool + Send> {
+    let session = Arc::clone(session);
+    Box::new(move || session.is_in_step())
 }
 
 fn outlets(session: &Arc<Session>, order: Inlet) -> Outlets {
