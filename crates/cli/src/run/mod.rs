@@ -103,6 +103,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
         .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" })
         .env("REDOUBT_COMPRESS", arguments.compress.variable())
+        .env("REDOUBT_LOCAL_SOCKET", if arguments.local_socket { "1" } else { "0" })
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     pass_credentials(&mut command, &connector);
