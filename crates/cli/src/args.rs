@@ -198,7 +198,7 @@ pub struct NodeArguments {
     #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = parse_switch)]
     pub local_socket: bool,
     /// Users whose servers may use that socket, with commas between them, besides root and the node's own user; all
-    /// others use TCP. Of users that this host does not know nothing is said.
+    /// others use TCP. Users that this host does not know are left out, and so is nobody.
     #[arg(long, value_name = "USER,...", default_value = "mysql", value_delimiter = ',')]
     pub local_users: Vec<String>,
     /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.

@@ -133,7 +133,9 @@ fn a_node_that_is_halted_ends_the_server() {
     node.start().unwrap();
     server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     require_all(&node, true);
-    require_sound(&node, &server, start_ledger(&server));
+    let run = start_ledger(&server);
+    require_works(&node, &server, &run);
+    require_sound(&node, &server, run);
     server.shutdown().unwrap();
 }
 
@@ -245,19 +247,20 @@ fn uid_of(name: &str) -> Option<u32> {
 
 #[test]
 fn a_server_of_another_user_is_let_in_if_the_operator_says_so() {
-    let Some(uid) = uid_of("mysql").filter(|_| rustix::process::geteuid().is_root()) else {
-        return redoubt_test_support::skip("a server of the user mysql", "needs root and that user");
+    let Some(uid) = uid_of("daemon").filter(|_| rustix::process::geteuid().is_root()) else {
+        return redoubt_test_support::skip("a server of the user daemon", "needs root and that user");
     };
     let mut node = Node::create(&find_redoubt().unwrap(), &NODE_ARGS).unwrap();
     node.create_volume(VOLUME).unwrap();
-    let mut server = Server::new(config(&node, &[]).server_arg("--user=mysql")).unwrap();
+    let mut server = Server::new(config(&node, &[]).server_arg("--user=daemon")).unwrap();
     std::fs::set_permissions(server.directory(), std::fs::Permissions::from_mode(0o755)).unwrap();
     server.install_db().unwrap();
     for path in [server.directory().to_owned(), server.directory().join("tmp")] {
         chown(path, Some(uid), None).unwrap();
     }
     let mut ledger = None;
-    for (users, is_let_in) in [("", true), ("mysql", true), ("daemon,nobody", false)] {
+    for (users, is_let_in) in [("daemon,nosuchuser", true), ("", false), ("daemon", true), ("nobody", false)]
+    {
         let users = if users.is_empty() { vec![] } else { vec!["--local-users", users] };
         node.set_further_args(&users);
         node.crash_and_restart().unwrap();

@@ -75,7 +75,6 @@ pub fn reach(address: SocketAddr) -> Result<SocketConnection> {
 
 /// A socket that is connected to who has the name, and who that is. Does not wait.
 fn knock(address: SocketAddr) -> Result<(OwnedFd, Process)> {
-    let mut last = Errno::CONNREFUSED;
     for address in names_reached_by(address) {
         // Not to wait while the node's queue is full, because it was stopped or cannot keep up.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -86,10 +85,12 @@ fn knock(address: SocketAddr) -> Result<(OwnedFd, Process)> {
                 let peer = peer_of(&socket).ok_or_else(|| Error::other("who listens is not known"))?;
                 return Ok((socket, peer));
             }
-            Err(error) => last = error,
+            // Nobody has the name.
+            Err(Errno::CONNREFUSED) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    Err(last.into())
+    Err(Errno::CONNREFUSED.into())
 }
 
 /// The addresses of listeners that TCP to this address may reach: itself, or all of the host.
