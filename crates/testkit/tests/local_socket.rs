@@ -252,14 +252,12 @@ fn a_server_of_another_user_is_let_in_if_the_operator_says_so() {
     };
     let mut node = Node::create(&find_redoubt().unwrap(), &NODE_ARGS).unwrap();
     node.create_volume(VOLUME).unwrap();
-    let mut server = Server::new(config(&node, &[])).unwrap();
+    let mut server = Server::new(config(&node, &[]).innodb_arg("--user=daemon")).unwrap();
     std::fs::set_permissions(server.directory(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    server.install_db().unwrap();
     for path in [server.directory().to_owned(), server.directory().join("tmp")] {
         chown(path, Some(uid), None).unwrap();
     }
-    // The first user counts that a server is told.
-    server.config_mut().innodb_args.push("--user=daemon".to_owned());
+    server.install_db().unwrap();
     let mut ledger = None;
     for (users, is_let_in) in [("daemon,nosuchuser", true), ("", false), ("daemon", true), ("nobody", false)]
     {
