@@ -193,6 +193,14 @@ pub struct NodeArguments {
     /// Address to listen on; port 0 takes a free one. One that other hosts reach needs --tls.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     pub listen: String,
+    /// Listen on a unix socket too, @redoubt-node/ADDRESS in the abstract namespace, which servers on this host use
+    /// instead of TCP, as far as --local-users allows. TLS is demanded there as well if it is by TCP.
+    #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = parse_switch)]
+    pub local_socket: bool,
+    /// Users whose servers may use that socket, with commas between them, besides root and the node's own user; all
+    /// others use TCP. Users that this host does not know are left out, and so is nobody.
+    #[arg(long, value_name = "USER,...", default_value = "mysql", value_delimiter = ',')]
+    pub local_users: Vec<String>,
     /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_ring)]
     pub ring: u64,
@@ -568,6 +576,15 @@ pub struct TraceArguments {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `on` or `off`.
+pub fn parse_switch(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("expected on or off".to_owned()),
+    }
 }
 
 /// `64MiB`, `1G`, `4096`.

@@ -3,6 +3,7 @@
 use crate::args::{LogArguments, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
 use crate::output::announce;
+use crate::run::datadir::ids_of;
 use redoubt_logdev::DeviceKind;
 use redoubt_nfs::{Limits, Listed, Nfs, Settings, Volumes};
 use redoubt_node::at_rest::{AtRest, VolumeKeys};
@@ -47,6 +48,12 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     let nfs = Arc::new(nfs.transpose()?);
     let listening = format!("listening on {}", node.address());
     announce(&listening);
+    if let Some(name) = node.local_name() {
+        tracing::info!(
+            "local socket @{name} for servers of root, of this user and of {:?}",
+            arguments.local_users
+        );
+    }
     crate::notify::ready(&listening);
     let stopped_nfs = Arc::clone(&nfs);
     let (stopper, stop_timeout) = (Arc::clone(&node), Duration::from_secs(arguments.stop_timeout));
@@ -142,6 +149,7 @@ impl Volumes for NodeVolumes {
 
 fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     let mut options = NodeOptions::new(arguments.data.clone(), arguments.listen.clone());
+    options.local_users = arguments.local_socket.then(|| known_users(&arguments.local_users));
     options.tls = arguments.tls.server()?;
     options.allow_plain_text = arguments.allow_plain_text;
     if let Some(directory) = &arguments.volume_keys {
@@ -164,6 +172,12 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
     }
     make_private_directory(&arguments.data)?;
     Ok(options)
+}
+
+/// Numbers of these users. A user that is not there has no servers.
+fn known_users(names: &[String]) -> Vec<u32> {
+    let ids = |name: &String| ids_of(Some(name)).ok().flatten();
+    names.iter().filter_map(ids).map(|(uid, _)| uid).collect()
 }
 
 fn log_options(arguments: &LogArguments) -> Result<LogOptions> {

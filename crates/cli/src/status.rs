@@ -39,6 +39,9 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
         return print_json(&node);
     }
     say!("node {} (version {})", node.listen, node.version);
+    if let Some(name) = &node.local_socket {
+        say!("  local socket    @{name}");
+    }
     say!("  data directory  {}", node.data_directory);
     if let Some(address) = &node.status_page {
         say!("  status page     http://{address}/");
@@ -124,6 +127,13 @@ pub fn print_volume(volume: &VolumeStatus) {
     }
     if let Some(expires_s) = volume.server_certificate_expires_s {
         say!("  certificate     the server's is valid until {}", time_text(expires_s));
+    }
+    if volume.connections > 0 {
+        say!(
+            "  connections     {}, of which {} over the local socket",
+            volume.connections,
+            volume.local_connections
+        );
     }
     if let Some(key) = &volume.encrypted_with {
         say!("  encrypted       with key {key}");

@@ -82,7 +82,7 @@ impl TlsArguments {
             }
             None => None,
         };
-        Ok(Connector { address, tls, silence_limit: None })
+        Ok(Connector { address, tls, silence_limit: None, local_socket: false })
     }
 }
 

@@ -41,6 +41,9 @@ pub struct NodeOptions {
     pub pages: PageOptions,
     /// Where and how the logs are written.
     pub log: LogOptions,
+    /// Who may use the socket for servers on this host, besides root and the node's own user; `None`: there is no such
+    /// socket. Default: nobody else.
+    pub local_users: Option<Vec<u32>>,
     /// TLS with certificates on both sides; `None`: plain text, where everybody may do everything.
     pub tls: Option<Arc<ServerTls>>,
     /// Offer plain text to other hosts too.
@@ -70,6 +73,7 @@ impl NodeOptions {
             apply_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pages: PageOptions::default(),
             log: LogOptions::default(),
+            local_users: Some(Vec::new()),
             tls: None,
             allow_plain_text: false,
             connections: ConnectionLimits::default(),

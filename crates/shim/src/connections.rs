@@ -20,7 +20,12 @@ const STATUS_OF_END: i32 = 1;
 
 /// Where a new session connects, and how.
 pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig {
-    let connector = Connector { address: config.node.clone(), tls, silence_limit: Some(SILENT_PEER_TIMEOUT) };
+    let connector = Connector {
+        address: config.node.clone(),
+        tls,
+        silence_limit: Some(SILENT_PEER_TIMEOUT),
+        local_socket: config.local_socket,
+    };
     let peer = Peer {
         connector,
         greeting_timeout: GREETING_TIMEOUT.min(config.timeout),

@@ -2,10 +2,11 @@
 
 use crate::connection::Connection;
 use crate::error::TransportError;
-use crate::tcp::TcpConnection;
+use crate::local;
+use crate::socket::SocketConnection;
 use crate::tls::ClientTls;
 use std::io::{Error, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub struct Connector {
     /// A peer that acknowledges nothing for so long is gone, also while nothing is read or written; else the kernel's
     /// own patience counts.
     pub silence_limit: Option<Duration>,
+    /// Where the node is on this host, its local socket is tried before TCP ([`crate::local`]).
+    pub local_socket: bool,
 }
 
 impl std::fmt::Debug for Connector {
@@ -38,18 +41,50 @@ impl Connector {
         connect_timeout: Duration,
         greeting_timeout: Duration,
     ) -> Result<Arc<dyn Connection>, TransportError> {
-        let tcp = connect_tcp(&self.address, connect_timeout, greeting_timeout)?;
+        let mut last = no_address();
+        for candidate in self.address.to_socket_addrs()? {
+            if let Some(connection) = self.connect_locally(candidate, greeting_timeout) {
+                return Ok(connection);
+            }
+            match TcpStream::connect_timeout(&candidate, connect_timeout) {
+                Ok(stream) => {
+                    let socket = SocketConnection::new(stream);
+                    socket.set_deadline(Some(greeting_timeout))?;
+                    return self.secure(socket);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    /// A connection over the local socket, if that is wanted and can be had. What is wrong with it is not told: the same
+    /// node is asked again over TCP.
+    fn connect_locally(&self, node: SocketAddr, greeting_timeout: Duration) -> Option<Arc<dyn Connection>> {
+        if !self.local_socket {
+            return None;
+        }
+        let connection = self.secure(local::reach(node).ok()?).ok()?;
+        connection.set_deadline(Some(greeting_timeout)).ok()?;
+        Some(connection)
+    }
+
+    fn secure(&self, socket: SocketConnection) -> Result<Arc<dyn Connection>, TransportError> {
         if let Some(limit) = self.silence_limit {
-            tcp.set_silence_limit(limit);
+            socket.set_silence_limit(limit);
         }
         match &self.tls {
-            None => Ok(Arc::new(tcp)),
-            Some(tls) => Ok(Arc::new(tls.connect(tcp, host(&self.address))?)),
+            None => Ok(Arc::new(socket)),
+            Some(tls) => Ok(Arc::new(tls.connect(socket, host(&self.address))?)),
         }
     }
 }
 
-/// As [`Connector::connect`], in plain text.
+fn no_address() -> Error {
+    Error::new(ErrorKind::NotFound, "the name has no address")
+}
+
+/// Connects by TCP, as [`Connector::connect`] does, in plain text.
 ///
 /// # Errors
 /// [`TransportError::Io`].
@@ -57,14 +92,14 @@ pub fn connect_tcp(
     address: &str,
     connect_timeout: Duration,
     greeting_timeout: Duration,
-) -> Result<TcpConnection, TransportError> {
-    let mut last = Error::new(ErrorKind::NotFound, "the name has no address");
+) -> Result<SocketConnection, TransportError> {
+    let mut last = no_address();
     for candidate in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&candidate, connect_timeout) {
             Ok(stream) => {
-                let tcp = TcpConnection::new(stream);
-                tcp.set_deadline(Some(greeting_timeout))?;
-                return Ok(tcp);
+                let socket = SocketConnection::new(stream);
+                socket.set_deadline(Some(greeting_timeout))?;
+                return Ok(socket);
             }
             Err(error) => last = error,
         }

@@ -61,6 +61,11 @@ pub trait Connection: Debug + Send + Sync {
         None
     }
 
+    /// Whether it goes over the node's local socket ([`crate::local`]) and not over TCP.
+    fn is_over_local_socket(&self) -> bool {
+        false
+    }
+
     /// Whether there is a network between the two, as far as is known. Costs nothing to ask.
     fn crosses_network(&self) -> bool {
         false

@@ -1,7 +1,7 @@
 //! Connections: blocking, in both directions at once, one thread reading while others write.
 //!
-//! Owns the seam between those who speak the wire protocol and what carries its bytes: [`tcp::TcpConnection`] is
-//! plain TCP, [`tls::TlsConnection`] is TLS 1.3 with
+//! Owns the seam between those who speak the wire protocol and what carries its bytes: [`socket::SocketConnection`] is
+//! plain TCP or the local socket of a node on the same host ([`local`]), [`tls::TlsConnection`] is TLS 1.3 with
 //! certificates on both sides; a test may put anything else behind [`Connection`]. And what only those who know the
 //! connection can tell: whether what is sent had better be packed ([`packing`]). Knows nothing of frames, volumes or
 //! requests.
@@ -18,8 +18,9 @@ mod cores;
 pub mod credentials;
 pub mod error;
 pub mod identity;
+pub mod local;
 pub mod packing;
-pub mod tcp;
+pub mod socket;
 pub mod tls;
 
 pub use connect::Connector;
@@ -28,5 +29,5 @@ pub use credentials::{CredentialFiles, Credentials};
 pub use error::TransportError;
 pub use identity::{Identity, check_name, check_volume_name};
 pub use packing::Packing;
-pub use tcp::TcpConnection;
+pub use socket::SocketConnection;
 pub use tls::{ClientTls, MemberTls, ServerTls, TlsConnection};

@@ -1,4 +1,4 @@
-//! TLS 1.3 over TCP, with certificates on both sides.
+//! TLS 1.3 over TCP or a local socket, with certificates on both sides.
 //!
 //! rustls is used without I/O of its own: it turns bytes into records and back under a lock that is never held while
 //! waiting for the peer. One thread waits in `recv` with only `incoming` locked, another waits in `send` with only
@@ -7,13 +7,13 @@
 //! Lock order: `incoming` or `outgoing`, then `session`. `outgoing` is held from making records to having sent them,
 //! because their order is part of the protocol.
 //!
-//! Sessions are not resumed and no data is sent before the peer is known. The end of the TCP connection is taken as
+//! Sessions are not resumed and no data is sent before the peer is known. The end of the connection below is taken as
 //! the end of the stream: every message of the wire protocol says its length, so a cut one is noticed there.
 
 use crate::connection::{Connection, Delay, Written};
 use crate::error::TransportError;
 use crate::identity::Identity;
-use crate::tcp::TcpConnection;
+use crate::socket::SocketConnection;
 use rustls::AlertDescription;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -35,7 +35,7 @@ pub const FIRST_BYTE: u8 = 0x16;
 
 /// A TLS connection whose peer is known.
 pub struct TlsConnection {
-    tcp: TcpConnection,
+    socket: SocketConnection,
     session: Mutex<rustls::Connection>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Vec<u8>>,
@@ -56,9 +56,9 @@ impl Incoming {
     }
 
     /// Waits for bytes; false: the peer ended the connection.
-    fn fill(&mut self, tcp: &TcpConnection) -> Result<bool> {
+    fn fill(&mut self, socket: &SocketConnection) -> Result<bool> {
         self.start = 0;
-        self.end = tcp.read(&mut self.bytes)?;
+        self.end = socket.read(&mut self.bytes)?;
         Ok(self.end > 0)
     }
 
@@ -91,21 +91,21 @@ fn take_records(session: &mut rustls::Connection, out: &mut Vec<u8>) -> Result<(
 impl TlsConnection {
     /// Both sides say who they are. The caller sets a deadline before.
     fn handshake(
-        tcp: TcpConnection,
+        socket: SocketConnection,
         mut session: rustls::Connection,
-    ) -> std::result::Result<Self, Box<(TcpConnection, TransportError)>> {
+    ) -> std::result::Result<Self, Box<(SocketConnection, TransportError)>> {
         let mut incoming = Incoming::new();
         let mut outgoing = Vec::new();
-        match shake_hands(&tcp, &mut session, &mut incoming, &mut outgoing) {
+        match shake_hands(&socket, &mut session, &mut incoming, &mut outgoing) {
             Ok(()) => Ok(Self {
-                tcp,
+                socket,
                 session: Mutex::new(session),
                 incoming: Mutex::new(incoming),
                 outgoing: Mutex::new(outgoing),
                 identity: Identity::Unproven,
                 peer_certificate_expires_s: None,
             }),
-            Err(error) => Err(Box::new((tcp, error))),
+            Err(error) => Err(Box::new((socket, error))),
         }
     }
 
@@ -120,7 +120,7 @@ impl TlsConnection {
             outgoing.clear();
             let taken = take_records(&mut lock(&self.session), &mut outgoing);
             if taken.is_ok() {
-                let _ = self.tcp.write_all(&outgoing);
+                let _ = self.socket.write_all(&outgoing);
             }
         }
         TransportError::Trust(explain::explain(error)).into_io()
@@ -140,14 +140,14 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Ends it so that the peer still gets what was written last; see [`TcpConnection::end_softly`].
+    /// Ends it so that the peer still gets what was written last; see [`SocketConnection::end_softly`].
     pub fn end_softly(&self, within: Duration) {
-        self.tcp.end_softly(within);
+        self.socket.end_softly(within);
     }
 }
 
 fn shake_hands(
-    tcp: &TcpConnection,
+    socket: &SocketConnection,
     session: &mut rustls::Connection,
     incoming: &mut Incoming,
     outgoing: &mut Vec<u8>,
@@ -155,17 +155,17 @@ fn shake_hands(
     loop {
         outgoing.clear();
         take_records(session, outgoing)?;
-        tcp.write_all(outgoing)?;
+        socket.write_all(outgoing)?;
         if !session.is_handshaking() {
             return Ok(());
         }
-        if incoming.start == incoming.end && !incoming.fill(tcp)? {
+        if incoming.start == incoming.end && !incoming.fill(socket)? {
             return Err(Error::new(ErrorKind::UnexpectedEof, "the other side closed the connection").into());
         }
         if let Err(error) = incoming.feed(session) {
             outgoing.clear();
             take_records(session, outgoing)?;
-            let _ = tcp.write_all(outgoing);
+            let _ = socket.write_all(outgoing);
             return Err(TransportError::Trust(explain::explain(&error)));
         }
     }
@@ -190,7 +190,7 @@ impl Connection for TlsConnection {
                 }
             }
             drop(session);
-            if !incoming.fill(&self.tcp)? {
+            if !incoming.fill(&self.socket)? {
                 return Ok(0);
             }
         }
@@ -200,12 +200,12 @@ impl Connection for TlsConnection {
         let mut outgoing = lock(&self.outgoing);
         // What an earlier write held back goes first, also if there is nothing else.
         if bytes.is_empty() {
-            return self.tcp.write_all(&[]);
+            return self.socket.write_all(&[]);
         }
         for piece in bytes.chunks(OUTGOING_LEN_BYTES) {
             outgoing.clear();
             self.encrypt(piece, &mut outgoing)?;
-            self.tcp.write_all(&outgoing)?;
+            self.socket.write_all(&outgoing)?;
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Connection for TlsConnection {
             self.encrypt(piece, &mut outgoing)?;
         }
         // Records that were made have to be sent: nobody else writes to the socket while `outgoing` is locked.
-        let written = self.tcp.write_now(&outgoing)?;
+        let written = self.socket.write_now(&outgoing)?;
         outgoing.shrink_to(2 * OUTGOING_LEN_BYTES);
         match written {
             Written::Not => Err(ErrorKind::Other.into()),
@@ -230,23 +230,23 @@ impl Connection for TlsConnection {
     }
 
     fn shutdown(&self) {
-        self.tcp.shutdown();
+        self.socket.shutdown();
     }
 
     fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()> {
-        self.tcp.set_read_timeout(timeout)
+        self.socket.set_read_timeout(timeout)
     }
 
     fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()> {
-        self.tcp.set_write_timeout(timeout)
+        self.socket.set_write_timeout(timeout)
     }
 
     fn set_deadline(&self, within: Option<Duration>) -> Result<()> {
-        self.tcp.set_deadline(within)
+        self.socket.set_deadline(within)
     }
 
     fn peer(&self) -> &str {
-        self.tcp.peer()
+        self.socket.peer()
     }
 
     fn identity(&self) -> &Identity {
@@ -257,12 +257,16 @@ impl Connection for TlsConnection {
         self.peer_certificate_expires_s
     }
 
+    fn is_over_local_socket(&self) -> bool {
+        self.socket.is_over_local_socket()
+    }
+
     fn crosses_network(&self) -> bool {
-        self.tcp.crosses_network()
+        self.socket.crosses_network()
     }
 
     fn delay(&self) -> Option<Delay> {
-        self.tcp.delay()
+        self.socket.delay()
     }
 }
 

@@ -9,7 +9,7 @@ use redoubt_transport::certificate::{CertificateFacts, now};
 use redoubt_transport::credentials::certificates;
 use redoubt_transport::tls::Rejected;
 use redoubt_transport::{
-    ClientTls, Connection, Connector, CredentialFiles, Identity, MemberTls, ServerTls, TcpConnection,
+    ClientTls, Connection, Connector, CredentialFiles, Identity, MemberTls, ServerTls, SocketConnection,
     TransportError, Written,
 };
 use std::io::{Read, Write};
@@ -73,7 +73,7 @@ fn meet_loaded(
     let address = listener.local_addr().unwrap().to_string();
     let accepting = accept(Arc::clone(server), listener);
     let connected = tls.and_then(|tls| {
-        Connector { address: address.clone(), tls: Some(tls), silence_limit: None }
+        Connector { address: address.clone(), tls: Some(tls), silence_limit: None, local_socket: false }
             .connect(PATIENCE, PATIENCE)
     });
     if matches!(connected, Err(TransportError::Credentials(_))) {
@@ -84,7 +84,7 @@ fn meet_loaded(
 
 fn accept(server: Arc<ServerTls>, listener: TcpListener) -> JoinHandle<Accepted> {
     std::thread::spawn(move || {
-        let tcp = TcpConnection::new(listener.accept().unwrap().0);
+        let tcp = SocketConnection::new(listener.accept().unwrap().0);
         tcp.set_deadline(Some(PATIENCE)).unwrap();
         match server.accept(tcp).0 {
             Ok(connection) => Ok(Arc::new(connection) as Arc<dyn Connection>),
@@ -213,7 +213,7 @@ fn peers_that_speak_no_tls_or_say_nothing_are_sent_away_and_soon() {
     for (bytes, expected) in hostile {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let tcp = TcpConnection::new(listener.accept().unwrap().0);
+        let tcp = SocketConnection::new(listener.accept().unwrap().0);
         tcp.set_deadline(Some(Duration::from_millis(200))).unwrap();
         peer.write_all(bytes).unwrap();
         let shown = match *node.accept(tcp).0.unwrap_err() {
@@ -227,7 +227,7 @@ fn peers_that_speak_no_tls_or_say_nothing_are_sent_away_and_soon() {
     // A byte now and then does not keep the handshake alive.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let tcp = TcpConnection::new(listener.accept().unwrap().0);
+    let tcp = SocketConnection::new(listener.accept().unwrap().0);
     tcp.set_deadline(Some(Duration::from_millis(300))).unwrap();
     let drip = std::thread::spawn(move || {
         let hello = [&[0x16u8, 3, 1, 0x10, 0][..], &[0; 4096]].concat();
@@ -256,7 +256,7 @@ fn a_client_of_a_plain_node_is_told() {
         let _ = peer.read(&mut [0; 4096]);
     });
     let tls = Some(Arc::new(ClientTls::load(fixture.files("volume-shop")).unwrap()));
-    let connector = Connector { address, tls, silence_limit: None };
+    let connector = Connector { address, tls, silence_limit: None, local_socket: false };
     let error = connector.connect(PATIENCE, PATIENCE).unwrap_err().to_string();
     assert!(error.contains("does not speak TLS"), "{error}");
     node.join().unwrap();
@@ -400,7 +400,7 @@ fn meet_members(accepting: MemberTls, connecting: &MemberTls) -> (Accepted, Acce
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let accepting = std::thread::spawn(move || {
-        let tcp = TcpConnection::new(listener.accept().unwrap().0);
+        let tcp = SocketConnection::new(listener.accept().unwrap().0);
         tcp.set_deadline(Some(PATIENCE)).unwrap();
         match accepting.accept(tcp).0 {
             Ok(connection) => Ok(Arc::new(connection) as Arc<dyn Connection>),

@@ -289,6 +289,9 @@ pub struct NodeStatus {
     pub version: String,
     /// Address it listens on.
     pub listen: String,
+    /// Name of the abstract unix socket for servers on its host; `None`: there is none.
+    #[serde(default)]
+    pub local_socket: Option<String>,
     /// Its data directory.
     pub data_directory: String,
     /// Seconds since it started.
@@ -338,6 +341,12 @@ pub struct VolumeStatus {
     /// connected, or without a certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_certificate_expires_s: Option<i64>,
+    /// Connections of servers.
+    #[serde(default)]
+    pub connections: u64,
+    /// Of these, those over the node's local socket.
+    #[serde(default)]
+    pub local_connections: u64,
     /// Received up to here.
     pub w_lsn: u64,
     /// Durable up to here.

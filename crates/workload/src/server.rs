@@ -104,7 +104,8 @@ impl ServerConfig {
             format!("--innodb-buffer-pool-size={}", self.buffer_pool_bytes),
         ];
         args.extend(self.innodb_args.iter().cloned());
-        if rustix::process::geteuid().is_root() {
+        let names_user = args.iter().any(|arg| arg.starts_with("--user="));
+        if rustix::process::geteuid().is_root() && !names_user {
             args.push("--user=root".into());
         }
         args

@@ -1,6 +1,6 @@
 //! Options of `redoubt run`.
 
-use crate::args::{OptionalNode, parse_size};
+use crate::args::{OptionalNode, parse_size, parse_switch};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -74,6 +74,11 @@ pub struct RunArguments {
     #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "on", default_value = "auto")]
     pub compress: Compress,
+    /// Where the node is on this host and lets this user in (redoubt node --local-users), reach it over its unix socket
+    /// instead of TCP; where it is not, or does not, TCP is used without a word.
+    #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = parse_switch)]
+    #[arg(conflicts_with_all = ["local_log", "reader"])]
+    pub local_socket: bool,
     /// Allow encrypted tables (key management plugins, innodb_encrypt_tables): the node, its views and exports hold
     /// their pages in clear, protected only by what protects the node's disks. The redo log must not be encrypted.
     /// Pages of encrypted tables are not compared by --verify.

@@ -101,9 +101,8 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_SYSTEM_FILES", server.system_files_text())
         .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
         .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
-        .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" })
-        .env("REDOUBT_COMPRESS", arguments.compress.variable())
-        .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
+        .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" });
+    pass_reaching(&mut command, arguments);
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     pass_credentials(&mut command, &connector);
     group::pass_position(&mut command, &server, &path)?;
@@ -198,6 +197,14 @@ fn pass_credentials(command: &mut Command, connector: &Connector) {
             None => command.env_remove(name),
         };
     }
+}
+
+/// Tells the library how the node is spoken to, and how long it is waited for.
+fn pass_reaching(command: &mut Command, arguments: &RunArguments) {
+    command
+        .env("REDOUBT_COMPRESS", arguments.compress.variable())
+        .env("REDOUBT_LOCAL_SOCKET", if arguments.local_socket { "1" } else { "0" })
+        .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
 }
 
 /// Tells the library how pages are read, and which of those that are written are compared.

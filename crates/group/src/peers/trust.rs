@@ -6,7 +6,7 @@
 use redoubt_consensus::types::MemberId;
 use redoubt_transport::connect::{connect_tcp, host};
 use redoubt_transport::tls::Rejected;
-use redoubt_transport::{Connection, Identity, MemberTls, TcpConnection};
+use redoubt_transport::{Connection, Identity, MemberTls, SocketConnection};
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Trust {
         stream: TcpStream,
         within: Duration,
     ) -> (Result<Arc<dyn Connection>, String>, Option<String>) {
-        let tcp = TcpConnection::new(stream);
+        let tcp = SocketConnection::new(stream);
         if let Err(error) = tcp.set_deadline(Some(within)) {
             return (Err(error.to_string()), None);
         }

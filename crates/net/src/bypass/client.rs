@@ -1,7 +1,7 @@
 //! The client's side: an offer before it connects, and what becomes of it.
 
 use super::server::take_token;
-use super::{Address, WORD, door, exchange, is_client, messages, option, owner};
+use super::{Address, WORD, door, exchange, is_client, messages, option};
 use crate::next;
 use libc::{c_int, c_void, pollfd, socklen_t, timeval};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,9 +14,6 @@ const CONNECT_MS: c_int = 20;
 const ACCEPT_MS: c_int = 200;
 /// How long a server that has taken the offer is given to say so.
 const WORD_MS: c_int = 5000;
-
-/// Who stands for all users that this user namespace does not know: not one user.
-const OVERFLOW_UID: u32 = 65_534;
 
 /// Descriptors that are or were in a set of epoll: the set would lose one that is exchanged.
 static IN_SETS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
@@ -54,22 +51,18 @@ pub struct Offer {
 /// Offers the server at this address to exchange the connection that is about to be made.
 pub fn offer(fd: c_int, to: Address) -> Option<Offer> {
     let address = to.tcp()?;
-    let ip = address.ip();
     let is_tcp = [libc::AF_INET, libc::AF_INET6].contains(&option(fd, libc::SO_DOMAIN, 0 as c_int)?)
         && option(fd, libc::SO_PROTOCOL, 0 as c_int)? == libc::IPPROTO_TCP;
     if !is_tcp || was_in_set(fd) || Address::ask(fd, next::getpeername).is_some() {
         return None;
     }
     let unix = knock(address.port())?;
-    if !ip.is_loopback() && !is_of_this_host(to) {
+    if !redoubt_owner::is_of_this_host(address.ip()) {
         return None;
     }
     let credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let uid = option(unix.as_raw_fd(), libc::SO_PEERCRED, credentials)?.uid;
-    // SAFETY: no requirement.
-    let is_trusted = uid == 0 || uid == unsafe { libc::geteuid() };
-    let is_owner = || uid != OVERFLOW_UID && owner::of_listener(ip, address.port()) == Some(uid);
-    if !is_trusted && !is_owner() {
+    if !redoubt_owner::may_stand_in(uid, address) {
         return None;
     }
     // SAFETY: no pointers; a new descriptor is ours.
@@ -94,22 +87,6 @@ fn knock(port: u16) -> Option<OwnedFd> {
         }
         let unix = OwnedFd::from_raw_fd(fd);
         (next::connect(fd, (&raw const address).cast(), len) == 0).then_some(unix)
-    }
-}
-
-/// Whether the kernel would send from this address what is sent to it. Nothing is sent.
-fn is_of_this_host(to: Address) -> bool {
-    // SAFETY: a new descriptor is ours; an address of its length.
-    unsafe {
-        let fd = libc::socket(to.family(), libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 {
-            return false;
-        }
-        let socket = OwnedFd::from_raw_fd(fd);
-        let fd = socket.as_raw_fd();
-        next::connect(fd, to.bytes.as_ptr().cast(), to.len as socklen_t) == 0
-            && Address::ask(fd, next::getsockname).and_then(|own| own.tcp()).map(|own| own.ip())
-                == to.tcp().map(|to| to.ip())
     }
 }
 

@@ -3,7 +3,7 @@
 //! is `on`; in a server it can be switched ([`control::is_bypass_wanted`]).
 //!
 //! * [`server`]: takes offers when it accepts. * [`client`]: makes them when it connects.
-//! * [`owner`]: whose a listening TCP socket is. * [`messages`]: descriptors that are sent along.
+//! * [`messages`]: descriptors that are sent along. * `redoubt_owner`: whose a listening TCP socket is.
 //! * This module: what both ends remember of an exchanged descriptor, so that they go on to see the TCP addresses.
 //!
 //! An offer is a connection to a listener of the server's library, in the abstract namespace, which is that of the
@@ -23,7 +23,6 @@
 
 pub mod client;
 mod messages;
-mod owner;
 pub mod server;
 
 use crate::{control, next};

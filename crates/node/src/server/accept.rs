@@ -4,16 +4,18 @@
 //! number of peers is this far.
 
 use super::admission::{Arrived, ConnectionLimits, Ender, Present};
+use super::listen::Incoming;
 use super::{Node, PATIENCE_WITH_OPENING, control, log, notices, page};
 use crate::error::NodeError;
 use crate::server::authority::check_volume;
 use crate::volume::Volume;
+use redoubt_owner::{Process, peer_of};
+use redoubt_transport::local::WORD;
 use redoubt_transport::tls::{FIRST_BYTE, Rejected};
-use redoubt_transport::{Connection, TcpConnection, TransportError};
+use redoubt_transport::{Connection, SocketConnection, TransportError};
 use redoubt_wire::Seq;
 use redoubt_wire::hello::{self, Compression, Hello, Role, Status, Welcome};
 use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,19 +24,28 @@ const SOFT_END: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Serves one accepted socket until it ends.
-    pub(super) fn serve_socket(self: &Arc<Self>, arrived: Arrived, stream: TcpStream) {
-        let Ok(handle) = stream.try_clone() else { return };
-        let Some(present) = self.admission.enter(arrived, Ender::Tcp(handle)) else { return };
-        let tcp = TcpConnection::new(stream);
-        if tcp.set_deadline(Some(self.admission.limits().greeting_timeout)).is_err() {
+    pub(super) fn serve_socket(self: &Arc<Self>, arrived: Arrived, incoming: Incoming) {
+        let socket = match incoming {
+            Incoming::Tcp(stream) => SocketConnection::new(stream),
+            Incoming::Local(stream) => {
+                let Some(process) = peer_of(&stream).filter(|process| self.lets_in(process)) else { return };
+                SocketConnection::local(stream, process)
+            }
+        };
+        let Ok(handle) = socket.try_clone() else { return };
+        let Some(present) = self.admission.enter(arrived, Ender::Socket(handle)) else { return };
+        if socket.set_deadline(Some(self.admission.limits().greeting_timeout)).is_err() {
+            return;
+        }
+        if socket.is_over_local_socket() && socket.write_all(&[WORD]).is_err() {
             return;
         }
         let Some(tls) = &self.options.tls else {
-            let connection: Arc<dyn Connection> = Arc::new(tcp);
+            let connection: Arc<dyn Connection> = Arc::new(socket);
             return self.serve_present(&present, &connection);
         };
-        let peer = tcp.peer().to_owned();
-        let (accepted, not_loaded) = tls.accept(tcp);
+        let peer = socket.peer().to_owned();
+        let (accepted, not_loaded) = tls.accept(socket);
         if let Some(error) = not_loaded {
             tracing::error!(%error, "changed credentials are not used; the old ones stay in use");
         }
@@ -47,20 +58,35 @@ impl Node {
         }
     }
 
+    /// Whether this process may use the local socket. TCP is left to all others.
+    fn lets_in(&self, process: &Process) -> bool {
+        let users = self.options.local_users.as_deref().unwrap_or_default();
+        let lets_in = process.uid == 0
+            || process.uid == rustix::process::geteuid().as_raw()
+            || (process.is_user_known() && users.contains(&process.uid));
+        if !lets_in {
+            let Process { id, uid } = process;
+            tracing::debug!(
+                "process {id} of user {uid} may not use the local socket, see --local-users; TCP is left to it"
+            );
+        }
+        lets_in
+    }
+
     fn reject(&self, peer: &str, rejected: Rejected) {
         match rejected {
             // Port probes are no news.
             Rejected::Handshake(_, TransportError::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => {
             }
-            Rejected::Handshake(tcp, error) => {
+            Rejected::Handshake(socket, error) => {
                 self.complain(peer, &error);
-                tcp.end_softly(SOFT_END);
+                socket.end_softly(SOFT_END);
             }
-            Rejected::PlainText(tcp) => {
+            Rejected::PlainText(socket) => {
                 let message = "this node speaks TLS only; give the command or the server its certificate with --tls DIR";
                 self.complain(peer, &"the client does not speak TLS");
-                let _ = welcome(&tcp, &refused(message.to_owned()));
-                tcp.end_softly(SOFT_END);
+                let _ = welcome(&socket, &refused(message.to_owned()));
+                socket.end_softly(SOFT_END);
             }
             Rejected::Denied(connection, why) => {
                 self.complain(peer, &why);

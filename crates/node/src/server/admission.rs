@@ -47,8 +47,8 @@ impl Default for ConnectionLimits {
 
 /// How a connection is ended from another thread.
 pub enum Ender {
-    /// One that has not come further than TCP.
-    Tcp(TcpStream),
+    /// One that has not come further than its socket, which is any socket.
+    Socket(TcpStream),
     /// Any other.
     Connection(Arc<dyn Connection>),
 }
@@ -56,7 +56,7 @@ pub enum Ender {
 impl Ender {
     fn end(&self) {
         match self {
-            Self::Tcp(stream) => {
+            Self::Socket(stream) => {
                 let _ = stream.shutdown(Shutdown::Both);
             }
             Self::Connection(connection) => connection.shutdown(),
@@ -122,6 +122,19 @@ impl Admission {
         state.closed = true;
         state.greeting.values().for_each(Ender::end);
         state.admitted.values().for_each(|(connection, _)| connection.shutdown());
+    }
+
+    /// Of each volume that has some: connections that are admitted, and how many of them are over the local socket.
+    pub fn by_volume(&self) -> BTreeMap<String, (u64, u64)> {
+        let mut found = BTreeMap::<_, (u64, u64)>::new();
+        for (connection, volume) in
+            self.state.lock().admitted.values().filter(|(_, volume)| !volume.is_empty())
+        {
+            let of_volume = found.entry(volume.clone()).or_default();
+            of_volume.0 += 1;
+            of_volume.1 += u64::from(connection.is_over_local_socket());
+        }
+        found
     }
 
     /// Connections that are greeting, and that are admitted.

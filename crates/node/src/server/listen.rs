@@ -1,31 +1,44 @@
-//! The socket that connections come in by, and its end.
+//! The sockets that connections come in by, and their end: TCP, and the local socket for servers on this host
+//! ([`redoubt_transport::local`]), without which a node goes on.
 //!
-//! Accepting waits in one `poll` for the socket and for an eventfd. Stopping writes to the eventfd, so it works
-//! whatever has become of the network: the address may be gone and the link down. The socket itself does not block, so
-//! a connection that is gone again before it is accepted holds nobody up either.
+//! Accepting waits in one `poll` for the sockets and for an eventfd. Stopping writes to the eventfd, so it works
+//! whatever has become of the network: the address may be gone and the link down. The sockets themselves do not
+//! block, so a connection that is gone again before it is accepted holds nobody up either.
 
 use crate::error::NodeError;
+use redoubt_transport::local;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A connection that has come; it blocks as usual.
+#[derive(Debug)]
+pub enum Incoming {
+    /// By TCP.
+    Tcp(TcpStream),
+    /// Over the local socket.
+    Local(UnixStream),
+}
 
 /// See the module.
 pub struct Listener {
     socket: TcpListener,
+    local: Option<UnixListener>,
     address: SocketAddr,
     stopping: AtomicBool,
     wake: OwnedFd,
 }
 
 impl Listener {
-    /// Takes the address.
+    /// Takes the address, and the name of the local socket that belongs to it if `with_local` says so.
     ///
     /// # Errors
     /// [`NodeError::Refused`] if it cannot be had; [`NodeError::Io`].
-    pub fn bind(listen: &str) -> Result<Self, NodeError> {
+    pub fn bind(listen: &str, with_local: bool) -> Result<Self, NodeError> {
         let socket = TcpListener::bind(listen).map_err(|error| {
             NodeError::Refused(format!(
                 "cannot listen on {listen}: {error}; choose another address with --listen, or stop what uses it"
@@ -35,7 +48,8 @@ impl Listener {
         let address = socket.local_addr().map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        Ok(Self { socket, address, stopping: AtomicBool::new(false), wake })
+        let local = if with_local { listen_locally(address) } else { None };
+        Ok(Self { socket, local, address, stopping: AtomicBool::new(false), wake })
     }
 
     /// The address it listens on.
@@ -43,23 +57,33 @@ impl Listener {
         self.address
     }
 
-    /// The next connection, which blocks as usual; waits for one. `None`: stopped.
+    /// Name of the local socket, if there is one.
+    pub fn local_name(&self) -> Option<String> {
+        self.local.as_ref().map(|_| local::name(self.address))
+    }
+
+    /// The next connection; waits for one. `None`: stopped.
     ///
     /// # Errors
     /// The system's; the next call may succeed.
-    pub fn accept(&self) -> std::io::Result<Option<TcpStream>> {
+    pub fn accept(&self) -> std::io::Result<Option<Incoming>> {
         loop {
             if self.is_stopping() {
                 return Ok(None);
             }
-            match self.socket.accept() {
-                // On Linux the new socket does not take over that the listening one does not block.
-                Ok((stream, _)) => return Ok(Some(stream)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+            // On Linux a new socket does not take over that the listening one does not block.
+            if let Some((stream, _)) = come(self.socket.accept())? {
+                return Ok(Some(Incoming::Tcp(stream)));
             }
-            let mut waiting =
-                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+            if let Some(local) = &self.local
+                && let Some((stream, _)) = come(local.accept())?
+            {
+                return Ok(Some(Incoming::Local(stream)));
+            }
+            let sockets = [Some(self.socket.as_fd()), self.local.as_ref().map(AsFd::as_fd)];
+            let descriptors = sockets.into_iter().flatten().chain([self.wake.as_fd()]);
+            let mut waiting: Vec<_> =
+                descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
             match poll(&mut waiting, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -78,6 +102,27 @@ impl Listener {
     /// [`Listener::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+}
+
+fn listen_locally(address: SocketAddr) -> Option<UnixListener> {
+    let listening = local::listen(address);
+    let warn = |error: &Error| {
+        tracing::warn!(
+            %error,
+            "cannot listen on the local socket @{}, which another process may have; servers on this host use TCP",
+            local::name(address)
+        );
+    };
+    listening.inspect_err(warn).ok()
+}
+
+/// `None`: nobody has come.
+fn come<T>(accepted: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match accepted {
+        Ok(accepted) => Ok(Some(accepted)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

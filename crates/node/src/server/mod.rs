@@ -1,4 +1,4 @@
-//! The network side of a node: one thread per connection, blocking I/O, one listener.
+//! The network side of a node: one thread per connection, blocking I/O, one listener (of two sockets).
 //!
 //! A node serves few connections that each carry much: a log connection, one for notices and a pool of page connections
 //! per server. A thread each keeps every path straight and its latency low.
@@ -88,7 +88,7 @@ impl Node {
         let directory = options.data_directory.join("volumes");
         std::fs::create_dir_all(&directory).map_err(|error| NodeError::io("create", &directory, error))?;
         let lock = lock_directory(&options.data_directory)?;
-        let listener = Listener::bind(&options.listen)?;
+        let listener = Listener::bind(&options.listen, options.local_users.is_some())?;
         check_exposure(&options, listener.address())?;
         let admission = Admission::new(options.connections.clone());
         let room = RoomWatch::begin(&options.data_directory);
@@ -152,11 +152,16 @@ impl Node {
         self.listener.address()
     }
 
+    /// Name of the local socket that it listens on, if so.
+    pub fn local_name(&self) -> Option<String> {
+        self.listener.local_name()
+    }
+
     /// Serves connections until [`Node::stop`].
     pub fn serve(self: &Arc<Self>) {
         loop {
-            let stream = match self.listener.accept() {
-                Ok(Some(stream)) => stream,
+            let incoming = match self.listener.accept() {
+                Ok(Some(incoming)) => incoming,
                 Ok(None) => return,
                 Err(error) => {
                     // Out of file descriptors, most likely: not before somebody closes one.
@@ -166,7 +171,7 @@ impl Node {
                 }
             };
             let (node, arrived) = (Arc::clone(self), self.admission.arrive());
-            let serve = move || node.serve_socket(arrived, stream);
+            let serve = move || node.serve_socket(arrived, incoming);
             let spawned = thread::Builder::new().name("connection".to_owned()).spawn(serve);
             if let Err(error) = spawned {
                 tracing::warn!(%error, "cannot start a thread for a connection");
@@ -220,9 +225,15 @@ impl Node {
         let volumes = self.volumes.lock().clone();
         let unusable = self.unusable.lock().clone();
         opening.retain(|of| !volumes.contains_key(&of.name) && !unusable.contains_key(&of.name));
+        let connections = self.admission.by_volume();
+        let with_connections = |of: VolumeStatus| match connections.get(&of.name) {
+            Some(&(connections, local_connections)) => VolumeStatus { connections, local_connections, ..of },
+            None => of,
+        };
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listen: self.address().to_string(),
+            local_socket: self.local_name(),
             data_directory: self.options.data_directory.display().to_string(),
             uptime_seconds: time::elapsed(self.since).as_secs(),
             memory_used_bytes: self.options.memory.used_bytes(),
@@ -241,6 +252,7 @@ impl Node {
                     reason,
                     ..VolumeStatus::default()
                 }))
+                .map(with_connections)
                 .collect(),
         }
     }

@@ -40,6 +40,9 @@ impl Volume {
             attached_by: identity.attached_by,
             newest_server: identity.newest_server,
             server_certificate_expires_s: self.session.certificate_expires_s(),
+            // Who serves them knows.
+            connections: 0,
+            local_connections: 0,
             w_lsn: received.lsn.0,
             d_lsn: self.durable().lsn.0,
             p_lsn: self.indexing.parsed().get().lsn.0,

@@ -327,7 +327,12 @@ impl SecureControl {
 
 fn connector(authority: &Path, bundle: &str, address: SocketAddr) -> Connector {
     let tls = ClientTls::load(CredentialFiles::in_directory(&authority.join(bundle))).unwrap();
-    Connector { address: address.to_string(), tls: Some(Arc::new(tls)), silence_limit: None }
+    Connector {
+        address: address.to_string(),
+        tls: Some(Arc::new(tls)),
+        silence_limit: None,
+        local_socket: false,
+    }
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub struct Config {
     pub timeout: Duration,
     /// `innodb_page_size` in bytes.
     pub page_size_bytes: u32,
+    /// A node on this host is reached over its local socket.
+    pub local_socket: bool,
     /// TLS with these credentials; `None`: plain text.
     pub tls: Option<CredentialFiles>,
     /// Size of the page cache; `None`: there is none.
@@ -109,6 +111,7 @@ impl Config {
             clear_pages: flag(lookup, "REDOUBT_CLEAR_PAGES")?,
             timeout: Duration::from_secs(number(lookup, "REDOUBT_TIMEOUT_S", Some(600))?.max(1)),
             page_size_bytes: page_size(number(lookup, "REDOUBT_PAGE_SIZE", Some(16384))?)?,
+            local_socket: flag(lookup, "REDOUBT_LOCAL_SOCKET")?,
             tls: tls(lookup)?,
             page_cache_len_bytes: Some(number(lookup, "REDOUBT_PAGE_CACHE_BYTES", Some(0))?)
                 .filter(|len| *len > 0),

@@ -47,6 +47,7 @@ fn node(volumes: Vec<VolumeStatus>) -> NodeStatus {
             Room { directory: "/data".to_owned(), total_bytes: 1000, free_bytes: 250 },
             Room { directory: "/fast".to_owned(), total_bytes: 64, free_bytes: 0 },
         ],
+        local_socket: None,
         certificate_expires_s: Some(1_800_000_000),
         status_page: None,
         volumes,

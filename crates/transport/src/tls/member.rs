@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::credentials::{CredentialFiles, Credentials};
 use crate::error::TransportError;
 use crate::identity::Identity;
-use crate::tcp::TcpConnection;
+use crate::socket::SocketConnection;
 use rustls::{ClientConfig, ServerConfig};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,10 +61,10 @@ impl MemberTls {
     /// The connection that is not let in.
     pub fn accept(
         &self,
-        tcp: TcpConnection,
+        socket: SocketConnection,
     ) -> (Result<TlsConnection, Box<Rejected>>, Option<TransportError>) {
         let (parts, not_loaded) = self.0.current();
-        let accepted = take(&parts.server, tcp).and_then(|connection| match parts.known(connection) {
+        let accepted = take(&parts.server, socket).and_then(|connection| match parts.known(connection) {
             Ok(connection) => Ok(connection),
             Err(denied) => Err(Box::new(Rejected::Denied(denied.0, denied.1))),
         });
@@ -75,12 +75,12 @@ impl MemberTls {
     ///
     /// # Errors
     /// [`TransportError::Trust`] if it is none; [`TransportError::Io`]; [`TransportError::Credentials`].
-    pub fn connect(&self, tcp: TcpConnection, host: &str) -> Result<TlsConnection, TransportError> {
+    pub fn connect(&self, socket: SocketConnection, host: &str) -> Result<TlsConnection, TransportError> {
         let (parts, not_loaded) = self.0.current();
         if let Some(error) = not_loaded {
             return Err(error);
         }
-        parts.known(reach(&parts.client, tcp, host)?).map_err(|denied| {
+        parts.known(reach(&parts.client, socket, host)?).map_err(|denied| {
             denied.0.shutdown();
             TransportError::Trust(denied.1)
         })

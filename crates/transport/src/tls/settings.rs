@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::credentials::{CredentialFiles, Credentials, Stamp};
 use crate::error::TransportError;
 use crate::identity::Identity;
-use crate::tcp::TcpConnection;
+use crate::socket::SocketConnection;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
@@ -80,9 +80,9 @@ struct ClientParts {
 /// A connection that was not let in, to be ended by the caller.
 pub enum Rejected {
     /// The peer does not speak TLS; an answer in plain text may reach it.
-    PlainText(TcpConnection),
+    PlainText(SocketConnection),
     /// There was no agreement; the peer was told as far as possible.
-    Handshake(TcpConnection, TransportError),
+    Handshake(SocketConnection, TransportError),
     /// The certificate is good, but its owner may not come in, for this reason.
     Denied(Box<TlsConnection>, String),
 }
@@ -102,10 +102,10 @@ impl ServerTls {
     /// The connection that is not let in.
     pub fn accept(
         &self,
-        tcp: TcpConnection,
+        socket: SocketConnection,
     ) -> (Result<TlsConnection, Box<Rejected>>, Option<TransportError>) {
         let (parts, not_loaded) = self.0.current();
-        (parts.accept(tcp), not_loaded)
+        (parts.accept(socket), not_loaded)
     }
 
     /// Until when the certificates that are in use are valid, the node's own and the authority's, in seconds since
@@ -116,43 +116,46 @@ impl ServerTls {
 }
 
 /// Shakes hands with who has connected. Who that is has to be looked at.
-pub(super) fn take(config: &Arc<ServerConfig>, tcp: TcpConnection) -> Result<TlsConnection, Box<Rejected>> {
-    let broken = |tcp, error| Box::new(Rejected::Handshake(tcp, error));
-    match tcp.peek() {
+pub(super) fn take(
+    config: &Arc<ServerConfig>,
+    socket: SocketConnection,
+) -> Result<TlsConnection, Box<Rejected>> {
+    let broken = |socket, error| Box::new(Rejected::Handshake(socket, error));
+    match socket.peek() {
         Ok(Some(FIRST_BYTE)) => {}
-        Ok(Some(_)) => return Err(Box::new(Rejected::PlainText(tcp))),
+        Ok(Some(_)) => return Err(Box::new(Rejected::PlainText(socket))),
         // A port probe: nothing was said.
         Ok(None) => {
-            return Err(broken(tcp, std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()));
+            return Err(broken(socket, std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()));
         }
-        Err(error) => return Err(broken(tcp, error.into())),
+        Err(error) => return Err(broken(socket, error.into())),
     }
     let session = match ServerConnection::new(Arc::clone(config)) {
         Ok(session) => session,
-        Err(error) => return Err(broken(tcp, TransportError::Trust(error.to_string()))),
+        Err(error) => return Err(broken(socket, TransportError::Trust(error.to_string()))),
     };
-    TlsConnection::handshake(tcp, session.into()).map_err(|failed| {
-        let (tcp, error) = *failed;
-        broken(tcp, error)
+    TlsConnection::handshake(socket, session.into()).map_err(|failed| {
+        let (socket, error) = *failed;
+        broken(socket, error)
     })
 }
 
 /// Shakes hands with whom it has connected to as `host`. Who that is has to be looked at.
 pub(super) fn reach(
     config: &Arc<ClientConfig>,
-    tcp: TcpConnection,
+    socket: SocketConnection,
     host: &str,
 ) -> Result<TlsConnection, TransportError> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| TransportError::Trust(format!("{host:?} is no host name or address")))?;
     let session = ClientConnection::new(Arc::clone(config), name)
         .map_err(|error| TransportError::Trust(error.to_string()))?;
-    TlsConnection::handshake(tcp, session.into()).map_err(|failed| failed.1)
+    TlsConnection::handshake(socket, session.into()).map_err(|failed| failed.1)
 }
 
 impl ServerParts {
-    fn accept(&self, tcp: TcpConnection) -> Result<TlsConnection, Box<Rejected>> {
-        let mut connection = take(&self.config, tcp)?;
+    fn accept(&self, socket: SocketConnection) -> Result<TlsConnection, Box<Rejected>> {
+        let mut connection = take(&self.config, socket)?;
         match self.admit(&connection) {
             Ok((identity, expires_s)) => {
                 connection.identity = identity;
@@ -205,12 +208,12 @@ impl ClientTls {
     ///
     /// # Errors
     /// [`TransportError::Trust`] if it is not that node; [`TransportError::Io`]; [`TransportError::Credentials`].
-    pub fn connect(&self, tcp: TcpConnection, host: &str) -> Result<TlsConnection, TransportError> {
+    pub fn connect(&self, socket: SocketConnection, host: &str) -> Result<TlsConnection, TransportError> {
         let (parts, not_loaded) = self.0.current();
         if let Some(error) = not_loaded {
             return Err(error);
         }
-        let mut connection = reach(&parts.config, tcp, host)?;
+        let mut connection = reach(&parts.config, socket, host)?;
         let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
         let expires_s = facts.as_ref().map(|facts| facts.not_after);
         if facts.and_then(|facts| facts.identity()) != Some(Identity::Node) {

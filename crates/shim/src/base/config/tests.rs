@@ -56,6 +56,7 @@ fn each_wrong_variable_is_named() {
         ("REDOUBT_VERIFY", "1/0"),
         ("REDOUBT_COMPRESS", "2"),
         ("REDOUBT_CLEAR_PAGES", "yes"),
+        ("REDOUBT_LOCAL_SOCKET", "on"),
         ("REDOUBT_PAGE_SIZE", "12345"),
     ] {
         let mut variables = base();

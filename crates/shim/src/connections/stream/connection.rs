@@ -100,6 +100,12 @@ impl Stream {
             link.shutdown();
             *self.current() = None;
         }
+        if is_first && resumed.is_ok() && link.log.is_over_local_socket() {
+            message::note(&format!(
+                "storage node {} is on this host: reached over its local socket",
+                self.peer().connector.address
+            ));
+        }
         resumed.map(|()| link)
     }
 

@@ -97,6 +97,7 @@ impl Node {
                 address: self.listener.local_addr().unwrap().to_string(),
                 tls: None,
                 silence_limit: None,
+                local_socket: false,
             },
             greeting_timeout: timeout,
             volume: "v".to_owned(),

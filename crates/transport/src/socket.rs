@@ -1,6 +1,7 @@
-//! Plain TCP.
+//! Plain TCP, or a unix socket between processes of one host ([`crate::local`]).
 //!
-//! Uses socket calls only (`connect`, `send`, `recv`, `setsockopt`, `shutdown`): the preloaded library may use it
+//! Both are held as a `TcpStream`, of which only those calls are used that mean the same for any stream socket; the rest
+//! fails on a unix socket and is not needed there. Uses socket calls only (`connect`, `send`, `recv`, `setsockopt`, `shutdown`): the preloaded library may use it
 //! inside a server whose file calls it watches.
 //!
 //! A time-out is the kernel's (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Under a deadline each call gets what is left of it, at
@@ -8,10 +9,12 @@
 
 use crate::connection::{Connection, Delay, Written};
 use crate::identity::Identity;
+use redoubt_owner::Process;
 use rustix::net::{SendFlags, send, sockopt};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -22,11 +25,13 @@ const KEEP_ALIVE_QUESTIONS: u32 = 5;
 /// Most bytes that are read from a peer that was refused.
 const SOFT_END_LIMIT_BYTES: usize = 256 << 10;
 
-/// A TCP connection, not delayed by Nagle's algorithm, whose peer's host is noticed to be gone within about a minute.
+/// A TCP connection, not delayed by Nagle's algorithm, whose peer's host is noticed to be gone within about a minute; or
+/// one over a local socket.
 #[derive(Debug)]
-pub struct TcpConnection {
+pub struct SocketConnection {
     stream: TcpStream,
     peer: String,
+    is_over_local_socket: bool,
     /// Both ends are on one host: there is no network between them.
     is_local: bool,
     limits: Mutex<Limits>,
@@ -41,7 +46,7 @@ struct Limits {
     deadline: Option<Instant>,
 }
 
-impl TcpConnection {
+impl SocketConnection {
     /// Takes a connected stream.
     pub fn new(stream: TcpStream) -> Self {
         let peer = stream.peer_addr().map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
@@ -49,7 +54,26 @@ impl TcpConnection {
         let _ = stream.set_nodelay(true);
         keep_alive(&stream, KEEP_ALIVE, KEEP_ALIVE_QUESTIONS);
         let is_local = is_local(&stream);
-        Self { stream, peer, is_local, limits: Mutex::default(), writing: Mutex::default() }
+        Self::of(stream, peer, is_local, false)
+    }
+
+    /// Takes a unix socket that leads to this process.
+    pub fn local(stream: UnixStream, process: Process) -> Self {
+        let peer = format!("process {} of user {} on this host", process.id, process.uid);
+        Self::of(TcpStream::from(OwnedFd::from(stream)), peer, true, true)
+    }
+
+    fn of(stream: TcpStream, peer: String, is_local: bool, is_over_local_socket: bool) -> Self {
+        let (limits, writing) = (Mutex::default(), Mutex::default());
+        Self { stream, peer, is_over_local_socket, is_local, limits, writing }
+    }
+
+    /// The same socket once more, to end it from another thread.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn try_clone(&self) -> Result<TcpStream> {
+        self.stream.try_clone()
     }
 
     /// The first byte that waits to be read, which stays there; `None`: the peer ended the connection.
@@ -70,8 +94,13 @@ impl TcpConnection {
         }
     }
 
-    /// A peer that acknowledges nothing for so long is taken for gone, be it idle or not.
+    /// A peer that acknowledges nothing for so long is taken for gone, be it idle or not. Over a local socket the kernel
+    /// tells at once when the peer is gone; what is left is one that lives and takes nothing.
     pub fn set_silence_limit(&self, limit: Duration) {
+        if self.is_over_local_socket {
+            let _ = self.set_write_timeout(Some(limit));
+            return;
+        }
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         keep_alive(&self.stream, limit / 3, 3);
         let _ = sockopt::set_tcp_user_timeout(&self.stream, limit_ms);
@@ -144,7 +173,7 @@ fn left(deadline: Instant, timeout: Option<Duration>) -> Result<Option<Duration>
     Ok(Some(timeout.map_or(left, |timeout| timeout.min(left))))
 }
 
-impl Connection for TcpConnection {
+impl Connection for SocketConnection {
     fn read(&self, out: &mut [u8]) -> Result<usize> {
         let limits = *self.limits();
         if let Some(deadline) = limits.deadline {
@@ -205,6 +234,10 @@ impl Connection for TcpConnection {
 
     fn identity(&self) -> &Identity {
         &Identity::Unproven
+    }
+
+    fn is_over_local_socket(&self) -> bool {
+        self.is_over_local_socket
     }
 
     fn crosses_network(&self) -> bool {

@@ -2,10 +2,10 @@ use super::*;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-fn pair() -> (TcpConnection, TcpConnection) {
+fn pair() -> (SocketConnection, SocketConnection) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (TcpConnection::new(client), TcpConnection::new(listener.accept().unwrap().0))
+    (SocketConnection::new(client), SocketConnection::new(listener.accept().unwrap().0))
 }
 
 #[test]
