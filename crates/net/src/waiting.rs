@@ -11,7 +11,7 @@
 use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
 use crate::reading::{ENGAGE_CYCLES, can_wait_in_read, count_request, fill, mode};
 use crate::{admission, control, next, process, table};
-use libc::{c_int, c_short, nfds_t, pollfd};
+use libc::{c_int, c_short, nfds_t, pollfd, sigset_t};
 use redoubt_wire::net::Mode;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,11 @@ pub trait Ask {
 
     /// How long that lasts at most. `None`: for ever.
     fn longest(&self) -> Option<Duration>;
+
+    /// The mask of signals for the time of the wait, or null. `None`: the kernel has to be asked in any case.
+    fn mask(&self) -> Option<*const sigset_t> {
+        Some(std::ptr::null())
+    }
 }
 
 /// The kernel's answer without waiting.

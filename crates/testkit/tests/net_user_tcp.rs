@@ -456,15 +456,88 @@ fn without_what_it_needs_the_kernel_serves() {
     assert_eq!(lab.status()["interfaces"][0]["mode"], "failed");
     assert!(lab.server.error_log_tail(1000).contains("CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"));
     lab.server.shutdown().unwrap();
-    let wrong = Launcher::Net {
-        redoubt_bin: redoubt,
-        options: ["--user-tcp", "nothing-there,lo"].map(str::to_owned).to_vec(),
-    };
+    let wrong =
+        Launcher::Net { redoubt_bin: redoubt, options: ["--user-tcp", "lo"].map(str::to_owned).to_vec() };
     lab.server.config_mut().launcher = wrong;
     lab.server.start().unwrap();
     statements(&mut lab.connect(), 20).unwrap();
     let log = lab.server.error_log_tail(1000);
-    for text in ["there is no such interface", "it is not an interface of Ethernet"] {
-        assert!(log.contains(text), "{log}");
+    assert!(log.contains("it is not an interface of Ethernet"), "{log}");
+    // A name that is misspelt is refused before the server starts.
+    let mut command = lab.pair.command(Side::Server, find_redoubt().unwrap());
+    command.args(["net", "run", "--user-tcp", "nothing-there", "--", "mariadbd", "--version"]);
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("there is no network interface nothing-there") && text.contains("v0"), "{text}");
+}
+
+/// Switches to and from the thread that looks after the interface.
+fn switches_of_the_stack(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of_stack = tasks.filter_map(|task| {
+        let path = task.ok()?.path();
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let status = std::fs::read_to_string(path.join("status")).ok()?;
+        let count = |line: &str| line.split_once("_ctxt_switches:")?.1.trim().parse::<u64>().ok();
+        name.starts_with("redoubt-tcp").then(|| status.lines().filter_map(count).sum::<u64>())
+    });
+    let all: Vec<u64> = of_stack.collect();
+    assert_eq!(all.len(), 1);
+    all[0]
+}
+
+/// A statement of a thread that waits for it goes from the card to that thread, without the interface's in between.
+fn statements_need_no_other_thread(lab: &Lab) {
+    let mut conn = lab.connect();
+    statements(&mut conn, 20).unwrap();
+    let mut shares = Vec::new();
+    for _ in 0..5 {
+        let before = switches_of_the_stack(lab.server.process_id().unwrap());
+        let start = Instant::now();
+        for _ in 0..2000 {
+            assert_eq!(conn.query_first::<u32, _>("SELECT 7").unwrap(), Some(7));
+        }
+        // It looks a hundred times a second what else there is to do.
+        let for_time = start.elapsed().as_millis() as u64 / 10;
+        let switches = switches_of_the_stack(lab.server.process_id().unwrap()) - before;
+        shares.push(switches.saturating_sub(2 * for_time));
     }
+    shares.sort_unstable();
+    assert!(shares[2] < 200, "switches of the interface's thread, for 2000 statements each: {shares:?}");
+}
+
+#[test]
+fn a_statement_needs_no_other_thread() {
+    let test = "a_statement_needs_no_other_thread";
+    let Some(lab) = Lab::create(test, &[]) else { return };
+    statements_need_no_other_thread(&lab);
+    drop(lab);
+    let (Some(product), Some(pair)) = (find_or_skip(FetchedServer::MySql97, test), pair(test)) else {
+        return;
+    };
+    let config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap()).product(product);
+    statements_need_no_other_thread(&Lab::start(pair, config.server_arg("--mysqlx=OFF")));
+}
+
+#[test]
+fn what_waits_for_the_network_goes_on_while_the_server_is_at_work() {
+    let test = "what_waits_for_the_network_goes_on_while_the_server_is_at_work";
+    let Some(lab) = Lab::create(test, &[]) else { return };
+    let mut conn = lab.connect();
+    statements(&mut conn, 20).unwrap();
+    let before = lab.number("frames_sent");
+    let start = Instant::now();
+    // A row that is more than the network takes at once; then the server's thread does not look at what comes.
+    let client = std::thread::spawn(move || {
+        let rows: Vec<String> = conn
+            .query("SELECT REPEAT('x', 900000) UNION ALL SELECT SLEEP(8) UNION ALL SELECT 'end'")
+            .unwrap();
+        assert_eq!(rows.iter().map(String::len).collect::<Vec<_>>(), [900_000, 1, 3]);
+    });
+    // But for what the server itself keeps back.
+    lab.wait_for("frames_sent", |count| count > before + 500);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(5) && !client.is_finished(), "{took:?}");
+    client.join().unwrap();
 }

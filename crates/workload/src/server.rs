@@ -226,6 +226,15 @@ impl Server {
         self.process.as_ref().map(Process::id)
     }
 
+    /// The start of a command that runs a program through the launcher, in the server's network namespace.
+    fn launched(&self, program: &Path) -> Result<Command> {
+        let command = self.config.launcher.command(program, &self.datadir());
+        match &self.config.network {
+            Some(network) => inside(network, &command),
+            None => Ok(command),
+        }
+    }
+
     /// Bootstraps the data directory, through the launcher.
     ///
     /// # Errors
@@ -233,7 +242,7 @@ impl Server {
     pub fn install_db(&mut self) -> Result<()> {
         let (program, arguments) = self.config.product.installer()?;
         let datadir = self.datadir();
-        let mut command = self.config.launcher.command(&program, &datadir);
+        let mut command = self.launched(&program)?;
         command
             .args(arguments)
             .arg(format!("--datadir={}", datadir.display()))
@@ -273,10 +282,7 @@ impl Server {
         // A socket left by a killed server would let a poll see the wrong error; the new server makes its own.
         let _ = std::fs::remove_file(self.socket());
         let datadir = self.datadir();
-        let mut command = self.config.launcher.command(&self.config.program()?, &datadir);
-        if let Some(network) = &self.config.network {
-            command = inside(network, &command)?;
-        }
+        let mut command = self.launched(&self.config.program()?)?;
         let options = match &self.config.option_file {
             Some(file) => format!("--defaults-file={}", file.display()),
             None => "--no-defaults".to_owned(),

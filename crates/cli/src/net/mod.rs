@@ -15,6 +15,7 @@ use serde::Serialize;
 use servers::NetServer;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// Does what was asked for.
@@ -36,6 +37,8 @@ fn start(arguments: &NetRunArguments) -> Result<()> {
     };
     let program = server::find_program(name)?;
     preload::check(&program, &library)?;
+    let names = arguments.user_tcp.iter().map(|wanted| wanted.interface.as_str());
+    require_interfaces(names, "/proc/self/net/dev".as_ref())?;
     let error = Command::new(&program)
         .args(rest)
         .env("LD_PRELOAD", preload::value(&library))
@@ -43,6 +46,20 @@ fn start(arguments: &NetRunArguments) -> Result<()> {
         .env(BYPASS_VARIABLE, if arguments.bypass { "on" } else { "off" })
         .exec();
     Err(CliError::io("start", program, error))
+}
+
+/// The kernel's TCP would serve without a word but that in the server's log: a name that is misspelt is better refused.
+/// `list`: the kernel's list of the interfaces of this network namespace; where it cannot be read nothing is refused.
+fn require_interfaces<'name>(names: impl Iterator<Item = &'name str>, list: &Path) -> Result<()> {
+    let Ok(list) = std::fs::read_to_string(list) else { return Ok(()) };
+    let known: Vec<&str> = list.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+    for name in names.filter(|name| !known.contains(name)) {
+        return Err(CliError::Usage(format!(
+            "there is no network interface {name} (--user-tcp); there are {}",
+            known.join(", ")
+        )));
+    }
+    Ok(())
 }
 
 fn setting(arguments: &NetRunArguments) -> Setting {

@@ -36,6 +36,12 @@ impl Ask for Ppoll {
         let timeout = unsafe { self.timeout.as_ref() }?;
         Some(Duration::new(u64::try_from(timeout.tv_sec).ok()?, u32::try_from(timeout.tv_nsec).ok()?))
     }
+
+    fn mask(&self) -> Option<*const sigset_t> {
+        // A time that makes no sense is the kernel's to refuse.
+        let is_sound = self.timeout.is_null() || self.longest().is_some();
+        is_sound.then_some(self.mask)
+    }
 }
 
 /// # Safety

@@ -1,9 +1,10 @@
 //! What the server does with a connection of a stack: the kernel's calls, with the kernel's results.
 
+use super::ahead::Ahead;
 use super::shadow;
 use super::socket::{self, Socket};
 use crate::reading::Target;
-use libc::{c_int, c_short};
+use libc::{c_int, c_short, sigset_t};
 use redoubt_tcp::CallError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -35,9 +36,15 @@ pub fn receive(socket: &'static Socket, target: &mut [u8], flags: c_int) -> Outc
     let generation = socket.generation();
     let waits = waits(socket, flags, READ);
     let mut done = 0;
+    if flags & (libc::MSG_PEEK | libc::MSG_WAITALL) == 0
+        && socket.lane().is_some()
+        && let Some(len) = socket.take_ahead(target)
+    {
+        return Ok(len);
+    }
     loop {
         // Without the lock, if there is nothing: a server asks before it waits.
-        let is_ready = socket.ready() & (socket::READABLE | socket::CLOSED) != 0;
+        let is_ready = socket.ready() & (socket::READABLE | socket::CLOSED) != 0 || socket.has_frames();
         let result = if is_ready { read(socket, generation, target, done, flags) } else { Err(libc::EAGAIN) };
         match result {
             Ok(0) => return Ok(done),
@@ -64,30 +71,22 @@ pub fn receive(socket: &'static Socket, target: &mut [u8], flags: c_int) -> Outc
 /// Reads what there is. The end is `Ok(0)`.
 fn read(socket: &'static Socket, generation: u32, target: &mut [u8], done: usize, flags: c_int) -> Outcome {
     socket.stack.with(|inner, now| {
+        inner.take_from(socket, now);
         let (id, slot) = inner.slot(socket, generation).ok_or(libc::EBADF)?;
         let target = target.get_mut(done..).unwrap_or_default();
         let is_shut = slot.is_shut.first() == Some(&true);
-        let mut stash = std::mem::take(&mut slot.stash);
-        let is_peek = flags & libc::MSG_PEEK != 0;
-        if is_peek && stash.len() < target.len() {
-            let had = stash.len();
-            stash.resize(target.len(), 0);
-            let more = inner.engine.read(now, id, stash.get_mut(had..).unwrap_or_default());
-            stash.truncate(had + more.unwrap_or(0));
-        }
-        let len = if stash.is_empty() {
-            if is_peek { 0 } else { inner.engine.read(now, id, target).unwrap_or(0) }
+        let mut ahead = socket.ahead();
+        let len = if flags & libc::MSG_PEEK != 0 {
+            let more = target.len().saturating_sub(ahead.rest().len());
+            ahead.fill(more, |space| inner.engine.read(now, id, space).unwrap_or(0));
+            ahead.look(target)
+        } else if ahead.is_empty() {
+            inner.engine.read(now, id, target).unwrap_or(0)
         } else {
-            let len = stash.len().min(target.len());
-            target.iter_mut().zip(stash.iter()).for_each(|(to, from)| *to = *from);
-            if !is_peek {
-                stash.drain(..len);
-            }
-            len
+            ahead.take(target)
         };
+        drop(ahead);
         let state = inner.engine.state(id);
-        let (_, slot) = inner.slot(socket, generation).ok_or(libc::EBADF)?;
-        slot.stash = stash;
         let ends = state.is_ok_and(|state| state.peer_closed || state.error.is_some());
         inner.refresh(socket.slot);
         let (_, slot) = inner.slot(socket, generation).ok_or(libc::EBADF)?;
@@ -151,6 +150,7 @@ pub fn send(socket: &'static Socket, bytes: &[u8], flags: c_int) -> Outcome {
 
 fn write(socket: &'static Socket, generation: u32, bytes: &[u8]) -> Outcome {
     socket.stack.with(|inner, now| {
+        inner.take_from(socket, now);
         let (id, slot) = inner.slot(socket, generation).ok_or(libc::EBADF)?;
         if slot.error != 0 {
             slot.is_told = true;
@@ -187,6 +187,7 @@ pub fn shutdown(socket: &'static Socket, how: c_int) -> Outcome<()> {
         slot.is_shut = [slot.is_shut[READ] || read, slot.is_shut[WRITE] || write];
         // Where the connection has failed there is nothing left to end.
         if read {
+            *socket.ahead() = Ahead::default();
             let _ = inner.engine.shutdown_read(now, id);
         }
         if write {
@@ -205,10 +206,11 @@ pub fn close(socket: &'static Socket) {
 /// How many bytes can be read.
 pub fn unread(socket: &'static Socket) -> usize {
     let generation = socket.generation();
-    socket.stack.with(|inner, _| {
-        let Some((id, slot)) = inner.slot(socket, generation) else { return 0 };
-        let stashed = slot.stash.len();
-        stashed + inner.engine.state(id).map_or(0, |state| state.readable_bytes as usize)
+    socket.stack.with(|inner, now| {
+        inner.take_from(socket, now);
+        let Some((id, _)) = inner.slot(socket, generation) else { return 0 };
+        let ahead = socket.ahead().rest().len();
+        ahead + inner.engine.state(id).map_or(0, |state| state.readable_bytes as usize)
     })
 }
 
@@ -252,14 +254,31 @@ pub fn accept(listener: &shadow::Shadow) -> Option<shadow::Accepted> {
 
 /// Waits for one connection. `None` as time: for ever.
 pub fn poll(socket: &'static Socket, wanted: c_short, longest: Option<Duration>) -> Outcome<c_short> {
-    let found = socket::events(socket.ready(), wanted);
+    let found = socket::events(socket.ready_now(), wanted);
     if found != 0 || longest.is_some_and(|longest| longest.is_zero()) {
         return Ok(found);
     }
-    // With an end in any case: such a wait is always interrupted by signals, as poll is.
-    let longest = longest.unwrap_or(Duration::from_secs(86_400 * 365));
-    let until = Instant::now().checked_add(longest);
-    socket.wait(socket::wanted(wanted), until).map(|ready| socket::events(ready, wanted))
+    socket.wait(socket::wanted(wanted), end(longest)).map(|ready| socket::events(ready, wanted))
+}
+
+/// With an end in any case: such a wait is always interrupted by signals, as poll is.
+fn end(longest: Option<Duration>) -> Option<Instant> {
+    Instant::now().checked_add(longest.unwrap_or(Duration::from_secs(86_400 * 365)))
+}
+
+/// The same with a mask of signals. `None`: that has to be a wait for its placeholder.
+pub fn poll_with_mask(
+    socket: &'static Socket,
+    wanted: c_short,
+    longest: Option<Duration>,
+    mask: *const sigset_t,
+) -> Option<Outcome<c_short>> {
+    let found = socket::events(socket.ready_now(), wanted);
+    if found != 0 {
+        return Some(Ok(found));
+    }
+    let result = socket.wait_with_mask(socket::wanted(wanted), end(longest), mask)?;
+    Some(result.map(|ready| socket::events(ready, wanted)))
 }
 
 /// The bytes of a call's buffer.

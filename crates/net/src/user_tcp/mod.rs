@@ -3,7 +3,8 @@
 //!
 //! * [`link`], [`xdp`]: frames from and to a queue of a card. [`interface`], [`neighbours`], [`packet`]: what is around.
 //! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that looks after it.
-//! * [`socket`], [`calls`]: one connection as the server sees it, and what it does with it.
+//! * [`lane`]: frames of one connection, for the thread that waits for it. [`few`]: short lists.
+//! * [`socket`], [`ahead`], [`calls`]: one connection as the server sees it, and what it does with it.
 //! * [`shadow`], [`waits`]: the server's listeners, and its waits for several descriptors.
 //! * [`status`]: what `redoubt net status` shows.
 //!
@@ -11,9 +12,12 @@
 //! capabilities, or when somebody else has the interface, the kernel's TCP goes on and the server's log says why. In a
 //! forked child there is nothing of it: the descriptors are there, and no calls on them do anything.
 
+pub mod ahead;
 pub mod calls;
 pub mod doorbell;
+pub mod few;
 pub mod interface;
+pub mod lane;
 pub mod link;
 pub mod neighbours;
 pub mod options;

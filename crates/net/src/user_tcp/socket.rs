@@ -3,14 +3,25 @@
 //! The server's descriptor is an eventfd of the kernel, so its number is nobody else's. It becomes readable only when
 //! the server has asked the kernel about it, see [`super::stack`].
 //!
-//! Invariants: `ready` is written under the lock of the stack only. A waiter is counted before it looks at `ready` for
-//! the last time, and `ready` is written before the waiters are looked at, so no wake-up is missed. Sockets are never
-//! given back to the system: whoever holds one finds out by its generation, under the lock, whether it still is his.
+//! A thread that waits for a connection with a [`Lane`] waits there, and takes what comes itself; where there is none, or
+//! another thread has it, it waits for who does.
+//!
+//! What has come by a lane is read ahead, so that a server which asks for a header and then for the rest takes the
+//! stack's lock once; then `ready` may say that there is something to read when it was read a moment ago, which
+//! [`Socket::ready_now`] finds out.
+//!
+//! Lock order: the stack, then what was read ahead. Invariants: `ready` and `lane` are written under the lock of the stack only. A waiter is counted before it looks at
+//! `ready` for the last time, and `ready` is written before the waiters are looked at, so no wake-up is missed. Sockets
+//! are never given back to the system: whoever holds one finds out by its generation, under the lock, whether it still
+//! is his.
 
+use super::ahead::Ahead;
+use super::lane::Lane;
 use super::stack::Stack;
 use crate::next;
-use libc::{c_int, c_short};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, Ordering};
+use libc::{c_int, c_short, sigset_t};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// There are bytes, or the end, or an error.
@@ -27,6 +38,10 @@ pub const ERROR: u32 = 16;
 pub const CLOSED: u32 = 32;
 
 const NONBLOCK: u32 = 1;
+/// After so many waits a connection gets a lane: one that ends after its first statements is not worth the trouble.
+const WAITS_BEFORE_LANE: u32 = 6;
+/// If there was none it asks again after so many more.
+const WAITS_BETWEEN: u32 = 32;
 
 /// See the module.
 pub struct Socket {
@@ -39,6 +54,11 @@ pub struct Socket {
     flags: AtomicU32,
     generation: AtomicU32,
     descriptors: AtomicU32,
+    lane: AtomicPtr<Lane>,
+    waits: AtomicU32,
+    ahead: Mutex<Ahead>,
+    /// All that was read ahead was taken since `ready` was written.
+    is_stale: AtomicBool,
     /// SO_RCVTIMEO and SO_SNDTIMEO in milliseconds; 0: none.
     pub timeouts_ms: [AtomicI64; 2],
     /// The descriptor that the kernel signals, or -1.
@@ -56,6 +76,10 @@ impl Socket {
             flags: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             descriptors: AtomicU32::new(0),
+            lane: AtomicPtr::new(std::ptr::null_mut()),
+            waits: AtomicU32::new(0),
+            ahead: Mutex::default(),
+            is_stale: AtomicBool::new(false),
             timeouts_ms: [const { AtomicI64::new(0) }; 2],
             placeholder: AtomicI32::new(-1),
         }
@@ -69,6 +93,7 @@ impl Socket {
     /// A new connection.
     pub fn open(&self) {
         self.flags.store(0, Ordering::Relaxed);
+        self.waits.store(0, Ordering::Relaxed);
         self.timeouts_ms.iter().for_each(|timeout| timeout.store(0, Ordering::Relaxed));
         self.placeholder.store(-1, Ordering::Relaxed);
         self.descriptors.store(1, Ordering::Relaxed);
@@ -78,6 +103,7 @@ impl Socket {
     /// The connection is over for the server.
     pub fn end(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+        *self.ahead() = Ahead::default();
         self.ready.store(CLOSED, Ordering::SeqCst);
     }
 
@@ -99,11 +125,67 @@ impl Socket {
 
     /// Writes that down, under the lock of the stack. `true`: somebody is to be woken.
     pub fn set_ready(&self, ready: u32) -> bool {
-        self.ready.swap(ready, Ordering::SeqCst) != ready && self.waiters.load(Ordering::SeqCst) != 0
+        self.is_stale.store(false, Ordering::Relaxed);
+        self.ready.swap(ready, Ordering::SeqCst) != ready && self.is_waited_for()
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) != 0 || self.lane().is_some_and(Lane::is_polled)
+    }
+
+    /// By which its frames come, if not by the link itself.
+    pub fn lane(&self) -> Option<&'static Lane> {
+        // SAFETY: null, or a lane, which is there for good.
+        unsafe { self.lane.load(Ordering::SeqCst).as_ref() }
+    }
+
+    /// Says so, under the lock of the stack. Who waits at the old one is to be woken.
+    pub fn set_lane(&self, lane: Option<&'static Lane>) {
+        let lane = lane.map_or(std::ptr::null_mut(), |lane| std::ptr::from_ref(lane).cast_mut());
+        self.lane.store(lane, Ordering::SeqCst);
+    }
+
+    /// Something has come for it that nobody has looked at.
+    pub fn has_frames(&self) -> bool {
+        self.lane().is_some_and(Lane::has_frames)
+    }
+
+    /// What can be done now, with what has come until now.
+    pub fn ready_now(&'static self) -> u32 {
+        if self.has_frames() {
+            self.stack.with(|inner, now| inner.read_ahead(self, now));
+        } else if self.is_stale.load(Ordering::Relaxed) {
+            self.stack.with(|inner, _| inner.refresh(self.slot));
+        }
+        self.ready()
+    }
+
+    /// What was read ahead.
+    pub fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what was read ahead, without the stack's lock; for a connection with a lane only. `None`: there is nothing.
+    pub fn take_ahead(&self, target: &mut [u8]) -> Option<usize> {
+        let mut ahead = self.ahead();
+        let len = ahead.take(target);
+        if len > 0 && ahead.is_empty() {
+            self.is_stale.store(true, Ordering::Relaxed);
+        }
+        (len > 0).then_some(len)
     }
 
     /// Wakes everybody who waits.
     pub fn wake(&self) {
+        if let Some(lane) = self.lane().filter(|lane| lane.is_polled()) {
+            lane.ring();
+        }
+        if self.waiters.load(Ordering::SeqCst) != 0 {
+            self.wake_waiters();
+        }
+    }
+
+    fn wake_waiters(&self) {
         let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: an address that is there for good.
         unsafe { libc::syscall(libc::SYS_futex, self.ready.as_ptr(), operation, c_int::MAX) };
@@ -127,22 +209,96 @@ impl Socket {
     ///
     /// # Errors
     /// EINTR.
-    pub fn wait(&self, wanted: u32, until: Option<Instant>) -> Result<u32, c_int> {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let result = self.wait_counted(wanted | CLOSED, until);
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    pub fn wait(&'static self, wanted: u32, until: Option<Instant>) -> Result<u32, c_int> {
+        let wanted = wanted | CLOSED;
+        if self.lane().is_none()
+            && self.waits.fetch_add(1, Ordering::Relaxed) % WAITS_BETWEEN == WAITS_BEFORE_LANE
+        {
+            self.stack.give_lane(self);
+        }
+        loop {
+            if let Some(result) = self.wait_at_lane(wanted, until, std::ptr::null()) {
+                return result;
+            }
+            self.waiters.fetch_add(1, Ordering::SeqCst);
+            let result = self.wait_counted(wanted, until);
+            self.waiters.fetch_sub(1, Ordering::SeqCst);
+            if let Some(result) = result {
+                return result;
+            }
+        }
+    }
+
+    /// The same with a mask of signals. `None`: that is only possible in the kernel.
+    pub fn wait_with_mask(
+        &'static self,
+        wanted: u32,
+        until: Option<Instant>,
+        mask: *const sigset_t,
+    ) -> Option<Result<u32, c_int>> {
+        self.stack.give_lane(self);
+        self.wait_at_lane(wanted | CLOSED, until, mask)
+    }
+
+    /// Waits at the lane and takes what comes. `None`: there is none (any more), or another thread does.
+    fn wait_at_lane(
+        &'static self,
+        wanted: u32,
+        until: Option<Instant>,
+        mask: *const sigset_t,
+    ) -> Option<Result<u32, c_int>> {
+        let lane = self.lane().filter(|lane| lane.attend())?;
+        let result = self.wait_attending(lane, wanted, until, mask);
+        lane.leave();
+        if self.waiters.load(Ordering::SeqCst) != 0 {
+            // One of them is to attend now.
+            self.wake_waiters();
+        }
         result
     }
 
-    fn wait_counted(&self, wanted: u32, until: Option<Instant>) -> Result<u32, c_int> {
+    fn wait_attending(
+        &'static self,
+        lane: &'static Lane,
+        wanted: u32,
+        until: Option<Instant>,
+        mask: *const sigset_t,
+    ) -> Option<Result<u32, c_int>> {
+        let is_its = || self.lane().is_some_and(|own| std::ptr::eq(own, lane));
         loop {
-            let ready = self.ready();
+            let ready = self.ready_now();
             if ready & wanted != 0 {
-                return Ok(ready);
+                return Some(Ok(ready));
+            }
+            if !is_its() {
+                return None;
             }
             let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
             if rest.is_some_and(|rest| rest.is_zero()) {
-                return Ok(ready);
+                return Some(Ok(ready));
+            }
+            let is_needed = || self.ready() & wanted == 0 && is_its();
+            if !lane.wait(is_needed, rest, mask) {
+                return Some(Err(next::errno()));
+            }
+        }
+    }
+
+    /// `None`: there is a lane now that nobody attends to.
+    fn wait_counted(&self, wanted: u32, until: Option<Instant>) -> Option<Result<u32, c_int>> {
+        loop {
+            let ready = self.ready();
+            if ready & wanted != 0 {
+                return Some(Ok(ready));
+            }
+            // Who attends now wakes this thread when he leaves. If he leaves before it sleeps, it is the stack's thread
+            // that takes what comes, some milliseconds later: two threads that wait for one connection are rare.
+            if self.lane().is_some_and(|lane| !lane.is_attended()) {
+                return None;
+            }
+            let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if rest.is_some_and(|rest| rest.is_zero()) {
+                return Some(Ok(ready));
             }
             let timeout = rest.map(timespec);
             let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -151,13 +307,14 @@ impl Socket {
             let result =
                 unsafe { libc::syscall(libc::SYS_futex, self.ready.as_ptr(), operation, ready, timeout) };
             if result < 0 && next::errno() == libc::EINTR {
-                return Err(libc::EINTR);
+                return Some(Err(libc::EINTR));
             }
         }
     }
 }
 
-fn timespec(rest: Duration) -> libc::timespec {
+/// As the kernel wants it.
+pub fn timespec(rest: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(rest.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(rest.subsec_nanos() as i32),

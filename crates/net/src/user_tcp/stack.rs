@@ -1,40 +1,55 @@
 //! A stack: one queue of a network card, the TCP over it, its connections, and the thread that looks after them.
 //!
 //! One lock guards it all. The server's threads read and write under it, and send their frames themselves: an answer
-//! needs no other thread. What comes is taken by the stack's thread, which wakes whoever waits for it. Rings between
-//! the threads would save the lock, and cost a second copy of all bytes and another thread's wake-up for each answer.
+//! needs no other thread. What comes by a lane (see [`super::lane`]) is taken by the thread that waits for its
+//! connection; what comes by the link itself (handshakes, the first statements, connections in sets of epoll) is taken
+//! by the stack's thread, which wakes whoever waits for it. Rings between the threads would save the lock, and cost a
+//! second copy of all bytes and another thread's wake-up for each answer.
 //!
 //! The thread sleeps in poll for frames and for its doorbell. It is rung when a thread of the server has brought about
 //! something that is due before it would wake up by itself, which is never later than [`DOZE`] after the last work, so
-//! that the usual timers of answers do not need the bell.
+//! that the usual timers of answers do not need the bell. When it is awake it also takes what lies in lanes to which
+//! nobody attends, as their threads are at work: every [`CARE`] if something of such a connection waits to be sent.
 //!
-//! Lock order: a stack, then the queue of a listener; never two stacks. Threads that wait in user space are woken after
-//! the lock is given back. Under it are: the call that has the link send, one for all frames that are ready, and the
-//! signal of a connection on which a thread waits in the kernel.
+//! Lock order: a stack, then the queue of a listener; never two stacks. Threads are woken, and the kernel is told to
+//! send, after the lock is given back. Under it are only calls that do not wait: the signal of a connection on which a
+//! thread waits in the kernel, and changes of the maps of the program in the driver.
+
+mod lanes;
+mod listening;
 
 use super::doorbell::Doorbell;
+use super::few::Few;
 use super::interface::Interface;
-use super::link::{ETHERNET_LEN_BYTES, Link, Mode, Steering};
+use super::lane::{self, Lane};
+use super::link::{ETHERNET_LEN_BYTES, Kick, Link, Mode, Steering, Written};
 use super::neighbours::Neighbours;
 use super::options::KeepaliveSetting;
 use super::packet::{self, Header};
 use super::shadow::{Accepted, Shadow};
 use super::socket::{self, Socket};
-use super::{report, status};
+use super::status;
 use crate::next;
 use libc::c_int;
 use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, ListenerId, Micros};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Frames that are taken before others get the lock.
 const BATCH: usize = 64;
-/// For how long the thread sleeps at most when there was work a moment ago.
-const DOZE: Duration = Duration::from_millis(50);
+/// For how long the thread sleeps at most when there was work a moment ago, and so how late a timer may be.
+const DOZE: Duration = Duration::from_millis(10);
+/// The same when something could not be sent, or waits in a connection to whose lane nobody attends.
+const CARE: Duration = Duration::from_millis(1);
+/// How often a thread looks for the lock before it sleeps until it is given back, and how long between.
+const YIELDS: usize = 8;
+const SPINS: usize = 64;
+/// So often a thread has the kernel send and goes on, until it leaves the rest to the stack's.
+const ROUNDS: usize = 64;
 /// How often it looks at the interface's addresses and at what is wanted.
 const LOOK: Duration = Duration::from_secs(1);
 /// For how long there must have been no work for a longer sleep.
@@ -50,8 +65,6 @@ pub struct Slot {
     pub local: SocketAddr,
     /// See there.
     pub peer: SocketAddr,
-    /// Taken from the engine, and not read by the server.
-    pub stash: Vec<u8>,
     /// The server has ended reading, writing.
     pub is_shut: [bool; 2],
     /// An error that the server has not heard of.
@@ -64,6 +77,8 @@ pub struct Slot {
     pub keepalive: KeepaliveSetting,
     /// The server is told its addresses as those of IPv6.
     pub is_ipv6: bool,
+    /// By which its frames come, if not by the link itself.
+    lane: Option<&'static Lane>,
     /// The kernel was asked about the placeholder: it is kept readable when the connection is.
     is_armed: bool,
     /// Threads that wait in the kernel for room: it is readable when there is room, too.
@@ -86,15 +101,30 @@ pub struct Inner {
     neighbours: Neighbours,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    by_id: HashMap<ConnectionId, u32>,
+    /// By the places of connections in the engine; only good if the slot there has the same.
+    by_place: Vec<u32>,
+    connections: usize,
+    lanes: lanes::Lanes,
     listening: Vec<Listening>,
     addresses: BTreeSet<IpAddr>,
     /// New connections are taken.
     pub is_on: bool,
-    wake: Vec<&'static Socket>,
-    knock: Vec<&'static Shadow>,
+    wake: Few<&'static Socket>,
+    knock: Few<&'static Shadow>,
+    /// The kernel would not send at once.
     is_unsent: bool,
     opened: u64,
+    /// Frames that have come.
+    frames: u64,
+}
+
+/// What is to be done without the lock.
+struct Todo {
+    wake: Few<&'static Socket>,
+    knock: Few<&'static Shadow>,
+    kicks: Few<Kick>,
+    /// There was no room for all that is to be sent.
+    is_blocked: bool,
 }
 
 /// See the module.
@@ -133,14 +163,17 @@ impl Stack {
             neighbours: Neighbours::default(),
             slots: Vec::new(),
             free: Vec::new(),
-            by_id: HashMap::new(),
+            by_place: Vec::new(),
+            connections: 0,
+            lanes: lanes::Lanes::default(),
             listening: Vec::new(),
             addresses,
             is_on: true,
-            wake: Vec::new(),
-            knock: Vec::new(),
+            wake: Few::default(),
+            knock: Few::default(),
             is_unsent: false,
             opened: 0,
+            frames: 0,
         };
         let stack: &'static Self = Box::leak(Box::new(Self {
             inner: Mutex::new(inner),
@@ -172,6 +205,19 @@ impl Stack {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
+        // It is held for a microsecond: who holds it for longer has lost the processor, and is let have it again. To
+        // sleep for it would cost both a call of the kernel more.
+        for _ in 0..YIELDS {
+            match self.inner.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            for _ in 0..SPINS {
+                std::hint::spin_loop();
+            }
+            std::thread::yield_now();
+        }
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -180,60 +226,84 @@ impl Stack {
         let mut inner = self.lock();
         let now = self.now();
         let done = call(&mut inner, now);
-        inner.settle(now);
-        let (wake, knock) = inner.take_wakes();
-        let due = inner.due();
-        let wakes_at = self.wakes_at.load(Ordering::Relaxed);
-        let is_early = wakes_at != 0 && due.is_some_and(|due| due.0 < wakes_at);
-        if is_early {
-            self.wakes_at.store(0, Ordering::Relaxed);
+        self.finish(inner, now);
+        done
+    }
+
+    /// Does what follows from anything that was done, and gives the lock back.
+    fn finish<'lock>(&'lock self, mut inner: MutexGuard<'lock, Inner>, now: Micros) {
+        for _ in 0..ROUNDS {
+            inner.settle(now);
+            let todo = inner.take_todo();
+            let wakes_at = self.wakes_at.load(Ordering::Relaxed);
+            let is_early = wakes_at > now.0 + DOZE.as_micros() as u64 && inner.is_due_before(wakes_at);
+            if is_early {
+                self.wakes_at.store(0, Ordering::Relaxed);
+            }
+            drop(inner);
+            todo.wake();
+            if is_early {
+                self.doorbell.ring();
+            }
+            let in_vain = todo.kick();
+            if in_vain.is_empty() && !todo.is_blocked {
+                return;
+            }
+            inner = self.lock();
+            in_vain.iter().for_each(|kick| inner.link.put_back(kick));
+            if !in_vain.is_empty() {
+                break;
+            }
         }
+        inner.is_unsent = true;
+        let is_asleep = self.wakes_at.swap(0, Ordering::Relaxed) != 0;
         drop(inner);
-        wake_all(wake, knock);
-        if is_early {
+        if is_asleep {
             self.doorbell.ring();
         }
-        done
     }
 
     fn run(&'static self) {
         let mut looked = Instant::now();
-        let mut worked = looked;
+        let (mut worked, mut frames) = (looked, 0);
         loop {
             let mut inner = self.lock();
             let now = self.now();
             self.wakes_at.store(0, Ordering::Relaxed);
-            let count = inner.receive(now);
+            let count = inner.receive(None, now) + inner.receive_unattended(now);
             inner.engine.advance(now);
             inner.accept(self);
-            inner.settle(now);
+            inner.is_unsent = false;
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
                 inner.look(now, &self.interface);
                 status::publish(self.number, &self.interface.name, &mut inner);
             }
-            let (wake, knock) = inner.take_wakes();
-            if count > 0 {
+            if std::mem::replace(&mut frames, inner.frames) != inner.frames {
                 worked = Instant::now();
-                drop(inner);
-                wake_all(wake, knock);
-                continue;
             }
-            let longest = if inner.is_unsent {
-                Duration::from_millis(1)
-            } else if worked.elapsed() < REST {
-                DOZE
-            } else {
-                LOOK
-            };
-            let until = inner.due().map_or(u64::MAX, |due| due.0);
-            let until = until.min(now.0.saturating_add(longest.as_micros() as u64)).max(1);
-            self.wakes_at.store(until, Ordering::Relaxed);
-            let link = inner.link.descriptor().as_raw_fd();
-            drop(inner);
-            wake_all(wake, knock);
-            self.sleep(link, Duration::from_micros(until.saturating_sub(now.0)));
+            self.finish(inner, now);
+            if count == 0 {
+                self.rest(worked);
+            }
         }
+    }
+
+    /// Sleeps until there is something to do.
+    fn rest(&self, worked: Instant) {
+        let inner = self.lock();
+        let now = self.now();
+        let longest = match worked.elapsed() < REST {
+            _ if inner.is_unsent || inner.has_unattended_work() => CARE,
+            true => DOZE,
+            false => LOOK,
+        };
+        let until = inner.engine.next_timer().map_or(u64::MAX, |due| due.0);
+        let until = until.min(now.0.saturating_add(longest.as_micros() as u64)).max(1);
+        self.wakes_at.store(until, Ordering::Relaxed);
+        let link = inner.link.descriptor().as_raw_fd();
+        drop(inner);
+        self.sleep(link, Duration::from_micros(until.saturating_sub(now.0)));
     }
 
     fn sleep(&self, link: c_int, longest: Duration) {
@@ -253,31 +323,48 @@ impl Stack {
     }
 }
 
-fn wake_all(wake: Vec<&'static Socket>, knock: Vec<&'static Shadow>) {
-    wake.into_iter().for_each(Socket::wake);
-    knock.into_iter().for_each(Shadow::knock);
+impl Todo {
+    fn wake(&self) {
+        self.wake.iter().for_each(Socket::wake);
+        self.knock.iter().for_each(Shadow::knock);
+    }
+
+    /// Those that were in vain.
+    fn kick(&self) -> Few<Kick> {
+        let mut in_vain = Few::default();
+        self.kicks.iter().filter(|kick| !lane::kick(kick.fd)).for_each(|kick| in_vain.push(kick));
+        in_vain
+    }
 }
 
 impl Inner {
-    fn take_wakes(&mut self) -> (Vec<&'static Socket>, Vec<&'static Shadow>) {
-        (std::mem::take(&mut self.wake), std::mem::take(&mut self.knock))
+    fn take_todo(&mut self) -> Todo {
+        Todo {
+            wake: std::mem::take(&mut self.wake),
+            knock: std::mem::take(&mut self.knock),
+            kicks: self.link.take_kicks(),
+            is_blocked: !self.link.has_room(),
+        }
     }
 
-    fn due(&self) -> Option<Micros> {
-        self.engine.next_timer()
+    /// The stack's thread is to be awake before that time.
+    fn is_due_before(&self, time: u64) -> bool {
+        // Somebody has to look after lanes while their threads are at work.
+        self.lanes.is_any_used() || self.engine.next_timer().is_some_and(|due| due.0 < time)
     }
 
-    /// Takes frames that have come.
-    fn receive(&mut self, now: Micros) -> usize {
+    /// Takes frames that have come by a lane, or by the link itself.
+    fn receive(&mut self, lane: Option<u32>, now: Micros) -> usize {
         let Self { link, engine, neighbours, .. } = self;
         let partial = link.has_partial_checksums();
         let mut is_due = false;
-        let count = link.receive(BATCH, &mut |frame| {
+        let count = link.receive(lane, BATCH, &mut |frame| {
             if let Some(Header { source, from, packet }) = packet::split(frame) {
                 is_due |= neighbours.learn(from, source);
                 engine.receive(now, packet, packet::checksum(packet, partial));
             }
         });
+        self.frames += count as u64;
         if is_due {
             let peers = self.slots.iter().filter(|slot| slot.id.is_some()).map(|slot| slot.peer.ip());
             self.neighbours.forget(peers);
@@ -285,10 +372,15 @@ impl Inner {
         count
     }
 
+    fn slot_of(&self, id: ConnectionId) -> Option<u32> {
+        let number = self.by_place.get(id.index() as usize).copied()?;
+        self.slots.get(number as usize).filter(|slot| slot.id == Some(id)).map(|_| number)
+    }
+
     /// What follows from anything that was done: threads to wake, frames to send.
     fn settle(&mut self, now: Micros) {
         while let Some(id) = self.engine.changed() {
-            if let Some(slot) = self.by_id.get(&id).copied() {
+            if let Some(slot) = self.slot_of(id) {
                 self.refresh(slot);
             }
         }
@@ -296,26 +388,28 @@ impl Inner {
     }
 
     fn transmit(&mut self, now: Micros) {
-        let Self { link, engine, neighbours, .. } = self;
+        let Self { link, engine, neighbours, slots, by_place, .. } = self;
         let mac = link.mac();
-        let mut is_any = self.is_unsent;
+        let lane_of = |id: ConnectionId| {
+            let slot = slots.get(*by_place.get(id.index() as usize)? as usize)?;
+            slot.lane.filter(|_| slot.id == Some(id)).map(|lane| lane.number)
+        };
         loop {
-            let is_sent = link.transmit(&mut |frame| {
+            let is_queued = link.transmit(&mut |frame| {
                 let (header, space) = frame.split_at_mut_checked(ETHERNET_LEN_BYTES)?;
                 loop {
                     let sent = engine.transmit(now, space)?;
                     if let Some(to) = neighbours.get(sent.destination) {
                         packet::write_header(header, to, mac, sent.destination.is_ipv6());
-                        return Some(ETHERNET_LEN_BYTES + sent.len_bytes);
+                        let len_bytes = ETHERNET_LEN_BYTES + sent.len_bytes;
+                        return Some(Written { len_bytes, lane: sent.connection.and_then(lane_of) });
                     }
                 }
             });
-            if !is_sent {
+            if !is_queued {
                 break;
             }
-            is_any = true;
         }
-        self.is_unsent = is_any && !link.flush() || !link.has_room();
     }
 
     /// Takes what the engine has ready for listeners.
@@ -345,13 +439,13 @@ impl Inner {
             id: Some(id),
             local,
             peer,
-            stash: Vec::new(),
             is_shut: [false; 2],
             error: 0,
             is_told: false,
             is_nodelay: false,
             keepalive: KeepaliveSetting::default(),
             is_ipv6,
+            lane: None,
             is_armed: false,
             waits_for_room: 0,
             is_signalled: false,
@@ -369,7 +463,12 @@ impl Inner {
             }
         };
         socket.open();
-        self.by_id.insert(id, number);
+        let place = id.index() as usize;
+        if self.by_place.len() <= place {
+            self.by_place.resize(place + 1, u32::MAX);
+        }
+        self.by_place[place] = number;
+        self.connections += 1;
         self.refresh(number);
         socket
     }
@@ -392,9 +491,10 @@ impl Inner {
         let [is_read_shut, is_write_shut] = slot.is_shut;
         let ends = state.peer_closed || is_read_shut;
         let is_error = state.error.is_some();
+        let is_ahead = !slot.socket.ahead().is_empty();
         let mut ready = 0;
         let mut set = |bit, is_so: bool| ready |= if is_so { bit } else { 0 };
-        set(socket::READABLE, state.readable_bytes > 0 || !slot.stash.is_empty() || ends || is_error);
+        set(socket::READABLE, state.readable_bytes > 0 || is_ahead || ends || is_error);
         set(socket::WRITABLE, state.writable_bytes >= super::LOW_WATER_BYTES || is_write_shut || is_error);
         set(socket::PEER_CLOSED, ends || is_error);
         set(socket::HANG_UP, ends && is_write_shut || is_error);
@@ -407,10 +507,12 @@ impl Inner {
     }
 
     /// From now on the placeholder is readable when the connection is.
-    pub fn arm(&mut self, number: u32) {
+    pub fn arm(&mut self, number: u32, now: Micros) {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.is_armed = true;
         }
+        // Nobody would look at what comes by a lane.
+        self.take_lane_away(number, now);
         self.refresh(number);
     }
 
@@ -425,10 +527,10 @@ impl Inner {
 
     /// The server has closed the connection, or it never got it.
     pub fn remove(&mut self, socket: &'static Socket, now: Micros) {
+        self.take_lane_away(socket.slot, now);
         let Some(slot) = self.slots.get_mut(socket.slot as usize) else { return };
         let Some(id) = slot.id.take() else { return };
-        slot.stash = Vec::new();
-        self.by_id.remove(&id);
+        self.connections -= 1;
         // It is ours, so there is nothing that could fail.
         let _ = self.engine.close(now, id);
         socket.end();
@@ -438,7 +540,7 @@ impl Inner {
 
     /// Connections of the server and in its queue.
     pub fn connections(&self) -> usize {
-        self.by_id.len()
+        self.connections
     }
 
     /// Connections since the start.
@@ -449,66 +551,6 @@ impl Inner {
     /// The link, to be asked for its counters.
     pub fn link(&mut self) -> &mut dyn Link {
         self.link.as_mut()
-    }
-
-    /// Begins to take what comes to a listener of the server, at the interface's addresses.
-    pub fn listen(&mut self, now: Micros, shadow: &'static Shadow, may_have_connections: bool) {
-        let steering = Steering { new: self.is_on, shared: may_have_connections || !self.is_on };
-        for address in self.addresses.clone() {
-            let place = SocketAddr::new(address, shadow.port());
-            if shadow.covers(address) && self.listening.iter().all(|listening| listening.place != place) {
-                self.listen_at(now, place, shadow, steering);
-            }
-        }
-    }
-
-    fn listen_at(&mut self, now: Micros, place: SocketAddr, shadow: &'static Shadow, steering: Steering) {
-        let Ok(id) = self.engine.listen(place, shadow.backlog() as u32) else { return };
-        if let Err(error) = self.link.steer(place, Some(steering)) {
-            report(&format!("{place} stays with the kernel: {error}"));
-            self.engine.unlisten(now, id);
-            return;
-        }
-        self.listening.push(Listening { place, id, shadow, steering });
-    }
-
-    fn take_listening(&mut self, now: Micros, is_meant: impl Fn(&Listening) -> bool) -> Vec<SocketAddr> {
-        let all = std::mem::take(&mut self.listening);
-        let (gone, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(is_meant);
-        self.listening = kept;
-        gone.iter().for_each(|listening| self.engine.unlisten(now, listening.id));
-        gone.into_iter().map(|listening| listening.place).collect()
-    }
-
-    /// Takes nothing more for a listener: the kernel has it alone.
-    pub fn unlisten(&mut self, now: Micros, shadow: &'static Shadow) {
-        for place in self.take_listening(now, |listening| std::ptr::eq(listening.shadow, shadow)) {
-            let is_used = self.slots.iter().any(|slot| slot.id.is_some() && slot.local == place);
-            let left = is_used.then_some(Steering { new: false, shared: true });
-            let _ = self.link.steer(place, left);
-        }
-    }
-
-    /// Looks at what has changed around: the interface's addresses, and whether connections are wanted.
-    fn look(&mut self, now: Micros, interface: &Interface) {
-        self.is_on = crate::control::is_user_tcp_wanted();
-        if let Ok(addresses) = interface.addresses()
-            && addresses != self.addresses
-        {
-            for place in self.take_listening(now, |listening| !addresses.contains(&listening.place.ip())) {
-                // As the kernel: what comes to an address that is not there is nobody's.
-                let _ = self.link.steer(place, None);
-            }
-            self.addresses = addresses;
-            super::shadow::all().into_iter().for_each(|shadow| self.listen(now, shadow, true));
-        }
-        for listening in &mut self.listening {
-            let shared = listening.steering.shared || !self.is_on;
-            let steering = Steering { new: self.is_on, shared };
-            if steering != listening.steering && self.link.steer(listening.place, Some(steering)).is_ok() {
-                listening.steering = steering;
-            }
-        }
     }
 }
 

@@ -30,12 +30,18 @@ pub fn is_shadowed(fd: c_int) -> bool {
 }
 
 fn one(socket: &'static Socket, entry: &mut pollfd, timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
-    let Some(timeout_ms) = timeout_ms else {
+    let result = match timeout_ms {
+        Some(timeout_ms) => {
+            let longest = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+            Some(calls::poll(socket, entry.events, longest))
+        }
         // With a mask of signals, which only the kernel can set for the time of a wait.
-        return several(std::slice::from_mut(entry), None, kernel);
+        None => {
+            kernel.mask().and_then(|mask| calls::poll_with_mask(socket, entry.events, kernel.longest(), mask))
+        }
     };
-    let longest = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-    match calls::poll(socket, entry.events, longest) {
+    let Some(result) = result else { return several(std::slice::from_mut(entry), None, kernel) };
+    match result {
         Ok(found) => {
             entry.revents = found;
             c_int::from(found != 0)
@@ -58,7 +64,7 @@ fn question(list: &[pollfd]) -> (Vec<pollfd>, Vec<(usize, usize)>) {
     for entry in list {
         let events = match get(entry.fd) {
             Some(socket) => {
-                socket.stack.with(|inner, _| inner.arm(socket.slot));
+                socket.stack.with(|inner, now| inner.arm(socket.slot, now));
                 libc::POLLIN
             }
             None => entry.events,
@@ -132,6 +138,6 @@ pub fn put_in_set(fd: c_int) {
         withdraw(fd);
     }
     if let Some(socket) = get(fd) {
-        socket.stack.with(|inner, _| inner.arm(socket.slot));
+        socket.stack.with(|inner, now| inner.arm(socket.slot, now));
     }
 }

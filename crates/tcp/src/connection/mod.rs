@@ -205,6 +205,11 @@ impl Connection {
         free.min(u32::try_from(pool.free_len_bytes()).unwrap_or(u32::MAX))
     }
 
+    /// What was not sent yet.
+    pub(crate) fn unsent(&self) -> u32 {
+        if self.error.is_some() { 0 } else { self.sender.unsent() }
+    }
+
     /// The caller's bytes; how many there was place for.
     pub(crate) fn send(&mut self, context: &mut Context<'_>, data: &[u8]) -> usize {
         if self.sender.unsent() == 0 && self.sender.board.is_empty() {

@@ -169,6 +169,7 @@ impl Engine {
         Ok(ConnectionState {
             readable_bytes: connection.readable(),
             writable_bytes: connection.writable(&self.config, &self.pool),
+            unsent_bytes: connection.unsent(),
             peer_closed: connection.peer_has_ended(),
             error: connection.error,
         })

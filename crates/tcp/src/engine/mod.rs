@@ -40,6 +40,15 @@ pub struct ConnectionId {
     generation: u32,
 }
 
+impl ConnectionId {
+    /// Its place: no other connection has the same at the same time, and places are used again, so that the largest is
+    /// less than how many there were at once.
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.index
+    }
+}
+
 /// A listener, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId {
@@ -76,6 +85,8 @@ pub struct ConnectionState {
     pub readable_bytes: u32,
     /// Bytes that can be sent without waiting; 0 after this side has ended.
     pub writable_bytes: u32,
+    /// Bytes that wait for the peer's window, or for the network's: what comes lets them go.
+    pub unsent_bytes: u32,
     /// The peer has ended its side: after what is readable comes the end.
     pub peer_closed: bool,
     /// It has failed.

@@ -7,22 +7,37 @@
 //! [`rings`] and [`bpf`] have the memory and the system calls; [`program`] is what the driver runs.
 
 mod bpf;
+mod lanes;
 mod program;
 mod rings;
 
+pub use lanes::LaneRings;
+pub use rings::Watch;
+
+use super::few::Few;
 use super::interface::Interface;
-use super::link::{ETHERNET_LEN_BYTES, Link, LinkCounters, Mac, Mode, Steering};
+use super::lane::Lane;
+use super::link::{
+    ETHERNET_LEN_BYTES, Kick, Link, LinkCounters, Mac, MadeLane, MakeLane, Mode, Steering, Written,
+};
 use crate::next;
-use program::{Key, NEW, SHARED, assemble};
+use program::{Key, NEW, SHARED, Tuple, assemble};
 use rings::{Frames, Ring};
 use std::ffi::c_void;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// Entries of each ring, and frames on each side.
-const COUNT: u32 = 2048;
+const COUNT: u32 = 4096;
+/// Frames that the kernel is given to fill, if there are so many: a part of all, so that those that were used a moment ago
+/// are used again while they are in the processor's caches.
+const TO_FILL: u32 = 1024;
+/// Lanes at most.
+const LANES: u32 = 4096;
+/// So many calls send all that may be queued: the kernel sends so many frames at a call.
+pub const KICKS: u32 = COUNT / 32;
 /// Addresses and ports that can be steered.
 const PLACES: u32 = 1024;
 /// What the kernel keeps before a frame.
@@ -85,14 +100,27 @@ pub struct Xdp {
     done: Ring<u64>,
     /// Frames that are not the kernel's, for sending.
     free: Vec<u64>,
+    /// The same for receiving.
+    spare: Vec<u64>,
     is_unsent: bool,
-    places: OwnedFd,
+    lanes: Vec<(&'static Lane, LaneRings)>,
+    /// Lanes with something to send.
+    unsent_lanes: Vec<u32>,
+    maps: Maps,
+    queue: u32,
     interface: Interface,
     mode: Mode,
     mtu_bytes: usize,
     counters: LinkCounters,
     /// Kept open: without it the program is gone.
     _program: OwnedFd,
+}
+
+/// What the program in the driver looks at.
+struct Maps {
+    places: OwnedFd,
+    lanes: OwnedFd,
+    sockets: OwnedFd,
 }
 
 /// Tries again while the system is busy.
@@ -129,13 +157,13 @@ fn get<Value>(socket: BorrowedFd<'_>, name: libc::c_int) -> io::Result<Value> {
     Ok(value)
 }
 
-fn bind(socket: BorrowedFd<'_>, interface: &Interface, queue: u32, flags: u16) -> io::Result<()> {
+fn bind(socket: BorrowedFd<'_>, index: u32, queue: u32, flags: u16, with: u32) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: flags | libc::XDP_USE_NEED_WAKEUP,
-        sxdp_ifindex: interface.index,
+        sxdp_flags: flags,
+        sxdp_ifindex: index,
         sxdp_queue_id: queue,
-        sxdp_shared_umem_fd: 0,
+        sxdp_shared_umem_fd: with,
     };
     let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
     // SAFETY: an address of this length.
@@ -148,13 +176,7 @@ impl Xdp {
     /// # Errors
     /// See [`XdpError`].
     pub fn open(interface: &Interface, queue: u32, zero_copy: bool) -> Result<Self, XdpError> {
-        // SAFETY: no pointers; a new descriptor is ours.
-        let socket = unsafe {
-            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-            let fd =
-                checked(libc::socket(libc::AF_XDP, kind, 0)).map_err(XdpError::new("socket of AF_XDP"))?;
-            OwnedFd::from_raw_fd(fd)
-        };
+        let socket = lanes::socket()?;
         // A frame and what the kernel keeps before it, twice: of its own, and of the driver's.
         let frame_len_bytes =
             if interface.mtu_bytes + ETHERNET_LEN_BYTES + HEADROOM_BYTES <= 2048 { 2048 } else { 4096 };
@@ -175,10 +197,10 @@ impl Xdp {
         let mut to_fill = Ring::new(fd, &offsets.fr, COUNT, libc::XDP_UMEM_PGOFF_FILL_RING).map_err(&call)?;
         let done = Ring::new(fd, &offsets.cr, COUNT, libc::XDP_UMEM_PGOFF_COMPLETION_RING).map_err(&call)?;
         let place = |number: u32| u64::from(number) * frame_len_bytes as u64;
-        for number in 0..COUNT {
+        for number in 0..TO_FILL {
             to_fill.push(place(number));
         }
-        let (places, program, mode) = start(socket.as_fd(), interface, queue, zero_copy)?;
+        let (maps, program, mode) = start(socket.as_fd(), interface, queue, zero_copy)?;
         Ok(Self {
             socket,
             frames,
@@ -187,8 +209,12 @@ impl Xdp {
             to_fill,
             done,
             free: (COUNT..2 * COUNT).map(place).collect(),
+            spare: (TO_FILL..COUNT).map(place).collect(),
             is_unsent: false,
-            places,
+            lanes: Vec::new(),
+            unsent_lanes: Vec::new(),
+            maps,
+            queue,
             interface: interface.clone(),
             mode,
             mtu_bytes,
@@ -210,11 +236,12 @@ fn start(
     interface: &Interface,
     queue: u32,
     zero_copy: bool,
-) -> Result<(OwnedFd, OwnedFd, Mode), XdpError> {
+) -> Result<(Maps, OwnedFd, Mode), XdpError> {
     let call = XdpError::new("maps of BPF");
-    let sockets = bpf::create_map(bpf::MAP_SOCKETS, 4, 4, queue + 1).map_err(&call)?;
+    let sockets = bpf::create_map(bpf::MAP_SOCKETS, 4, 4, LANES + 1).map_err(&call)?;
+    let lanes = bpf::create_map(bpf::MAP_HASH, size_of::<Tuple>(), 4, LANES).map_err(&call)?;
     let places = bpf::create_map(bpf::MAP_HASH, size_of::<Key>(), 4, PLACES).map_err(&call)?;
-    let code = assemble(places.as_fd(), sockets.as_fd());
+    let code = assemble(places.as_fd(), lanes.as_fd(), sockets.as_fd(), queue);
     let program = bpf::load_program(&code).map_err(XdpError::new("program of BPF"))?;
     let attach = |flags| patiently(|| bpf::attach(program.as_fd(), interface.index, flags));
     let (link, mut mode) = match attach(FLAG_DRIVER) {
@@ -224,25 +251,26 @@ fn start(
         }
         Err(_) => (attach(FLAG_GENERIC).map_err(XdpError::new("program of XDP"))?, Mode::Generic),
     };
-    if zero_copy
-        && mode == Mode::Native
-        && patiently(|| bind(socket, interface, queue, libc::XDP_ZEROCOPY)).is_ok()
-    {
+    let tie = |flags| bind(socket, interface.index, queue, flags | libc::XDP_USE_NEED_WAKEUP, 0);
+    if zero_copy && mode == Mode::Native && patiently(|| tie(libc::XDP_ZEROCOPY)).is_ok() {
         mode = Mode::ZeroCopy;
     } else {
-        patiently(|| bind(socket, interface, queue, libc::XDP_COPY))
-            .map_err(XdpError::new("binding AF_XDP to the queue"))?;
+        patiently(|| tie(libc::XDP_COPY)).map_err(XdpError::new("binding AF_XDP to the queue"))?;
     }
-    bpf::update(sockets.as_fd(), &queue.to_ne_bytes(), socket.as_raw_fd() as u32)
+    bpf::update(sockets.as_fd(), &place_of(None).to_ne_bytes(), socket.as_raw_fd() as u32)
         .map_err(XdpError::new("map of sockets"))?;
-    Ok((places, link, mode))
+    Ok((Maps { places, lanes, sockets }, link, mode))
+}
+
+/// Where the socket of a lane, or that of the link, is in the map of sockets.
+fn place_of(lane: Option<u32>) -> u32 {
+    lane.map_or(0, |lane| lane + 1)
 }
 
 /// Has the kernel send. `false`: not all of it. Whatever the reason, what cannot be sent is lost as on a wire.
-fn send(socket: BorrowedFd<'_>) -> bool {
-    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
+pub fn send(fd: RawFd) -> bool {
     // SAFETY: no buffers.
-    let result = unsafe { next::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) };
+    let result = unsafe { next::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
     result >= 0 || !matches!(next::errno(), libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR)
 }
 
@@ -264,6 +292,19 @@ fn key(to: SocketAddr) -> Key {
     key
 }
 
+/// As the program finds a connection: ours, and the peer's end.
+fn tuple([own, peer]: [SocketAddr; 2]) -> Tuple {
+    let mut tuple: Tuple = [0; 36];
+    let parts = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let ports = [peer.port().to_be_bytes(), own.port().to_be_bytes()].concat();
+    let bytes = [parts(peer.ip()), parts(own.ip()), ports].concat();
+    tuple.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    tuple
+}
+
 impl Link for Xdp {
     fn mtu_bytes(&self) -> usize {
         self.mtu_bytes
@@ -281,57 +322,94 @@ impl Link for Xdp {
         self.interface.is_virtual_pair
     }
 
-    fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
-        for count in 0..most {
-            let Some(frame) = self.received.pop() else { return count };
+    fn receive(&mut self, lane: Option<u32>, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        let received = match lane {
+            None => &mut self.received,
+            Some(lane) => match self.lanes.get_mut(lane as usize) {
+                Some((_, rings)) => &mut rings.received,
+                None => return 0,
+            },
+        };
+        let mut count = 0;
+        while count < most
+            && let Some(frame) = received.pop()
+        {
+            count += 1;
             if let Some(bytes) = self.frames.get(frame.addr, frame.len as usize) {
                 take(bytes);
                 self.counters.received += 1;
             }
-            // There is room: the frame has come from this ring.
-            self.to_fill.push(self.frames.start_of(frame.addr));
+            self.spare.push(self.frames.start_of(frame.addr));
         }
-        most
+        for _ in self.to_fill.len()..TO_FILL {
+            let Some(place) = self.spare.pop() else { break };
+            // There is room for all that there are.
+            self.to_fill.push(place);
+        }
+        count
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.spare.is_empty() && self.to_fill.len() < TO_FILL / 2
     }
 
     fn has_room(&mut self) -> bool {
-        if self.free.is_empty() {
-            self.flush();
+        if self.free.len() < COUNT as usize / 2 {
+            self.collect();
         }
-        !self.free.is_empty()
+        !self.free.is_empty() && self.to_send.len() < COUNT
     }
 
-    fn transmit(&mut self, write: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> bool {
+    fn transmit(&mut self, write: &mut dyn FnMut(&mut [u8]) -> Option<Written>) -> bool {
         if !self.has_room() {
             return false;
         }
         let Some(place) = self.free.pop() else { return false };
         let most = self.mtu_bytes + ETHERNET_LEN_BYTES;
         let space = self.frames.get_mut(place).and_then(|frame| frame.get_mut(..most));
-        let Some(len) = space.and_then(write).filter(|len| *len <= most) else {
+        let Some(written) = space.and_then(write).filter(|written| written.len_bytes <= most) else {
             self.free.push(place);
             return false;
         };
-        let entry = libc::xdp_desc { addr: place, len: len as u32, options: 0 };
-        if !self.to_send.push(entry) {
-            self.free.push(place);
-            return false;
-        }
+        let entry = libc::xdp_desc { addr: place, len: written.len_bytes as u32, options: 0 };
         self.counters.sent += 1;
-        self.is_unsent = true;
+        if let Some(lane) = written.lane
+            && let Some((_, rings)) = self.lanes.get_mut(lane as usize)
+            && rings.to_send.push(entry)
+        {
+            if !std::mem::replace(&mut rings.is_unsent, true) {
+                self.unsent_lanes.push(lane);
+            }
+        } else {
+            // There is room, as was seen above.
+            self.to_send.push(entry);
+            self.is_unsent = true;
+        }
         true
     }
 
-    fn flush(&mut self) -> bool {
-        // The kernel sends so many at a call.
-        for _ in 0..COUNT / 32 {
-            if !self.is_unsent {
-                break;
-            }
-            self.is_unsent = self.to_send.needs_wakeup() && !send(self.socket.as_fd());
-            self.collect();
+    fn take_kicks(&mut self) -> Few<Kick> {
+        let mut kicks = Few::default();
+        if std::mem::replace(&mut self.is_unsent, false) && self.to_send.needs_wakeup() {
+            kicks.push(Kick { fd: self.socket.as_raw_fd(), lane: None });
         }
-        !self.is_unsent
+        for lane in self.unsent_lanes.drain(..) {
+            let kick = self.lanes.get_mut(lane as usize).and_then(|(lane, rings)| rings.kick(lane));
+            kick.into_iter().for_each(|kick| kicks.push(kick));
+        }
+        kicks
+    }
+
+    fn put_back(&mut self, kick: Kick) {
+        let Some(lane) = kick.lane else {
+            self.is_unsent = true;
+            return;
+        };
+        if let Some((_, rings)) = self.lanes.get_mut(lane as usize)
+            && !std::mem::replace(&mut rings.is_unsent, true)
+        {
+            self.unsent_lanes.push(lane);
+        }
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -341,18 +419,47 @@ impl Link for Xdp {
     fn steer(&mut self, to: SocketAddr, steering: Option<Steering>) -> io::Result<()> {
         let key = key(to);
         let Some(Steering { new, shared }) = steering else {
-            return match bpf::delete(self.places.as_fd(), &key) {
+            return match bpf::delete(self.maps.places.as_fd(), &key) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             };
         };
         let value = (u32::from(new) * NEW) | (u32::from(shared) * SHARED);
-        bpf::update(self.places.as_fd(), &key, value)
+        bpf::update(self.maps.places.as_fd(), &key, value)
+    }
+
+    fn make_lane(&self, most: u32) -> Option<MakeLane> {
+        let (place, with) = ((self.interface.index, self.queue), self.socket.as_raw_fd());
+        let is_room = self.lanes.len() < most.min(LANES) as usize;
+        is_room.then(|| Box::new(move || lanes::make(place, with)) as MakeLane)
+    }
+
+    fn add_lane(&mut self, made: MadeLane) -> io::Result<&'static Lane> {
+        let MadeLane { mut lane, rings } = made;
+        lane.number = self.lanes.len() as u32;
+        let place = place_of(Some(lane.number));
+        bpf::update(self.maps.sockets.as_fd(), &place.to_ne_bytes(), lane.descriptor() as u32)?;
+        let lane: &'static Lane = Box::leak(Box::new(lane));
+        self.lanes.push((lane, rings));
+        Ok(lane)
+    }
+
+    fn steer_connection(&mut self, ends: [SocketAddr; 2], lane: Option<u32>) -> io::Result<()> {
+        let (map, tuple) = (self.maps.lanes.as_fd(), tuple(ends));
+        match lane {
+            Some(lane) => bpf::update(map, &tuple, place_of(Some(lane))),
+            None => bpf::delete(map, &tuple),
+        }
     }
 
     fn counters(&mut self) -> LinkCounters {
-        if let Ok(all) = get::<libc::xdp_statistics>(self.socket.as_fd(), libc::XDP_STATISTICS) {
-            self.counters.dropped = all.rx_dropped + all.rx_ring_full + all.rx_fill_ring_empty_descs;
+        let ask = |fd| get::<libc::xdp_statistics>(fd, libc::XDP_STATISTICS).ok();
+        let of_lanes = self.lanes.iter().filter_map(|(lane, _)| ask(lane.as_fd()));
+        let of_lanes: u64 = of_lanes.map(|all| all.rx_dropped + all.rx_ring_full).sum();
+        if let Some(all) = ask(self.socket.as_fd()) {
+            // The last is the same for all who share frames.
+            self.counters.dropped =
+                of_lanes + all.rx_dropped + all.rx_ring_full + all.rx_fill_ring_empty_descs;
         }
         self.counters
     }

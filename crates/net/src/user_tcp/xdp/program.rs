@@ -1,6 +1,6 @@
 //! The program that the card's driver runs for each frame: it hands TCP to an address and port in the map `places` to
-//! the socket of its queue, and leaves everything else to the kernel. It is assembled here, so that no compiler is
-//! needed where the server runs.
+//! the socket of its queue, or to the one that the map `lanes` has for the connection, and leaves everything else to the
+//! kernel. It is assembled here, so that no compiler is needed where the server runs.
 //!
 //! Left to the kernel, too: later fragments, and packets of IPv6 with headers before that of TCP. A first fragment to
 //! such a place is dropped: the kernel knows no such connection and would end it.
@@ -9,6 +9,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A key of the map: an address (of IPv4 in the first four bytes), the port in the network's order, and 4 or 6.
 pub type Key = [u8; 20];
+
+/// A key of the map of lanes, as the kernel has a tuple: the peer's address and ours, the peer's port and ours, in the
+/// network's order; what IPv4 does not need of it is zero.
+pub type Tuple = [u8; 36];
 
 /// New connections come to the stack.
 pub const NEW: u32 = 1;
@@ -56,8 +60,10 @@ enum Label {
     Tcp,
     Ports6,
     Find,
+    Place,
     Decide,
     Redirect,
+    Send,
     Drop,
     Pass,
 }
@@ -132,13 +138,21 @@ impl Assembler {
 
 /// The program. Registers: 2 and 3 the frame and its end, 6 the context, 7 the header of TCP and then its flags, 8 the
 /// length of the tuple, 9 whether it is a fragment and then the value from the map.
-pub fn assemble(places: BorrowedFd<'_>, sockets: BorrowedFd<'_>) -> Vec<u64> {
+pub fn assemble(
+    places: BorrowedFd<'_>,
+    lanes: BorrowedFd<'_>,
+    sockets: BorrowedFd<'_>,
+    queue: u32,
+) -> Vec<u64> {
     let mut code = Assembler::default();
     code.register(MOVE_REGISTER, 6, 1);
     code.load(LOAD_32, 2, 6, 0);
     code.load(LOAD_32, 3, 6, 4);
     for offset in [0, 8, 16] {
         code.put(STORE_NUMBER_64, 10, 0, KEY + offset, 0);
+    }
+    for offset in [0, 8, 16, 24, 32] {
+        code.put(STORE_NUMBER_64, 10, 0, TUPLE + offset, 0);
     }
     code.register(MOVE_REGISTER, 4, 2);
     code.number(ADD, 4, 54);
@@ -151,11 +165,15 @@ pub fn assemble(places: BorrowedFd<'_>, sockets: BorrowedFd<'_>) -> Vec<u64> {
     code.number(EXIT, 0, 0);
     ipv4(&mut code);
     ipv6(&mut code);
-    tcp(&mut code, places);
+    tcp(&mut code, places, lanes);
     code.place(Label::Redirect);
-    code.load(LOAD_32, 2, 6, 16);
+    code.number(MOVE, 2, 0);
+    code.place(Label::Send);
+    // Another queue's frames are the kernel's.
+    code.load(LOAD_32, 5, 6, 16);
+    code.jump(IF_NOT_EQUAL, 5, queue as i32, Label::Pass);
     code.load_map(1, sockets);
-    // Where there is no socket for the queue.
+    // Where there is no socket.
     code.number(MOVE, 3, PASS);
     code.call(REDIRECT_MAP);
     code.number(EXIT, 0, 0);
@@ -212,7 +230,7 @@ fn ipv6(code: &mut Assembler) {
     code.number(MOVE, 9, 0);
 }
 
-fn tcp(code: &mut Assembler, places: BorrowedFd<'_>) {
+fn tcp(code: &mut Assembler, places: BorrowedFd<'_>, lanes: BorrowedFd<'_>) {
     code.place(Label::Tcp);
     code.register(MOVE_REGISTER, 4, 7);
     code.number(ADD, 4, 20);
@@ -229,6 +247,15 @@ fn tcp(code: &mut Assembler, places: BorrowedFd<'_>) {
     code.store(STORE_16, TUPLE + 34, 5);
     code.place(Label::Find);
     code.load(LOAD_8, 7, 7, 13);
+    code.jump(IF_NOT_EQUAL, 9, 0, Label::Place);
+    code.load_map(1, lanes);
+    code.register(MOVE_REGISTER, 2, 10);
+    code.number(ADD, 2, i32::from(TUPLE));
+    code.call(MAP_LOOKUP);
+    code.jump(IF_EQUAL, 0, 0, Label::Place);
+    code.load(LOAD_32, 2, 0, 0);
+    code.jump(JUMP, 0, 0, Label::Send);
+    code.place(Label::Place);
     code.load_map(1, places);
     code.register(MOVE_REGISTER, 2, 10);
     code.number(ADD, 2, i32::from(KEY));

@@ -1,11 +1,12 @@
 //! The memory that a socket of AF_XDP shares with the kernel: the frames, and the four rings of descriptors.
 //!
 //! Invariants: of each ring one side is the kernel's and one is the owner's of the value here, who has it for himself
-//! (`&mut`). What the kernel writes is checked before it is used as a place in the frames.
+//! (`&mut`); a [`Watch`] only looks. What the kernel writes is checked before it is used as a place in the frames.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Memory that is shared with the kernel.
@@ -29,6 +30,13 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: within the mapping and aligned, as `Ring::new` has seen; the kernel uses it by atomic operations too.
+        unsafe { &*self.address.as_ptr().add(offset).cast::<AtomicU32>() }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's, and whoever had references into it had them from its owner.
@@ -41,9 +49,6 @@ pub struct Frames {
     mapping: Mapping,
     frame_len_bytes: usize,
 }
-
-// SAFETY: the mapping is this value's alone, but for the kernel.
-unsafe impl Send for Frames {}
 
 impl Frames {
     /// Makes room for so many frames; the length of one is a power of two.
@@ -99,9 +104,29 @@ impl Frames {
     }
 }
 
+// SAFETY: an address and a length, and what is there is used as the owners say.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Sees, without having the ring, whether there is something in it.
+pub struct Watch {
+    mapping: Arc<Mapping>,
+    producer: usize,
+    consumer: usize,
+}
+
+impl Watch {
+    /// There are entries that were not taken.
+    pub fn has_entries(&self) -> bool {
+        self.mapping.word(self.producer).load(Ordering::Acquire)
+            != self.mapping.word(self.consumer).load(Ordering::Acquire)
+    }
+}
+
 /// One ring of entries.
 pub struct Ring<Entry: Copy> {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     producer: usize,
     consumer: usize,
     flags: usize,
@@ -109,9 +134,6 @@ pub struct Ring<Entry: Copy> {
     count: u32,
     entry: std::marker::PhantomData<Entry>,
 }
-
-// SAFETY: the mapping is this value's alone, but for the kernel.
-unsafe impl<Entry: Copy> Send for Ring<Entry> {}
 
 impl<Entry: Copy> Ring<Entry> {
     /// Maps a ring of the socket, whose count of entries is a power of two.
@@ -134,12 +156,23 @@ impl<Entry: Copy> Ring<Entry> {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let [producer, consumer, flags] = words;
-        Ok(Self { mapping, producer, consumer, flags, entries, count, entry: std::marker::PhantomData })
+        let (mapping, entry) = (Arc::new(mapping), std::marker::PhantomData);
+        Ok(Self { mapping, producer, consumer, flags, entries, count, entry })
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: within the mapping and aligned, as `new` has seen; the kernel uses it by atomic operations as well.
-        unsafe { &*self.mapping.address.as_ptr().add(offset).cast::<AtomicU32>() }
+        self.mapping.word(offset)
+    }
+
+    /// For threads that want to know whether there is something.
+    pub fn watch(&self) -> Watch {
+        Watch { mapping: Arc::clone(&self.mapping), producer: self.producer, consumer: self.consumer }
+    }
+
+    /// Entries that the other side has not taken.
+    pub fn len(&self) -> u32 {
+        let consumed = self.word(self.consumer).load(Ordering::Acquire);
+        self.word(self.producer).load(Ordering::Acquire).wrapping_sub(consumed)
     }
 
     fn entry(&self, position: u32) -> *mut Entry {

@@ -24,8 +24,12 @@ fn connect(pair: &NetworkPair, to: &str) -> io::Result<TcpStream> {
 
 /// Ports of TCP to which frames have come.
 fn ports(link: &mut Xdp) -> Vec<u16> {
+    ports_by(link, None)
+}
+
+fn ports_by(link: &mut Xdp, lane: Option<u32>) -> Vec<u16> {
     let mut all = Vec::new();
-    link.receive(1000, &mut |frame| {
+    link.receive(lane, 1000, &mut |frame| {
         let ip_header = if frame[12] == 0x86 { 40 } else { usize::from(frame[14] & 15) * 4 };
         let tcp = &frame[ETHERNET_LEN_BYTES + ip_header..];
         all.push(u16::from_be_bytes([tcp[2], tcp[3]]));
@@ -97,20 +101,121 @@ fn frames_are_sent_in_any_number() {
         String::from_utf8(output.stdout).unwrap().trim().parse::<u64>().unwrap()
     };
     let before = received();
-    for _ in 0..10 {
+    let number = lane(&pair, &mut link).number;
+    // More than there is room for in a lane's ring go by the link's.
+    for lane in (0..20).map(|round| [None, Some(number)][round % 2]) {
         for _ in 0..1000 {
             let mac = link.mac();
+            assert!(link.has_room());
             assert!(link.transmit(&mut |frame| {
                 frame[..6].copy_from_slice(&peer.mac);
                 frame[6..12].copy_from_slice(&mac);
                 frame[12..14].copy_from_slice(&[0x88, 0xb5]);
-                Some(60)
+                Some(Written { len_bytes: 60, lane })
             }));
         }
-        while !link.flush() {}
+        let kicks = link.take_kicks();
+        assert_eq!(kicks.iter().count(), if lane.is_some() { 2 } else { 1 });
+        kicks.iter().for_each(|kick| while !crate::user_tcp::lane::kick(kick.fd) {});
+        assert!(link.take_kicks().is_empty());
     }
-    assert!(received() - before >= 10_000, "{} of 10,000", received() - before);
+    assert!(received() - before >= 20_000, "{} of 20,000", received() - before);
     assert!(!link.transmit(&mut |_| None));
+}
+
+/// One more lane of a link.
+fn lane(pair: &NetworkPair, link: &mut Xdp) -> &'static Lane {
+    let make = link.make_lane(10).unwrap();
+    link.add_lane(pair.within(Side::Server, || make().unwrap())).unwrap()
+}
+
+/// Sends the first frame of a connection between these ends, in this network namespace: ours, and the peer's.
+fn send_syn([own, peer]: [SocketAddr; 2]) {
+    let kind = if own.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let to_kernel = |address: SocketAddr| {
+        // SAFETY: plain numbers, for which zero is a value.
+        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        // SAFETY: room for any address.
+        unsafe { crate::bypass::Address::of(address).write((&raw mut storage).cast(), &mut len) };
+        (storage, len)
+    };
+    let ((from, from_len), (to, to_len)) = (to_kernel(peer), to_kernel(own));
+    // SAFETY: addresses of these lengths, and a descriptor that is closed once.
+    unsafe {
+        let fd = libc::socket(kind, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0);
+        assert_eq!(libc::bind(fd, (&raw const from).cast(), from_len), 0, "{}", io::Error::last_os_error());
+        libc::connect(fd, (&raw const to).cast(), to_len);
+        libc::close(fd);
+    }
+}
+
+#[test]
+fn a_connection_with_a_lane_comes_by_it_and_no_other_one_does() {
+    let Some(pair) = pair("a_connection_with_a_lane_comes_by_it_and_no_other_one_does") else { return };
+    let mut link = open(&pair).unwrap();
+    let lanes = [lane(&pair, &mut link), lane(&pair, &mut link)];
+    assert_eq!(lanes.map(|lane| lane.number), [0, 1]);
+    assert!(link.make_lane(2).is_none());
+    for (own, peer) in [("10.79.0.1", "10.79.0.2"), ("fd79::1", "fd79::2")] {
+        let place = |address: &str, port| SocketAddr::new(address.parse().unwrap(), port);
+        let to = place(own, 7001);
+        link.steer(to, Some(TAKE)).unwrap();
+        let knock = |port| pair.within(Side::Client, || send_syn([to, place(peer, port)]));
+        for (lane, port) in lanes.iter().zip([9001, 9002]) {
+            link.steer_connection([to, place(peer, port)], Some(lane.number)).unwrap();
+        }
+        [9001, 9002, 9003].into_iter().for_each(knock);
+        for lane in lanes {
+            assert!(lane.has_frames());
+            assert_eq!(ports_by(&mut link, Some(lane.number)), [7001]);
+            assert!(!lane.has_frames());
+        }
+        assert_eq!(ports(&mut link), [7001]);
+        link.steer_connection([to, place(peer, 9001)], None).unwrap();
+        knock(9001);
+        assert_eq!((ports(&mut link), ports_by(&mut link, Some(0))), (vec![7001], vec![]));
+        link.steer_connection([to, place(peer, 9002)], None).unwrap();
+    }
+    assert_eq!(link.counters().dropped, 0);
+}
+
+#[test]
+fn who_waits_at_a_lane_is_woken_by_frames_the_bell_and_time() {
+    let Some(pair) = pair("who_waits_at_a_lane_is_woken_by_frames_the_bell_and_time") else { return };
+    let mut link = open(&pair).unwrap();
+    let lane = lane(&pair, &mut link);
+    let none = std::ptr::null::<libc::sigset_t>;
+    assert!(lane.attend() && !lane.attend() && lane.is_attended());
+    let start = Instant::now();
+    assert!(lane.wait(|| true, Some(Duration::from_millis(30)), none()));
+    assert!(start.elapsed() >= Duration::from_millis(30));
+    // What it waits for is there already.
+    assert!(lane.wait(|| false, None, none()));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| lane.wait(|| true, None, none()));
+        while !lane.is_polled() {
+            std::thread::yield_now();
+        }
+        lane.ring();
+        assert!(waiter.join().unwrap());
+    });
+    // The bell was heard, and does not ring on.
+    assert!(lane.wait(|| true, Some(Duration::from_millis(30)), none()));
+    let ends = ["10.79.0.1:7001", "10.79.0.2:9001"].map(|end| end.parse::<SocketAddr>().unwrap());
+    link.steer(ends[0], Some(TAKE)).unwrap();
+    link.steer_connection(ends, Some(lane.number)).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| lane.wait(|| true, None, none()));
+        while !lane.is_polled() {
+            std::thread::yield_now();
+        }
+        pair.within(Side::Client, || send_syn(ends));
+        assert!(waiter.join().unwrap());
+    });
+    assert!(lane.has_frames());
+    lane.leave();
+    assert!(!lane.is_attended() && lane.attend());
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! Which listeners of the server a stack takes connections for, and at which addresses.
+
+use super::{Inner, Listening, Slot};
+use crate::user_tcp::interface::Interface;
+use crate::user_tcp::link::Steering;
+use crate::user_tcp::report;
+use crate::user_tcp::shadow::{self, Shadow};
+use redoubt_tcp::Micros;
+use std::net::SocketAddr;
+
+impl Inner {
+    /// Begins to take what comes to a listener of the server, at the interface's addresses.
+    pub fn listen(&mut self, now: Micros, shadow: &'static Shadow, may_have_connections: bool) {
+        let steering = Steering { new: self.is_on, shared: may_have_connections || !self.is_on };
+        for address in self.addresses.clone() {
+            let place = SocketAddr::new(address, shadow.port());
+            if shadow.covers(address) && self.listening.iter().all(|listening| listening.place != place) {
+                self.listen_at(now, place, shadow, steering);
+            }
+        }
+    }
+
+    fn listen_at(&mut self, now: Micros, place: SocketAddr, shadow: &'static Shadow, steering: Steering) {
+        let Ok(id) = self.engine.listen(place, shadow.backlog() as u32) else { return };
+        if let Err(error) = self.link.steer(place, Some(steering)) {
+            report(&format!("{place} stays with the kernel: {error}"));
+            self.engine.unlisten(now, id);
+            return;
+        }
+        self.listening.push(Listening { place, id, shadow, steering });
+    }
+
+    fn take_listening(&mut self, now: Micros, is_meant: impl Fn(&Listening) -> bool) -> Vec<SocketAddr> {
+        let all = std::mem::take(&mut self.listening);
+        let (gone, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(is_meant);
+        self.listening = kept;
+        gone.iter().for_each(|listening| self.engine.unlisten(now, listening.id));
+        gone.into_iter().map(|listening| listening.place).collect()
+    }
+
+    /// Takes nothing more for a listener: the kernel has it alone.
+    pub fn unlisten(&mut self, now: Micros, shadow: &'static Shadow) {
+        for place in self.take_listening(now, |listening| std::ptr::eq(listening.shadow, shadow)) {
+            let is_used = self.slots.iter().any(|slot| slot.id.is_some() && slot.local == place);
+            let left = is_used.then_some(Steering { new: false, shared: true });
+            let _ = self.link.steer(place, left);
+        }
+    }
+
+    /// Looks at what has changed around: the interface's addresses, and whether connections are wanted.
+    pub(super) fn look(&mut self, now: Micros, interface: &Interface) {
+        self.is_on = crate::control::is_user_tcp_wanted();
+        if let Ok(addresses) = interface.addresses()
+            && addresses != self.addresses
+        {
+            for place in self.take_listening(now, |listening| !addresses.contains(&listening.place.ip())) {
+                // As the kernel: what comes to an address that is not there is nobody's.
+                let _ = self.link.steer(place, None);
+                let is_its = |slot: &Slot| slot.lane.is_some() && slot.local == place;
+                let with_lane = (0..).zip(&self.slots).filter(|(_, slot)| is_its(slot));
+                let numbers: Vec<u32> = with_lane.map(|(number, _)| number).collect();
+                numbers.into_iter().for_each(|number| self.take_lane_away(number, now));
+            }
+            self.addresses = addresses;
+            shadow::all().into_iter().for_each(|shadow| self.listen(now, shadow, true));
+        }
+        for listening in &mut self.listening {
+            let shared = listening.steering.shared || !self.is_on;
+            let steering = Steering { new: self.is_on, shared };
+            if steering != listening.steering && self.link.steer(listening.place, Some(steering)).is_ok() {
+                listening.steering = steering;
+            }
+        }
+    }
+}
