@@ -50,16 +50,12 @@ fn start(arguments: &NetRunArguments) -> Result<()> {
 
 /// The kernel's TCP would serve without a word but that in the server's log: a name that is misspelt is better refused.
 /// `list`: the kernel's list of the interfaces of this network namespace; where it cannot be read nothing is refused.
-fn require_interfaces<'name>(names: impl Iterator<Item = &'name str>, list: &Path) -> Result<()> {
+fn require_interfaces<'name>(mut names: impl Iterator<Item = &'name str>, list: &Path) -> Result<()> {
     let Ok(list) = std::fs::read_to_string(list) else { return Ok(()) };
     let known: Vec<&str> = list.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
-    for name in names.filter(|name| !known.contains(name)) {
-        return Err(CliError::Usage(format!(
-            "there is no network interface {name} (--user-tcp); there are {}",
-            known.join(", ")
-        )));
-    }
-    Ok(())
+    let Some(missing) = names.find(|name| !known.contains(name)) else { return Ok(()) };
+    let known = known.join(", ");
+    Err(CliError::Usage(format!("there is no network interface {missing} (--user-tcp); there are {known}")))
 }
 
 fn setting(arguments: &NetRunArguments) -> Setting {
