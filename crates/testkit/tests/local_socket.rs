@@ -68,7 +68,8 @@ fn require_sound(node: &Node, server: &Server, run: Run) {
     let report = ledger::verify(&mut conn, &entries).unwrap().require_sound().unwrap();
     assert!(report.rows_found >= entries.acknowledged());
     check_all(&mut conn).unwrap();
-    node.require_verified(VOLUME, 1).unwrap();
+    // A node that was just started may have compared none yet.
+    node.require_verified(VOLUME, 0).unwrap();
 }
 
 fn start_ledger(server: &Server) -> Run {
@@ -103,6 +104,8 @@ fn live_over_the_local_socket(mut node: Node) {
     require_all(&node, true);
     require_sound(&node, &server, run);
     server.shutdown().unwrap();
+    // The end writes all pages.
+    node.require_verified(VOLUME, 1).unwrap();
 }
 
 #[test]
@@ -166,6 +169,8 @@ fn either_side_can_turn_it_off() {
     require_all(&node, true);
     require_sound(&node, &server, run);
     server.shutdown().unwrap();
+    // The end writes all pages.
+    node.require_verified(VOLUME, 1).unwrap();
 }
 
 const SQUATTER: &str = "REDOUBT_TEST_SQUATTER";
