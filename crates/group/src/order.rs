@@ -451,7 +451,10 @@ impl Order {
             Event::Frame { from, .. } => {
                 (self.parts.say)(false, format!("member {from} sent a frame out of place"))
             }
-            Event::Lost(member) => self.member.lost(member),
+            Event::Lost(member) => {
+                self.newcomers.lost(member);
+                self.member.lost(member);
+            }
             Event::Said(text) => (self.parts.say)(false, text),
         }
     }

@@ -1,5 +1,5 @@
-//! A new server that finds members of two groups at the addresses it was given: of one that was given up and has no
-//! majority any more, and of the one that took its place.
+//! New servers: one that finds members of two groups at the addresses it was given, of one that was given up and has no
+//! majority any more, and of the one that took its place; and one that takes the place of a member that was killed.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -58,8 +58,21 @@ fn joins_the_one_that_can_take_it_in(group: &mut Group) -> Result<()> {
     group.require_equal_checksums().map(drop)
 }
 
-#[test]
-fn a_new_server_joins_a_group_that_can_take_it_in_and_no_other() {
+/// Its data is gone, and it is back before the others can tell that it went: it counts once.
+fn takes_its_place_at_once(group: &mut Group) -> Result<()> {
+    begin_anew(group, LEFT_OVER)?;
+    group.server_mut(LEFT_OVER)?.spawn(&[])?;
+    poll_until("the new one to ask for the state", PATIENCE, || {
+        Ok(said(group, LEFT_OVER)?.contains("for the state of its server").then_some(()))
+    })?;
+    assert_eq!(group.status(0, "wsrep_group_voters")?, "3");
+    group.server_mut(LEFT_OVER)?.wait_ready()?;
+    group.wait_synced(LEFT_OVER, PATIENCE)?;
+    assert_eq!(group.status(0, "wsrep_group_voters")?, "3");
+    group.require_equal_checksums().map(drop)
+}
+
+fn on_group(check: impl FnOnce(&mut Group) -> Result<()>) {
     let library = find_redoubt().unwrap().with_file_name("libredoubt_group.so");
     assert!(library.is_file(), "{} is missing: cargo build --release --workspace", library.display());
     let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mariadb-server/usr/bin");
@@ -67,6 +80,15 @@ fn a_new_server_joins_a_group_that_can_take_it_in_and_no_other() {
     let small = |config: &mut ServerConfig| config.buffer_pool_bytes = 64 << 20;
     let mut group =
         Group::create(&provider, MEMBERS, small).unwrap_or_else(|error| panic!("no group: {error}"));
-    let result = joins_the_one_that_can_take_it_in(&mut group);
-    result.unwrap_or_else(|error| panic!("{error}\n{}", group.log_tails(40)));
+    check(&mut group).unwrap_or_else(|error| panic!("{error}\n{}", group.log_tails(40)));
+}
+
+#[test]
+fn a_new_server_joins_a_group_that_can_take_it_in_and_no_other() {
+    on_group(joins_the_one_that_can_take_it_in);
+}
+
+#[test]
+fn a_member_that_has_lost_its_data_counts_once() {
+    on_group(takes_its_place_at_once);
 }

@@ -1,6 +1,7 @@
 //! Members that are not in the group yet: those that ask this one, and this one itself.
 
 use super::checkpoints::Purpose;
+use super::hearing::DEPARTURE;
 use super::{Event, Input, Order, Parts};
 use crate::frame::Frame;
 use crate::replica::{Replica, ReplicaError};
@@ -13,15 +14,16 @@ use std::time::{Duration, Instant};
 
 /// A newcomer is told again where to start after this.
 const AGAIN: Duration = Duration::from_secs(2);
-/// One that is not heard of any more is forgotten.
+/// One that is not heard of any more is forgotten; not one that waits, for it says hello once.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 struct Newcomer {
     address: String,
     since: Instant,
     told_at: Option<Instant>,
-    /// It was said that it has to wait.
+    /// It has to wait, which was said.
     waits: bool,
+    is_lost: bool,
 }
 
 /// Those that ask.
@@ -32,7 +34,17 @@ impl Newcomers {
     /// It has said hello.
     pub fn greeted(&mut self, member: MemberId, address: String) {
         let waits = self.0.get(&member).is_some_and(|before| before.waits);
-        self.0.insert(member, Newcomer { address, since: Instant::now(), told_at: None, waits });
+        self.0.insert(
+            member,
+            Newcomer { address, since: Instant::now(), told_at: None, waits, is_lost: false },
+        );
+    }
+
+    /// A connection with it has ended. It says hello again if it is still there.
+    pub fn lost(&mut self, member: MemberId) {
+        if let Some(newcomer) = self.0.get_mut(&member) {
+            newcomer.is_lost = true;
+        }
     }
 
     /// It cannot be taken in now. Whether that is new.
@@ -47,7 +59,9 @@ impl Newcomers {
 
     /// Those that are to be told now, with their addresses.
     pub fn due(&mut self) -> Vec<(MemberId, String)> {
-        self.0.retain(|_, newcomer| newcomer.since.elapsed() < FORGOTTEN);
+        self.0.retain(|_, newcomer| {
+            newcomer.since.elapsed() < FORGOTTEN || (newcomer.waits && !newcomer.is_lost)
+        });
         let is_due = |newcomer: &Newcomer| newcomer.told_at.is_none_or(|at| at.elapsed() >= AGAIN);
         let mut due = Vec::new();
         for (member, newcomer) in self.0.iter_mut().filter(|(_, newcomer)| is_due(newcomer)) {
@@ -66,14 +80,15 @@ impl Order {
     /// start from one is bound to that history for good, and may have asked the members of another one as well.
     pub(super) fn take_in_newcomers(&mut self) {
         let membership = self.member.epoch().membership.clone();
-        let is_one_of_most = membership.contains(self.member.id()) && self.has_company();
         for (member, address) in self.newcomers.due() {
-            if !membership.contains(member) && !is_one_of_most {
+            if !membership.contains(member)
+                && let Some(reason) = self.why_it_waits(&membership, &address)
+            {
                 if self.newcomers.waits(member) {
-                    let text = format!(
-                        "{address} asks to be a member: it has to wait, for most of the members are away"
+                    (self.parts.say)(
+                        false,
+                        format!("{address} asks to be a member: it has to wait, for {reason}"),
                     );
-                    (self.parts.say)(false, text);
                 }
                 continue;
             }
@@ -87,6 +102,17 @@ impl Order {
             let snapshot = self.member.snapshot();
             self.ask_for_state(snapshot.next, Purpose::Newcomer(member, snapshot));
         }
+    }
+
+    /// Why a newcomer at this address cannot be taken in now, if so. Where a member is, there is no place for another one:
+    /// both would count, and if that one is gone, the others would need one more of them.
+    fn why_it_waits(&self, membership: &Membership, address: &str) -> Option<String> {
+        if !membership.contains(self.member.id()) || !self.has_company() {
+            return Some("most of the members are away".into());
+        }
+        let is_here = |id: &MemberId| self.was_at(*id, address) && self.is_heard(*id, DEPARTURE);
+        let other = membership.iter().find(is_here)?;
+        Some(format!("{}, a member, is there, or was a moment ago", self.shown(other)))
     }
 }
 

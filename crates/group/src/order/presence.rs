@@ -136,11 +136,14 @@ impl Order {
         id == self.member.id() || self.hearing.is_heard(id, within, Instant::now())
     }
 
+    /// Whether this is a member's address.
+    pub(super) fn was_at(&self, id: MemberId, address: &str) -> bool {
+        self.known().iter().any(|known| known.member == id && known.listen_address == address)
+    }
+
     /// Whether a member was at this address and is not heard.
     pub(super) fn is_gone_from(&self, id: MemberId, address: &str) -> bool {
-        let was_there =
-            self.known().iter().any(|known| known.member == id && known.listen_address == address);
-        was_there && !self.is_heard(id, DEPARTURE)
+        self.was_at(id, address) && !self.is_heard(id, DEPARTURE)
     }
 
     /// A member that has lost its log votes no more: there is a newer one at its address. Members are changed one change at
