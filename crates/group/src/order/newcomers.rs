@@ -73,8 +73,8 @@ impl Newcomers {
 }
 
 impl Order {
-    /// Newcomers become members, and are told where to start. One takes the place of a member that was at its address and
-    /// is not heard any more: that one has lost its log.
+    /// Newcomers become members, and are told where to start. One takes the place of a member that was at its address
+    /// and is not heard any more: that one has lost its log.
     ///
     /// Nobody is told so by a member without a majority, or by one that is none itself yet: a newcomer that takes its
     /// start from one is bound to that history for good, and may have asked the members of another one as well.
@@ -104,8 +104,8 @@ impl Order {
         }
     }
 
-    /// Why a newcomer at this address cannot be taken in now, if so. Where a member is, there is no place for another one:
-    /// both would count, and if that one is gone, the others would need one more of them.
+    /// Why a newcomer at this address cannot be taken in now, if so. Where a member is, there is no place for another
+    /// one: both would count, and if that one is gone, the others would need one more of them.
     fn why_it_waits(&self, membership: &Membership, address: &str) -> Option<String> {
         if !membership.contains(self.member.id()) || !self.has_company() {
             return Some("most of the members are away".into());
