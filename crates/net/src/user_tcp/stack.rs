@@ -205,7 +205,7 @@ impl Stack {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // It is held for a microsecond: who holds it for longer has lost the processor, and is let have it again. To
+        // It is held for a short time: who holds it for longer has lost the processor, and is let have it again. To
         // sleep for it would cost both a call of the kernel more.
         for _ in 0..YIELDS {
             match self.inner.try_lock() {
@@ -309,10 +309,7 @@ impl Stack {
     fn sleep(&self, link: c_int, longest: Duration) {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [entry(link), entry(self.doorbell.as_raw_fd())];
-        let timeout = libc::timespec {
-            tv_sec: longest.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(longest.subsec_nanos() as i32),
-        };
+        let timeout = socket::timespec(longest);
         let none = std::ptr::null();
         // SAFETY: a list of this length, and a time that lives long enough.
         unsafe { next::ppoll(list.as_mut_ptr(), list.len() as libc::nfds_t, &raw const timeout, none) };
