@@ -115,7 +115,12 @@ impl Offer {
                 return (-1, error);
             }
         }
-        if self.is_taken() && self.exchange(fd) { (0, errno) } else { (result, errno) }
+        match self.is_taken() {
+            false => (result, errno),
+            true if self.exchange(fd) => (0, errno),
+            // The server has left TCP: this end must not go on as if nothing had happened.
+            true => (-1, libc::ECONNRESET),
+        }
     }
 
     /// Whether the server has taken it. If not, it cannot any more.

@@ -18,23 +18,24 @@
 //! kernel alone decides about readiness, order, limits of memory, ends of processes. Nothing is exchanged after a byte
 //! was sent. Without the other end's library, or if anything fails, the connection is the TCP connection it was.
 //!
-//! Lock order: [`server`]'s doors, then the records here. A child of a fork may find a lock taken for good: nobody
-//! waits for these locks for long.
+//! * [`locks`]: how they are waited for, and what becomes of them in a fork.
+//!
+//! Lock order: [`server`]'s doors, then the records here.
 
 pub mod client;
+mod locks;
 mod messages;
 pub mod server;
 
 use crate::{control, next};
 use libc::{c_int, c_void, sockaddr, sockaddr_un, socklen_t};
+use locks::lock;
 use redoubt_wire::net::BYPASS_VARIABLE;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// How often a lock is tried for.
-const TRIES: usize = 10_000;
 /// What the server says when it has taken an offer, and the client with its offer.
 const WORD: u8 = b'B';
 
@@ -45,6 +46,7 @@ static RECORDS: Mutex<BTreeMap<c_int, Record>> = Mutex::new(BTreeMap::new());
 
 /// This process takes offers, as a server, or makes them.
 pub fn start(as_server: bool) {
+    locks::start();
     if as_server {
         control::set_bypass(true);
     } else {
@@ -62,17 +64,6 @@ pub fn activate(as_server: bool) {
     if std::env::var_os(BYPASS_VARIABLE).is_some_and(|value| value == "on") {
         start(as_server);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    for _ in 0..TRIES {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-    None
 }
 
 /// An address as the kernel writes it.
@@ -155,6 +146,12 @@ impl Address {
         };
         Some(SocketAddr::new(ip.to_canonical(), port))
     }
+}
+
+/// For tests: keeps every exchange waiting until what it returns is dropped.
+#[doc(hidden)]
+pub fn hold() -> impl Drop {
+    locks::Hold(lock(&RECORDS))
 }
 
 /// What was there before an exchange.

@@ -3,8 +3,9 @@
 //! While it is switched off there are no doors: the first accept then closes them, so that no client waits at one, and the
 //! first after it is switched on opens that of its port.
 
+use super::locks::lock;
 use super::messages::{Received, receive};
-use super::{Address, WORD, door, exchange, lock};
+use super::{Address, WORD, door, exchange};
 use crate::control;
 use crate::next;
 use libc::c_int;
@@ -24,13 +25,14 @@ struct Offer {
     sent: Option<[OwnedFd; 2]>,
 }
 
-struct Door {
+/// Where offers for a port come in.
+pub struct Door {
     port: u16,
     listener: OwnedFd,
     waiting: Vec<Offer>,
 }
 
-static DOORS: Mutex<Vec<Door>> = Mutex::new(Vec::new());
+pub(super) static DOORS: Mutex<Vec<Door>> = Mutex::new(Vec::new());
 static HAS_DOORS: AtomicBool = AtomicBool::new(false);
 
 /// A socket of the server listens.

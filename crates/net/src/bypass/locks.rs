@@ -1,0 +1,74 @@
+//! How the locks of the bypass are waited for.
+//!
+//! A thread that has one may be kept from a processor for long, by many others that connect at the same moment; whoever
+//! gave up then would have one end of a connection exchanged and not the other. So a lock is waited for with patience.
+//! It is not waited for without end, since a handler of a signal may have interrupted the thread that has it.
+//!
+//! Invariant: nobody has a lock while the process forks, so a child finds none taken for good.
+
+use super::server::{DOORS, Door};
+use super::{RECORDS, Record};
+use libc::c_int;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, Once, TryLockError};
+use std::time::{Duration, Instant};
+
+/// After so many tries the processor is left to others for longer.
+const TRIES: usize = 100;
+const NAP: Duration = Duration::from_micros(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+type Held = (Option<MutexGuard<'static, Vec<Door>>>, Option<MutexGuard<'static, BTreeMap<c_int, Record>>>);
+
+thread_local! {
+    /// What a thread that forks has.
+    static HELD: RefCell<Held> = const { RefCell::new((None, None)) };
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    let mut tries = 0;
+    let mut end = None;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        tries += 1;
+        if tries < TRIES {
+            std::thread::yield_now();
+        } else if Instant::now() < *end.get_or_insert_with(|| Instant::now() + LONGEST_WAIT) {
+            std::thread::sleep(NAP);
+        } else {
+            return None;
+        }
+    }
+}
+
+/// From now on nobody has a lock while the process forks.
+pub fn start() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handlers take and leave locks; they are never unloaded (preloaded libraries stay).
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    });
+}
+
+extern "C" fn before() {
+    let held = (lock(&DOORS), lock(&RECORDS));
+    let _ = HELD.try_with(|place| place.replace(held));
+}
+
+extern "C" fn after() {
+    let _ = HELD.try_with(RefCell::take);
+}
+
+/// A lock that somebody has.
+pub struct Hold<T>(pub Option<T>);
+
+impl<T> Drop for Hold<T> {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
