@@ -45,7 +45,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # so.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite sockmap sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -188,6 +188,12 @@ server-suite:
 # a quarter of an hour. Options in NET_SUITE. All in target/net-suite/. See docs/network.md.
 net-suite:
 	scripts/net-suite/run $(NET_SUITE)
+
+# What the layers of the network library are worth on this machine, side by side; a quarter of an hour each for clients on
+# this host, elsewhere (as root), and for thousands of connections. Options in NET_BENCH. See docs/network.md.
+net-bench:
+	cargo build --release -p redoubt-cli -p redoubt-net -p redoubt-testkit
+	target/release/redoubt-testkit net-bench $(NET_BENCH)
 
 # What programs would notice of a bypass by a sockmap of this kernel; root. See docs/network.md.
 sockmap:

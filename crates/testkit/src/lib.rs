@@ -13,6 +13,7 @@
 //! * [`fault_rounds`]: rounds of the ledger under such faults, and kills.
 //! * [`killed_imports`]: data directories of killed servers become volumes.
 //! * [`scale`]: what costs with many tables, and with a tenth of them.
+//! * [`net_bench`]: what the layers of the network library are worth, side by side.
 //! * [`plain_files`]: the node's copy of a data directory against the server's.
 //! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
 //! * [`encryption`]: the key management plugin.
@@ -35,6 +36,7 @@ pub mod flash_trace;
 pub mod generator;
 pub mod isolation;
 pub mod killed_imports;
+pub mod net_bench;
 pub mod node;
 pub mod oracle;
 pub mod plain_files;

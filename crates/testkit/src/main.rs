@@ -1,7 +1,7 @@
 //! `redoubt-testkit`: the harness's parts for shell scripts such as `./demo`.
 //!
-//! Every sub-command prints one line of JSON on standard output (`flash-trace`: one per recording; `server-suite`:
-//! Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong
+//! Every sub-command prints one line of JSON on standard output (`flash-trace`: one per recording; `server-suite`,
+//! `net-bench`: Markdown). Exit status: 0 all is well, 1 a broken promise or a failure, 2 wrong
 //! arguments, 77 this machine lacks what the work needs.
 
 use std::io::Read;
@@ -12,7 +12,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use redoubt_testkit::sysbench::Sysbench;
 use redoubt_testkit::{
-    apply_backlog, fault_rounds, flash_trace, isolation, killed_imports, oracle, scale, server_suite,
+    apply_backlog, fault_rounds, flash_trace, isolation, killed_imports, net_bench, oracle, scale,
+    server_suite,
 };
 use redoubt_workload::check;
 use redoubt_workload::error::{Error, Result};
@@ -137,6 +138,11 @@ enum Command {
         #[command(flatten)]
         options: scale::Options,
     },
+    /// What the layers of the network library are worth on this machine: Markdown; progress goes to standard error
+    NetBench {
+        #[command(flatten)]
+        options: net_bench::Options,
+    },
     /// Histories of transactions on a stock server and on Redoubt under kills, and the anomalies of both; progress
     /// and a table go to standard error
     Isolation {
@@ -260,6 +266,9 @@ fn run(command: Command) -> Result<Answer> {
         Command::FaultRounds { options } => fault_rounds(&options),
         Command::ImportKilled { options } => import_killed(&options),
         Command::Scale { options } => measure_scale(&options),
+        Command::NetBench { options } => {
+            Ok(Answer(net_bench::run(&options, &mut |line| eprintln!("{line}"))?, true))
+        }
         Command::Isolation { options } => compare_isolation(&options),
         Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),
         Command::Oracle { command } => oracle(&command),

@@ -322,7 +322,29 @@ pub fn check_interrupt() -> Result<()> {
     }
 }
 
+/// Processor time of a process (a number, or `self`) and its threads, in milliseconds; the kernel's for it, too.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Parse`].
+pub fn processor_ms(process: &str) -> Result<u64> {
+    let path = format!("/proc/{process}/stat");
+    let text = std::fs::read_to_string(&path).map_err(Error::io(format!("read {path}")))?;
+    let ticks = parse_ticks(&text).ok_or(Error::Parse { what: path, detail: text })?;
+    Ok(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
+}
+
+/// User and system time: the 14th and 15th field. The second one, the name in parentheses, may hold anything.
+fn parse_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user + system)
+}
+
 /// The group of a child, as the module says.
 fn in_group(command: &mut Command) -> &mut Command {
     if INTERRUPTED.get().is_some() { command.process_group(0) } else { command }
 }
+
+#[cfg(test)]
+mod tests;

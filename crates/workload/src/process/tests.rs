@@ -1,0 +1,21 @@
+//! Tests of the module above.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test")]
+
+use super::*;
+
+#[test]
+fn processor_time_is_found_after_any_name() {
+    let stat = "123 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 13 14";
+    assert_eq!(parse_ticks(stat), Some(300));
+    assert_eq!(parse_ticks("123 (x) S 1 2"), None);
+}
+
+#[test]
+fn own_processor_time_grows() {
+    let before = processor_ms("self").unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while processor_ms("self").unwrap() < before + 20 {
+        assert!(std::time::Instant::now() < until, "no processor time in ten seconds of work");
+    }
+}
