@@ -6,7 +6,9 @@
 //! A wait for one connection by a server with the habit of [`crate::reading`] is a read: the kernel's descriptor then
 //! waits in `recv` although the server has set O_NONBLOCK, and all other calls on it are made such that they do not.
 //! The kernel ends reads after the time it was told of (SO_RCVTIMEO), which for long times is up to an eighth later
-//! than poll would be. So it is told seven eighths, and the rest is waited for with poll.
+//! than poll would be. So it is told seven eighths, and the rest is waited for with poll. So is what is left when a
+//! signal has ended the read: it may be that the process was only stopped, or looked at by a debugger, and poll alone
+//! goes on after that by itself.
 
 use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
 use crate::reading::{ENGAGE_CYCLES, can_wait_in_read, count_request, fill, mode};
@@ -65,8 +67,12 @@ fn admitted(
     kernel: &impl Ask,
 ) -> c_int {
     let (start, longest) = (Instant::now(), kernel.longest());
-    let ready = one(connection, entry, timeout_ms, kernel);
     let is_look = longest.is_some_and(|longest| longest.is_zero());
+    let is_clients_turn = !is_look && admission::client_is_waited_for(connection);
+    let ready = one(connection, entry, timeout_ms, kernel);
+    if is_clients_turn {
+        admission::client_has_come(connection);
+    }
     if ready != 1 || is_look || entry.revents & READABLE == 0 {
         return ready;
     }
@@ -239,13 +245,8 @@ fn wait_in_read(
                 return 1;
             }
             Err(libc::EAGAIN) if timeout_ms < 0 => {}
-            Err(libc::EAGAIN) => {
-                let whole = Duration::from_millis(timeout_ms.unsigned_abs().into());
-                return wait_for_rest(connection, locked, entry, whole.saturating_sub(start.elapsed()));
-            }
-            Err(libc::EINTR) => {
-                next::set_errno(libc::EINTR);
-                return -1;
+            Err(libc::EAGAIN | libc::EINTR) => {
+                return wait_for_rest(connection, locked, entry, timeout_ms, start);
             }
             Err(error) => {
                 locked.keep_error(error);
@@ -258,10 +259,19 @@ fn wait_in_read(
     }
 }
 
-fn wait_for_rest(connection: &Connection, mut locked: Locked, entry: &mut pollfd, rest: Duration) -> c_int {
+fn wait_for_rest(
+    connection: &Connection,
+    mut locked: Locked,
+    entry: &mut pollfd,
+    timeout_ms: c_int,
+    start: Instant,
+) -> c_int {
     locked.reader().system_calls += 1;
     drop(locked);
-    let rest_ms = c_int::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX);
+    let rest_ms = u64::try_from(timeout_ms).map_or(-1, |whole_ms| {
+        let rest = Duration::from_millis(whole_ms).saturating_sub(start.elapsed());
+        c_int::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
+    });
     connection.wait_in_kernel(true);
     // SAFETY: one entry.
     let result = unsafe { next::poll(entry, 1, rest_ms) };

@@ -12,6 +12,8 @@ use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::FetchedServer;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -454,6 +456,53 @@ fn clients_that_leave_a_transaction_alone_lose_their_room() {
     assert!(counter(&server, "let_in_late") >= 1);
     drop(other);
     soon("one who waited", thread).1.unwrap();
+    await_empty(&server);
+}
+
+/// One packet of the protocol.
+fn read_packet(socket: &mut UnixStream) -> Vec<u8> {
+    let mut header = [0; 4];
+    socket.read_exact(&mut header).unwrap();
+    let len = u32::from_le_bytes([header[0], header[1], header[2], 0]);
+    let mut content = vec![0; len as usize];
+    socket.read_exact(&mut content).unwrap();
+    content
+}
+
+/// A client that has sent the beginning of a statement.
+fn half_a_statement(server: &Server) -> UnixStream {
+    const PROTOCOL_41_AND_SECURE: u32 = 0x8200;
+    let mut socket = UnixStream::connect(server.socket()).unwrap();
+    read_packet(&mut socket);
+    let mut login =
+        [&PROTOCOL_41_AND_SECURE.to_le_bytes()[..], &[0, 0, 0, 1, 33], &[0; 23], b"app\0\0"].concat();
+    login.splice(0..0, [login.len() as u8, 0, 0, 1]);
+    socket.write_all(&login).unwrap();
+    assert_eq!(read_packet(&mut socket)[0], 0);
+    socket.write_all(b"\x64\0\0\0\x03SELECT 1 FROM").unwrap();
+    socket
+}
+
+#[test]
+fn clients_that_stop_in_the_middle_lose_their_room() {
+    let server = with_limit("1", &["--admission-lease", "1"]);
+    // Of a result: more than all buffers on the way take.
+    let mut reader = app(&server);
+    let result = reader.query_iter("SELECT REPEAT('x', 1000000) FROM t JOIN t AS u").unwrap();
+    let thread = start(&server, "UPDATE t SET v = 1 WHERE id = 7");
+    soon("one who waited for a reader", thread).unwrap();
+    assert_eq!(counter(&server, "leases_ended"), 1);
+    assert_eq!(result.count(), 100);
+    reader.query_drop("UPDATE t SET v = 1 WHERE id = 8").unwrap();
+    await_empty(&server);
+    // Of a statement.
+    let socket = half_a_statement(&server);
+    let is_inside = || Ok((status(&server)["admission"]["inside"] == 1).then_some(()));
+    poll_until("half a statement inside", SOON, is_inside).unwrap();
+    let thread = start(&server, "UPDATE t SET v = 1 WHERE id = 7");
+    soon("one who waited for a sender", thread).unwrap();
+    assert_eq!(counter(&server, "leases_ended"), 2);
+    drop(socket);
     await_empty(&server);
 }
 

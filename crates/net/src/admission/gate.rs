@@ -37,7 +37,8 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 pub struct Place {
     state: AtomicU32,
-    /// When its client was last answered with a transaction open; 0: it is not the client's turn.
+    /// Since when the server waits for its client, with a transaction open or in the middle of a command or a result;
+    /// 0: it is not the client's turn.
     idle_since_ms: AtomicU64,
     /// When it began to wait.
     waiting_since_ms: AtomicU64,

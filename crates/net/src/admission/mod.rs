@@ -272,6 +272,24 @@ fn has_to_enter(
     !is_administrator
 }
 
+/// The server begins to wait for a client in the middle of a command or of a result: from now on the client leaves what
+/// it has alone, as it does between the commands of a transaction. `false`: it has nothing, or is known to.
+pub fn client_is_waited_for(connection: &Connection) -> bool {
+    let Some(seat) = connection.seat_if_any() else { return false };
+    let begins = seat.place.is_inside() && seat.place.idle_since_ms() == 0;
+    if begins {
+        seat.place.set_idle_since(now_ms());
+    }
+    begins
+}
+
+/// That wait is over.
+pub fn client_has_come(connection: &Connection) {
+    if let Some(seat) = connection.seat_if_any() {
+        seat.place.set_idle_since(0);
+    }
+}
+
 /// The server asks its socket for bytes, without waiting. `false`: it is to be told that there are none.
 pub fn may_read_socket(connection: &'static Connection, len_bytes: usize) -> bool {
     match tls::seat_of(connection) {

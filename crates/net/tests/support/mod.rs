@@ -12,6 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::sync::Once;
 
 /// A result with its error number.
@@ -213,6 +214,37 @@ pub fn engaged(family: Family, timeout: c_int) -> Ends {
         statement(ends, b"\x01\x00\x00\x00\x0e", timeout);
     }
     ends
+}
+
+/// Until the thread sleeps in the kernel, or has ended.
+pub fn wait_until_asleep(thread: libc::pid_t) {
+    let path = format!("/proc/self/task/{thread}/stat");
+    while let Ok(stat) = std::fs::read_to_string(&path) {
+        if stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Gives a signal a handler that does nothing. With `restart` calls that can are restarted.
+pub fn handle(signal: c_int, restart: bool) {
+    extern "C" fn nothing(_: c_int) {}
+    // SAFETY: such a handler.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
+        assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
+    }
+}
+
+/// This test program again, with one test that others start.
+pub fn another(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
 }
 
 /// The kernel's descriptor of the server waits, against what the server believes.
