@@ -11,6 +11,7 @@ use redoubt_wire::net::{
     USER_TCP_LINKS_WORD, USER_TCP_WORD, WAITER_WORDS, WAITERS_WORD, WAITING_WORD, Waiter,
 };
 use std::ffi::CString;
+use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,7 +31,10 @@ fn words() -> Option<&'static Words> {
 /// Makes the memory, and sets what is to be done.
 pub fn start(setting: &Setting) {
     MODE.store(setting.collapser as u64, Ordering::Release);
-    let Some(words) = map() else { return };
+    let words = match map() {
+        Ok(words) => words,
+        Err(error) => return report_missing(&error, setting.collapser),
+    };
     let start_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     for (at, value) in [
         (PROCESS_WORD, u64::from(std::process::id())),
@@ -50,24 +54,35 @@ pub fn start(setting: &Setting) {
     MEMORY.store(std::ptr::from_ref(words).cast_mut(), Ordering::Release);
 }
 
-fn map() -> Option<&'static Words> {
-    let name = CString::new(NAME).ok()?;
+/// For whoever asks why `redoubt net status` knows nothing of this server.
+fn report_missing(error: &io::Error, collapser: Mode) {
+    let line = format!(
+        "[redoubt] there is no memory for `redoubt net status` and `redoubt net set` (memfd_create: {error}): the \
+         collapser stays {}, and there is no limit of admission\n",
+        collapser.name()
+    );
+    // SAFETY: a buffer of this length.
+    unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
+}
+
+fn map() -> io::Result<&'static Words> {
+    let name = CString::new(NAME)?;
     // SAFETY: a NUL-terminated name; then a descriptor that is ours, and a new mapping at an address of the kernel's
     // choice. The descriptor stays open: by it the command finds the memory. The kernel cannot shrink the memory under
     // the mapping without somebody's doing; who may write to it may harm the server in simpler ways.
     let address = unsafe {
         let fd = libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) as libc::c_int;
         if fd < 0 || libc::ftruncate(fd, LEN_BYTES as libc::off_t) != 0 {
-            return None;
+            return Err(io::Error::last_os_error());
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(std::ptr::null_mut(), LEN_BYTES, protection, libc::MAP_SHARED, fd, 0)
     };
     if address == libc::MAP_FAILED {
-        return None;
+        return Err(io::Error::last_os_error());
     }
     // SAFETY: the mapping has this length and a page's alignment, and is never unmapped.
-    Some(unsafe { &*address.cast::<Words>() })
+    Ok(unsafe { &*address.cast::<Words>() })
 }
 
 /// What the collapser is to do now on a connection whose waits can be made reads, or not.

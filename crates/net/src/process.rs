@@ -2,14 +2,19 @@
 //!
 //! The library is inactive (no connection is ever put into the table, so every hook passes straight through) in every
 //! process but `mariadbd` and `mysqld`. In a forked child nothing is read ahead, and what its parent had read ahead is
-//! the parent's.
+//! the parent's. But a child of a server that does not listen yet is the server from then on (`mysqld --daemonize`).
 
 use crate::{admission, control, user_tcp};
 use redoubt_wire::net::{Setting, VARIABLE};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static CHILD: AtomicBool = AtomicBool::new(false);
+/// This process listens, or did.
+static LISTENED: AtomicBool = AtomicBool::new(false);
 
 /// Connections that are accepted are looked after.
 pub fn is_active() -> bool {
@@ -19,6 +24,11 @@ pub fn is_active() -> bool {
 /// This is a forked child of a process that was active.
 pub fn is_child() -> bool {
     CHILD.load(Ordering::Relaxed)
+}
+
+/// This process is about to listen: what it forks from now on is no server.
+pub fn listening() {
+    LISTENED.store(true, Ordering::Relaxed);
 }
 
 /// Makes this process one whose connections are looked after, whatever its program.
@@ -33,6 +43,10 @@ pub fn start(setting: impl Into<Setting>) {
 }
 
 extern "C" fn in_child() {
+    if !LISTENED.load(Ordering::Relaxed) {
+        // There is nothing yet that it could share with its parent.
+        return;
+    }
     ACTIVE.store(false, Ordering::Release);
     CHILD.store(true, Ordering::Release);
 }
@@ -75,12 +89,21 @@ fn remove_from_preload() {
 /// This process runs a server program, be it started by the dynamic loader as its first argument.
 fn is_server() -> bool {
     let is_server_name =
-        |path: &std::path::Path| path.file_name().is_some_and(|name| name == "mariadbd" || name == "mysqld");
-    let Ok(executable) = std::fs::read_link("/proc/self/exe") else { return false };
+        |path: &Path| path.file_name().is_some_and(|name| name == "mariadbd" || name == "mysqld");
+    let Some(executable) = executable() else { return false };
     let is_loader = executable.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
     is_server_name(&executable)
-        || is_loader
-            && std::env::args_os()
-                .next()
-                .is_some_and(|program| is_server_name(std::path::Path::new(&program)))
+        || is_loader && std::env::args_os().next().is_some_and(|program| is_server_name(Path::new(&program)))
+}
+
+/// The program's file; where /proc cannot be read, by the name with which it was executed.
+fn executable() -> Option<PathBuf> {
+    std::fs::read_link("/proc/self/exe").ok().or_else(|| {
+        // SAFETY: null, or a string of the kernel's that stays.
+        let name = unsafe {
+            let name = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
+            (!name.is_null()).then(|| CStr::from_ptr(name))
+        };
+        name.map(|name| PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    })
 }

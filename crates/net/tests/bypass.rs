@@ -104,6 +104,33 @@ fn both_ends_go_on_to_see_tcp() {
     });
 }
 
+/// A driver that begins TLS in the middle of a connection may do so on a copy of its descriptor.
+#[test]
+fn copies_go_on_to_see_tcp_as_well() {
+    let (server, client) = pair();
+    for end in [&server, &client] {
+        let number = end.as_raw_fd();
+        // SAFETY: new descriptors.
+        let copies = unsafe {
+            let free = libc::dup(number);
+            let copies = [
+                libc::dup(number),
+                libc::fcntl(number, libc::F_DUPFD, 0),
+                libc::dup2(number, free),
+                libc::dup3(number, libc::dup(number), libc::O_CLOEXEC),
+            ];
+            copies.map(|copy| TcpStream::from_raw_fd(copy))
+        };
+        for copy in copies.into_iter().chain([end.try_clone().unwrap()]) {
+            assert_eq!(domain(&copy), libc::AF_UNIX);
+            assert_eq!(copy.peer_addr().unwrap(), end.peer_addr().unwrap());
+            assert_eq!(copy.local_addr().unwrap(), end.local_addr().unwrap());
+            copy.set_nodelay(true).unwrap();
+        }
+    }
+    echo(server, client);
+}
+
 /// A connection to this address, of a listener at that one, is exchanged.
 fn check_address(listen_at: &str, to: &str) {
     start();
@@ -383,13 +410,173 @@ fn clients_that_do_not_wait_are_exchanged_unless_a_set_has_them() {
     }
 }
 
+/// Two servers may have one port, each at an address of its own.
+#[test]
+fn a_server_of_one_address_has_a_door_of_its_own() {
+    start();
+    let port = listen_plainly().1.port();
+    let _elsewhere = door_of(port);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| listener.accept().unwrap().0);
+        let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let server = server.join().unwrap();
+        assert_eq!((domain(&server), domain(&client)), (libc::AF_UNIX, libc::AF_UNIX));
+        echo(server, client);
+    });
+}
+
+/// The door of this port, of a server that is written out in a test.
+fn door_of(port: u16) -> std::os::unix::net::UnixListener {
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("redoubt-net-bypass-{port}"));
+    std::os::unix::net::UnixListener::bind_addr(&name.unwrap()).unwrap()
+}
+
+/// Waits for an offer and takes the token that comes with it. `false`: the client has it.
+fn take_offer(door: &std::os::unix::net::UnixListener) -> (std::os::unix::net::UnixStream, bool) {
+    let (unix, _) = door.accept().unwrap();
+    let (mut byte, mut room) = ([0u8], [0u64; 8]);
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: a message with a byte and room for a control message; the descriptors in it are ours.
+    let is_taken = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        (message.msg_control, message.msg_controllen) = (room.as_mut_ptr().cast(), size_of_val(&room));
+        assert_eq!(libc::recvmsg(unix.as_raw_fd(), &raw mut message, 0), 1);
+        let control = libc::CMSG_FIRSTHDR(&raw const message);
+        let [tcp, token] = libc::CMSG_DATA(control).cast::<[RawFd; 2]>().read_unaligned();
+        drop(TcpStream::from_raw_fd(tcp));
+        let mut token = std::fs::File::from_raw_fd(token);
+        token.read(&mut [0; 8]).is_ok()
+    };
+    (unix, is_taken)
+}
+
+/// A client that is interrupted all the time goes on with what the server has, too.
+#[test]
+fn signals_do_not_divide_the_ends() {
+    start();
+    support::handle(libc::SIGUSR1, false);
+    let (_listener, address) = listen_plainly();
+    let door = door_of(address.port());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let client = std::thread::spawn(move || {
+        // SAFETY: no arguments.
+        sender.send(unsafe { (libc::gettid(), libc::pthread_self()) }).unwrap();
+        TcpStream::connect(address).unwrap()
+    });
+    let (id, thread) = receiver.recv().unwrap();
+    let (mut unix, is_taken) = take_offer(&door);
+    assert!(is_taken);
+    for _ in 0..5 {
+        support::wait_until_asleep(id);
+        // SAFETY: the thread has not been joined.
+        assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+    }
+    unix.write_all(b"B").unwrap();
+    let client = client.join().unwrap();
+    assert_eq!(domain(&client), libc::AF_UNIX);
+    unix.write_all(b"hello").unwrap();
+    let mut got = [0; 5];
+    (&client).read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"hello");
+}
+
+/// Whatever the kernel's connect says: once the server has the token, the connection is what it has.
+#[test]
+fn a_connect_that_has_not_ended_does_not_divide_the_ends() {
+    start();
+    let (listener, address) = listen_plainly();
+    // SAFETY: no pointers. There is room for one.
+    unsafe { assert_eq!(libc::syscall(libc::SYS_listen, listener.as_raw_fd(), 0), 0) };
+    let _first = connect_plainly(address);
+    let door = door_of(address.port());
+    // On a busy machine the client may be first.
+    let was_taken = (0..50).any(|_| {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: a new descriptor.
+        let client = unsafe { TcpStream::from_raw_fd(libc::socket(libc::AF_INET, kind, 0)) };
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let (mut unix, is_taken) = take_offer(&door);
+                if is_taken {
+                    unix.write_all(b"Bhello").unwrap();
+                }
+                (unix, is_taken)
+            });
+            let result = connect_without_waiting(client.as_raw_fd(), address.port());
+            let (_unix, is_taken) = server.join().unwrap();
+            let expected = if is_taken { (0, libc::AF_UNIX) } else { (-1, libc::AF_INET) };
+            assert_eq!((result, domain(&client)), expected);
+            if is_taken {
+                client.set_nonblocking(false).unwrap();
+                let mut got = [0; 5];
+                (&client).read_exact(&mut got).unwrap();
+                assert_eq!(&got, b"hello");
+            }
+            is_taken
+        })
+    });
+    assert!(was_taken);
+}
+
+/// Programs that do not wait ask by connecting again.
+#[test]
+fn who_connects_again_is_told_that_he_is_connected() {
+    let (listener, address) = listen();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| listener.accept().unwrap().0);
+        let client = TcpStream::connect(address).unwrap();
+        let server = server.join().unwrap();
+        assert_eq!(domain(&client), libc::AF_UNIX);
+        assert_eq!(connect_without_waiting(client.as_raw_fd(), address.port()), -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EISCONN));
+        echo(server, client);
+    });
+}
+
+/// Clients of [`those_who_wait_leave_connections_their_descriptors`].
+const CLIENTS: usize = 10;
+
+/// Not a test: a server that may have few descriptors, started by the test below.
+#[test]
+#[ignore = "started by another test"]
+fn few_descriptors() {
+    let (listener, address) = listen();
+    println!("\n{}", address.port());
+    // The clients have come, and gone on with TCP.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as libc::rlim_t;
+    // Enough for all connections, and not for all that has been handed in.
+    let limit = libc::rlimit { rlim_cur: used + CLIENTS as libc::rlim_t + 2, rlim_max: 4096 };
+    // SAFETY: a limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    let all: Vec<_> = (0..CLIENTS).map_while(|_| listener.accept().ok()).collect();
+    println!("\n{} accepted", all.len());
+}
+
+#[test]
+fn those_who_wait_leave_connections_their_descriptors() {
+    start();
+    let mut server = support::another("few_descriptors").spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let port: u16 = lines.find_map(|line| line.parse().ok()).unwrap();
+    let clients: Vec<_> = std::thread::scope(|scope| {
+        let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(connect)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    server.stdin.as_ref().unwrap().write_all(b"\n").unwrap();
+    let accepted = lines.find(|line| line.ends_with(" accepted")).unwrap();
+    assert_eq!(accepted, format!("{} accepted", clients.len()));
+    assert!(server.wait().unwrap().success());
+}
+
 /// Not a test: what another user does who is started by [`a_door_of_another_user_is_not_trusted`].
 #[test]
 #[ignore = "started by another test"]
 fn foreign_door() {
-    let port = std::env::var(PORT_VARIABLE).unwrap();
-    let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("redoubt-net-bypass-{port}"));
-    let door = std::os::unix::net::UnixListener::bind_addr(&name.unwrap()).unwrap();
+    let door = door_of(std::env::var(PORT_VARIABLE).unwrap().parse().unwrap());
     println!("\nopen");
     // Until the test ends it, or has seen that something comes.
     let (mut unix, _) = door.accept().unwrap();

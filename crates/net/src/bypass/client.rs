@@ -1,11 +1,13 @@
 //! The client's side: an offer before it connects, and what becomes of it.
 
 use super::server::take_token;
-use super::{Address, WORD, door, exchange, is_client, messages, option};
+use super::{Address, Place, WORD, door, exchange, is_client, messages, option};
 use crate::next;
 use libc::{c_int, c_void, pollfd, socklen_t, timeval};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How long a connection that does not wait is given to come about, in milliseconds: over the loopback interface it has
 /// as a rule when connect returns.
@@ -56,7 +58,7 @@ pub fn offer(fd: c_int, to: Address) -> Option<Offer> {
     if !is_tcp || was_in_set(fd) || Address::ask(fd, next::getpeername).is_some() {
         return None;
     }
-    let unix = knock(address.port())?;
+    let unix = knock(address)?;
     if !redoubt_owner::is_of_this_host(address.ip()) {
         return None;
     }
@@ -76,24 +78,38 @@ pub fn offer(fd: c_int, to: Address) -> Option<Offer> {
     messages::send(&unix, WORD, [fd, token.as_raw_fd()]).then_some(Offer { unix, token, to })
 }
 
-fn knock(port: u16) -> Option<OwnedFd> {
+/// At the door of who listens at this address alone, or at that of who listens at all.
+fn knock(to: SocketAddr) -> Option<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let (address, len) = door(port);
-    // SAFETY: a new descriptor is ours; an address of this length.
-    unsafe {
+    // SAFETY: no pointers; a new descriptor is ours.
+    let unix = unsafe {
         let fd = libc::socket(libc::AF_UNIX, kind, 0);
         if fd < 0 {
             return None;
         }
-        let unix = OwnedFd::from_raw_fd(fd);
-        (next::connect(fd, (&raw const address).cast(), len) == 0).then_some(unix)
-    }
+        OwnedFd::from_raw_fd(fd)
+    };
+    let is_open = [Some(to.ip()), None].into_iter().any(|ip| {
+        let (address, len) = door(Place { ip, port: to.port() });
+        // SAFETY: an address of this length.
+        unsafe { next::connect(unix.as_raw_fd(), (&raw const address).cast(), len) == 0 }
+    });
+    is_open.then_some(unix)
 }
 
+/// Signals of the program, however many come, do not shorten it: what is decided then is decided by both sides.
 fn wait(fd: c_int, events: libc::c_short, timeout_ms: c_int) -> bool {
-    let mut entry = pollfd { fd, events, revents: 0 };
-    // SAFETY: one entry.
-    unsafe { next::poll(&raw mut entry, 1, timeout_ms) == 1 }
+    let (start, longest) = (Instant::now(), Duration::from_millis(timeout_ms.unsigned_abs().into()));
+    loop {
+        let rest = longest.saturating_sub(start.elapsed());
+        let rest_ms = c_int::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(timeout_ms);
+        let mut entry = pollfd { fd, events, revents: 0 };
+        // SAFETY: one entry.
+        let ready = unsafe { next::poll(&raw mut entry, 1, rest_ms) };
+        if ready >= 0 || next::errno() != libc::EINTR || rest_ms == 0 {
+            return ready == 1;
+        }
+    }
 }
 
 impl Offer {
@@ -107,13 +123,15 @@ impl Offer {
     }
 
     fn outcome(&self, fd: c_int, result: c_int, errno: c_int) -> (c_int, c_int) {
-        if result != 0 {
-            if errno != libc::EINPROGRESS || !wait(fd, libc::POLLOUT, CONNECT_MS) {
-                return (result, errno);
-            }
-            if let Some(error) = option(fd, libc::SO_ERROR, 0 as c_int).filter(|error| *error != 0) {
-                return (-1, error);
-            }
+        let is_there = result == 0 || errno == libc::EINPROGRESS && wait(fd, libc::POLLOUT, CONNECT_MS);
+        // Whoever goes on with TCP has to have the token.
+        if !is_there && take_token(&self.token) {
+            return (result, errno);
+        }
+        if result != 0
+            && let Some(error) = option(fd, libc::SO_ERROR, 0 as c_int).filter(|error| *error != 0)
+        {
+            return (-1, error);
         }
         match self.is_taken() {
             false => (result, errno),

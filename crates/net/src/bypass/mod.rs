@@ -155,6 +155,7 @@ pub fn hold() -> impl Drop {
 }
 
 /// What was there before an exchange.
+#[derive(Clone, Copy)]
 struct Record {
     /// The kernel's number of the unix socket: a descriptor's number may come back as something else.
     cookie: u64,
@@ -190,6 +191,19 @@ fn recorded(fd: c_int, end: End) -> Option<Address> {
     Some(if end == End::Peer { record.peer } else { record.own })
 }
 
+/// A copy of a descriptor was made: it is the same connection.
+pub fn duplicated(from: c_int, copy: c_int) {
+    if copy < 0 || copy == from || !EXCHANGED.load(Ordering::Acquire) {
+        return;
+    }
+    if let Some(cookie) = option(copy, libc::SO_COOKIE, 0u64)
+        && let Some(mut records) = lock(&RECORDS)
+        && let Some(record) = records.get(&from).copied().filter(|record| record.cookie == cookie)
+    {
+        records.insert(copy, record);
+    }
+}
+
 /// Whether this descriptor was a TCP connection.
 pub fn is_exchanged(fd: c_int) -> bool {
     recorded(fd, End::Own).is_some()
@@ -219,12 +233,29 @@ fn exchange(fd: c_int, unix: c_int, peer: Address, own: Address, close_on_exec: 
     true
 }
 
-/// Where a server listens for offers of connections to its port.
-fn door(port: u16) -> (sockaddr_un, socklen_t) {
+/// Where a server listens: at a port of one address, or of all of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    ip: Option<IpAddr>,
+    port: u16,
+}
+
+impl Place {
+    /// Of a listener that is bound there.
+    fn of(bound: SocketAddr) -> Self {
+        Self { ip: (!bound.ip().is_unspecified()).then_some(bound.ip()), port: bound.port() }
+    }
+}
+
+/// Where a server listens for offers of connections to this place. Several may have the same port.
+fn door(place: Place) -> (sockaddr_un, socklen_t) {
     // SAFETY: zeros are a valid address.
     let mut address: sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let name = format!("redoubt-net-bypass-{port}");
+    let name = match place.ip {
+        Some(ip) => format!("redoubt-net-bypass-{}-{ip}", place.port),
+        None => format!("redoubt-net-bypass-{}", place.port),
+    };
     // The first byte stays zero: no name in the file system.
     for (place, byte) in address.sun_path.iter_mut().skip(1).zip(name.bytes()) {
         *place = byte as libc::c_char;

@@ -5,9 +5,8 @@
 
 use super::locks::lock;
 use super::messages::{Received, receive};
-use super::{Address, WORD, door, exchange};
-use crate::control;
-use crate::next;
+use super::{Address, Place, WORD, door, exchange};
+use crate::{control, next, process};
 use libc::c_int;
 use redoubt_wire::net::Counter;
 use std::net::SocketAddr;
@@ -25,9 +24,9 @@ struct Offer {
     sent: Option<[OwnedFd; 2]>,
 }
 
-/// Where offers for a port come in.
+/// Where offers of connections to a place come in.
 pub struct Door {
-    port: u16,
+    place: Place,
     listener: OwnedFd,
     waiting: Vec<Offer>,
 }
@@ -37,21 +36,22 @@ static HAS_DOORS: AtomicBool = AtomicBool::new(false);
 
 /// A socket of the server listens.
 pub fn listening(fd: c_int) {
-    if !control::is_bypass_wanted() {
+    // Whoever never looks at a door would keep clients waiting there.
+    if !process::is_active() || !control::is_bypass_wanted() {
         return;
     }
     let Some(own) = Address::ask(fd, next::getsockname).and_then(|own| own.tcp()) else { return };
     if let Some(mut doors) = lock(&DOORS).filter(|_| own.port() != 0) {
-        door_of(&mut doors, own.port());
+        door_of(&mut doors, Place::of(own));
     }
 }
 
-/// The door of this port, which is opened if there is none. It stays: who listens anew at a port finds it.
-fn door_of(doors: &mut Vec<Door>, port: u16) -> Option<&mut Door> {
-    let at = match doors.iter().position(|door| door.port == port) {
+/// The door of this place, which is opened if there is none. It stays: who listens there anew finds it.
+fn door_of(doors: &mut Vec<Door>, place: Place) -> Option<&mut Door> {
+    let at = match doors.iter().position(|door| door.place == place) {
         Some(at) => at,
         None => {
-            doors.push(Door { port, listener: open(port)?, waiting: Vec::new() });
+            doors.push(Door { place, listener: open(place)?, waiting: Vec::new() });
             doors.len() - 1
         }
     };
@@ -67,7 +67,7 @@ fn close_all() {
     }
 }
 
-fn open(port: u16) -> Option<OwnedFd> {
+fn open(place: Place) -> Option<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers; a new descriptor is ours.
     let listener = unsafe {
@@ -77,7 +77,7 @@ fn open(port: u16) -> Option<OwnedFd> {
         }
         OwnedFd::from_raw_fd(fd)
     };
-    let (address, len) = door(port);
+    let (address, len) = door(place);
     HAS_DOORS.store(true, Ordering::Release);
     // SAFETY: an address of this length.
     let done = unsafe {
@@ -85,6 +85,21 @@ fn open(port: u16) -> Option<OwnedFd> {
             && next::listen(listener.as_raw_fd(), WAITING as c_int) == 0
     };
     done.then_some(listener)
+}
+
+/// There are no descriptors left for connections. Whoever waits at a door has three; he is told by its end, and goes on
+/// with TCP. `true`: somebody did.
+pub fn give_way() -> bool {
+    let mut gave = false;
+    if HAS_DOORS.load(Ordering::Acquire)
+        && let Some(mut doors) = lock(&DOORS)
+    {
+        for door in doors.iter_mut() {
+            gave |= !door.waiting.is_empty();
+            door.waiting.clear();
+        }
+    }
+    gave
 }
 
 impl Door {
@@ -154,8 +169,8 @@ pub fn take_token(token: &OwnedFd) -> bool {
     unsafe { next::read(token.as_raw_fd(), value.as_mut_ptr().cast(), value.len()) == 8 }
 }
 
-/// A connection was accepted: exchanges it, if that is offered. `flags` are those of accept4.
-pub fn accepted(fd: c_int, flags: c_int) {
+/// A connection was accepted from a listener: exchanges it, if that is offered. `flags` are those of accept4.
+pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
     if !control::is_bypass_wanted() {
         return close_all();
     }
@@ -169,7 +184,11 @@ pub fn accepted(fd: c_int, flags: c_int) {
         return;
     }
     let errno = next::errno();
-    let offer = lock(&DOORS).and_then(|mut doors| door_of(&mut doors, server.port())?.find(client, server));
+    let bound = Address::ask(listener, next::getsockname).and_then(|bound| bound.tcp());
+    let offer = bound.and_then(|bound| {
+        let mut doors = lock(&DOORS)?;
+        door_of(&mut doors, Place::of(bound))?.find(client, server)
+    });
     if let Some(offer) = offer.filter(Offer::take) {
         if flags & libc::SOCK_NONBLOCK != 0 {
             // SAFETY: no pointers.

@@ -1,19 +1,21 @@
 //! What the same-host bypass needs beside accept: connect, listen, and the names of both ends.
 
 use crate::bypass::{self, Address, End, client, server};
-use crate::{next, user_tcp};
+use crate::{next, process, user_tcp};
 use libc::{c_int, sockaddr, socklen_t};
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let offer = if bypass::is_client() {
-        // SAFETY: the caller's arguments.
-        unsafe { Address::read(address, len) }.and_then(|to| client::offer(fd, to))
-    } else {
-        None
-    };
+    // SAFETY: the caller's arguments.
+    let to = if bypass::is_client() { unsafe { Address::read(address, len) } } else { None };
+    if to.and_then(|to| to.tcp()).is_some() && bypass::is_exchanged(fd) {
+        // Programs that do not wait may ask in this way whether they are connected.
+        next::set_errno(libc::EISCONN);
+        return -1;
+    }
+    let offer = to.and_then(|to| client::offer(fd, to));
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { next::connect(fd, address, len) };
     offer.map_or(result, |offer| offer.settle(fd, result))
@@ -23,6 +25,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    process::listening();
     // Before: the kernel gets no connections there that would have to be told apart.
     user_tcp::listening(fd, backlog);
     // SAFETY: no pointers.

@@ -15,14 +15,14 @@ fn is_stream(fd: c_int) -> bool {
     result == 0 && kind == libc::SOCK_STREAM
 }
 
-/// Looks after a descriptor that was accepted.
-fn accepted(fd: c_int, flags: c_int) -> c_int {
+/// Looks after a descriptor that was accepted from a listener.
+fn accepted(listener: c_int, fd: c_int, flags: c_int) -> c_int {
     if fd < 0 || !process::is_active() {
         return fd;
     }
     // Left by somebody who closed it without our knowing.
     closed(fd);
-    crate::bypass::server::accepted(fd, flags);
+    crate::bypass::server::accepted(listener, fd, flags);
     if is_stream(fd)
         && let Some(connection) = table::insert(fd)
     {
@@ -92,7 +92,17 @@ unsafe fn accept_any(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, fla
         }
     }
     // SAFETY: the caller's arguments, unchanged.
-    accepted(unsafe { next::accept4(fd, address, len, flags) }, flags)
+    let mut new = unsafe { next::accept4(fd, address, len, flags) };
+    if new < 0 && matches!(next::errno(), libc::EMFILE | libc::ENFILE) && process::is_active() {
+        let errno = next::errno();
+        if crate::bypass::server::give_way() {
+            // SAFETY: as before.
+            new = unsafe { next::accept4(fd, address, len, flags) };
+        } else {
+            next::set_errno(errno);
+        }
+    }
+    accepted(fd, new, flags)
 }
 
 /// # Safety
@@ -166,6 +176,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
 
 /// Both are the same connection, left to the kernel.
 fn duplicated(connection: Option<&'static Connection>, from: c_int, copy: c_int) -> c_int {
+    crate::bypass::duplicated(from, copy);
     if let Some(socket) = user_tcp::get(from).filter(|_| copy != from) {
         user_tcp::duplicated(socket, copy);
     }

@@ -155,26 +155,28 @@ unsafe fn search_table(search: &mut Search, tables: &Tables, base: u64, start: u
 /// The place is an entry of the program's table.
 unsafe fn write(place: *mut *mut c_void, value: *mut c_void) -> bool {
     // SAFETY: sysconf has no requirement; the page is the program's own data. It gets its protection back if it had
-    // been taken away; where the table is written to later on, writing stays possible.
+    // been taken away; where the table is written to later on, or may be, writing stays possible.
     unsafe {
         let page_len = libc::sysconf(libc::_SC_PAGESIZE).max(4096) as usize;
         let page = (place as usize & !(page_len - 1)) as *mut c_void;
-        let was_protected = !is_writable(place as usize);
-        if was_protected && libc::mprotect(page, page_len, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+        let was_writable = is_writable(place as usize);
+        if was_writable != Some(true)
+            && libc::mprotect(page, page_len, libc::PROT_READ | libc::PROT_WRITE) != 0
+        {
             return false;
         }
         place.write(value);
-        if was_protected {
+        if was_writable == Some(false) {
             libc::mprotect(page, page_len, libc::PROT_READ);
         }
     }
     true
 }
 
-/// Whether the kernel lets this address be written to.
-fn is_writable(address: usize) -> bool {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    maps.lines().any(|line| {
+/// Whether the kernel lets this address be written to. `None`: there is nobody to ask, as /proc cannot be read.
+fn is_writable(address: usize) -> Option<bool> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    Some(maps.lines().any(|line| {
         let mut words = line.split_whitespace();
         let range = words.next().and_then(|range| range.split_once('-'));
         let Some((Ok(first), Ok(end))) =
@@ -183,5 +185,5 @@ fn is_writable(address: usize) -> bool {
             return false;
         };
         (first..end).contains(&address) && words.next().is_some_and(|rights| rights.contains('w'))
-    })
+    }))
 }
