@@ -370,6 +370,38 @@ fn an_address_that_is_taken_away_is_served_no_more() {
 }
 
 #[test]
+fn connections_outlive_an_address_that_comes_back() {
+    let Some(lab) = Lab::create("connections_outlive_an_address_that_comes_back", &[]) else { return };
+    let name = lab.pair.name(Side::Server);
+    let mut conn = lab.connect();
+    statements(&mut conn, 10).unwrap();
+    let mut sleeper = lab.connect();
+    let waiting = std::thread::spawn(move || sleeper.query_first::<u32, _>("SELECT SLEEP(6)"));
+    let change = |change: &str| {
+        let address = format!("{ADDRESS}/24");
+        run("ip", &["-n", &name, "address", change, &address, "dev", NetworkPair::INTERFACE]);
+    };
+    change("del");
+    // Until it has been noticed: nobody is let in then. What clients send meanwhile is not answered.
+    poll_until("the end of an address", Duration::from_secs(20), || {
+        let conn = lab.try_connect_within(Side::Client, ADDRESS, Duration::from_secs(3));
+        Ok(conn.is_err().then_some(()))
+    })
+    .unwrap();
+    let statement = std::thread::spawn(move || {
+        let result = statements(&mut conn, 10);
+        (conn, result.map_err(|error| error.to_string()))
+    });
+    std::thread::sleep(Duration::from_millis(1500));
+    change("add");
+    let (mut conn, result) = statement.join().unwrap();
+    result.unwrap();
+    statements(&mut conn, 10).unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap(), Some(0));
+    statements(&mut lab.connect(), 10).unwrap();
+}
+
+#[test]
 fn a_thousand_connections_are_served() {
     let arguments = ["--max-connections=1100", "--back-log=200"];
     let Some(lab) = Lab::create("a_thousand_connections_are_served (user space)", &arguments) else { return };

@@ -110,8 +110,9 @@ impl AsFd for Lane {
     }
 }
 
-/// Has the kernel send what is in the ring of this socket. `false`: some of it has to be tried again later.
-pub fn kick(fd: c_int) -> bool {
+/// Has the kernel send what is in the ring of this socket; what has become of it.
+pub fn kick(fd: c_int) -> xdp::Sent {
     // The kernel sends so many frames at a call.
-    (0..xdp::KICKS).any(|_| xdp::send(fd))
+    let mut calls = (0..xdp::KICKS).map(|_| xdp::send(fd));
+    calls.find(|sent| *sent != xdp::Sent::Part).unwrap_or(xdp::Sent::Part)
 }

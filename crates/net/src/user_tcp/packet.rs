@@ -32,6 +32,15 @@ pub fn split(frame: &[u8]) -> Option<Header<'_>> {
     Some(Header { source: array(frame, 6)?, from, packet })
 }
 
+/// The hosts from which and to which a packet of IP goes.
+pub fn hosts(packet: &[u8]) -> Option<[IpAddr; 2]> {
+    Some(match packet.first()? >> 4 {
+        4 => [array::<4>(packet, 12)?, array::<4>(packet, 16)?].map(IpAddr::from),
+        6 => [array::<16>(packet, 8)?, array::<16>(packet, 24)?].map(IpAddr::from),
+        _ => return None,
+    })
+}
+
 /// Writes the header of a frame.
 pub fn write_header(header: &mut [u8], to: Mac, from: Mac, is_ipv6: bool) {
     let kind = if is_ipv6 { IPV6 } else { IPV4 };

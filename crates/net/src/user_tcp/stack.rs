@@ -29,6 +29,7 @@ use super::packet::{self, Header};
 use super::shadow::{Accepted, Shadow};
 use super::socket::{self, Socket};
 use super::status;
+use super::xdp::Sent;
 use crate::next;
 use libc::c_int;
 use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, ListenerId, Micros};
@@ -107,6 +108,8 @@ pub struct Inner {
     lanes: lanes::Lanes,
     listening: Vec<Listening>,
     addresses: BTreeSet<IpAddr>,
+    /// Places of connections whose address the interface does not have any more: they are silent until it has it again.
+    absent: BTreeSet<SocketAddr>,
     /// New connections are taken.
     pub is_on: bool,
     wake: Few<&'static Socket>,
@@ -168,6 +171,7 @@ impl Stack {
             lanes: lanes::Lanes::default(),
             listening: Vec::new(),
             addresses,
+            absent: BTreeSet::new(),
             is_on: true,
             wake: Few::default(),
             knock: Few::default(),
@@ -245,12 +249,16 @@ impl Stack {
             if is_early {
                 self.doorbell.ring();
             }
-            let in_vain = todo.kick();
+            let (in_vain, is_down) = todo.kick();
             if in_vain.is_empty() && !todo.is_blocked {
                 return;
             }
             inner = self.lock();
             in_vain.iter().for_each(|kick| inner.link.put_back(kick));
+            if is_down {
+                // Whoever has something to send next tries again, or the stack's thread when it wakes up.
+                return;
+            }
             if !in_vain.is_empty() {
                 break;
             }
@@ -326,11 +334,18 @@ impl Todo {
         self.knock.iter().for_each(Shadow::knock);
     }
 
-    /// Those that were in vain.
-    fn kick(&self) -> Few<Kick> {
-        let mut in_vain = Few::default();
-        self.kicks.iter().filter(|kick| !lane::kick(kick.fd)).for_each(|kick| in_vain.push(kick));
-        in_vain
+    /// Those that were in vain, and whether that was so since the interface is down.
+    fn kick(&self) -> (Few<Kick>, bool) {
+        let (mut in_vain, mut is_down) = (Few::default(), false);
+        for kick in self.kicks.iter() {
+            match lane::kick(kick.fd) {
+                Sent::All => continue,
+                Sent::Part => {}
+                Sent::Down => is_down = true,
+            }
+            in_vain.push(kick);
+        }
+        (in_vain, is_down)
     }
 }
 
@@ -352,11 +367,13 @@ impl Inner {
 
     /// Takes frames that have come by a lane, or by the link itself.
     fn receive(&mut self, lane: Option<u32>, now: Micros) -> usize {
-        let Self { link, engine, neighbours, .. } = self;
+        let Self { link, engine, neighbours, absent, .. } = self;
         let partial = link.has_partial_checksums();
         let mut is_due = false;
         let count = link.receive(lane, BATCH, &mut |frame| {
-            if let Some(Header { source, from, packet }) = packet::split(frame) {
+            if let Some(Header { source, from, packet }) = packet::split(frame)
+                && !listening::is_absent(absent, packet)
+            {
                 is_due |= neighbours.learn(from, source);
                 engine.receive(now, packet, packet::checksum(packet, partial));
             }
@@ -385,7 +402,7 @@ impl Inner {
     }
 
     fn transmit(&mut self, now: Micros) {
-        let Self { link, engine, neighbours, slots, by_place, .. } = self;
+        let Self { link, engine, neighbours, slots, by_place, absent, .. } = self;
         let mac = link.mac();
         let lane_of = |id: ConnectionId| {
             let slot = slots.get(*by_place.get(id.index() as usize)? as usize)?;
@@ -396,6 +413,9 @@ impl Inner {
                 let (header, space) = frame.split_at_mut_checked(ETHERNET_LEN_BYTES)?;
                 loop {
                     let sent = engine.transmit(now, space)?;
+                    if listening::is_absent(absent, space) {
+                        continue;
+                    }
                     if let Some(to) = neighbours.get(sent.destination) {
                         packet::write_header(header, to, mac, sent.destination.is_ipv6());
                         let len_bytes = ETHERNET_LEN_BYTES + sent.len_bytes;

@@ -1,12 +1,22 @@
 //! Which listeners of the server a stack takes connections for, and at which addresses.
 
-use super::{Inner, Listening, Slot};
+use super::{Inner, Listening};
 use crate::user_tcp::interface::Interface;
 use crate::user_tcp::link::Steering;
-use crate::user_tcp::report;
 use crate::user_tcp::shadow::{self, Shadow};
+use crate::user_tcp::{packet, report};
 use redoubt_tcp::Micros;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+
+/// A packet comes from such an address or goes there.
+pub(super) fn is_absent(absent: &BTreeSet<SocketAddr>, packet: &[u8]) -> bool {
+    if absent.is_empty() {
+        return false;
+    }
+    let hosts = packet::hosts(packet).into_iter().flatten();
+    hosts.into_iter().any(|host| absent.iter().any(|place| place.ip() == host))
+}
 
 impl Inner {
     /// Begins to take what comes to a listener of the server, at the interface's addresses.
@@ -41,10 +51,16 @@ impl Inner {
     /// Takes nothing more for a listener: the kernel has it alone.
     pub fn unlisten(&mut self, now: Micros, shadow: &'static Shadow) {
         for place in self.take_listening(now, |listening| std::ptr::eq(listening.shadow, shadow)) {
-            let is_used = self.slots.iter().any(|slot| slot.id.is_some() && slot.local == place);
-            let left = is_used.then_some(Steering { new: false, shared: true });
-            let _ = self.link.steer(place, left);
+            self.leave_connections(place);
         }
+    }
+
+    /// From now on nothing comes from there but what belongs to the connections that there are. `false`: there are none.
+    fn leave_connections(&mut self, place: SocketAddr) -> bool {
+        let is_used = self.slots.iter().any(|slot| slot.id.is_some() && slot.local == place);
+        let left = is_used.then_some(Steering { new: false, shared: true });
+        let _ = self.link.steer(place, left);
+        is_used
     }
 
     /// Looks at what has changed around: the interface's addresses, and whether connections are wanted.
@@ -54,15 +70,20 @@ impl Inner {
             && addresses != self.addresses
         {
             for place in self.take_listening(now, |listening| !addresses.contains(&listening.place.ip())) {
-                // As the kernel: what comes to an address that is not there is nobody's.
-                let _ = self.link.steer(place, None);
-                let is_its = |slot: &Slot| slot.lane.is_some() && slot.local == place;
-                let with_lane = (0..).zip(&self.slots).filter(|(_, slot)| is_its(slot));
-                let numbers: Vec<u32> = with_lane.map(|(number, _)| number).collect();
-                numbers.into_iter().for_each(|number| self.take_lane_away(number, now));
+                // As with the kernel a connection outlives an address that comes back; the kernel, which does not know of
+                // the connection, would reset it.
+                if self.leave_connections(place) {
+                    self.absent.insert(place);
+                }
             }
+            self.absent.retain(|place| !addresses.contains(&place.ip()));
             self.addresses = addresses;
             shadow::all().into_iter().for_each(|shadow| self.listen(now, shadow, true));
+        }
+        for place in self.absent.clone() {
+            if !self.leave_connections(place) {
+                self.absent.remove(&place);
+            }
         }
         for listening in &mut self.listening {
             let shared = listening.steering.shared || !self.is_on;

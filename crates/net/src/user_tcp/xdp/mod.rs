@@ -267,11 +267,27 @@ fn place_of(lane: Option<u32>) -> u32 {
     lane.map_or(0, |lane| lane + 1)
 }
 
-/// Has the kernel send. `false`: not all of it. Whatever the reason, what cannot be sent is lost as on a wire.
-pub fn send(fd: RawFd) -> bool {
+/// What has become of what was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is sent, or lost as on a wire.
+    All,
+    /// Some of it is still queued.
+    Part,
+    /// All of it is still queued: the interface is down.
+    Down,
+}
+
+/// Has the kernel send.
+pub fn send(fd: RawFd) -> Sent {
     // SAFETY: no buffers.
     let result = unsafe { next::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
-    result >= 0 || !matches!(next::errno(), libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR)
+    match next::errno() {
+        _ if result >= 0 => Sent::All,
+        libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR => Sent::Part,
+        libc::ENETDOWN => Sent::Down,
+        _ => Sent::All,
+    }
 }
 
 fn key(to: SocketAddr) -> Key {
