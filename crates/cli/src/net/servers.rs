@@ -70,7 +70,10 @@ fn nothing(found: &Found, which: &str) -> CliError {
         "start one with `redoubt net run`".to_owned()
     } else {
         let pids: Vec<_> = found.hidden.iter().map(u32::to_string).collect();
-        format!("this user may not look into process {}: ask as root or as its user", pids.join(", "))
+        format!(
+            "this user may not look into process {}: ask as root, or as the user who has started it",
+            pids.join(", ")
+        )
     };
     CliError::Usage(format!("no server {which} has the network library; {hint}"))
 }
