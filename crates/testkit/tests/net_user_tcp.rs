@@ -19,7 +19,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 3306;
@@ -399,6 +399,53 @@ fn connections_outlive_an_address_that_comes_back() {
     statements(&mut conn, 10).unwrap();
     assert_eq!(waiting.join().unwrap().unwrap(), Some(0));
     statements(&mut lab.connect(), 10).unwrap();
+}
+
+/// More is queued while it is down than there is room for.
+#[test]
+fn an_interface_that_was_down_goes_on() {
+    const CLIENTS: u64 = 70;
+    let Some(lab) = Lab::create("an_interface_that_was_down_goes_on", &[]) else { return };
+    let name = lab.pair.name(Side::Server);
+    let change = |state: &str| run("ip", &["-n", &name, "link", "set", NetworkPair::INTERFACE, state]);
+    let mut conn = lab.connect();
+    execute(&mut conn, "CREATE TABLE d.t SELECT seq, REPEAT('x', 100000) AS v FROM seq_1_to_200").unwrap();
+    let (rows, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // A failure ends the load, too.
+        let _end = End(&ended);
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut conn =
+                    lab.try_connect_within(Side::Client, ADDRESS, Duration::from_secs(60)).unwrap();
+                while !ended.load(Ordering::Acquire) {
+                    let all = conn.query_iter("SELECT v FROM d.t").unwrap();
+                    all.for_each(|row| {
+                        row.unwrap();
+                        rows.fetch_add(1, Ordering::AcqRel);
+                    });
+                }
+            });
+        }
+        let more = |count: u64| {
+            let wanted = rows.load(Ordering::Acquire) + count;
+            poll_until("rows", Duration::from_secs(60), || {
+                Ok((rows.load(Ordering::Acquire) >= wanted).then_some(()))
+            })
+        };
+        more(20 * CLIENTS).unwrap();
+        change("down");
+        // All is sent again that was under way.
+        poll_until("silence", Duration::from_secs(60), || {
+            let before = rows.load(Ordering::Acquire);
+            std::thread::sleep(Duration::from_secs(6));
+            Ok((rows.load(Ordering::Acquire) == before).then_some(()))
+        })
+        .unwrap();
+        change("up");
+        more(200 * CLIENTS).unwrap();
+        statements(&mut lab.connect(), 10).unwrap();
+    });
 }
 
 #[test]
