@@ -409,7 +409,8 @@ fn an_interface_that_was_down_goes_on() {
     let name = lab.pair.name(Side::Server);
     let change = |state: &str| run("ip", &["-n", &name, "link", "set", NetworkPair::INTERFACE, state]);
     let mut conn = lab.connect();
-    execute(&mut conn, "CREATE TABLE d.t SELECT seq, REPEAT('x', 100000) AS v FROM seq_1_to_200").unwrap();
+    execute(&mut conn, "USE d").unwrap();
+    execute(&mut conn, "CREATE TABLE t SELECT seq, REPEAT('x', 100000) AS v FROM seq_1_to_200").unwrap();
     let (rows, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         // A failure ends the load, too.
