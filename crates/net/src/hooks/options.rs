@@ -66,6 +66,9 @@ pub unsafe fn fcntl_of(connection: &'static Connection, fd: c_int, command: c_in
 pub unsafe fn fcntl_of_others(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { next::fcntl(fd, command, argument) };
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        user_tcp::sets::leave(fd);
+    }
     if let Some(socket) = user_tcp::get(fd).filter(|_| result >= 0) {
         match command {
             libc::F_SETFL => socket.set_nonblocking(argument as c_int & libc::O_NONBLOCK != 0),
