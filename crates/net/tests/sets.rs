@@ -318,6 +318,32 @@ fn whoever_waits_is_woken(lab: &Lab) {
     close_set(set);
 }
 
+/// A thread that waits since there was no member in the set.
+fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
+    let set = new_set();
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiter = scope.spawn(move || {
+            // SAFETY: no pointers.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            wait(set, PATIENCE_MS)
+        });
+        let path = format!("/proc/self/task/{}/syscall", told.recv().unwrap());
+        let numbers = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait].map(|number| format!("{number} "));
+        while !numbers.iter().any(|number| std::fs::read_to_string(&path).unwrap().starts_with(number)) {
+            std::thread::yield_now();
+        }
+        let ends = lab.member(set, IN | ONCE, 1);
+        // Frames that are nothing to tell of.
+        library::send(ends.server, &[3; 100], 0).unwrap();
+        (&ends.client).read_exact(&mut [0; 100]).unwrap();
+        ends.send(b"abc");
+        assert_eq!(waiter.join().unwrap(), [(1, IN)]);
+        ends.close();
+    });
+    close_set(set);
+}
+
 fn each_of_several_threads_is_told_something(lab: &Lab) {
     let set = new_set();
     let all: Vec<Ends> = (0..4).map(|data| lab.member(set, IN | ONCE, data)).collect();
@@ -559,7 +585,8 @@ fn sets_of_epoll_do_what_the_kernels_do() {
         let listener = TcpListener::bind((ADDRESS, 7001)).unwrap();
         let kernels = kernels_listener(7002);
         let lab = Lab { pair: &pair, listener, kernels };
-        let scenarios: [(&str, fn(&Lab)); 8] = [
+        let scenarios: [(&str, fn(&Lab)); 9] = [
+            ("before", who_waits_before_there_is_a_member_is_told),
             ("woken", whoever_waits_is_woken),
             ("several threads", each_of_several_threads_is_told_something),
             ("times", times_are_kept),

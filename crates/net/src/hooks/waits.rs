@@ -271,11 +271,8 @@ unsafe fn wait_for_set(
 ) -> c_int {
     // SAFETY: by the caller's contract.
     let call = |events, count, limit| unsafe { sets::wait(set, events, || call(events, count, limit)) };
-    match user_tcp::sets::get(set) {
-        // SAFETY: as above.
-        Some(set) => unsafe { user_tcp::sets::wait(set, (events, count), longest, call) },
-        None => call(events, count, Timeout::Whole),
-    }
+    // SAFETY: as above.
+    unsafe { user_tcp::sets::wait(set, (events, count), longest, call) }
 }
 
 /// # Safety

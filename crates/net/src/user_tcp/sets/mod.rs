@@ -318,6 +318,7 @@ pub unsafe fn control(
 ) -> c_int {
     // SAFETY: the caller's arguments.
     let ask = |event| unsafe { next::epoll_ctl(set, operation, fd, event) };
+    let generation = socket.generation();
     let member_of = socket.set().filter(|of_socket| of_socket.fd() == set);
     // SAFETY: null, or the caller's.
     let asked = unsafe { event.as_ref() }.filter(|event| { event.events } & EXCLUSIVE == 0);
@@ -328,16 +329,21 @@ pub unsafe fn control(
             ask(event)
         }
         (libc::EPOLL_CTL_ADD, Some(asked), None) if socket.may_join() => add(set, socket, fd, *asked),
-        (libc::EPOLL_CTL_ADD, _, None) => left(socket, ask(event)),
+        (libc::EPOLL_CTL_ADD, _, None) => left(socket, generation, ask(event)),
         // Of those that were left to the kernel, and what it refuses.
         _ => ask(event),
     }
 }
 
 /// The kernel has put a connection into a set, or has not, and looks after it there.
-fn left(socket: &'static Socket, result: c_int) -> c_int {
+fn left(socket: &'static Socket, generation: u32, result: c_int) -> c_int {
     if result == 0 {
-        socket.stack.with(|inner, now| inner.arm(socket.slot, now));
+        socket.stack.with(|inner, now| {
+            // Another thread may have been told of it, and have closed it.
+            if inner.slot(socket, generation).is_some() {
+                inner.arm(socket.slot, now);
+            }
+        });
     }
     result
 }
@@ -351,7 +357,7 @@ fn add(set: c_int, socket: &'static Socket, fd: c_int, asked: epoll_event) -> c_
     let way = make(set)
         .filter(|made| !made.is_left.load(Ordering::Relaxed))
         .and_then(|made| Some((made, made.lane_of_stack(socket.stack)?)));
-    let Some((made, lane)) = way else { return left(socket, ask(libc::EPOLL_CTL_ADD, asked)) };
+    let Some((made, lane)) = way else { return left(socket, generation, ask(libc::EPOLL_CTL_ADD, asked)) };
     let result = ask(libc::EPOLL_CTL_ADD, epoll_event { events: 0, u64: asked.u64 });
     if result != 0 {
         return result;
@@ -362,5 +368,5 @@ fn add(set: c_int, socket: &'static Socket, fd: c_int, asked: epoll_event) -> c_
         made.wake();
         return 0;
     }
-    left(socket, ask(libc::EPOLL_CTL_MOD, asked))
+    left(socket, generation, ask(libc::EPOLL_CTL_MOD, asked))
 }

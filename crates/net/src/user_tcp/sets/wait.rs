@@ -2,6 +2,7 @@
 
 use super::{Own, Set, ready_events};
 use crate::process;
+use crate::user_tcp::is_active;
 use crate::user_tcp::socket::Socket;
 use libc::{c_int, epoll_event};
 use std::sync::atomic::Ordering;
@@ -113,10 +114,9 @@ impl Set {
     fn wait(
         &self,
         room: &mut Room,
-        longest: Option<Duration>,
+        limit: (Instant, Option<Duration>),
         call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
     ) -> c_int {
-        let start = Instant::now();
         let mut timeout = Timeout::Whole;
         loop {
             self.gather(room);
@@ -140,7 +140,7 @@ impl Set {
             if room.used > 0 {
                 return room.used as c_int;
             }
-            let rest = longest.map(|longest| longest.saturating_sub(start.elapsed()));
+            let rest = rest(limit);
             if result == 0 || rest.is_some_and(|rest| rest.is_zero()) {
                 return 0;
             }
@@ -154,39 +154,62 @@ impl Set {
 /// # Safety
 /// There is room for so many events, and `call` returns how many it has written.
 pub unsafe fn wait(
-    set: &'static Set,
+    fd: c_int,
     (events, count): (*mut epoll_event, c_int),
     longest: Option<Duration>,
     call: impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
 ) -> c_int {
-    if events.is_null() || count <= 0 {
+    if events.is_null() || count <= 0 || !is_active() {
         return call(events, count, Timeout::Whole);
     }
+    let start = Instant::now();
     let mut room = Room { events, count: count as usize, used: 0 };
+    let Some(set) = super::get(fd) else {
+        let result = call(events, count, Timeout::Whole);
+        // The first member may have come meanwhile.
+        let Some(set) = super::get(fd).filter(|_| result > 0) else { return result };
+        room.ask(set, |_, _| result);
+        if room.used > 0 {
+            return room.used as c_int;
+        }
+        return wait_in(set, &mut room, (start, longest), &call);
+    };
+    wait_in(set, &mut room, (start, longest), &call)
+}
+
+fn wait_in(
+    set: &'static Set,
+    room: &mut Room,
+    limit: (Instant, Option<Duration>),
+    call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
+) -> c_int {
     if process::is_child() {
-        return wait_in_child(set, &mut room, longest, &call);
+        return wait_in_child(set, room, limit, call);
     }
     set.waiters.fetch_add(1, Ordering::SeqCst);
-    let result = set.wait(&mut room, longest, &call);
+    let result = set.wait(room, limit, call);
     set.waiters.fetch_sub(1, Ordering::SeqCst);
     result
+}
+
+/// What is left of a time.
+fn rest((start, longest): (Instant, Option<Duration>)) -> Option<Duration> {
+    longest.map(|longest| longest.saturating_sub(start.elapsed()))
 }
 
 /// What wakes the parent is not the child's.
 fn wait_in_child(
     set: &Set,
     room: &mut Room,
-    longest: Option<Duration>,
+    limit: (Instant, Option<Duration>),
     call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
 ) -> c_int {
-    let start = Instant::now();
     loop {
         let Answer { result, own } = room.ask(set, |events, count| call(events, count, Timeout::Whole));
         if room.used > 0 {
             return room.used as c_int;
         }
-        let rest = longest.map(|longest| longest.saturating_sub(start.elapsed()));
-        if own == 0 || rest.is_some_and(|rest| rest.is_zero()) {
+        if own == 0 || rest(limit).is_some_and(|rest| rest.is_zero()) {
             return result.min(0);
         }
         std::thread::sleep(NAP);
