@@ -2,7 +2,6 @@
 
 use super::{Own, Set, ready_events};
 use crate::process;
-use crate::user_tcp::is_active;
 use crate::user_tcp::socket::Socket;
 use libc::{c_int, epoll_event};
 use std::sync::atomic::Ordering;
@@ -159,7 +158,7 @@ pub unsafe fn wait(
     longest: Option<Duration>,
     call: impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
 ) -> c_int {
-    if events.is_null() || count <= 0 || !is_active() {
+    if events.is_null() || count <= 0 {
         return call(events, count, Timeout::Whole);
     }
     let start = Instant::now();
