@@ -11,7 +11,7 @@ use redoubt_testkit::connections::{certificates, connection_id, require_kills, s
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
-use redoubt_workload::product::FetchedServer;
+use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 use std::io::{Read, Write};
@@ -67,6 +67,16 @@ impl Lab {
         let mut config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap());
         config.server_args.extend(arguments.iter().map(ToString::to_string));
         Some(Self::start(pair, config))
+    }
+
+    /// MySQL with its pool of threads.
+    fn start_with_thread_pool(pair: NetworkPair, product: Product) -> Self {
+        let config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap()).product(product);
+        let arguments = ["--plugin-load-add=thread_pool.so", "--connect-timeout=2", "--mysqlx=OFF"];
+        let lab = Self::start(pair, arguments.into_iter().fold(config, ServerConfig::server_arg));
+        let status = "SELECT plugin_status FROM information_schema.plugins WHERE plugin_name = 'thread_pool'";
+        assert_eq!(query_text(&mut lab.server.connect().unwrap(), status).unwrap(), [["ACTIVE"]]);
+        lab
     }
 
     fn try_connect_to(&self, side: Side, address: &str) -> mysql::Result<Conn> {
@@ -285,7 +295,20 @@ fn what_ends_a_wait_ends_it() {
 #[test]
 fn the_pool_of_threads_is_served() {
     let arguments = ["--thread-handling=pool-of-threads", "--connect-timeout=2"];
-    let Some(mut lab) = Lab::create("the_pool_of_threads_is_served", &arguments) else { return };
+    let Some(lab) = Lab::create("the_pool_of_threads_is_served", &arguments) else { return };
+    a_pool_is_served(lab);
+}
+
+#[test]
+fn the_pool_of_threads_of_mysql_is_served() {
+    let test = "the_pool_of_threads_of_mysql_is_served";
+    let (Some(product), Some(pair)) = (find_or_skip(FetchedServer::MySql97, test), pair(test)) else {
+        return;
+    };
+    a_pool_is_served(Lab::start_with_thread_pool(pair, product));
+}
+
+fn a_pool_is_served(mut lab: Lab) {
     std::thread::scope(|scope| {
         for _ in 0..40 {
             scope.spawn(|| statements(&mut lab.connect(), 100).unwrap());
@@ -598,6 +621,19 @@ fn a_statement_needs_no_other_thread() {
     };
     let config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap()).product(product);
     statements_need_no_other_thread(&Lab::start(pair, config.server_arg("--mysqlx=OFF")));
+}
+
+#[test]
+fn a_statement_under_a_pool_of_threads_needs_no_other_thread() {
+    let test = "a_statement_under_a_pool_of_threads_needs_no_other_thread";
+    let Some(lab) = Lab::create(test, &["--thread-handling=pool-of-threads"]) else { return };
+    statements_need_no_other_thread(&lab);
+    drop(lab);
+    let (Some(product), Some(pair)) = (find_or_skip(FetchedServer::MySql97, test), pair(test)) else {
+        return;
+    };
+    let lab = Lab::start_with_thread_pool(pair, product);
+    statements_need_no_other_thread(&lab);
 }
 
 #[test]

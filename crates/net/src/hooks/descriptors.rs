@@ -177,6 +177,9 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
 /// Both are the same connection, left to the kernel.
 fn duplicated(connection: Option<&'static Connection>, from: c_int, copy: c_int) -> c_int {
     crate::bypass::duplicated(from, copy);
+    if copy >= 0 && copy != from {
+        user_tcp::sets::leave(from);
+    }
     if let Some(socket) = user_tcp::get(from).filter(|_| copy != from) {
         user_tcp::duplicated(socket, copy);
     }

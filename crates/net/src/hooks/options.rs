@@ -68,6 +68,7 @@ pub unsafe fn fcntl_of_others(fd: c_int, command: c_int, argument: usize) -> c_i
     let result = unsafe { next::fcntl(fd, command, argument) };
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         crate::bypass::duplicated(fd, result);
+        user_tcp::sets::leave(fd);
     }
     if let Some(socket) = user_tcp::get(fd).filter(|_| result >= 0) {
         match command {

@@ -1,5 +1,6 @@
 //! poll, select, epoll.
 
+use crate::user_tcp::sets::Timeout;
 use crate::waiting::Ask;
 use crate::{next, sets, table, user_tcp};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
@@ -139,6 +140,10 @@ unsafe fn connections_in(set: *const fd_set, count: c_int) -> Vec<c_int> {
         return Vec::new();
     }
     // SAFETY: within the set by the caller's contract.
+    user_tcp::sets::in_range(0..=last)
+        .filter(|fd| unsafe { libc::FD_ISSET(*fd, set) })
+        .for_each(user_tcp::sets::leave);
+    // SAFETY: within the set by the caller's contract.
     table::in_range(0..=last).filter(|fd| unsafe { libc::FD_ISSET(*fd, set) }).collect()
 }
 
@@ -225,8 +230,9 @@ pub unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     crate::bypass::client::put_in_set(fd);
-    if operation != libc::EPOLL_CTL_DEL {
-        user_tcp::waits::put_in_set(fd);
+    // SAFETY: the caller's arguments.
+    if let Some(result) = unsafe { user_tcp::waits::control_set(set, operation, fd, event) } {
+        return result;
     }
     if let Some(connection) = table::get(fd)
         && operation != libc::EPOLL_CTL_DEL
@@ -245,6 +251,30 @@ pub unsafe extern "C" fn epoll_ctl(
     unsafe { next::epoll_ctl(set, operation, fd, event) }
 }
 
+/// As epoll_wait has it. `None`: as the caller has it.
+fn milliseconds_of(limit: Timeout) -> Option<c_int> {
+    match limit {
+        Timeout::Whole => None,
+        Timeout::Rest(rest) => Some(c_int::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)),
+    }
+}
+
+/// A wait for a set.
+///
+/// # Safety
+/// There is room for so many events, and `call` returns how many it has written.
+unsafe fn wait_for_set(
+    set: c_int,
+    (events, count): (*mut epoll_event, c_int),
+    longest: Option<Duration>,
+    call: impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
+) -> c_int {
+    // SAFETY: by the caller's contract.
+    let call = |events, count, limit| unsafe { sets::wait(set, events, || call(events, count, limit)) };
+    // SAFETY: as above.
+    unsafe { user_tcp::sets::wait(set, (events, count), longest, call) }
+}
+
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
@@ -254,8 +284,13 @@ pub unsafe extern "C" fn epoll_wait(
     count: c_int,
     timeout: c_int,
 ) -> c_int {
-    // SAFETY: the caller's arguments; the kernel says how many events it has written.
-    unsafe { sets::wait(set, events, || next::epoll_wait(set, events, count, timeout)) }
+    let longest = u64::try_from(timeout).ok().map(Duration::from_millis);
+    // SAFETY: the caller's arguments, or a part of his room.
+    let call = |events, count, limit| unsafe {
+        next::epoll_wait(set, events, count, milliseconds_of(limit).unwrap_or(timeout))
+    };
+    // SAFETY: as above; the kernel says how many events it has written.
+    unsafe { wait_for_set(set, (events, count), longest, call) }
 }
 
 /// # Safety
@@ -268,8 +303,13 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments; the kernel says how many events it has written.
-    unsafe { sets::wait(set, events, || next::epoll_pwait(set, events, count, timeout, mask)) }
+    let longest = u64::try_from(timeout).ok().map(Duration::from_millis);
+    // SAFETY: the caller's arguments, or a part of his room.
+    let call = |events, count, limit| unsafe {
+        next::epoll_pwait(set, events, count, milliseconds_of(limit).unwrap_or(timeout), mask)
+    };
+    // SAFETY: as above; the kernel says how many events it has written.
+    unsafe { wait_for_set(set, (events, count), longest, call) }
 }
 
 /// # Safety
@@ -282,6 +322,16 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments; the kernel says how many events it has written.
-    unsafe { sets::wait(set, events, || next::epoll_pwait2(set, events, count, timeout, mask)) }
+    let longest = Ppoll { timeout, mask }.longest();
+    let call = |events, count, limit| {
+        let rest = match limit {
+            Timeout::Whole => None,
+            Timeout::Rest(rest) => Some(user_tcp::socket::timespec(rest)),
+        };
+        let timeout = rest.as_ref().map_or(timeout, std::ptr::from_ref);
+        // SAFETY: the caller's arguments, or a part of his room, and a time that lives long enough.
+        unsafe { next::epoll_pwait2(set, events, count, timeout, mask) }
+    };
+    // SAFETY: as above; the kernel says how many events it has written.
+    unsafe { wait_for_set(set, (events, count), longest, call) }
 }

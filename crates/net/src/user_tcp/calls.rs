@@ -37,7 +37,7 @@ pub fn receive(socket: &'static Socket, target: &mut [u8], flags: c_int) -> Outc
     let waits = waits(socket, flags, READ);
     let mut done = 0;
     if flags & (libc::MSG_PEEK | libc::MSG_WAITALL) == 0
-        && socket.lane().is_some()
+        && socket.reads_ahead()
         && let Some(len) = socket.take_ahead(target)
     {
         return Ok(len);

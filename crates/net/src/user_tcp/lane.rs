@@ -1,4 +1,4 @@
-//! Lanes: a socket of AF_XDP for the frames of one connection. A thread that waits for its connection waits in the
+//! Lanes: a socket of AF_XDP for the frames of one connection, or of those in one set of epoll. A thread that waits for its connection waits in the
 //! kernel for its lane, so that the kernel wakes it as it does with its own TCP: no other thread is between the card and
 //! the one that is to have the bytes. Which frames come by which lane is only a matter of who is woken: whoever takes a
 //! frame from a lane hands it to the stack, whatever connection it belongs to.
@@ -28,6 +28,7 @@ pub struct Lane {
     bell: Doorbell,
     is_attended: AtomicBool,
     is_polled: AtomicBool,
+    is_shared: AtomicBool,
 }
 
 impl Lane {
@@ -36,13 +37,24 @@ impl Lane {
     /// # Errors
     /// Those of the system.
     pub fn new(socket: OwnedFd, received: Watch) -> io::Result<Self> {
-        let (is_attended, is_polled) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { number: u32::MAX, socket, received, bell: Doorbell::new()?, is_attended, is_polled })
+        let [is_attended, is_polled, is_shared] = [const { AtomicBool::new(false) }; 3];
+        let (number, bell) = (u32::MAX, Doorbell::new()?);
+        Ok(Self { number, socket, received, bell, is_attended, is_polled, is_shared })
     }
 
     /// Frames have come.
     pub fn has_frames(&self) -> bool {
         self.received.has_entries()
+    }
+
+    /// The frames of all connections in a set of epoll come by it.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::SeqCst)
+    }
+
+    /// Says so, under the lock of the stack.
+    pub fn set_shared(&self, is_shared: bool) {
+        self.is_shared.store(is_shared, Ordering::SeqCst);
     }
 
     /// A thread waits for it, or is about to.

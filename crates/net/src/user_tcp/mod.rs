@@ -5,7 +5,7 @@
 //! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that looks after it.
 //! * [`lane`]: frames of one connection, for the thread that waits for it. [`few`]: short lists.
 //! * [`socket`], [`ahead`], [`calls`]: one connection as the server sees it, and what it does with it.
-//! * [`shadow`], [`waits`]: the server's listeners, and its waits for several descriptors.
+//! * [`shadow`], [`waits`], [`sets`]: the server's listeners, and its waits for several descriptors; sets of epoll.
 //! * [`status`]: what `redoubt net status` shows.
 //!
 //! It begins when the server listens, since what is steered to it is what the server listens at. It fails open: without
@@ -22,6 +22,7 @@ pub mod link;
 pub mod neighbours;
 pub mod options;
 pub mod packet;
+pub mod sets;
 pub mod shadow;
 pub mod socket;
 pub mod stack;
@@ -112,9 +113,10 @@ pub fn get(fd: c_int) -> Option<&'static Socket> {
     TABLE.get(fd)
 }
 
-/// The descriptors of a range that are connections of stacks, or listeners of which these take connections.
+/// The descriptors of a range that are connections of stacks, sets in which these are, or listeners of which they take
+/// connections.
 pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
-    TABLE.in_range(range.clone()).chain(shadow::in_range(range))
+    TABLE.in_range(range.clone()).chain(shadow::in_range(range.clone())).chain(sets::in_range(range))
 }
 
 fn stacks() -> &'static [&'static Stack] {
@@ -241,6 +243,10 @@ pub fn duplicated(socket: &'static Socket, copy: c_int) {
     // Without a place for it the copy is none of the connection's descriptors, and does not keep it.
     if copy >= 0 && TABLE.make_room(copy) && socket.add_descriptor() {
         TABLE.put(copy, socket);
+        // A set goes on with a copy when the descriptor that was put there is closed.
+        if socket.set().is_some() {
+            socket.stack.with(|inner, now| inner.arm(socket.slot, now));
+        }
     }
 }
 
@@ -250,6 +256,7 @@ pub fn closed(fd: c_int) -> bool {
         return false;
     }
     withdraw(fd);
+    sets::closed(fd);
     let Some(socket) = TABLE.take(fd) else { return false };
     if socket.remove_descriptor() {
         calls::close(socket);

@@ -10,13 +10,16 @@
 //! stack's lock once; then `ready` may say that there is something to read when it was read a moment ago, which
 //! [`Socket::ready_now`] finds out.
 //!
-//! Lock order: the stack, then what was read ahead. Invariants: `ready` and `lane` are written under the lock of the stack only. A waiter is counted before it looks at
-//! `ready` for the last time, and `ready` is written before the waiters are looked at, so no wake-up is missed. Sockets
-//! are never given back to the system: whoever holds one finds out by its generation, under the lock, whether it still
-//! is his.
+//! What is in a set of epoll shares the set's lane ([`super::sets`]) and is not read ahead, so that `ready` is true.
+//!
+//! Lock order: the stack, then what was read ahead. Invariants: `ready`, `lane` and `set` are written under the lock of
+//! the stack only. A waiter is counted before it looks at `ready` for the last time, and `ready` is written before the
+//! waiters are looked at, so no wake-up is missed. Sockets are never given back to the system: whoever holds one finds
+//! out by its generation, under the lock, whether it still is his.
 
 use super::ahead::Ahead;
 use super::lane::Lane;
+use super::sets::Set;
 use super::stack::Stack;
 use crate::next;
 use libc::{c_int, c_short, sigset_t};
@@ -55,6 +58,9 @@ pub struct Socket {
     generation: AtomicU32,
     descriptors: AtomicU32,
     lane: AtomicPtr<Lane>,
+    set: AtomicPtr<Set>,
+    /// Its place in the set.
+    place: AtomicU32,
     waits: AtomicU32,
     ahead: Mutex<Ahead>,
     /// All that was read ahead was taken since `ready` was written.
@@ -77,6 +83,8 @@ impl Socket {
             generation: AtomicU32::new(0),
             descriptors: AtomicU32::new(0),
             lane: AtomicPtr::new(std::ptr::null_mut()),
+            set: AtomicPtr::new(std::ptr::null_mut()),
+            place: AtomicU32::new(0),
             waits: AtomicU32::new(0),
             ahead: Mutex::default(),
             is_stale: AtomicBool::new(false),
@@ -123,14 +131,50 @@ impl Socket {
         self.ready.load(Ordering::SeqCst)
     }
 
-    /// Writes that down, under the lock of the stack. `true`: somebody is to be woken.
-    pub fn set_ready(&self, ready: u32) -> bool {
+    /// Writes that down, under the lock of the stack. What it was before.
+    pub fn set_ready(&self, ready: u32) -> u32 {
         self.is_stale.store(false, Ordering::Relaxed);
-        self.ready.swap(ready, Ordering::SeqCst) != ready && self.is_waited_for()
+        self.ready.swap(ready, Ordering::SeqCst)
     }
 
-    fn is_waited_for(&self) -> bool {
+    /// Threads wait for it alone.
+    pub fn is_waited_for(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) != 0 || self.lane().is_some_and(Lane::is_polled)
+    }
+
+    /// The set of epoll in which it is, if that is looked after.
+    pub fn set(&self) -> Option<&'static Set> {
+        // SAFETY: null, or a set, which is there for good.
+        unsafe { self.set.load(Ordering::SeqCst).as_ref() }
+    }
+
+    /// Its place there.
+    pub fn place(&self) -> u32 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    /// Says so, under the lock of the stack and that of the set.
+    pub fn set_set(&self, set: Option<(&'static Set, u32)>) {
+        if let Some((_, place)) = set {
+            self.place.store(place, Ordering::Relaxed);
+        }
+        let set = set.map_or(std::ptr::null_mut(), |(set, _)| std::ptr::from_ref(set).cast_mut());
+        self.set.store(set, Ordering::SeqCst);
+    }
+
+    /// A set may look after it: it is in none, and its descriptor is the only one.
+    pub fn may_join(&self) -> bool {
+        self.set().is_none() && self.descriptors.load(Ordering::Acquire) == 1
+    }
+
+    /// By which its frames come, if no others do.
+    fn own_lane(&self) -> Option<&'static Lane> {
+        self.lane().filter(|lane| !lane.is_shared())
+    }
+
+    /// What comes for it is read ahead: there is a thread of its own for it.
+    pub fn reads_ahead(&self) -> bool {
+        self.lane().is_some() && self.set().is_none()
     }
 
     /// By which its frames come, if not by the link itself.
@@ -153,7 +197,7 @@ impl Socket {
     /// What can be done now, with what has come until now.
     pub fn ready_now(&'static self) -> u32 {
         if self.has_frames() {
-            self.stack.with(|inner, now| inner.read_ahead(self, now));
+            self.stack.with(|inner, now| inner.look_at(self, now));
         } else if self.is_stale.load(Ordering::Relaxed) {
             self.stack.with(|inner, _| inner.refresh(self.slot));
         }
@@ -183,6 +227,9 @@ impl Socket {
         if self.waiters.load(Ordering::SeqCst) != 0 {
             self.wake_waiters();
         }
+        if let Some(set) = self.set() {
+            set.wake();
+        }
     }
 
     fn wake_waiters(&self) {
@@ -210,6 +257,23 @@ impl Socket {
     /// # Errors
     /// EINTR.
     pub fn wait(&'static self, wanted: u32, until: Option<Instant>) -> Result<u32, c_int> {
+        self.apart(|| self.wait_anyhow(wanted, until))
+    }
+
+    /// While a thread waits for a connection alone, its set does not have its frames.
+    fn apart<Done>(&'static self, wait: impl FnOnce() -> Done) -> Done {
+        if self.set().is_none() {
+            return wait();
+        }
+        let generation = self.generation();
+        self.stack.with(|inner, now| inner.take_apart(self, generation, now));
+        self.stack.give_lane(self);
+        let done = wait();
+        self.stack.with(|inner, now| inner.put_together(self, generation, now));
+        done
+    }
+
+    fn wait_anyhow(&'static self, wanted: u32, until: Option<Instant>) -> Result<u32, c_int> {
         let wanted = wanted | CLOSED;
         if self.lane().is_none()
             && self.waits.fetch_add(1, Ordering::Relaxed) % WAITS_BETWEEN == WAITS_BEFORE_LANE
@@ -236,8 +300,10 @@ impl Socket {
         until: Option<Instant>,
         mask: *const sigset_t,
     ) -> Option<Result<u32, c_int>> {
-        self.stack.give_lane(self);
-        self.wait_at_lane(wanted | CLOSED, until, mask)
+        self.apart(|| {
+            self.stack.give_lane(self);
+            self.wait_at_lane(wanted | CLOSED, until, mask)
+        })
     }
 
     /// Waits at the lane and takes what comes. `None`: there is none (any more), or another thread does.
@@ -247,7 +313,7 @@ impl Socket {
         until: Option<Instant>,
         mask: *const sigset_t,
     ) -> Option<Result<u32, c_int>> {
-        let lane = self.lane().filter(|lane| lane.attend())?;
+        let lane = self.own_lane().filter(|lane| lane.attend())?;
         let result = self.wait_attending(lane, wanted, until, mask);
         lane.leave();
         if self.waiters.load(Ordering::SeqCst) != 0 {
@@ -293,7 +359,7 @@ impl Socket {
             }
             // Who attends now wakes this thread when he leaves. If he leaves before it sleeps, it is the stack's thread
             // that takes what comes, some milliseconds later: two threads that wait for one connection are rare.
-            if self.lane().is_some_and(|lane| !lane.is_attended()) {
+            if self.own_lane().is_some_and(|lane| !lane.is_attended()) {
                 return None;
             }
             let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -319,6 +385,13 @@ pub fn timespec(rest: Duration) -> libc::timespec {
         tv_sec: libc::time_t::try_from(rest.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(rest.subsec_nanos() as i32),
     }
+}
+
+/// What is new to who waits for changes. As with the kernel's TCP, all that is so is, when a side ends or fails.
+pub fn news(before: u32, ready: u32, has_more: bool) -> u32 {
+    let new = ready & !before;
+    let is_end = new & (PEER_CLOSED | HANG_UP | ERROR) != 0;
+    if is_end { ready } else { new | if has_more { READABLE } else { 0 } }
 }
 
 /// Which of these events are there.

@@ -2,8 +2,9 @@
 //!
 //! One lock guards it all. The server's threads read and write under it, and send their frames themselves: an answer
 //! needs no other thread. What comes by a lane (see [`super::lane`]) is taken by the thread that waits for its
-//! connection; what comes by the link itself (handshakes, the first statements, connections in sets of epoll) is taken
-//! by the stack's thread, which wakes whoever waits for it. Rings between the threads would save the lock, and cost a
+//! connection, or for the set of epoll in which it is (see [`super::sets`]); what comes by the link itself (handshakes,
+//! the first statements, connections that are waited for with others) is taken by the stack's thread, which wakes whoever
+//! waits for it. Rings between the threads would save the lock, and cost a
 //! second copy of all bytes and another thread's wake-up for each answer.
 //!
 //! The thread sleeps in poll for frames and for its doorbell. It is rung when a thread of the server has brought about
@@ -11,12 +12,13 @@
 //! that the usual timers of answers do not need the bell. When it is awake it also takes what lies in lanes to which
 //! nobody attends, as their threads are at work: every [`CARE`] if something of such a connection waits to be sent.
 //!
-//! Lock order: a stack, then the queue of a listener; never two stacks. Threads are woken, and the kernel is told to
+//! Lock order: a stack, then the queue of a listener or the members of a set; never two stacks. Threads are woken, and the kernel is told to
 //! send, after the lock is given back. Under it are only calls that do not wait: the signal of a connection on which a
 //! thread waits in the kernel, and changes of the maps of the program in the driver.
 
 mod lanes;
 mod listening;
+mod sets;
 
 use super::doorbell::Doorbell;
 use super::few::Few;
@@ -80,6 +82,10 @@ pub struct Slot {
     pub is_ipv6: bool,
     /// By which its frames come, if not by the link itself.
     lane: Option<&'static Lane>,
+    /// Threads that wait for it alone although it is in a set.
+    apart: u32,
+    /// Bytes that could be read when that was last looked at.
+    unread_bytes: u32,
     /// The kernel was asked about the placeholder: it is kept readable when the connection is.
     is_armed: bool,
     /// Threads that wait in the kernel for room: it is readable when there is room, too.
@@ -191,6 +197,11 @@ impl Stack {
             std::thread::Builder::new().name(format!("redoubt-tcp-{number}")).spawn(move || stack.run())
         })?;
         Ok(stack)
+    }
+
+    /// Which of the stacks it is.
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// In words.
@@ -393,12 +404,16 @@ impl Inner {
 
     /// What follows from anything that was done: threads to wake, frames to send.
     fn settle(&mut self, now: Micros) {
+        self.refresh_changed();
+        self.transmit(now);
+    }
+
+    fn refresh_changed(&mut self) {
         while let Some(id) = self.engine.changed() {
             if let Some(slot) = self.slot_of(id) {
                 self.refresh(slot);
             }
         }
-        self.transmit(now);
     }
 
     fn transmit(&mut self, now: Micros) {
@@ -463,6 +478,8 @@ impl Inner {
             keepalive: KeepaliveSetting::default(),
             is_ipv6,
             lane: None,
+            apart: 0,
+            unread_bytes: 0,
             is_armed: false,
             waits_for_room: 0,
             is_signalled: false,
@@ -516,7 +533,14 @@ impl Inner {
         set(socket::PEER_CLOSED, ends || is_error);
         set(socket::HANG_UP, ends && is_write_shut || is_error);
         set(socket::ERROR, slot.error != 0);
-        if slot.socket.set_ready(ready) {
+        let before = slot.socket.set_ready(ready);
+        let has_more = state.readable_bytes > std::mem::replace(&mut slot.unread_bytes, state.readable_bytes);
+        let news = socket::news(before, ready, has_more);
+        let set = slot.socket.set().filter(|_| news != 0);
+        if let Some(set) = set {
+            set.note(slot.socket, news);
+        }
+        if set.is_some() || ready != before && slot.socket.is_waited_for() {
             self.wake.push(slot.socket);
         }
         let room = if slot.waits_for_room > 0 { socket::WRITABLE } else { 0 };
@@ -530,6 +554,7 @@ impl Inner {
         }
         // Nobody would look at what comes by a lane.
         self.take_lane_away(number, now);
+        self.expel(number);
         self.refresh(number);
     }
 
@@ -547,6 +572,9 @@ impl Inner {
         self.take_lane_away(socket.slot, now);
         let Some(slot) = self.slots.get_mut(socket.slot as usize) else { return };
         let Some(id) = slot.id.take() else { return };
+        if let Some(set) = socket.set() {
+            set.quit(socket, false);
+        }
         self.connections -= 1;
         // It is ours, so there is nothing that could fail.
         let _ = self.engine.close(now, id);

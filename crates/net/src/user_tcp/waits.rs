@@ -4,10 +4,10 @@
 //! a connection stands for it, and the bell of a shadow beside its listener.
 
 use super::socket::{self, Socket};
-use super::{calls, get, shadow, withdraw};
+use super::{calls, get, sets, shadow, withdraw};
 use crate::waiting::{self, Ask};
 use crate::{next, process};
-use libc::{c_int, c_short, nfds_t, pollfd};
+use libc::{c_int, c_short, epoll_event, nfds_t, pollfd};
 use std::time::Duration;
 
 /// `poll`, as [`waiting::poll`].
@@ -17,8 +17,12 @@ pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -
     {
         return one(socket, entry, timeout_ms, kernel);
     }
+    if process::is_child() || !super::is_active() {
+        return waiting::poll(list, timeout_ms, kernel);
+    }
+    list.iter().for_each(|entry| sets::leave(entry.fd));
     let is_concerned = |entry: &pollfd| get(entry.fd).is_some() || is_shadowed(entry.fd);
-    if process::is_child() || !super::is_active() || !list.iter().any(is_concerned) {
+    if !list.iter().any(is_concerned) {
         return waiting::poll(list, timeout_ms, kernel);
     }
     several(list, timeout_ms, kernel)
@@ -130,14 +134,23 @@ pub fn before_accept(fd: c_int) {
     }
 }
 
-/// A descriptor is put into a set of epoll. A listener there is left to the kernel; the placeholder of a connection is
-/// readable there when the connection is.
-pub fn put_in_set(fd: c_int) {
-    if is_shadowed(fd) {
-        super::report("a listener is in a set of epoll and is left to the kernel");
-        withdraw(fd);
+/// Puts a descriptor into a set of epoll, or changes what is asked of it, or takes it out, if that is not the kernel's
+/// matter alone. A listener that is put into one is left to the kernel.
+///
+/// # Safety
+/// As epoll_ctl.
+pub unsafe fn control_set(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Option<c_int> {
+    if !super::is_active() || process::is_child() {
+        return None;
     }
-    if let Some(socket) = get(fd) {
-        socket.stack.with(|inner, now| inner.arm(socket.slot, now));
+    if operation != libc::EPOLL_CTL_DEL {
+        if is_shadowed(fd) {
+            super::report("a listener is in a set of epoll and is left to the kernel");
+            withdraw(fd);
+        }
+        sets::leave(fd);
     }
+    let socket = get(fd)?;
+    // SAFETY: the caller's arguments.
+    Some(unsafe { sets::control(set, operation, socket, fd, event) })
 }

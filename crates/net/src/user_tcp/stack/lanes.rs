@@ -1,13 +1,15 @@
-//! Which connections have a lane.
+//! Which connections, and sets of epoll, have a lane.
 //!
-//! Invariant: a slot has a lane only if the lane has the slot; its socket then has the same, and the program in the
-//! driver knows of it. A lane to which a thread still attends for a connection that has gone is given to nobody.
+//! Invariant: a slot has a lane only if the lane has the slot, or the set in which its socket is; the socket then has the
+//! same, and the program in the driver knows of it. A lane to which a thread still attends for a connection that has
+//! gone is given to nobody.
 
-use super::{Inner, Stack};
+use super::{Inner, Slot, Stack};
 use crate::user_tcp::ahead;
 use crate::user_tcp::lane::Lane;
-use crate::user_tcp::link::{MadeLane, MakeLane};
+use crate::user_tcp::link::MadeLane;
 use crate::user_tcp::report;
+use crate::user_tcp::sets::Set;
 use crate::user_tcp::socket::Socket;
 use redoubt_tcp::Micros;
 
@@ -26,9 +28,26 @@ pub(super) struct Lanes {
     is_broken: bool,
 }
 
-struct Place {
+pub(super) struct Place {
     lane: &'static Lane,
-    slot: Option<u32>,
+    user: User,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum User {
+    Nobody,
+    Slot(u32),
+    Set(&'static Set),
+}
+
+impl Place {
+    /// A thread waits for what comes.
+    fn is_attended(&self) -> bool {
+        match self.user {
+            User::Set(set) => set.has_waiters(),
+            User::Nobody | User::Slot(_) => self.lane.is_attended(),
+        }
+    }
 }
 
 impl Lanes {
@@ -36,18 +55,19 @@ impl Lanes {
         self.free.len() < self.all.len()
     }
 
-    fn take(&mut self, slot: u32) -> Option<&'static Lane> {
+    pub(super) fn take(&mut self, user: User) -> Option<&'static Lane> {
         let is_left =
             |number: &u32| self.all.get(*number as usize).is_some_and(|place| !place.lane.is_attended());
         let at = self.free.iter().rposition(is_left)?;
         let place = self.all.get_mut(self.free.swap_remove(at) as usize)?;
-        place.slot = Some(slot);
+        place.user = user;
+        place.lane.set_shared(matches!(user, User::Set(_)));
         Some(place.lane)
     }
 
-    fn give_back(&mut self, lane: &Lane) {
+    pub(super) fn give_back(&mut self, lane: &Lane) {
         if let Some(place) = self.all.get_mut(lane.number as usize) {
-            place.slot = None;
+            place.user = User::Nobody;
             self.free.push(lane.number);
         }
     }
@@ -64,50 +84,90 @@ fn most() -> u32 {
 impl Stack {
     /// Has a connection's frames come by a lane from now on, if there is one to be had.
     pub fn give_lane(&'static self, socket: &'static Socket) {
-        if socket.lane().is_some() {
+        let generation = socket.generation();
+        let may_have = |inner: &mut Inner| {
+            let is_apart_or_alone = |slot: &Slot| socket.set().is_none() || slot.apart > 0;
+            let slot = inner.slot(socket, generation).map(|(_, slot)| slot);
+            slot.is_some_and(|slot| !slot.is_armed && slot.lane.is_none() && is_apart_or_alone(slot))
+        };
+        if socket.lane().is_some() || !self.with(|inner, _| may_have(inner)) {
             return;
         }
-        let generation = socket.generation();
-        let make = self.with(|inner, now| inner.give_lane(socket, generation, now));
-        let Some(make) = make else { return };
+        let Some(lane) = self.take_or_make_lane(User::Slot(socket.slot)) else { return };
+        self.with(|inner, now| {
+            if !may_have(inner) || !inner.move_to(socket, Some(lane), now) {
+                inner.lanes.give_back(lane);
+            }
+        });
+    }
+
+    /// A lane that nobody has, if there is one to be had.
+    pub(super) fn take_or_make_lane(&'static self, user: User) -> Option<&'static Lane> {
+        let make = self.with(|inner, _| match inner.lanes.take(user) {
+            Some(lane) => Ok(lane),
+            None if inner.lanes.is_broken => Err(None),
+            None => Err(inner.link.make_lane(most())),
+        });
+        let make = match make {
+            Ok(lane) => return Some(lane),
+            Err(make) => make?,
+        };
         // The kernel may have to wait for others who change its interfaces.
         let made = make();
-        self.with(|inner, now| {
+        self.with(|inner, _| {
             inner.add_lane(made);
-            inner.give_lane(socket, generation, now);
-        });
+            inner.lanes.take(user)
+        })
     }
 }
 
 impl Inner {
-    /// Gives a connection a lane. How one is to be made, if there is none.
-    fn give_lane(&mut self, socket: &'static Socket, generation: u32, now: Micros) -> Option<MakeLane> {
-        let slot = self.slots.get(socket.slot as usize)?;
-        let is_it = slot.id.is_some() && socket.generation() == generation;
-        if !is_it || slot.is_armed || slot.lane.is_some() || self.lanes.is_broken {
-            return None;
-        }
+    /// Has a connection's frames come by another lane, or by the link itself. `false`: they come as they did.
+    pub(super) fn move_to(
+        &mut self,
+        socket: &'static Socket,
+        to: Option<&'static Lane>,
+        now: Micros,
+    ) -> bool {
+        let Some(slot) = self.slots.get_mut(socket.slot as usize) else { return false };
         let ends = [slot.local, slot.peer];
-        let Some(lane) = self.lanes.take(socket.slot) else { return self.link.make_lane(most()) };
-        if let Err(error) = self.link.steer_connection(ends, Some(lane.number)) {
-            report(&format!("connections cannot be told apart in the driver: {error}"));
-            self.lanes.give_back(lane);
-            self.lanes.is_broken = true;
-            return None;
+        if let Err(error) = self.link.steer_connection(ends, to.map(|lane| lane.number)) {
+            // What is taken away is there, or its address has gone.
+            if to.is_some() {
+                report(&format!("connections cannot be told apart in the driver: {error}"));
+                self.lanes.is_broken = true;
+                return false;
+            }
         }
-        if let Some(slot) = self.slots.get_mut(socket.slot as usize) {
-            slot.lane = Some(lane);
-        }
-        socket.set_lane(Some(lane));
+        let from = std::mem::replace(&mut slot.lane, to);
+        socket.set_lane(to);
         // What has come before.
-        self.receive(None, now);
-        None
+        match from {
+            Some(lane) => self.drain(lane, now),
+            None => {
+                self.receive(None, now);
+            }
+        }
+        if let Some(lane) = from {
+            if lane.is_polled() {
+                lane.ring();
+            }
+            if !lane.is_shared() {
+                self.lanes.give_back(lane);
+            }
+        }
+        true
+    }
+
+    /// Takes all that has come by a lane.
+    pub(super) fn drain(&mut self, lane: &Lane, now: Micros) {
+        while self.receive(Some(lane.number), now) > 0 {}
     }
 
     fn add_lane(&mut self, made: std::io::Result<MadeLane>) {
         match made.and_then(|made| self.link.add_lane(made)) {
             Ok(lane) => {
-                self.lanes.all.push(Place { lane, slot: None });
+                self.lanes.all.push(Place { lane, user: User::Nobody });
                 self.lanes.free.push(lane.number);
             }
             Err(error) => {
@@ -119,32 +179,34 @@ impl Inner {
 
     /// A connection's frames come by the link itself again.
     pub(super) fn take_lane_away(&mut self, number: u32, now: Micros) {
-        let Some(slot) = self.slots.get_mut(number as usize) else { return };
-        let Some(lane) = slot.lane.take() else { return };
-        let (socket, ends) = (slot.socket, [slot.local, slot.peer]);
-        // It is there, so there is nothing that could fail.
-        let _ = self.link.steer_connection(ends, None);
-        while self.receive(Some(lane.number), now) > 0 {}
-        socket.set_lane(None);
-        if lane.is_polled() {
-            lane.ring();
+        let slot = self.slots.get(number as usize).filter(|slot| slot.lane.is_some());
+        if let Some(socket) = slot.map(|slot| slot.socket) {
+            self.move_to(socket, None, now);
         }
-        self.lanes.give_back(lane);
     }
 
     /// Takes what has come by the lane of a connection.
     pub fn take_from(&mut self, socket: &Socket, now: Micros) {
         if let Some(lane) = socket.lane().filter(|lane| lane.has_frames()) {
-            self.receive(Some(lane.number), now);
-            if self.link.is_pressed() {
-                self.receive_all(now, |_| true);
-            }
+            self.take_by(lane, now);
         }
     }
 
-    /// The same, and reads ahead.
-    pub fn read_ahead(&mut self, socket: &Socket, now: Micros) {
+    /// Takes what has come by a lane. It was seen before anything of it is read.
+    pub fn take_by(&mut self, lane: &Lane, now: Micros) {
+        self.receive(Some(lane.number), now);
+        if self.link.is_pressed() {
+            self.receive_all(now, |_| true);
+        }
+        self.refresh_changed();
+    }
+
+    /// Takes what has come by the lane of a connection, and reads ahead.
+    pub fn look_at(&mut self, socket: &Socket, now: Micros) {
         self.take_from(socket, now);
+        if !socket.reads_ahead() {
+            return;
+        }
         let id = self.slots.get(socket.slot as usize).and_then(|slot| slot.id);
         let Some(id) = id else { return };
         let mut ahead = socket.ahead();
@@ -158,15 +220,15 @@ impl Inner {
 
     /// Takes what has come by lanes to which nobody attends.
     pub(super) fn receive_unattended(&mut self, now: Micros) -> usize {
-        self.receive_all(now, |lane| !lane.is_attended())
+        self.receive_all(now, |place| !place.is_attended())
     }
 
-    fn receive_all(&mut self, now: Micros, is_meant: impl Fn(&Lane) -> bool) -> usize {
+    fn receive_all(&mut self, now: Micros, is_meant: impl Fn(&Place) -> bool) -> usize {
         let mut count = 0;
         for at in 0..self.lanes.all.len() {
-            let lane = self.lanes.all.get(at).map(|place| place.lane);
-            if let Some(lane) = lane.filter(|lane| lane.has_frames() && is_meant(lane)) {
-                count += self.receive(Some(lane.number), now);
+            let place = self.lanes.all.get(at).filter(|place| place.lane.has_frames() && is_meant(place));
+            if let Some(number) = place.map(|place| place.lane.number) {
+                count += self.receive(Some(number), now);
             }
         }
         count
@@ -174,11 +236,19 @@ impl Inner {
 
     /// Something waits to be sent in a connection to whose lane nobody attends.
     pub(super) fn has_unattended_work(&self) -> bool {
-        let unsent = |slot: u32| {
-            let id = self.slots.get(slot as usize)?.id?;
-            Some(self.engine.state(id).ok()?.unsent_bytes > 0)
+        let is_unsent = |slot: u32| {
+            let id = self.slots.get(slot as usize).and_then(|slot| slot.id);
+            id.and_then(|id| self.engine.state(id).ok()).is_some_and(|state| state.unsent_bytes > 0)
         };
-        let is_work = |slot| unsent(slot).unwrap_or(false);
-        self.lanes.all.iter().any(|place| !place.lane.is_attended() && place.slot.is_some_and(is_work))
+        let is_work = |place: &Place| match place.user {
+            User::Nobody => false,
+            User::Slot(slot) => is_unsent(slot),
+            // It may have members of other stacks.
+            User::Set(set) => set.sockets().into_iter().any(|socket| {
+                let slot = self.slots.get(socket.slot as usize);
+                slot.is_some_and(|slot| std::ptr::eq(slot.socket, socket)) && is_unsent(socket.slot)
+            }),
+        };
+        self.lanes.all.iter().any(|place| !place.is_attended() && is_work(place))
     }
 }

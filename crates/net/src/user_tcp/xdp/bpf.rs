@@ -46,6 +46,9 @@ fn attributes(first: &[u32]) -> Attributes {
     all
 }
 
+/// Memory for entries is taken when they come.
+pub const ON_DEMAND: u32 = 1;
+
 /// Makes a map.
 ///
 /// # Errors
@@ -55,8 +58,9 @@ pub fn create_map(
     key_len_bytes: usize,
     value_len_bytes: usize,
     entries: u32,
+    flags: u32,
 ) -> io::Result<OwnedFd> {
-    let attributes = attributes(&[kind, key_len_bytes as u32, value_len_bytes as u32, entries]);
+    let attributes = attributes(&[kind, key_len_bytes as u32, value_len_bytes as u32, entries, flags]);
     // SAFETY: there are no pointers.
     unsafe { bpf(MAP_CREATE, &attributes) }.map(descriptor)
 }

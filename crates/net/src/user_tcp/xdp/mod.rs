@@ -14,6 +14,7 @@ mod rings;
 pub use lanes::LaneRings;
 pub use rings::Watch;
 
+use super::MOST_CONNECTIONS;
 use super::few::Few;
 use super::interface::Interface;
 use super::lane::Lane;
@@ -238,9 +239,10 @@ fn start(
     zero_copy: bool,
 ) -> Result<(Maps, OwnedFd, Mode), XdpError> {
     let call = XdpError::new("maps of BPF");
-    let sockets = bpf::create_map(bpf::MAP_SOCKETS, 4, 4, LANES + 1).map_err(&call)?;
-    let lanes = bpf::create_map(bpf::MAP_HASH, size_of::<Tuple>(), 4, LANES).map_err(&call)?;
-    let places = bpf::create_map(bpf::MAP_HASH, size_of::<Key>(), 4, PLACES).map_err(&call)?;
+    let sockets = bpf::create_map(bpf::MAP_SOCKETS, 4, 4, LANES + 1, 0).map_err(&call)?;
+    let lanes = bpf::create_map(bpf::MAP_HASH, size_of::<Tuple>(), 4, MOST_CONNECTIONS, bpf::ON_DEMAND)
+        .map_err(&call)?;
+    let places = bpf::create_map(bpf::MAP_HASH, size_of::<Key>(), 4, PLACES, 0).map_err(&call)?;
     let code = assemble(places.as_fd(), lanes.as_fd(), sockets.as_fd(), queue);
     let program = bpf::load_program(&code).map_err(XdpError::new("program of BPF"))?;
     let attach = |flags| patiently(|| bpf::attach(program.as_fd(), interface.index, flags));

@@ -1,0 +1,149 @@
+//! What a server has asked about the members of one set of epoll, and which of them it is to be told of: what the kernel
+//! does for its own descriptors, for those of which it does not know when they are ready.
+//!
+//! As in the kernel: whoever is ready when it is put in or changed is told of; with EPOLLET it is told of again when
+//! something new has come; with EPOLLONESHOT not until it is changed; and with neither as long as it is ready, in turn
+//! with the others.
+//!
+//! Invariants: a member is in the queue once at most, and only a place with a member is. Who is ready, enabled, and has
+//! news of what was asked, is in the queue. Who is in the queue need not be ready.
+
+use libc::epoll_event;
+use std::collections::VecDeque;
+
+const ONCE: u32 = libc::EPOLLONESHOT as u32;
+const ON_CHANGE: u32 = libc::EPOLLET as u32;
+/// Told of whether they were asked for or not.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+struct Member<Owner> {
+    owner: Owner,
+    events: u32,
+    data: u64,
+    /// It was not told of since it was asked for, if that is for once.
+    is_enabled: bool,
+    /// There is something that was not told of.
+    is_news: bool,
+    is_queued: bool,
+}
+
+impl<Owner> Member<Owner> {
+    fn wanted(&self) -> u32 {
+        self.events | ALWAYS
+    }
+}
+
+/// See the module.
+pub struct Members<Owner> {
+    all: Vec<Option<Member<Owner>>>,
+    free: Vec<u32>,
+    queue: VecDeque<u32>,
+    /// Of those in the queue so many have been put there with news.
+    news: usize,
+}
+
+impl<Owner> Default for Members<Owner> {
+    fn default() -> Self {
+        Self { all: Vec::new(), free: Vec::new(), queue: VecDeque::new(), news: 0 }
+    }
+}
+
+impl<Owner: Copy> Members<Owner> {
+    /// Puts one in; `ready` are the events that are so now. Its place.
+    pub fn add(&mut self, owner: Owner, asked: epoll_event, ready: u32) -> u32 {
+        let place = self.free.pop().unwrap_or(self.all.len() as u32);
+        if place as usize == self.all.len() {
+            self.all.push(None);
+        }
+        if let Some(free) = self.all.get_mut(place as usize) {
+            let (is_enabled, is_news, is_queued) = (true, false, false);
+            *free = Some(Member { owner, events: 0, data: 0, is_enabled, is_news, is_queued });
+        }
+        self.change(place, asked, ready);
+        place
+    }
+
+    /// Another question about a member.
+    pub fn change(&mut self, place: u32, asked: epoll_event, ready: u32) {
+        if let Some(Some(member)) = self.all.get_mut(place as usize) {
+            (member.events, member.data) = (asked.events, asked.u64);
+            member.is_enabled = true;
+            self.note(place, ready);
+        }
+    }
+
+    /// Takes one out: its owner, and what is still asked about it.
+    pub fn remove(&mut self, place: u32) -> Option<(Owner, epoll_event)> {
+        let member = self.all.get_mut(place as usize)?.take()?;
+        if member.is_queued {
+            self.queue.retain(|queued| *queued != place);
+            self.news -= usize::from(member.is_news);
+        }
+        self.free.push(place);
+        let events = if member.is_enabled { member.events } else { 0 };
+        Some((member.owner, epoll_event { events, u64: member.data }))
+    }
+
+    /// Something has come about with a member: these events.
+    pub fn note(&mut self, place: u32, events: u32) {
+        let Some(Some(member)) = self.all.get_mut(place as usize) else { return };
+        if !member.is_enabled || events & member.wanted() == 0 {
+            return;
+        }
+        if !std::mem::replace(&mut member.is_queued, true) {
+            self.queue.push_back(place);
+        }
+        self.news += usize::from(!std::mem::replace(&mut member.is_news, true));
+    }
+
+    /// Tells of members: what is ready of each by `ready`, at most `most`.
+    pub fn tell(
+        &mut self,
+        most: usize,
+        ready: impl Fn(Owner) -> u32,
+        mut tell: impl FnMut(epoll_event),
+    ) -> usize {
+        let mut told = 0;
+        for _ in 0..self.queue.len() {
+            if told == most {
+                break;
+            }
+            let Some(place) = self.queue.pop_front() else { break };
+            let Some(Some(member)) = self.all.get_mut(place as usize) else { continue };
+            member.is_queued = false;
+            let is_news = std::mem::replace(&mut member.is_news, false);
+            self.news -= usize::from(is_news);
+            let events = ready(member.owner) & member.wanted();
+            if events == 0 {
+                continue;
+            }
+            tell(epoll_event { events, u64: member.data });
+            told += 1;
+            if member.events & ONCE != 0 {
+                member.is_enabled = false;
+            } else if member.events & ON_CHANGE == 0 {
+                member.is_queued = true;
+                self.queue.push_back(place);
+            }
+        }
+        told
+    }
+
+    /// Somebody may have to be told of.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// So many that nobody was told of.
+    pub fn news(&self) -> usize {
+        self.news
+    }
+
+    /// All.
+    pub fn owners(&self) -> Vec<Owner> {
+        self.all.iter().flatten().map(|member| member.owner).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! The wait for a set: frames are taken by the thread that waits.
+
+use super::{Own, Set, ready_events};
+use crate::process;
+use crate::user_tcp::socket::Socket;
+use libc::{c_int, epoll_event};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// After so many waits that were over without the kernel it is asked what else there is.
+const LOOK_AFTER: u32 = 16;
+/// How often the kernel is asked in a child, where nobody takes what wakes it.
+const NAP: Duration = Duration::from_millis(1);
+
+/// How long a call of the kernel lasts at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// As the caller wants it.
+    Whole,
+    /// So long.
+    Rest(Duration),
+}
+
+impl Timeout {
+    const NONE: Self = Self::Rest(Duration::ZERO);
+}
+
+/// Room for events: the caller's.
+struct Room {
+    events: *mut epoll_event,
+    count: usize,
+    used: usize,
+}
+
+impl Room {
+    fn left(&self) -> usize {
+        self.count - self.used
+    }
+
+    fn push(&mut self, event: epoll_event) {
+        if self.used < self.count {
+            // SAFETY: within the caller's room.
+            unsafe { *self.events.add(self.used) = event };
+            self.used += 1;
+        }
+    }
+
+    /// Has the kernel write events, of which the set's own are not the caller's.
+    fn ask(&mut self, set: &Set, call: impl FnOnce(*mut epoll_event, c_int) -> c_int) -> Answer {
+        let left = c_int::try_from(self.left()).unwrap_or(c_int::MAX);
+        let begin = self.used;
+        // SAFETY: within the caller's room.
+        let mut answer = Answer { result: call(unsafe { self.events.add(begin) }, left), own: 0 };
+        for at in begin..begin + usize::try_from(answer.result).unwrap_or(0) {
+            // SAFETY: the kernel has written so many.
+            let event = unsafe { *self.events.add(at) };
+            match { event.u64 } {
+                data if data == set.mark(Own::Lane) => answer.own |= LANE,
+                data if data == set.mark(Own::Bell) => answer.own |= BELL,
+                _ => self.push(event),
+            }
+        }
+        answer
+    }
+}
+
+/// Which of a set's own events there were.
+const LANE: u8 = 1;
+const BELL: u8 = 2;
+
+struct Answer {
+    /// What the kernel has answered.
+    result: c_int,
+    own: u8,
+}
+
+impl Set {
+    fn has_something(&self) -> bool {
+        self.queued.load(Ordering::SeqCst) != 0 || self.lanes().any(|(_, lane)| lane.has_frames())
+    }
+
+    /// Takes what has come, and tells who is ready.
+    fn gather(&self, room: &mut Room) {
+        if !self.has_something() {
+            return;
+        }
+        self.takers.fetch_add(1, Ordering::SeqCst);
+        for (stack, lane) in self.lanes() {
+            if lane.has_frames() {
+                stack.with(|inner, now| inner.take_by(lane, now));
+            }
+        }
+        let ready = |socket: &'static Socket| ready_events(socket.ready());
+        self.with(|members| members.tell(room.left(), ready, |event| room.push(event)));
+        self.takers.fetch_sub(1, Ordering::SeqCst);
+        // What is left, or has come meanwhile, is another thread's.
+        self.wake();
+    }
+
+    /// Waits in the kernel, if there still is a reason to. `None`: there is none.
+    fn sleep(&self, room: &mut Room, call: impl FnOnce(*mut epoll_event, c_int) -> c_int) -> Option<c_int> {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let answer = (!self.has_something()).then(|| room.ask(self, call));
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        let Answer { result, own } = answer?;
+        if own & BELL != 0 {
+            // Who was to be seen is seen after this.
+            self.bell.clear();
+        }
+        Some(result)
+    }
+
+    fn wait(
+        &self,
+        room: &mut Room,
+        limit: (Instant, Option<Duration>),
+        call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
+    ) -> c_int {
+        let mut timeout = Timeout::Whole;
+        loop {
+            self.gather(room);
+            if room.used > 0 {
+                let is_to_look = self.without_kernel.fetch_add(1, Ordering::Relaxed) >= LOOK_AFTER;
+                if is_to_look && room.left() > 0 {
+                    self.without_kernel.store(0, Ordering::Relaxed);
+                    // If the bell has been rung, that is for others.
+                    room.ask(self, |events, count| call(events, count, Timeout::NONE));
+                }
+                return room.used as c_int;
+            }
+            let Some(result) = self.sleep(room, |events, count| call(events, count, timeout)) else {
+                continue;
+            };
+            self.without_kernel.store(0, Ordering::Relaxed);
+            if result < 0 {
+                return result;
+            }
+            self.gather(room);
+            if room.used > 0 {
+                return room.used as c_int;
+            }
+            let rest = rest(limit);
+            if result == 0 || rest.is_some_and(|rest| rest.is_zero()) {
+                return 0;
+            }
+            timeout = rest.map_or(Timeout::Whole, Timeout::Rest);
+        }
+    }
+}
+
+/// A wait for a set, as epoll_wait; `call` is the kernel's.
+///
+/// # Safety
+/// There is room for so many events, and `call` returns how many it has written.
+pub unsafe fn wait(
+    fd: c_int,
+    (events, count): (*mut epoll_event, c_int),
+    longest: Option<Duration>,
+    call: impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
+) -> c_int {
+    if events.is_null() || count <= 0 {
+        return call(events, count, Timeout::Whole);
+    }
+    let start = Instant::now();
+    let mut room = Room { events, count: count as usize, used: 0 };
+    let Some(set) = super::get(fd) else {
+        let result = call(events, count, Timeout::Whole);
+        // The first member may have come meanwhile.
+        let Some(set) = super::get(fd).filter(|_| result > 0) else { return result };
+        room.ask(set, |_, _| result);
+        if room.used > 0 {
+            return room.used as c_int;
+        }
+        return wait_in(set, &mut room, (start, longest), &call);
+    };
+    wait_in(set, &mut room, (start, longest), &call)
+}
+
+fn wait_in(
+    set: &'static Set,
+    room: &mut Room,
+    limit: (Instant, Option<Duration>),
+    call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
+) -> c_int {
+    if process::is_child() {
+        return wait_in_child(set, room, limit, call);
+    }
+    set.waiters.fetch_add(1, Ordering::SeqCst);
+    let result = set.wait(room, limit, call);
+    set.waiters.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// What is left of a time.
+fn rest((start, longest): (Instant, Option<Duration>)) -> Option<Duration> {
+    longest.map(|longest| longest.saturating_sub(start.elapsed()))
+}
+
+/// What wakes the parent is not the child's.
+fn wait_in_child(
+    set: &Set,
+    room: &mut Room,
+    limit: (Instant, Option<Duration>),
+    call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
+) -> c_int {
+    loop {
+        let Answer { result, own } = room.ask(set, |events, count| call(events, count, Timeout::Whole));
+        if room.used > 0 {
+            return room.used as c_int;
+        }
+        if own == 0 || rest(limit).is_some_and(|rest| rest.is_zero()) {
+            return result.min(0);
+        }
+        std::thread::sleep(NAP);
+    }
+}
