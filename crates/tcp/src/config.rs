@@ -46,7 +46,8 @@ pub struct Config {
     pub time_wait: Micros,
     /// How long a peer may take to end its side after the caller has closed.
     pub orphan_timeout: Micros,
-    /// Answers to segments that do not fit their connection (RFC 5961, 7), a second at most, all together.
+    /// Answers to segments that do not fit their connection (RFC 5961, 7), a second at most, all together; and as many
+    /// resets for those that belong to none.
     pub max_challenges_per_second: u32,
 }
 

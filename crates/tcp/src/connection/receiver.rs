@@ -73,7 +73,8 @@ impl Receiver {
         match (len, window) {
             (0, 0) => seq == self.next,
             (0, _) => is_inside(seq),
-            (_, 0) => false,
+            // Nothing of it is taken, but what it acknowledges is (RFC 9293, 3.10.7.4).
+            (_, 0) => seq == self.next,
             _ => is_inside(seq) || is_inside(seq.plus(len - 1)),
         }
     }
@@ -145,7 +146,8 @@ impl Receiver {
         }
         if data.is_empty() {
             self.acknowledge_now();
-            context.counters.dropped.duplicate += 1;
+            let dropped = &mut context.counters.dropped;
+            *(if before > 0 { &mut dropped.duplicate } else { &mut dropped.out_of_window }) += 1;
             return 0;
         }
         let offset = seq.later(self.next).since(self.next);

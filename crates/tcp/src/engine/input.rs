@@ -60,18 +60,19 @@ impl Engine {
         self.tell_who_waits_for_memory();
     }
 
-    /// A budget for each second, of a size that a peer cannot know: with a known one, it could find out by its own
-    /// share whether its guesses about others' connections are right (CVE-2016-5696).
+    /// Whether a segment that does not fit its connection is answered now.
     pub(super) fn may_challenge(&mut self, now: Micros) -> bool {
-        let second = now.0 / 1_000_000;
-        if self.challenges.0 != second {
-            let max = u64::from(self.config.max_challenges_per_second);
-            let budget = max / 2 + self.numbers.hash(&[2, second]) % (max / 2 + 1);
-            self.challenges = (second, budget as u32);
-        }
-        let may = self.challenges.1 > 0;
-        self.challenges.1 = self.challenges.1.saturating_sub(1);
-        *(if may { &mut self.counters.challenges } else { &mut self.counters.challenges_suppressed }) += 1;
+        let (max, counters) = (self.config.max_challenges_per_second, &mut self.counters);
+        let may = self.challenges.take(now, max, |second| self.numbers.hash(&[2, second]));
+        *(if may { &mut counters.challenges } else { &mut counters.challenges_suppressed }) += 1;
+        may
+    }
+
+    /// Whether one that belongs to nothing is. Counted apart, so that strangers do not use up what connections need.
+    pub(super) fn may_reset(&mut self, now: Micros) -> bool {
+        let max = self.config.max_challenges_per_second;
+        let may = self.resets.take(now, max, |second| self.numbers.hash(&[3, second]));
+        self.counters.resets_suppressed += u64::from(!may);
         may
     }
 
@@ -154,6 +155,27 @@ impl Engine {
         if let Some(entry) = self.time_waits.remove(index) {
             self.demux.remove(&entry.key, Target::TimeWait(index));
         }
+    }
+}
+
+/// For each second, of a size that a peer cannot know: with a known one, it could find out by its own share whether its
+/// guesses about others' connections are right (CVE-2016-5696).
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    /// One more than it, so that there is none at first.
+    second: u64,
+    left: u32,
+}
+
+impl Budget {
+    fn take(&mut self, now: Micros, max: u32, random: impl FnOnce(u64) -> u64) -> bool {
+        let (second, max) = (now.0 / 1_000_000 + 1, u64::from(max));
+        if self.second != second {
+            *self = Self { second, left: (max / 2 + random(second) % (max / 2 + 1)) as u32 };
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
     }
 }
 

@@ -31,6 +31,7 @@ use crate::slots::Slots;
 use crate::time::Micros;
 use crate::time_wait::TimeWaits;
 use crate::timers::Timers;
+use input::Budget;
 use queue::Queue;
 
 /// A connection, for ever: no other one has the same.
@@ -132,8 +133,8 @@ pub struct Engine {
     /// For initial sequence numbers and clocks of timestamps.
     numbers: Keyed,
     ip_id: u16,
-    /// The second for which challenges are counted, and how many may still be sent in it.
-    challenges: (u64, u32),
+    challenges: Budget,
+    resets: Budget,
 }
 
 impl Engine {
@@ -159,7 +160,8 @@ impl Engine {
             cookies: Cookies::new(key(2), key(3)),
             numbers: key(4),
             ip_id: key(5).hash(&[]) as u16,
-            challenges: (u64::MAX, 0),
+            challenges: Budget::default(),
+            resets: Budget::default(),
             config,
         })
     }

@@ -1,0 +1,13 @@
+//! Segment by segment what the standards ask for and seeds seldom bring about: time-outs, the end of a connection in
+//! every order, resets, old segments, and numbers that go around.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+mod endings;
+mod floods;
+mod numbers;
+mod resets;
+#[path = "../support/mod.rs"]
+mod support;
+mod timeouts;
+mod windows;
