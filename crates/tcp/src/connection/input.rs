@@ -33,7 +33,8 @@ impl Connection {
         if flags.has(Flags::SYN) {
             // Whatever its number (RFC 5961, 4.2); of another connection, so it need not have this one's timestamps.
             context.counters.dropped.syn += 1;
-            return if self.may_answer(now) { Answer::Challenge } else { Answer::None };
+            let is_silent = context.config.is_planted("SYN within a connection not answered");
+            return if !is_silent && self.may_answer(now) { Answer::Challenge } else { Answer::None };
         }
         let timestamps = header.options.timestamps.filter(|_| self.receiver.has_timestamps);
         if self.receiver.has_timestamps && !is_reset {
@@ -41,7 +42,8 @@ impl Connection {
                 context.counters.dropped.old_timestamp += 1;
                 return Answer::None;
             };
-            if self.receiver.is_old(now, timestamps) {
+            let is_taken = context.config.is_planted("old timestamps taken");
+            if !is_taken && self.receiver.is_old(now, timestamps) {
                 context.counters.dropped.old_timestamp += 1;
                 return self.answer_out_of_place(now, segment);
             }
@@ -57,7 +59,7 @@ impl Connection {
             return self.answer_out_of_place(now, segment);
         }
         if is_reset {
-            if header.seq == self.receiver.next {
+            if header.seq == self.receiver.next || context.config.is_planted("reset anywhere in the window") {
                 return Answer::WasReset;
             }
             context.counters.dropped.reset += 1;
@@ -67,13 +69,15 @@ impl Connection {
             context.counters.dropped.no_acknowledgement += 1;
             return Answer::None;
         }
-        if header.ack.is_after(self.sender.next)
-            || header.ack.is_before(self.sender.first.minus(self.sender.max_window))
-        {
+        let is_beyond = match context.config.is_planted("compared without going around") {
+            true => header.ack.0 > self.sender.next.0,
+            false => header.ack.is_after(self.sender.next),
+        };
+        if is_beyond || header.ack.is_before(self.sender.first.minus(self.sender.max_window)) {
             context.counters.dropped.acknowledgement += 1;
             return Answer::Challenge;
         }
-        self.heard_at = now;
+        (self.heard_at, self.is_heard) = (now, true);
         self.keepalive_unanswered = 0;
         if let Some(timestamps) = timestamps {
             self.receiver.take_timestamp(now, header.seq, timestamps);

@@ -123,7 +123,7 @@ impl Receiver {
             self.acknowledge_now();
         }
         if self.fin.is_some_and(|fin| !fin.is_after(self.next)) {
-            self.next = self.next.plus(1);
+            self.next = self.next.plus(if context.config.is_planted("end counted twice") { 2 } else { 1 });
             self.edge = self.edge.later(self.next);
             self.has_ended = true;
             arrived.has_ended = true;
@@ -139,7 +139,11 @@ impl Receiver {
         let before = if seq.is_before(self.next) { self.next.since(seq) as usize } else { 0 };
         let beyond = if end.is_after(known_end) { end.since(known_end) as usize } else { 0 };
         let kept = payload.len().saturating_sub(beyond);
-        let data = payload.get(before..kept).unwrap_or_default();
+        let wanted = match context.config.is_planted("overlap taken from its beginning") {
+            true => 0..kept.saturating_sub(before),
+            false => before..kept,
+        };
+        let data = payload.get(wanted).unwrap_or_default();
         if before > 0 {
             self.duplicate = Some((seq, self.next.earlier(end)));
             self.acknowledge_now();
@@ -170,7 +174,12 @@ impl Receiver {
             self.acknowledge_now();
         } else if self.acknowledge == Acknowledge::No {
             self.acknowledge = Acknowledge::Later;
-            self.acknowledge_at = context.now.after(context.config.delayed_acknowledgement.0);
+            let is_forgotten = context.config.is_planted("delayed acknowledgement never sent");
+            self.acknowledge_at = if is_forgotten {
+                Micros::NEVER
+            } else {
+                context.now.after(context.config.delayed_acknowledgement.0)
+            };
         }
         more
     }

@@ -1,6 +1,6 @@
 //! Whose a segment is, and what it does there.
 
-use super::{Engine, Verdict};
+use super::{ConnectionId, Engine, Heard, Verdict};
 use crate::connection::{Answer, clock};
 use crate::demux::{Key, Target};
 use crate::segment::{Checksum, Flags, Header, Options, Segment, Timestamps};
@@ -11,6 +11,8 @@ use crate::time_wait::TimeWait;
 impl Engine {
     /// Takes an IP packet, without a link's header.
     pub fn receive(&mut self, now: Micros, packet: &[u8], checksum: Checksum) -> Verdict {
+        let is_blind = self.config.is_planted("checksum not verified");
+        let checksum = if is_blind { Checksum::Trust } else { checksum };
         let segment = match Segment::parse(packet, checksum) {
             Ok(segment) => segment,
             Err(refusal) => {
@@ -18,6 +20,7 @@ impl Engine {
                 return Verdict::Refused(refusal);
             }
         };
+        self.heard = None;
         let key = Key { local: segment.header.destination, remote: segment.header.source };
         match self.demux.get(&key) {
             Some(Target::Connection(index)) => self.receive_on(now, index, &segment),
@@ -42,6 +45,7 @@ impl Engine {
 
     fn receive_on(&mut self, now: Micros, index: u32, segment: &Segment<'_>) {
         let answer = self.with(now, index, |connection, context| connection.receive(context, segment));
+        self.note_heard(index);
         match answer {
             None | Some(Answer::None) => {}
             Some(Answer::Changed) => self.mark_changed(index),
@@ -58,6 +62,18 @@ impl Engine {
         }
         self.settle(now, index);
         self.tell_who_waits_for_memory();
+    }
+
+    pub(super) fn note_heard(&mut self, index: u32) {
+        let generation = self.connections.generation(index);
+        if let Some(connection) = self.connections.get_mut(index)
+            && std::mem::take(&mut connection.is_heard)
+            && !connection.is_orphan
+        {
+            let id = generation.map(|generation| ConnectionId { index, generation });
+            let connection_id = id.filter(|_| connection.is_accepted);
+            self.heard = Some(Heard { peer: connection.key.remote, connection: connection_id });
+        }
     }
 
     /// Whether a segment that does not fit its connection is answered now.
@@ -116,7 +132,7 @@ impl Engine {
         }
         if flags.has(Flags::SYN)
             && !flags.has(Flags::ACK)
-            && is_newer(&entry, header)
+            && (is_newer(&entry, header) || self.config.is_planted("old SYN begins anew"))
             && let Some(listener) = self.listener_for(entry.key.local)
         {
             self.remove_time_wait(index);

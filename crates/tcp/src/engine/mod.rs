@@ -68,6 +68,15 @@ pub enum Verdict {
     NotOurs,
 }
 
+/// Who was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The connection's peer.
+    pub peer: SocketAddr,
+    /// The connection, if the caller has accepted it.
+    pub connection: Option<ConnectionId>,
+}
+
 /// A packet to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -135,6 +144,7 @@ pub struct Engine {
     ip_id: u16,
     challenges: Budget,
     resets: Budget,
+    heard: Option<Heard>,
 }
 
 impl Engine {
@@ -162,6 +172,7 @@ impl Engine {
             ip_id: key(5).hash(&[]) as u16,
             challenges: Budget::default(),
             resets: Budget::default(),
+            heard: None,
             config,
         })
     }
@@ -224,6 +235,12 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// Whose the last packet was, if it was of a connection that is not closed and fitted: a stranger would have had to
+    /// guess its numbers.
+    pub fn heard(&mut self) -> Option<Heard> {
+        self.heard.take()
     }
 
     /// What it has done so far.

@@ -93,7 +93,7 @@ fn time_wait_answers_what_is_late() {
 
 /// RFC 9293, 3.10.7.4, and RFC 6191: a SYN from after the old connection begins another one; an older one does not.
 #[test]
-fn time_wait_gives_way_to_a_new_connection() {
+pub fn time_wait_gives_way_to_a_new_connection() {
     // Numbers count where there are no timestamps, or the same; else timestamps do.
     let cases = [
         (None, None, 1, true),

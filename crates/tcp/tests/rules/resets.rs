@@ -94,7 +94,7 @@ fn exactly_the_next_number_resets() {
 }
 
 #[test]
-fn another_number_within_the_window_is_asked_about() {
+pub fn another_number_within_the_window_is_asked_about() {
     for name in ALL {
         let mut peer = in_state(name, None);
         for distance in [1, 1000] {
@@ -130,7 +130,7 @@ fn a_number_outside_of_the_window_is_nothing() {
 
 /// RFC 5961, 4.2: whatever its number, and (it is not of this connection) without this connection's timestamps.
 #[test]
-fn a_syn_within_a_connection_is_asked_about() {
+pub fn a_syn_within_a_connection_is_asked_about() {
     for name in ALL.into_iter().filter(|name| *name != Name::SynReceived) {
         for (stamp, later) in [(None, None), (Some(5), None), (Some(5), Some(4)), (Some(5), Some(6))] {
             let mut peer = in_state(name, stamp);

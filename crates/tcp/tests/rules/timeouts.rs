@@ -86,7 +86,7 @@ fn without_an_acknowledgement_the_user_timeout_ends_it() {
 
 /// RFC 6298, 5.5: each time twice as long; then the peer is given up.
 #[test]
-fn a_peer_that_says_nothing_is_asked_ever_more_seldom() {
+pub fn a_peer_that_says_nothing_is_asked_ever_more_seldom() {
     let mut peer = Exact::open(|_| {});
     peer.write(b"answer");
     let first = peer.hear().unwrap().0.seq;
