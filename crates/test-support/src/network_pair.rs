@@ -62,8 +62,8 @@ impl NetworkPair {
         Some(pair)
     }
 
-    /// Makes one whose cables end in a third namespace ([`Side::Middle`]): nothing passes but what somebody there passes
-    /// on. `None` without root.
+    /// Makes one whose cables end in a third namespace ([`Side::Middle`]): nothing passes but what somebody there
+    /// passes on. `None` without root.
     ///
     /// # Panics
     /// If `ip` fails.

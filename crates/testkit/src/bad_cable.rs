@@ -1,8 +1,8 @@
 //! A cable between two hosts that loses, doubles, holds back and damages what it carries, by seed, each direction by
 //! itself. One thread passes frames on between the two ends in the middle of a [`NetworkPair`].
 //!
-//! Only frames of TCP are hurt: others have no checksum that covers all of them. Of these no bit of Ethernet's header is
-//! changed, as a card would see that by a checksum which is not here. Both hosts finish their frames themselves
+//! Only frames of TCP are hurt: others have no checksum that covers all of them. Of these no bit of Ethernet's header
+//! is changed, as a card would see that by a checksum which is not here. Both hosts finish their frames themselves
 //! ([`finish_frames`]), so that what is damaged has a checksum that says so.
 
 use crate::packet_socket::{PacketSocket, finish_frames};
@@ -295,21 +295,17 @@ fn tcp_of(frame: &[u8]) -> Option<usize> {
     (frame.len() >= place + TCP_LEN_BYTES).then_some(place)
 }
 
-/// The checksum of one frame in 65,536 happens to be that of the addresses and the length alone. On a link within a host
-/// that says that a card is to complete it, so nobody looks at it.
+/// The checksum of one frame in 65,536 happens to be that of the addresses and the length alone. On a link within a
+/// host that says that a card is to complete it, so nobody looks at it.
 fn is_left_to_a_card(frame: &[u8], tcp: usize) -> bool {
-    let addresses = if tcp == ETHERNET_LEN_BYTES + 40 { 22..54 } else { 26..34 };
-    let words = frame.get(addresses).unwrap_or_default().chunks_exact(2);
-    let sum: u32 = words.map(|pair| pair.iter().fold(0, |all, byte| all << 8 | u32::from(*byte))).sum();
-    let end = match tcp == ETHERNET_LEN_BYTES + 40 {
-        true => frame.len(),
-        false => {
-            ETHERNET_LEN_BYTES
-                + frame.get(16..18).map_or(0, |len| usize::from(len[0]) << 8 | usize::from(len[1]))
-        }
-    };
+    let half =
+        |at: usize| frame.get(at..at + 2).map_or(0, |pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let is_ipv6 = tcp == ETHERNET_LEN_BYTES + 40;
+    let addresses = if is_ipv6 { 22..54 } else { 26..34 };
+    let sum: u32 = addresses.step_by(2).map(half).sum();
+    let end = if is_ipv6 { frame.len() } else { ETHERNET_LEN_BYTES + half(16) as usize };
     let sum = sum + end.saturating_sub(tcp) as u32 + u32::from(TCP);
     let folded = (sum & 0xffff) + (sum >> 16);
     let folded = (folded & 0xffff) + (folded >> 16);
-    frame.get(tcp + 16..tcp + 18).is_some_and(|sum| folded == u32::from(sum[0]) << 8 | u32::from(sum[1]))
+    half(tcp + 16) == folded
 }

@@ -130,8 +130,8 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Has the kernel itself finish what it sends by an interface of this thread's namespace: every frame of its own, none
-/// larger than the interface's, each with its checksum. By itself it leaves that to the card, which a virtual one has not.
+/// Has the kernel itself finish what it sends by an interface of this thread's namespace: frames no larger than the
+/// interface's, each with its checksum. Otherwise it leaves that to the card, of which a virtual interface has none.
 ///
 /// # Errors
 /// Those of the kernel.

@@ -1,5 +1,5 @@
-//! Real servers with TCP in user space behind a cable that loses, doubles, overtakes and damages frames. What arrives is
-//! right, as it is with the kernel's TCP on the same cable, which shows that the cable does not do what no TCP could
+//! Real servers with TCP in user space behind a cable that loses, doubles, overtakes and damages frames. What arrives
+//! is right, as it is with the kernel's TCP on the same cable, which shows that the cable does not do what no TCP could
 //! mend.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
