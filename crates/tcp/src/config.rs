@@ -46,8 +46,12 @@ pub struct Config {
     pub time_wait: Micros,
     /// How long a peer may take to end its side after the caller has closed.
     pub orphan_timeout: Micros,
-    /// Answers to segments that do not fit their connection (RFC 5961, 7), a second at most, all together.
+    /// Answers to segments that do not fit their connection (RFC 5961, 7), a second at most, all together; and as many
+    /// resets for those that belong to none.
     pub max_challenges_per_second: u32,
+    /// A bug of this name is turned on, so that tests see that they notice. `None` outside of them.
+    #[doc(hidden)]
+    pub planted: Option<&'static str>,
 }
 
 /// Settings that contradict each other.
@@ -93,6 +97,7 @@ impl Config {
             time_wait: Micros::from_secs(60),
             orphan_timeout: Micros::from_secs(60),
             max_challenges_per_second: 1000,
+            planted: None,
         }
     }
 
@@ -115,6 +120,12 @@ impl Config {
         ];
         let wrong = ranges.into_iter().find(|(_, value, min, max)| value < min || value > max);
         wrong.map_or(Ok(()), |(name, value, min, max)| Err(ConfigError::Range { name, value, min, max }))
+    }
+
+    /// See [`Config::planted`].
+    #[inline]
+    pub(crate) fn is_planted(&self, bug: &str) -> bool {
+        self.planted.is_some_and(|planted| planted == bug)
     }
 
     /// The shift of windows that are told to peers: the least that can say the largest.

@@ -25,6 +25,8 @@ pub struct Counters {
     pub timed_out: u64,
     /// RSTs that were sent.
     pub resets_out: u64,
+    /// Those that were not sent to strangers because there were too many.
+    pub resets_suppressed: u64,
     /// Segments that were sent again.
     pub retransmitted: u64,
     /// Times that a loss was found by acknowledgements.

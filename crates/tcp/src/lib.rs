@@ -56,7 +56,7 @@ pub(crate) mod timers;
 pub use config::{Config, ConfigError};
 pub use connection::{Keepalive, State};
 pub use counters::{Counters, Dropped, Refused};
-pub use engine::{ConnectionId, ConnectionState, Engine, ListenerId, Memory, Transmit, Verdict};
+pub use engine::{ConnectionId, ConnectionState, Engine, Heard, ListenerId, Memory, Transmit, Verdict};
 pub use error::{CallError, ConnectionError, ListenError};
 pub use segment::{Checksum, Refusal};
 pub use sequence::Seq;

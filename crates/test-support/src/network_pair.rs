@@ -1,4 +1,4 @@
-//! Two network namespaces with a cable between them. Needs root.
+//! Two network namespaces with a cable between them, or with a third one in which two cables end. Needs root.
 //!
 //! Invariant: the names carry this program's process id and a number, so no other program has them; dropping removes
 //! them, and with them the interfaces.
@@ -22,6 +22,8 @@ pub enum Side {
     Server,
     /// The second.
     Client,
+    /// Where the cables end, of a pair that has that.
+    Middle,
 }
 
 /// Runs `ip`, or another program with these arguments.
@@ -35,42 +37,80 @@ pub fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {text}");
 }
 
+/// A cable between two interfaces, each a namespace and a name.
+fn cable([first, name]: [&str; 2], [second, other]: [&str; 2]) {
+    let begin = ["link", "add", name, "netns", first, "type", "veth", "peer", "name", other, "netns", second];
+    run("ip", &begin);
+}
+
 impl NetworkPair {
     /// The interface on either side.
     pub const INTERFACE: &str = "v0";
+
+    /// The ends of the cables in the middle: the server's, and the client's.
+    pub const ENDS: [&str; 2] = ["to-server", "to-client"];
 
     /// Makes one. `None` without root.
     ///
     /// # Panics
     /// If `ip` fails.
     pub fn create() -> Option<Self> {
+        let pair = Self::of_namespaces(&[Side::Server, Side::Client])?;
+        let [server, client] = [Side::Server, Side::Client].map(|side| pair.name(side));
+        cable([&server, Self::INTERFACE], [&client, Self::INTERFACE]);
+        pair.begin();
+        Some(pair)
+    }
+
+    /// Makes one whose cables end in a third namespace ([`Side::Middle`]): nothing passes but what somebody there
+    /// passes on. `None` without root.
+    ///
+    /// # Panics
+    /// If `ip` fails.
+    pub fn create_with_middle() -> Option<Self> {
+        let pair = Self::of_namespaces(&[Side::Server, Side::Client, Side::Middle])?;
+        let middle = pair.name(Side::Middle);
+        for (side, end) in [Side::Server, Side::Client].into_iter().zip(Self::ENDS) {
+            cable([&pair.name(side), Self::INTERFACE], [&middle, end]);
+            // It says nothing by itself.
+            run("ip", &["-n", &middle, "link", "set", end, "addrgenmode", "none", "up"]);
+        }
+        pair.begin();
+        Some(pair)
+    }
+
+    fn of_namespaces(sides: &[Side]) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             return None;
         }
         let base = format!("rdp-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let pair = Self { base };
-        let (server, client) = (pair.name(Side::Server), pair.name(Side::Client));
-        run("ip", &["netns", "add", &server]);
-        run("ip", &["netns", "add", &client]);
+        for side in sides {
+            run("ip", &["netns", "add", &pair.name(*side)]);
+        }
+        Some(pair)
+    }
+
+    fn begin(&self) {
         let name = Self::INTERFACE;
-        run(
-            "ip",
-            &["link", "add", name, "netns", &server, "type", "veth", "peer", "name", name, "netns", &client],
-        );
-        for (namespace, number) in [(&server, 1), (&client, 2)] {
+        for (side, number) in [(Side::Server, 1), (Side::Client, 2)] {
+            let namespace = &self.name(side);
             let (ipv4, ipv6) = (format!("10.79.0.{number}/24"), format!("fd79::{number}/64"));
             run("ip", &["-n", namespace, "address", "add", &ipv4, "dev", name]);
             run("ip", &["-n", namespace, "address", "add", &ipv6, "dev", name, "nodad"]);
             run("ip", &["-n", namespace, "link", "set", "lo", "up"]);
             run("ip", &["-n", namespace, "link", "set", name, "up"]);
         }
-        Some(pair)
     }
 
     /// The namespace of a side.
     pub fn name(&self, side: Side) -> String {
-        let side = if side == Side::Server { "s" } else { "c" };
+        let side = match side {
+            Side::Server => "s",
+            Side::Client => "c",
+            Side::Middle => "m",
+        };
         format!("{}{side}", self.base)
     }
 
@@ -102,7 +142,7 @@ impl NetworkPair {
 
 impl Drop for NetworkPair {
     fn drop(&mut self) {
-        for side in [Side::Server, Side::Client] {
+        for side in [Side::Server, Side::Client, Side::Middle] {
             // It may not have been made, if making failed.
             let _ = Command::new("ip").args(["netns", "del", &self.name(side)]).output();
         }

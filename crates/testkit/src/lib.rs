@@ -10,6 +10,7 @@
 //! * [`features`]: one named step per InnoDB feature, with the invariants that must survive a crash.
 //! * [`battery`]: runs the steps with a crash or a clean restart after each.
 //! * [`faults`], [`proxy`]: calls of the C library, and the network, made worse by seed.
+//! * [`bad_cable`]: frames between two hosts made worse by seed. [`packet_socket`]: frames as they are.
 //! * [`fault_rounds`]: rounds of the ledger under such faults, and kills.
 //! * [`killed_imports`]: data directories of killed servers become volumes.
 //! * [`scale`]: what costs with many tables, and with a tenth of them.
@@ -24,6 +25,7 @@
 //! This crate is never a dependency of a product crate.
 
 pub mod apply_backlog;
+pub mod bad_cable;
 pub mod battery;
 pub mod command;
 pub mod connections;
@@ -39,6 +41,7 @@ pub mod killed_imports;
 pub mod net_bench;
 pub mod node;
 pub mod oracle;
+pub mod packet_socket;
 pub mod plain_files;
 pub mod plugins;
 pub mod proxy;

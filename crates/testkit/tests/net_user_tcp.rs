@@ -3,170 +3,34 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+#[path = "net_user_tcp/lab.rs"]
+mod lab;
+
+use lab::{ADDRESS, Lab, PORT, config, large_results_and_files, pair, script};
+use mysql::Conn;
 use mysql::prelude::Queryable;
-use mysql::{Conn, LocalInfileHandler, OptsBuilder};
-use redoubt_test_support::{NetworkPair, Side, run, skip};
-use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_test_support::{NetworkPair, Side, run};
 use redoubt_testkit::connections::{certificates, connection_id, require_kills, statements};
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::{FetchedServer, Product};
-use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::server::ServerConfig;
 use redoubt_workload::sql::{execute, query_text};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const PORT: u16 = 3306;
-const ADDRESS: &str = "10.79.0.1";
-
-/// A server behind an interface, and clients elsewhere.
-struct Lab {
-    server: Server,
-    pair: NetworkPair,
-}
-
-fn pair(test: &str) -> Option<NetworkPair> {
-    let pair = NetworkPair::create();
-    if pair.is_none() {
-        skip(test, "network namespaces need root");
-    }
-    pair
-}
-
-fn config(pair: &NetworkPair, interface: &str, redoubt_bin: &Path) -> ServerConfig {
-    let options = ["--user-tcp", interface].map(str::to_owned).to_vec();
-    let mut config = ServerConfig::new(Launcher::Net { redoubt_bin: redoubt_bin.to_owned(), options })
-        .server_arg("--skip-networking=0")
-        .server_arg(format!("--port={PORT}"))
-        .server_arg("--max-allowed-packet=512M")
-        .server_arg("--skip-name-resolve")
-        .server_arg("--local-infile=1");
-    config.network = Some(pair.name(Side::Server));
-    config
-}
-
-impl Lab {
-    fn start(pair: NetworkPair, config: ServerConfig) -> Self {
-        let server = Server::create(config).unwrap();
-        let mut conn = server.connect().unwrap();
-        execute(&mut conn, "CREATE USER 'x'@'%'").unwrap();
-        execute(&mut conn, "GRANT ALL ON *.* TO 'x'@'%'").unwrap();
-        execute(&mut conn, "CREATE DATABASE d").unwrap();
-        Self { server, pair }
-    }
-
-    /// A plain server and its network, unless there is no root.
-    fn create(test: &str, arguments: &[&str]) -> Option<Self> {
-        let pair = pair(test)?;
-        let mut config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap());
-        config.server_args.extend(arguments.iter().map(ToString::to_string));
-        Some(Self::start(pair, config))
-    }
-
-    /// MySQL with its pool of threads.
-    fn start_with_thread_pool(pair: NetworkPair, product: Product) -> Self {
-        let config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap()).product(product);
-        let arguments = ["--plugin-load-add=thread_pool.so", "--connect-timeout=2", "--mysqlx=OFF"];
-        let lab = Self::start(pair, arguments.into_iter().fold(config, ServerConfig::server_arg));
-        let status = "SELECT plugin_status FROM information_schema.plugins WHERE plugin_name = 'thread_pool'";
-        assert_eq!(query_text(&mut lab.server.connect().unwrap(), status).unwrap(), [["ACTIVE"]]);
-        lab
-    }
-
-    fn try_connect_to(&self, side: Side, address: &str) -> mysql::Result<Conn> {
-        self.try_connect_within(side, address, Duration::from_secs(120))
-    }
-
-    fn try_connect_within(&self, side: Side, address: &str, patience: Duration) -> mysql::Result<Conn> {
-        let options = OptsBuilder::new()
-            .ip_or_hostname(Some(address))
-            .tcp_port(PORT)
-            .user(Some("x"))
-            .prefer_socket(false)
-            .max_allowed_packet(Some(512 << 20))
-            .tcp_connect_timeout(Some(Duration::from_secs(5)))
-            .read_timeout(Some(patience));
-        self.pair.within(side, || Conn::new(options))
-    }
-
-    fn connect(&self) -> Conn {
-        self.try_connect_to(Side::Client, ADDRESS).unwrap()
-    }
-
-    fn client(&self, options: &[&str]) -> Command {
-        let mut command = self.pair.command(Side::Client, find_program("mariadb", "mariadb-client").unwrap());
-        command.args(["--no-defaults", "-N", "--max-allowed-packet=512M", "--host", ADDRESS, "--user=x"]);
-        command.args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    fn answer(&self, options: &[&str], script: &str) -> Vec<u8> {
-        let mut child = self.client(options).spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        let script = script.to_owned();
-        let writer = std::thread::spawn(move || input.write_all(script.as_bytes()));
-        let output = child.wait_with_output().unwrap();
-        writer.join().unwrap().unwrap();
-        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let datadir = self.server.datadir();
-        let arguments = ["net", "status", "--json", "--datadir", datadir.to_str().unwrap()];
-        let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap()[0]["user_tcp"].clone()
-    }
-
-    /// A number of the only interface, as of a second ago at most.
-    fn number(&self, name: &str) -> u64 {
-        self.status()["interfaces"][0][name].as_u64().unwrap_or(0)
-    }
-
-    /// Waits until a number is so.
-    fn wait_for(&self, name: &str, is_so: impl Fn(u64) -> bool) {
-        let what = format!("{name}, of {}", self.status());
-        poll_until(&what, Duration::from_secs(20), || Ok(is_so(self.number(name)).then_some(()))).unwrap();
-    }
-
-    /// Waits until a connection is gone from the server.
-    fn wait_for_end(&self, id: u64, longest: Duration) {
-        let mut other = self.server.connect().unwrap();
-        let gone = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
-        poll_until("the end of a connection", longest, || {
-            Ok((query_text(&mut other, &gone)? == [["0"]]).then_some(()))
-        })
-        .unwrap();
-    }
-
-    fn switch(&self, state: &str) {
-        let datadir = self.server.datadir();
-        let arguments = ["net", "set", "user-tcp", state, "--datadir", datadir.to_str().unwrap()];
-        let outcome = Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap();
-        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
-    }
-}
-
-/// Many statements, and some that are large in both directions.
-fn script() -> (String, Vec<u8>) {
-    let (mut script, mut expected) = (String::new(), String::new());
-    for number in 0..200 {
-        script.push_str(&format!("SELECT {number}, LENGTH('{}');\n", "y".repeat(number * 37)));
-        expected.push_str(&format!("{number}\t{}\n", number * 37));
-    }
-    script.push_str(&format!("SELECT LENGTH('{}');\n", "z".repeat(20 << 20)));
-    expected.push_str(&format!("{}\n", 20 << 20));
-    script.push_str("SELECT REPEAT('abcdefg', 3000000);\n");
-    expected.push_str(&"abcdefg".repeat(3_000_000));
-    expected.push('\n');
-    (script, expected.into_bytes())
+/// MySQL with its pool of threads.
+fn start_with_thread_pool(pair: NetworkPair, product: Product) -> Lab {
+    let config = config(&pair, NetworkPair::INTERFACE, &find_redoubt().unwrap()).product(product);
+    let arguments = ["--plugin-load-add=thread_pool.so", "--connect-timeout=2", "--mysqlx=OFF"];
+    let lab = Lab::start(pair, arguments.into_iter().fold(config, ServerConfig::server_arg));
+    let status = "SELECT plugin_status FROM information_schema.plugins WHERE plugin_name = 'thread_pool'";
+    assert_eq!(query_text(&mut lab.server.connect().unwrap(), status).unwrap(), [["ACTIVE"]]);
+    lab
 }
 
 #[test]
@@ -203,34 +67,10 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     lab.server.shutdown().unwrap();
 }
 
-/// More than any buffer, in both directions, with the bytes compared.
-fn large_results_and_files(lab: &Lab) {
-    let mut conn = lab.connect();
-    execute(&mut conn, "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").unwrap();
-    let large: Vec<u8> =
-        (0..7u32 << 20).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    conn.exec_drop("INSERT INTO d.t VALUES (?, ?)", (1, &large)).unwrap();
-    for id in 2..=4 {
-        conn.exec_drop("INSERT INTO d.t SELECT ?, v FROM d.t WHERE id = 1", (id,)).unwrap();
-    }
-    let all: Vec<Vec<u8>> = conn.query("SELECT v FROM d.t").unwrap();
-    assert!(all.len() == 4 && all.iter().all(|value| *value == large));
-    execute(&mut conn, "CREATE TABLE d.l (id INT PRIMARY KEY, v VARCHAR(100))").unwrap();
-    let rows: String = (0..200_000).map(|id| format!("{id}\tvalue {id}\n")).collect();
-    conn.set_local_infile_handler(Some(LocalInfileHandler::new(move |_, writer| {
-        rows.as_bytes().chunks(7001).try_for_each(|piece| writer.write_all(piece))
-    })));
-    execute(&mut conn, "LOAD DATA LOCAL INFILE 'x' INTO TABLE d.l").unwrap();
-    let right: u64 =
-        conn.query_first("SELECT COUNT(*) FROM d.l WHERE v = CONCAT('value ', id)").unwrap().unwrap();
-    assert_eq!(right, 200_000);
-    execute(&mut conn, "DROP TABLE d.l, d.t").unwrap();
-}
-
 #[test]
 fn large_results_and_files_arrive_whole() {
     let Some(lab) = Lab::create("large_results_and_files_arrive_whole", &[]) else { return };
-    large_results_and_files(&lab);
+    large_results_and_files(&lab, 28);
     // The same when two packets of a hundred are lost, in both directions. (What this link sends passes no rules of its
     // own host, so they are the other host's.)
     let name = lab.pair.name(Side::Client);
@@ -243,7 +83,7 @@ fn large_results_and_files_arrive_whole() {
         nft(&format!("add chain inet bad {hook} {{ type filter hook {hook} priority -300; }}"));
         nft(&format!("add rule inet bad {hook} numgen random mod 50 == 0 drop"));
     }
-    large_results_and_files(&lab);
+    large_results_and_files(&lab, 28);
     lab.wait_for("segments_retransmitted", |count| count > 0);
     println!("{}", lab.status());
 }
@@ -305,7 +145,7 @@ fn the_pool_of_threads_of_mysql_is_served() {
     let (Some(product), Some(pair)) = (find_or_skip(FetchedServer::MySql97, test), pair(test)) else {
         return;
     };
-    a_pool_is_served(Lab::start_with_thread_pool(pair, product));
+    a_pool_is_served(start_with_thread_pool(pair, product));
 }
 
 fn a_pool_is_served(mut lab: Lab) {
@@ -316,7 +156,7 @@ fn a_pool_is_served(mut lab: Lab) {
     });
     require_kills(&|| Ok(lab.connect()), 20).unwrap();
     idle_timeout(&lab);
-    large_results_and_files(&lab);
+    large_results_and_files(&lab, 28);
     lab.wait_for("opened", |opened| opened >= 45);
     shutdown_with_clients(&mut lab);
 }
@@ -330,7 +170,7 @@ fn mysql_is_served() {
     statements(&mut lab.connect(), 200).unwrap();
     require_kills(&|| Ok(lab.connect()), 20).unwrap();
     idle_timeout(&lab);
-    large_results_and_files(&lab);
+    large_results_and_files(&lab, 28);
     lab.wait_for("opened", |opened| opened >= 6);
     shutdown_with_clients(&mut lab);
 }
@@ -632,7 +472,7 @@ fn a_statement_under_a_pool_of_threads_needs_no_other_thread() {
     let (Some(product), Some(pair)) = (find_or_skip(FetchedServer::MySql97, test), pair(test)) else {
         return;
     };
-    let lab = Lab::start_with_thread_pool(pair, product);
+    let lab = start_with_thread_pool(pair, product);
     statements_need_no_other_thread(&lab);
 }
 

@@ -1,6 +1,9 @@
 //! Where on the wire a packet goes: to where the last frame from its destination came from. A server only answers, so
 //! it needs no ARP of its own; and a router that takes over is followed with the first frame that it brings.
 //!
+//! This is for who has no connection yet, or none any more: anybody can send a frame with anybody's address. Where an
+//! open connection's answers go its slot in [`super::stack`] knows, from frames that fitted the connection.
+//!
 //! Invariant: the addresses of at most twice [`MANY`] hosts are kept; those of hosts that were heard of longest ago are
 //! forgotten first, but for those with a connection.
 

@@ -24,7 +24,7 @@ use super::doorbell::Doorbell;
 use super::few::Few;
 use super::interface::Interface;
 use super::lane::{self, Lane};
-use super::link::{ETHERNET_LEN_BYTES, Kick, Link, Mode, Steering, Written};
+use super::link::{ETHERNET_LEN_BYTES, Kick, Link, Mac, Mode, Steering, Written};
 use super::neighbours::Neighbours;
 use super::options::KeepaliveSetting;
 use super::packet::{self, Header};
@@ -34,8 +34,8 @@ use super::status;
 use super::xdp::Sent;
 use crate::next;
 use libc::c_int;
-use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, ListenerId, Micros};
-use std::collections::BTreeSet;
+use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, Heard, ListenerId, Micros};
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +53,8 @@ const YIELDS: usize = 8;
 const SPINS: usize = 64;
 /// So often a thread has the kernel send and goes on, until it leaves the rest to the stack's.
 const ROUNDS: usize = 64;
+/// Connections whose first frames' origin is kept until they are accepted.
+const MOST_OPENING: usize = 4096;
 /// How often it looks at the interface's addresses and at what is wanted.
 const LOOK: Duration = Duration::from_secs(1);
 /// For how long there must have been no work for a longer sleep.
@@ -80,6 +82,8 @@ pub struct Slot {
     pub keepalive: KeepaliveSetting,
     /// The server is told its addresses as those of IPv6.
     pub is_ipv6: bool,
+    /// The card from which its last frame came.
+    card: Mac,
     /// By which its frames come, if not by the link itself.
     lane: Option<&'static Lane>,
     /// Threads that wait for it alone although it is in a set.
@@ -106,6 +110,8 @@ pub struct Inner {
     pub engine: Engine,
     link: Box<dyn Link>,
     neighbours: Neighbours,
+    /// From where those were opened that wait to be accepted, by their peers.
+    opening: HashMap<SocketAddr, Mac>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// By the places of connections in the engine; only good if the slot there has the same.
@@ -147,6 +153,12 @@ pub struct Stack {
     wakes_at: AtomicU64,
 }
 
+/// The slot of a connection, if it has one.
+fn slot_of(slots: &[Slot], by_place: &[u32], id: ConnectionId) -> Option<u32> {
+    let number = by_place.get(id.index() as usize).copied()?;
+    slots.get(number as usize).filter(|slot| slot.id == Some(id)).map(|_| number)
+}
+
 fn errno_of(error: ConnectionError) -> c_int {
     match error {
         ConnectionError::Reset => libc::ECONNRESET,
@@ -170,6 +182,7 @@ impl Stack {
             engine,
             link,
             neighbours: Neighbours::default(),
+            opening: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             by_place: Vec::new(),
@@ -378,15 +391,30 @@ impl Inner {
 
     /// Takes frames that have come by a lane, or by the link itself.
     fn receive(&mut self, lane: Option<u32>, now: Micros) -> usize {
-        let Self { link, engine, neighbours, absent, .. } = self;
+        let Self { link, engine, neighbours, opening, slots, by_place, absent, .. } = self;
         let partial = link.has_partial_checksums();
         let mut is_due = false;
         let count = link.receive(lane, BATCH, &mut |frame| {
-            if let Some(Header { source, from, packet }) = packet::split(frame)
-                && !listening::is_absent(absent, packet)
-            {
-                is_due |= neighbours.learn(from, source);
-                engine.receive(now, packet, packet::checksum(packet, partial));
+            let Some(Header { source, from, packet }) = packet::split(frame) else { return };
+            if listening::is_absent(absent, packet) {
+                return;
+            }
+            engine.receive(now, packet, packet::checksum(packet, partial));
+            match engine.heard() {
+                // Where a connection's answers go is said by nobody but its peer.
+                Some(Heard { connection: Some(id), .. }) => {
+                    if let Some(slot) = slot_of(slots, by_place, id).and_then(|at| slots.get_mut(at as usize))
+                    {
+                        slot.card = source;
+                    }
+                }
+                Some(Heard { peer, connection: None }) => {
+                    if opening.len() >= MOST_OPENING {
+                        opening.clear();
+                    }
+                    opening.insert(peer, source);
+                }
+                None => is_due |= neighbours.learn(from, source),
             }
         });
         self.frames += count as u64;
@@ -397,11 +425,6 @@ impl Inner {
         count
     }
 
-    fn slot_of(&self, id: ConnectionId) -> Option<u32> {
-        let number = self.by_place.get(id.index() as usize).copied()?;
-        self.slots.get(number as usize).filter(|slot| slot.id == Some(id)).map(|_| number)
-    }
-
     /// What follows from anything that was done: threads to wake, frames to send.
     fn settle(&mut self, now: Micros) {
         self.refresh_changed();
@@ -410,7 +433,7 @@ impl Inner {
 
     fn refresh_changed(&mut self) {
         while let Some(id) = self.engine.changed() {
-            if let Some(slot) = self.slot_of(id) {
+            if let Some(slot) = slot_of(&self.slots, &self.by_place, id) {
                 self.refresh(slot);
             }
         }
@@ -419,10 +442,7 @@ impl Inner {
     fn transmit(&mut self, now: Micros) {
         let Self { link, engine, neighbours, slots, by_place, absent, .. } = self;
         let mac = link.mac();
-        let lane_of = |id: ConnectionId| {
-            let slot = slots.get(*by_place.get(id.index() as usize)? as usize)?;
-            slot.lane.filter(|_| slot.id == Some(id)).map(|lane| lane.number)
-        };
+        let slot = |id| slots.get(slot_of(slots, by_place, id)? as usize);
         loop {
             let is_queued = link.transmit(&mut |frame| {
                 let (header, space) = frame.split_at_mut_checked(ETHERNET_LEN_BYTES)?;
@@ -431,10 +451,13 @@ impl Inner {
                     if listening::is_absent(absent, space) {
                         continue;
                     }
-                    if let Some(to) = neighbours.get(sent.destination) {
+                    let slot = sent.connection.and_then(slot);
+                    let to = slot.map(|slot| slot.card).or_else(|| neighbours.get(sent.destination));
+                    if let Some(to) = to {
                         packet::write_header(header, to, mac, sent.destination.is_ipv6());
                         let len_bytes = ETHERNET_LEN_BYTES + sent.len_bytes;
-                        return Some(Written { len_bytes, lane: sent.connection.and_then(lane_of) });
+                        let lane = slot.and_then(|slot| slot.lane).map(|lane| lane.number);
+                        return Some(Written { len_bytes, lane });
                     }
                 }
             });
@@ -466,6 +489,7 @@ impl Inner {
         [local, peer]: [SocketAddr; 2],
         is_ipv6: bool,
     ) -> &'static Socket {
+        let card = self.opening.remove(&peer).or_else(|| self.neighbours.get(peer.ip())).unwrap_or_default();
         let fresh = |socket| Slot {
             socket,
             id: Some(id),
@@ -477,6 +501,7 @@ impl Inner {
             is_nodelay: false,
             keepalive: KeepaliveSetting::default(),
             is_ipv6,
+            card,
             lane: None,
             apart: 0,
             unread_bytes: 0,
@@ -575,6 +600,8 @@ impl Inner {
         if let Some(set) = socket.set() {
             set.quit(socket, false);
         }
+        // What is still to be sent goes there, too.
+        self.neighbours.learn(slot.peer.ip(), slot.card);
         self.connections -= 1;
         // It is ours, so there is nothing that could fail.
         let _ = self.engine.close(now, id);

@@ -31,7 +31,8 @@ impl Sender {
         echoed_us: Option<u64>,
     ) -> bool {
         let (now, ack) = (context.now, header.ack);
-        let is_update = self.update_window(header);
+        let is_ignored = self.window == 0 && context.config.is_planted("window update lost");
+        let is_update = !is_ignored && self.update_window(header);
         if ack.is_before(self.first) {
             return false;
         }
@@ -83,7 +84,8 @@ impl Sender {
     fn advance_to(&mut self, context: &mut Context<'_>, ack: Seq) {
         let advance = ack.since(self.first);
         self.buffer.advance(context.pool, advance);
-        if self.finish == Finish::Sent && ack == self.next {
+        let is_early = context.config.is_planted("end taken for acknowledged");
+        if self.finish == Finish::Sent && (ack == self.next || is_early) {
             self.finish = Finish::Acknowledged;
         }
         self.first = ack;
@@ -114,9 +116,13 @@ impl Sender {
             self.board.duplicate_reported(self.next, self.first);
         }
         for (start, end) in blocks.iter().skip(usize::from(reports_duplicate)) {
-            let is_sound = start.is_before(*end) && !start.is_before(self.first) && !end.is_after(self.next);
+            let end = match context.config.is_planted("block taken a segment too far") {
+                true => end.plus(self.mss).earlier(self.next),
+                false => *end,
+            };
+            let is_sound = start.is_before(end) && !start.is_before(self.first) && !end.is_after(self.next);
             if is_sound {
-                self.board.sack(context.now, *start, *end, &self.round_trip, delivered);
+                self.board.sack(context.now, *start, end, &self.round_trip, delivered);
             }
         }
         reports_duplicate

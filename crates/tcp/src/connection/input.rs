@@ -30,18 +30,27 @@ impl Connection {
         }
         let (now, header, flags) = (context.now, &segment.header, segment.header.flags);
         let is_reset = flags.has(Flags::RST);
+        if flags.has(Flags::SYN) {
+            // Whatever its number (RFC 5961, 4.2); of another connection, so it need not have this one's timestamps.
+            context.counters.dropped.syn += 1;
+            let is_silent = context.config.is_planted("SYN within a connection not answered");
+            return if !is_silent && self.may_answer(now) { Answer::Challenge } else { Answer::None };
+        }
         let timestamps = header.options.timestamps.filter(|_| self.receiver.has_timestamps);
         if self.receiver.has_timestamps && !is_reset {
             let Some(timestamps) = timestamps else {
                 context.counters.dropped.old_timestamp += 1;
                 return Answer::None;
             };
-            if self.receiver.is_old(now, timestamps) {
+            let is_taken = context.config.is_planted("old timestamps taken");
+            if !is_taken && self.receiver.is_old(now, timestamps) {
                 context.counters.dropped.old_timestamp += 1;
                 return self.answer_out_of_place(now, segment);
             }
         }
-        if !self.receiver.accepts(header.seq, segment.len()) {
+        // A reset goes by its number, whatever text it has (RFC 5961, 3.2).
+        let len = if is_reset { 0 } else { segment.len() };
+        if !self.receiver.accepts(header.seq, len) {
             if is_reset {
                 context.counters.dropped.reset += 1;
                 return Answer::None;
@@ -50,27 +59,25 @@ impl Connection {
             return self.answer_out_of_place(now, segment);
         }
         if is_reset {
-            if header.seq == self.receiver.next {
+            if header.seq == self.receiver.next || context.config.is_planted("reset anywhere in the window") {
                 return Answer::WasReset;
             }
             context.counters.dropped.reset += 1;
-            return Answer::Challenge;
-        }
-        if flags.has(Flags::SYN) {
-            context.counters.dropped.syn += 1;
             return Answer::Challenge;
         }
         if !flags.has(Flags::ACK) {
             context.counters.dropped.no_acknowledgement += 1;
             return Answer::None;
         }
-        if header.ack.is_after(self.sender.next)
-            || header.ack.is_before(self.sender.first.minus(self.sender.max_window))
-        {
+        let is_beyond = match context.config.is_planted("compared without going around") {
+            true => header.ack.0 > self.sender.next.0,
+            false => header.ack.is_after(self.sender.next),
+        };
+        if is_beyond || header.ack.is_before(self.sender.first.minus(self.sender.max_window)) {
             context.counters.dropped.acknowledgement += 1;
             return Answer::Challenge;
         }
-        self.heard_at = now;
+        (self.heard_at, self.is_heard) = (now, true);
         self.keepalive_unanswered = 0;
         if let Some(timestamps) = timestamps {
             self.receiver.take_timestamp(now, header.seq, timestamps);
@@ -88,6 +95,11 @@ impl Connection {
         let has_data = !segment.is_empty();
         let was_finished = self.sender.finish;
         self.sender.acknowledge(context, header, has_data, echoed);
+        if header.window == 0 && !self.is_orphan {
+            // It is there and takes nothing: that ends no connection, not even if it took its window back (RFC 9293,
+            // 3.8.6).
+            self.sender.unanswered = 0;
+        }
         let mut has_changed = was_finished != self.sender.finish;
         if has_data {
             let is_new = header.seq.plus(segment.payload.len() as u32).is_after(self.receiver.next);
@@ -105,19 +117,25 @@ impl Connection {
     /// An acknowledgement says what would have fitted. Data that has come before is answered each time: its sender waits.
     fn answer_out_of_place(&mut self, now: Micros, segment: &Segment<'_>) -> Answer {
         let is_known = segment.header.seq.is_before(self.receiver.next);
-        if is_known && !segment.is_empty() && !segment.header.flags.has(Flags::SYN) {
+        if is_known && !segment.is_empty() {
             if !segment.payload.is_empty() {
                 let end = segment.header.seq.plus(segment.payload.len() as u32);
                 self.receiver.duplicate = Some((segment.header.seq, end.earlier(self.receiver.next)));
             }
             self.receiver.acknowledge_now();
-            return Answer::None;
+        } else if self.may_answer(now) {
+            // A question whether somebody is there, perhaps: what strangers do elsewhere counts for nothing.
+            self.receiver.acknowledge_now();
         }
-        if now.since(self.challenged_at) < MIN_BETWEEN_ANSWERS.0 && self.challenged_at != Micros(0) {
-            return Answer::None;
+        Answer::None
+    }
+
+    fn may_answer(&mut self, now: Micros) -> bool {
+        let may = self.challenged_at == Micros(0) || now.since(self.challenged_at) >= MIN_BETWEEN_ANSWERS.0;
+        if may {
+            self.challenged_at = now;
         }
-        self.challenged_at = now;
-        Answer::Challenge
+        may
     }
 
     /// An acknowledgement goes out, whatever it answers.

@@ -91,6 +91,8 @@ pub(crate) struct Connection {
     keepalive: Option<Keepalive>,
     keepalive_unanswered: u8,
     heard_at: Micros,
+    /// The last segment fitted.
+    pub(crate) is_heard: bool,
     challenged_at: Micros,
     user_timeout: Micros,
     /// For an orphan whose peer does not end its side.
@@ -151,6 +153,7 @@ impl Connection {
             keepalive: None,
             keepalive_unanswered: 0,
             heard_at: now,
+            is_heard: false,
             challenged_at: Micros(0),
             user_timeout: Micros::NEVER,
             lives_until: Micros::NEVER,

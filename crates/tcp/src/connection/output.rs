@@ -4,7 +4,7 @@ use super::receiver::Acknowledge;
 use super::sender::Outgoing;
 use super::{Connection, Context, clock};
 use crate::config::Config;
-use crate::segment::{Flags, Header, Options, Timestamps};
+use crate::segment::{self, Flags, Header, Options, Timestamps};
 use crate::sequence::Seq;
 use crate::time::Micros;
 
@@ -39,7 +39,7 @@ impl Connection {
             Some(Outgoing::Empty) => (self.sender.first.minus(1), 0, false),
             None => (self.sender.next, 0, false),
         };
-        let offset = seq.since(self.sender.first);
+        let mut offset = seq.since(self.sender.first);
         let mut header = self.header(context.now, seq);
         if data_len > 0 && offset + data_len == self.sender.buffer.len() {
             header.flags = header.flags.with(Flags::PSH);
@@ -49,11 +49,25 @@ impl Connection {
         }
         if data_len == 0 {
             self.receiver.blocks(&mut header.options);
+            if context.config.is_planted("block told too early") {
+                let told = header.options.sack;
+                header.options.sack = segment::SackBlocks::default();
+                for (start, end) in told.as_slice() {
+                    let start = start.minus(self.receiver.mss).later(self.receiver.next);
+                    header.options.sack.push(start.earlier(*end), *end);
+                }
+            }
         }
         if header.packet_len_bytes(data_len as usize) > out.len() {
             return None;
         }
         header.window = self.receiver.acknowledged();
+        if context.config.is_planted("window taken back") {
+            header.window /= 2;
+        }
+        if matches!(outgoing, Some(Outgoing::Again(_))) && context.config.is_planted("wrong bytes again") {
+            offset = 0;
+        }
         let buffer = &self.sender.buffer;
         let len = header.write(out, ip_id, data_len as usize, |place| buffer.copy(offset, place))?;
         if has_fin && !self.receiver.has_ended {

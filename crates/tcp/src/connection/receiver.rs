@@ -73,7 +73,8 @@ impl Receiver {
         match (len, window) {
             (0, 0) => seq == self.next,
             (0, _) => is_inside(seq),
-            (_, 0) => false,
+            // Nothing of it is taken, but what it acknowledges is (RFC 9293, 3.10.7.4).
+            (_, 0) => seq == self.next,
             _ => is_inside(seq) || is_inside(seq.plus(len - 1)),
         }
     }
@@ -122,7 +123,7 @@ impl Receiver {
             self.acknowledge_now();
         }
         if self.fin.is_some_and(|fin| !fin.is_after(self.next)) {
-            self.next = self.next.plus(1);
+            self.next = self.next.plus(if context.config.is_planted("end counted twice") { 2 } else { 1 });
             self.edge = self.edge.later(self.next);
             self.has_ended = true;
             arrived.has_ended = true;
@@ -138,14 +139,19 @@ impl Receiver {
         let before = if seq.is_before(self.next) { self.next.since(seq) as usize } else { 0 };
         let beyond = if end.is_after(known_end) { end.since(known_end) as usize } else { 0 };
         let kept = payload.len().saturating_sub(beyond);
-        let data = payload.get(before..kept).unwrap_or_default();
+        let wanted = match context.config.is_planted("overlap taken from its beginning") {
+            true => 0..kept.saturating_sub(before),
+            false => before..kept,
+        };
+        let data = payload.get(wanted).unwrap_or_default();
         if before > 0 {
             self.duplicate = Some((seq, self.next.earlier(end)));
             self.acknowledge_now();
         }
         if data.is_empty() {
             self.acknowledge_now();
-            context.counters.dropped.duplicate += 1;
+            let dropped = &mut context.counters.dropped;
+            *(if before > 0 { &mut dropped.duplicate } else { &mut dropped.out_of_window }) += 1;
             return 0;
         }
         let offset = seq.later(self.next).since(self.next);
@@ -168,7 +174,12 @@ impl Receiver {
             self.acknowledge_now();
         } else if self.acknowledge == Acknowledge::No {
             self.acknowledge = Acknowledge::Later;
-            self.acknowledge_at = context.now.after(context.config.delayed_acknowledgement.0);
+            let is_forgotten = context.config.is_planted("delayed acknowledgement never sent");
+            self.acknowledge_at = if is_forgotten {
+                Micros::NEVER
+            } else {
+                context.now.after(context.config.delayed_acknowledgement.0)
+            };
         }
         more
     }

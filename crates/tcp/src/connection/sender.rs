@@ -222,6 +222,7 @@ impl Sender {
     pub(super) fn arm(&mut self, now: Micros, config: &Config) {
         if self.board.is_empty() {
             let is_held = self.unsent() > 0 && self.outgoing().is_none();
+            let is_held = is_held && !config.is_planted("closed window not asked about");
             if !is_held {
                 self.timer_at = Micros::NEVER;
             } else if self.timer != Timer::Persist || self.timer_at == Micros::NEVER {
@@ -313,7 +314,9 @@ impl Sender {
         (self.duplicates, self.duplicate_bytes) = (0, 0);
         (self.probe, self.probe_end) = (Probe::None, None);
         self.reordered_at = Micros::NEVER;
-        self.round_trip.backoff = self.round_trip.backoff.saturating_add(1);
+        if !context.config.is_planted("timeout not doubled") {
+            self.round_trip.backoff = self.round_trip.backoff.saturating_add(1);
+        }
         self.timed_from = context.now;
         self.arm(context.now, context.config);
     }

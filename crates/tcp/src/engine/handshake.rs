@@ -33,7 +33,7 @@ impl Engine {
             self.counters.dropped.acknowledgement += 1;
             return;
         }
-        if self.may_challenge(now) {
+        if self.may_reset(now) {
             self.reply_reset(segment);
         }
     }
@@ -136,11 +136,15 @@ impl Engine {
         let Some(half_open) = self.half_opens.slots.get(index).copied() else { return };
         let (agreed, header, flags) = (half_open.agreed, &segment.header, segment.header.flags);
         let expected = agreed.theirs.plus(1);
+        let offset = header.seq.since(expected);
+        let window = self.config.initial_window_len_bytes.min(0xffff);
         if flags.has(Flags::RST) {
-            if header.seq == expected {
-                self.remove_half_open(index);
-            } else {
-                self.counters.dropped.reset += 1;
+            if offset == 0 {
+                return self.remove_half_open(index);
+            }
+            self.counters.dropped.reset += 1;
+            if offset < window && self.may_challenge(now) {
+                self.reply_half_open(now, &agreed);
             }
             return;
         }
@@ -164,18 +168,17 @@ impl Engine {
             }
             self.demux.insert(agreed.key, Target::HalfOpen(index));
             self.counters.dropped.acknowledgement += 1;
-            if self.may_challenge(now) {
+            if self.may_reset(now) {
                 self.reply_reset(segment);
             }
             return;
         }
-        let offset = header.seq.since(expected);
         let is_old = match (agreed.timestamp, header.options.timestamps) {
             (Some(recent), Some(stamps)) => (stamps.value.wrapping_sub(recent) as i32) < 0,
             (Some(_), None) => true,
             (None, _) => false,
         };
-        if offset > self.config.initial_window_len_bytes.min(0xffff) || is_old {
+        if offset > window || is_old {
             self.counters.dropped.out_of_window += 1;
             if self.may_challenge(now) {
                 self.reply_half_open(now, &agreed);

@@ -1,6 +1,6 @@
 //! Whose a segment is, and what it does there.
 
-use super::{Engine, Verdict};
+use super::{ConnectionId, Engine, Heard, Verdict};
 use crate::connection::{Answer, clock};
 use crate::demux::{Key, Target};
 use crate::segment::{Checksum, Flags, Header, Options, Segment, Timestamps};
@@ -11,6 +11,8 @@ use crate::time_wait::TimeWait;
 impl Engine {
     /// Takes an IP packet, without a link's header.
     pub fn receive(&mut self, now: Micros, packet: &[u8], checksum: Checksum) -> Verdict {
+        let is_blind = self.config.is_planted("checksum not verified");
+        let checksum = if is_blind { Checksum::Trust } else { checksum };
         let segment = match Segment::parse(packet, checksum) {
             Ok(segment) => segment,
             Err(refusal) => {
@@ -18,6 +20,7 @@ impl Engine {
                 return Verdict::Refused(refusal);
             }
         };
+        self.heard = None;
         let key = Key { local: segment.header.destination, remote: segment.header.source };
         match self.demux.get(&key) {
             Some(Target::Connection(index)) => self.receive_on(now, index, &segment),
@@ -42,6 +45,7 @@ impl Engine {
 
     fn receive_on(&mut self, now: Micros, index: u32, segment: &Segment<'_>) {
         let answer = self.with(now, index, |connection, context| connection.receive(context, segment));
+        self.note_heard(index);
         match answer {
             None | Some(Answer::None) => {}
             Some(Answer::Changed) => self.mark_changed(index),
@@ -60,18 +64,31 @@ impl Engine {
         self.tell_who_waits_for_memory();
     }
 
-    /// A budget for each second, of a size that a peer cannot know: with a known one, it could find out by its own
-    /// share whether its guesses about others' connections are right (CVE-2016-5696).
-    pub(super) fn may_challenge(&mut self, now: Micros) -> bool {
-        let second = now.0 / 1_000_000;
-        if self.challenges.0 != second {
-            let max = u64::from(self.config.max_challenges_per_second);
-            let budget = max / 2 + self.numbers.hash(&[2, second]) % (max / 2 + 1);
-            self.challenges = (second, budget as u32);
+    pub(super) fn note_heard(&mut self, index: u32) {
+        let generation = self.connections.generation(index);
+        if let Some(connection) = self.connections.get_mut(index)
+            && std::mem::take(&mut connection.is_heard)
+            && !connection.is_orphan
+        {
+            let id = generation.map(|generation| ConnectionId { index, generation });
+            let connection_id = id.filter(|_| connection.is_accepted);
+            self.heard = Some(Heard { peer: connection.key.remote, connection: connection_id });
         }
-        let may = self.challenges.1 > 0;
-        self.challenges.1 = self.challenges.1.saturating_sub(1);
-        *(if may { &mut self.counters.challenges } else { &mut self.counters.challenges_suppressed }) += 1;
+    }
+
+    /// Whether a segment that does not fit its connection is answered now.
+    pub(super) fn may_challenge(&mut self, now: Micros) -> bool {
+        let (max, counters) = (self.config.max_challenges_per_second, &mut self.counters);
+        let may = self.challenges.take(now, max, |second| self.numbers.hash(&[2, second]));
+        *(if may { &mut counters.challenges } else { &mut counters.challenges_suppressed }) += 1;
+        may
+    }
+
+    /// Whether one that belongs to nothing is. Counted apart, so that strangers do not use up what connections need.
+    pub(super) fn may_reset(&mut self, now: Micros) -> bool {
+        let max = self.config.max_challenges_per_second;
+        let may = self.resets.take(now, max, |second| self.numbers.hash(&[3, second]));
+        self.counters.resets_suppressed += u64::from(!may);
         may
     }
 
@@ -115,7 +132,7 @@ impl Engine {
         }
         if flags.has(Flags::SYN)
             && !flags.has(Flags::ACK)
-            && is_newer(&entry, header)
+            && (is_newer(&entry, header) || self.config.is_planted("old SYN begins anew"))
             && let Some(listener) = self.listener_for(entry.key.local)
         {
             self.remove_time_wait(index);
@@ -154,6 +171,27 @@ impl Engine {
         if let Some(entry) = self.time_waits.remove(index) {
             self.demux.remove(&entry.key, Target::TimeWait(index));
         }
+    }
+}
+
+/// For each second, of a size that a peer cannot know: with a known one, it could find out by its own share whether its
+/// guesses about others' connections are right (CVE-2016-5696).
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    /// One more than it, so that there is none at first.
+    second: u64,
+    left: u32,
+}
+
+impl Budget {
+    fn take(&mut self, now: Micros, max: u32, random: impl FnOnce(u64) -> u64) -> bool {
+        let (second, max) = (now.0 / 1_000_000 + 1, u64::from(max));
+        if self.second != second {
+            *self = Self { second, left: (max / 2 + random(second) % (max / 2 + 1)) as u32 };
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
     }
 }
 

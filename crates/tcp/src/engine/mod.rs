@@ -31,6 +31,7 @@ use crate::slots::Slots;
 use crate::time::Micros;
 use crate::time_wait::TimeWaits;
 use crate::timers::Timers;
+use input::Budget;
 use queue::Queue;
 
 /// A connection, for ever: no other one has the same.
@@ -65,6 +66,15 @@ pub enum Verdict {
     Refused(Refusal),
     /// Nobody listens or has a connection there: somebody else's.
     NotOurs,
+}
+
+/// Who was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The connection's peer.
+    pub peer: SocketAddr,
+    /// The connection, if the caller has accepted it.
+    pub connection: Option<ConnectionId>,
 }
 
 /// A packet to be sent.
@@ -132,8 +142,9 @@ pub struct Engine {
     /// For initial sequence numbers and clocks of timestamps.
     numbers: Keyed,
     ip_id: u16,
-    /// The second for which challenges are counted, and how many may still be sent in it.
-    challenges: (u64, u32),
+    challenges: Budget,
+    resets: Budget,
+    heard: Option<Heard>,
 }
 
 impl Engine {
@@ -159,7 +170,9 @@ impl Engine {
             cookies: Cookies::new(key(2), key(3)),
             numbers: key(4),
             ip_id: key(5).hash(&[]) as u16,
-            challenges: (u64::MAX, 0),
+            challenges: Budget::default(),
+            resets: Budget::default(),
+            heard: None,
             config,
         })
     }
@@ -222,6 +235,12 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// Whose the last packet was, if it was of a connection that is not closed and fitted: a stranger would have had to
+    /// guess its numbers.
+    pub fn heard(&mut self) -> Option<Heard> {
+        self.heard.take()
     }
 
     /// What it has done so far.

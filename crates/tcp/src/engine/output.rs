@@ -83,7 +83,9 @@ impl Engine {
     }
 
     fn forget(&mut self, now: Micros, index: u32) {
-        self.with(now, index, Connection::release_in);
+        if !self.config.is_planted("memory of a connection kept") {
+            self.with(now, index, Connection::release_in);
+        }
         let Some(connection) = self.connections.remove(index) else { return };
         self.demux.remove(&connection.key, Target::Connection(index));
         self.timers.clear(index);
@@ -103,6 +105,7 @@ impl Engine {
     /// The segment that ended the handshake, for the connection that it opened.
     pub(super) fn receive_first(&mut self, now: Micros, index: u32, segment: &Segment<'_>) {
         let answer = self.with(now, index, |connection, context| connection.receive(context, segment));
+        self.note_heard(index);
         if answer == Some(crate::connection::Answer::WasReset) {
             self.with(now, index, |connection, context| connection.peer_reset(context));
         }

@@ -1,6 +1,6 @@
 //! A client of its own: what RFC 9293 asks of one, written for being read and not for speed, and sharing nothing with
-//! the engine but how segments are written. It sends again from the first missing byte when nothing comes, and that
-//! byte's segment at three duplicates.
+//! the engine but how segments are written. It sends again from the first missing byte when nothing comes, and at three
+//! duplicates; never what the engine says it has (RFC 2018), and in other pieces than before, which overlap.
 
 use crate::support::server::{self, ECHO, FAREWELL, RESET, SINK, SOURCE};
 use redoubt_tcp::segment::{Flags, Header, Options, Segment, Timestamps};
@@ -25,7 +25,12 @@ pub struct Habits {
     pub is_slow: bool,
     /// Segments under way at most.
     pub in_flight: u64,
+    /// It fails when so much has come or gone, and begins anew from the same port, knowing nothing.
+    pub fails_at: Option<u64>,
 }
+
+/// For how long one that has failed is away: longer than anything is on its way.
+const AWAY: u64 = 1_000_000;
 
 pub struct Peer {
     pub port: u16,
@@ -60,6 +65,12 @@ pub struct Peer {
     acknowledge_at: Micros,
     duplicate: Option<(u64, u64)>,
     request: u64,
+    /// What the engine has behind a gap.
+    told: Vec<(u64, u64)>,
+    number: u32,
+    away_until: Micros,
+    /// Times that nothing came though something was under way that there was room for.
+    pub timeouts: u64,
 }
 
 impl Peer {
@@ -95,7 +106,61 @@ impl Peer {
             acknowledge_at: Micros::NEVER,
             duplicate: None,
             request: len,
+            told: Vec::new(),
+            number,
+            away_until: Micros(0),
+            timeouts: 0,
         }
+    }
+
+    /// Forgets everything, if it is to.
+    fn may_fail(&mut self, now: Micros) {
+        let is_due = self.habits.fails_at.is_some_and(|at| self.received + self.acknowledged >= at);
+        if !is_due || self.is_done() {
+            return;
+        }
+        let habits = Habits { fails_at: None, ..self.habits };
+        // Far from what was sent before.
+        let initial = self.initial.wrapping_add(1 << 30);
+        let back = now.after(AWAY);
+        *self = Self::new(self.port, self.number, self.request, habits, initial, back);
+        self.away_until = back;
+    }
+
+    /// A segment of somebody else, who knows its addresses and guesses the rest. Nothing of it may have any effect.
+    pub fn forged(&self, rng: &mut fastrand::Rng) -> Vec<u8> {
+        let beyond = self.initial.wrapping_add(self.sent_most as u32);
+        let (flags, seq) = match rng.u32(..4) {
+            // Within the window, more or less, and never exactly the next.
+            0 => (Flags::RST, beyond.wrapping_add(3 + rng.u32(..3000))),
+            // From before: a later one may begin a new connection where the old one has ended.
+            1 => (Flags::SYN, beyond.wrapping_sub(rng.u32(..1 << 30))),
+            2 => (Flags::ACK, beyond.wrapping_add(1)),
+            _ => (Flags::ACK.with(Flags::FIN), beyond.wrapping_add(1 << 30)),
+        };
+        let header = Header {
+            source: self.local,
+            destination: self.remote,
+            seq: Seq(seq),
+            ack: Seq(self.theirs.unwrap_or(0).wrapping_add(1 << 30)),
+            flags,
+            window: rng.u16(..),
+            options: Options::default(),
+        };
+        let mut out = vec![0; 100];
+        let len = header.write(&mut out, 0, 0, |_| {}).unwrap();
+        out.truncate(len);
+        out
+    }
+
+    /// How it begins.
+    pub fn syn(&mut self, now: Micros) -> Vec<u8> {
+        self.packet(now, 0, 0, false, true)
+    }
+
+    /// Whether it is connected, as far as it knows.
+    pub fn is_open(&self) -> bool {
+        self.theirs.is_some() && !self.was_reset
     }
 
     pub fn is_done(&self) -> bool {
@@ -213,6 +278,7 @@ impl Peer {
 
     /// Everything that it sends now.
     pub fn send(&mut self, now: Micros, out: &mut Vec<Vec<u8>>) {
+        self.may_fail(now);
         if self.was_reset {
             self.timer = Micros::NEVER;
             return;
@@ -227,6 +293,7 @@ impl Peer {
         }
         let all = self.len + u64::from(self.may_end());
         if is_late && self.acknowledged < all {
+            self.timeouts += u64::from(self.sent > self.acknowledged && self.edge > self.acknowledged);
             self.sent = self.acknowledged;
             self.duplicates = 0;
             self.back_off(now);
@@ -235,9 +302,16 @@ impl Peer {
         }
         let limit = self.edge.min(self.acknowledged + self.habits.in_flight * MSS);
         while self.sent < all {
+            if let Some((_, end)) = self.told.iter().find(|(start, end)| (*start..*end).contains(&self.sent))
+            {
+                self.sent = *end;
+                continue;
+            }
             let room = limit.saturating_sub(self.sent);
             // Nothing fits: one byte asks for the window, when it is time to.
             let len = (self.len - self.sent.min(self.len)).min(MSS - 12);
+            let is_again = self.sent < self.sent_most && self.sent == self.acknowledged;
+            let len = if is_again { len.min(1 + now.0 % (MSS - 12)) } else { len };
             let len = if room == 0 && is_late && self.sent == self.acknowledged {
                 len.min(1)
             } else {
@@ -275,15 +349,34 @@ impl Peer {
 
     pub fn receive(&mut self, now: Micros, packet: &[u8], out: &mut Vec<Vec<u8>>) {
         let Ok(segment) = Segment::parse(packet, redoubt_tcp::Checksum::Verify) else { return };
+        if now < self.away_until {
+            return;
+        }
         let header = &segment.header;
         assert_eq!((header.source, header.destination), (self.remote, self.local));
+        assert!(segment.payload.len() as u64 + if self.timestamps { 12 } else { 0 } <= MSS);
+        let is_for_syn = header.ack == Seq(self.initial.wrapping_add(1));
+        if self.theirs.is_none() && !is_for_syn {
+            // Of a connection that it knows nothing of (RFC 9293, 3.10.7.3).
+            if !header.flags.has(Flags::RST) {
+                out.push(self.reset(header.ack));
+            }
+            return;
+        }
         if header.flags.has(Flags::RST) {
+            // Where it expects it, and not an answer to what a stranger said.
+            let expected = self
+                .theirs
+                .map_or(header.seq, |theirs| Seq(theirs.wrapping_add(1)).plus(self.received as u32));
+            if header.seq.since(expected) > 1 << 20 {
+                return;
+            }
             assert!(self.port == RESET || self.is_done(), "was reset by {header:?}: {}", self.describe());
             self.was_reset = true;
             return;
         }
         let Some(theirs) = self.theirs else {
-            if header.flags.has(Flags::SYN) && header.ack == Seq(self.initial.wrapping_add(1)) {
+            if header.flags.has(Flags::SYN) {
                 self.opened(header);
                 out.push(self.packet(now, 0, 0, false, false));
             }
@@ -312,12 +405,48 @@ impl Peer {
         {
             self.recent = stamps.value;
         }
+        self.take_blocks(header);
         if segment.is_empty() && at < self.received as i64 {
             // Before the window: a question whether somebody is there.
             self.acknowledge = 2;
         } else if !segment.is_empty() {
             self.take_data(now, at, &segment);
         }
+    }
+
+    fn reset(&self, seq: Seq) -> Vec<u8> {
+        let (source, destination) = (self.local, self.remote);
+        let options = Options::default();
+        let header = Header { source, destination, seq, ack: Seq(0), flags: Flags::RST, window: 0, options };
+        let mut out = vec![0; 100];
+        let len = header.write(&mut out, 0, 0, |_| {}).unwrap();
+        out.truncate(len);
+        out
+    }
+
+    /// What the engine says it has: nothing that was not sent, and nothing that it acknowledges anyway, but for what has
+    /// come twice, which comes first (RFC 2883).
+    fn take_blocks(&mut self, header: &Header) {
+        let place = |seq: Seq| {
+            let ahead =
+                seq.0.wrapping_sub(self.initial.wrapping_add(1)).wrapping_sub(self.acknowledged as u32);
+            self.acknowledged as i64 + i64::from(ahead as i32)
+        };
+        let ack = place(header.ack);
+        let blocks: Vec<_> =
+            header.options.sack.as_slice().iter().map(|(start, end)| (place(*start), place(*end))).collect();
+        assert!(self.habits.has_sack || blocks.is_empty());
+        for (number, (start, end)) in blocks.iter().enumerate() {
+            assert!(start < end && *end as u64 <= self.sent_most, "{blocks:?}: {}", self.describe());
+            assert!(*start > ack || number == 0, "{blocks:?} after {ack}: {}", self.describe());
+            if *start > ack {
+                self.told.push((*start as u64, *end as u64));
+            }
+        }
+        let acknowledged = self.acknowledged;
+        self.told.retain(|(_, end)| *end > acknowledged);
+        self.told.sort_unstable();
+        self.told.dedup();
     }
 
     fn opened(&mut self, header: &Header) {
@@ -339,6 +468,12 @@ impl Peer {
         let scale = if self.scale_is_on() && self.habits.has_scaling { self.scale } else { 0 };
         let edge = ack + (u64::from(segment.header.window) << scale);
         let had = self.edge;
+        // What acknowledges more was sent later, and a window's edge does not go back; after the end there is none.
+        assert!(
+            ack <= self.acknowledged || ack > self.len || edge >= had,
+            "{edge} after {had}: {}",
+            self.describe()
+        );
         self.edge = self.edge.max(edge);
         if ack > self.acknowledged {
             self.acknowledged = ack;

@@ -1,8 +1,9 @@
 //! An engine, its clients, and the link between them, in simulated time, all by one seed.
 
 use crate::peer::{Habits, Peer};
-use crate::support::server::{PORTS, Server};
-use redoubt_tcp::{Checksum, Config, Engine, Micros};
+use crate::support::server::{PORTS, RESET, Server};
+use redoubt_tcp::segment::Segment;
+use redoubt_tcp::{Checksum, Config, Engine, Micros, Seq};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -21,6 +22,18 @@ pub struct Trouble {
     pub queue_len_bytes: u64,
     /// The server looks at its connections only so often.
     pub server_us: u64,
+    /// Strangers send something, in so many steps of a thousand.
+    pub forged: u32,
+    /// So many clients of a thousand fail and begin anew.
+    pub failing: u32,
+}
+
+impl Trouble {
+    /// The link and all who use it are as they should be.
+    pub fn is_none(&self) -> bool {
+        [self.lost, self.doubled, self.corrupted, self.late, self.forged, self.failing] == [0; 6]
+            && (self.rate, self.server_us) == (0, 0)
+    }
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +58,7 @@ pub struct World {
     order: u64,
     /// When the link from the engine is free.
     free_at: Micros,
-    max_memory: usize,
+    config: Config,
 }
 
 pub fn habits(rng: &mut fastrand::Rng) -> Habits {
@@ -57,6 +70,7 @@ pub fn habits(rng: &mut fastrand::Rng) -> Habits {
         window: [2000, 8000, 65_535, 300_000][rng.usize(..4)],
         is_slow: rng.u32(..4) == 0,
         in_flight: rng.u64(1..64),
+        fails_at: None,
     }
 }
 
@@ -64,8 +78,7 @@ impl World {
     pub fn new(seed: u64, trouble: Trouble, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new([seed as u8; 16]);
         change(&mut config);
-        let max_memory = config.memory_len_bytes;
-        let mut engine = Engine::new(config).unwrap();
+        let mut engine = Engine::new(config.clone()).unwrap();
         let server = Server::new(&mut engine, [10, 99, 0, 1].into(), 64);
         Self {
             seed,
@@ -79,7 +92,7 @@ impl World {
             events: BinaryHeap::new(),
             order: 0,
             free_at: Micros(0),
-            max_memory,
+            config,
         }
     }
 
@@ -87,9 +100,28 @@ impl World {
         for number in 0..self.rng.u32(1..5) {
             let port = PORTS[self.rng.usize(..PORTS.len())];
             let len = 1 + (self.rng.u64(..) >> self.rng.u32(46..63));
-            let habits = habits(&mut self.rng);
+            let mut habits = habits(&mut self.rng);
+            if port != RESET && self.rng.u32(..1000) < self.trouble.failing {
+                habits.fails_at = Some(self.rng.u64(..2 * len));
+            }
             self.add(number, port, len, habits);
         }
+        if self.seed % 3 == 0 {
+            self.go_around();
+        }
+    }
+
+    /// Chooses the time such that the engine's numbers go around in the first client's connection: they grow by one in
+    /// four microseconds.
+    fn go_around(&mut self) {
+        let mut engine = Engine::new(self.config.clone()).unwrap();
+        Server::new(&mut engine, [10, 99, 0, 1].into(), 64);
+        let mut out = [0; 1500];
+        engine.receive(self.now, &self.peers[0].syn(self.now), Checksum::Verify);
+        let answer = engine.transmit(self.now, &mut out).unwrap();
+        let answer = Segment::parse(&out[..answer.len_bytes], Checksum::Verify).unwrap();
+        let wanted = Seq(0u32.wrapping_sub(self.rng.u32(..self.peers[0].len.clamp(1, 300_000) as u32)));
+        self.now = self.now.after(u64::from(wanted.since(answer.header.seq)) * 4);
     }
 
     pub fn add(&mut self, number: u32, port: u16, len: u64, habits: Habits) {
@@ -148,6 +180,13 @@ impl World {
             let Some(Reverse(event)) = self.events.pop() else { break };
             self.deliver(event);
         }
+        if self.rng.u32(..1000) < self.trouble.forged {
+            let peer = &self.peers[self.rng.usize(..self.peers.len())];
+            if peer.is_open() {
+                let forged = peer.forged(&mut self.rng);
+                self.engine.receive(self.now, &forged, Checksum::Verify);
+            }
+        }
         self.engine.advance(self.now);
         if self.server_at <= self.now {
             self.server.step(&mut self.engine, self.now);
@@ -169,7 +208,7 @@ impl World {
             sent.into_iter().for_each(|packet| self.pass(None, packet));
         }
         self.engine.require_sound();
-        assert!(self.engine.memory().data_len_bytes <= self.max_memory);
+        assert!(self.engine.memory().data_len_bytes <= self.config.memory_len_bytes);
     }
 
     fn next(&self) -> Micros {

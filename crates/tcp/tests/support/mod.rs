@@ -2,5 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod exact;
 pub mod peers;
 pub mod server;
