@@ -93,7 +93,8 @@ impl Sums {
             Layer::Collapser => {
                 let (calls, made) = (self.get(Counter::Calls), self.get(Counter::SystemCalls));
                 let collapsed = self.get(Counter::Collapsed);
-                let said = format!("{collapsed} connections collapsed, {made} system calls for {calls} calls");
+                let said =
+                    format!("{collapsed} connections collapsed, {made} system calls for {calls} calls");
                 require(collapsed > 0 && made < calls, format!("the collapser was not used: {said}"))
             }
             Layer::Admission => {
@@ -182,7 +183,8 @@ impl Watch {
         let what = || format!("the memory of {}", server.process.display());
         let limit = LEN_BYTES as u64 + 1;
         server.memory.by_ref().take(limit).read_to_end(&mut bytes).map_err(Error::io(what()))?;
-        let bad = |error: redoubt_wire::net::BadMemory| Error::Parse { what: what(), detail: error.to_string() };
+        let bad =
+            |error: redoubt_wire::net::BadMemory| Error::Parse { what: what(), detail: error.to_string() };
         self.sums.add(&Snapshot::parse(&bytes).map_err(bad)?);
         Ok(())
     }
