@@ -16,8 +16,9 @@ mod admission;
 mod user_tcp;
 
 pub use admission::{Admission, Limit, Waiter};
-use std::path::{Path, PathBuf};
 pub use user_tcp::{UserTcp, UserTcpLink, UserTcpMode};
+
+use std::path::{Path, PathBuf};
 
 /// Name of the memory, as `/proc/PID/fd` shows it after `/memfd:`.
 pub const NAME: &str = "redoubt-net";
