@@ -184,8 +184,9 @@ soak-faults:
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
 
-# Those of MariaDB's own tests that are about connections, on the plain server and through the network library, compared;
-# a quarter of an hour. Options in NET_SUITE. All in target/net-suite/. See docs/network.md.
+# MariaDB's or MySQL's own tests on the plain server and through a layer of the network library, compared; those about
+# connections take a quarter of an hour. Options in NET_SUITE, for example NET_SUITE="--layer bypass --suite innodb". All
+# in target/net-suite/. See docs/network.md.
 net-suite:
 	scripts/net-suite/run $(NET_SUITE)
 

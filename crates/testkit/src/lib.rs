@@ -17,6 +17,7 @@
 //! * [`net_bench`]: what the layers of the network library are worth, side by side.
 //! * [`plain_files`]: the node's copy of a data directory against the server's.
 //! * [`server_suite`]: what two runs of MariaDB's own test suite say together.
+//! * [`net_layer`]: what the network library did in the servers of such a run.
 //! * [`encryption`]: the key management plugin.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`connections`]: what is done with connections to a server that has the network library.
@@ -39,6 +40,7 @@ pub mod generator;
 pub mod isolation;
 pub mod killed_imports;
 pub mod net_bench;
+pub mod net_layer;
 pub mod node;
 pub mod oracle;
 pub mod packet_socket;

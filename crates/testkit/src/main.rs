@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use redoubt_testkit::sysbench::Sysbench;
 use redoubt_testkit::{
-    apply_backlog, fault_rounds, flash_trace, isolation, killed_imports, net_bench, oracle, scale,
+    apply_backlog, fault_rounds, flash_trace, isolation, killed_imports, net_bench, net_layer, oracle, scale,
     server_suite,
 };
 use redoubt_workload::check;
@@ -154,6 +154,12 @@ enum Command {
         #[command(flatten)]
         options: server_suite::Options,
     },
+    /// Run a command that starts servers with the network library, and say what a layer of it did in them; fails if it
+    /// was not used
+    NetLayer {
+        #[command(flatten)]
+        options: net_layer::Options,
+    },
     /// Hold our replay of redo against a stock server's recovery of it
     Oracle {
         #[command(subcommand)]
@@ -271,6 +277,7 @@ fn run(command: Command) -> Result<Answer> {
         }
         Command::Isolation { options } => compare_isolation(&options),
         Command::ServerSuite { options } => server_suite::report(&options).map(Answer::from),
+        Command::NetLayer { options } => watch_layer(&options),
         Command::Oracle { command } => oracle(&command),
         Command::Field { path } => field(&path),
     }
@@ -287,6 +294,14 @@ fn fault_rounds(options: &fault_rounds::Options) -> Result<Answer> {
 fn import_killed(options: &killed_imports::Options) -> Result<Answer> {
     let summary = killed_imports::run(options, |line| eprintln!("{line}"))?;
     Ok(Answer(answer(&summary)?.0, summary.failures.is_empty()))
+}
+
+fn watch_layer(options: &net_layer::Options) -> Result<Answer> {
+    let summary = net_layer::run(options)?;
+    if let Err(why) = &summary.verdict {
+        eprintln!("error: {why}");
+    }
+    Ok(Answer(answer(&summary)?.0, summary.verdict.is_ok()))
 }
 
 fn measure_scale(options: &scale::Options) -> Result<Answer> {

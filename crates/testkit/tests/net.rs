@@ -8,6 +8,7 @@ use mysql::{Conn, LocalInfileHandler};
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::connections::{certificates, connection_id, require_kills, statements};
 use redoubt_testkit::fetched::find_or_skip;
+use redoubt_testkit::net_layer::{Layer, Watch};
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
@@ -93,6 +94,32 @@ fn script() -> (String, String) {
     script.push_str(&format!("SELECT LENGTH('{}');\n", "z".repeat(20 << 20)));
     expected.push_str(&format!("{}\n", 20 << 20));
     (script, expected)
+}
+
+#[test]
+fn what_servers_that_were_killed_did_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut watch = Watch::new(directory.path().canonicalize().unwrap());
+    let mut server = Server::new_below(config("on"), directory.path()).unwrap();
+    server.install_db().unwrap();
+    server.start().unwrap();
+    let mut conn = server.connect().unwrap();
+    watch.look().unwrap();
+    statements(&mut conn, 2 * HABIT).unwrap();
+    let requests = counter(&server, "requests");
+    server.kill9().unwrap();
+    server.start().unwrap();
+    // Of two servers one after another neither is lost, nor is one counted twice.
+    watch.look().unwrap();
+    watch.look().unwrap();
+    let mut other = Server::create(config("on")).unwrap();
+    let sums = watch.finish().unwrap();
+    assert_eq!(sums.servers, 2, "{sums:?}");
+    assert!(sums.counters["requests"] >= requests && requests > 0, "{requests}: {sums:?}");
+    sums.verdict(Layer::Collapser).unwrap();
+    assert!(sums.verdict(Layer::Bypass).is_err());
+    other.shutdown().unwrap();
+    server.shutdown().unwrap();
 }
 
 #[test]

@@ -18,6 +18,8 @@ mod user_tcp;
 pub use admission::{Admission, Limit, Waiter};
 pub use user_tcp::{UserTcp, UserTcpLink, UserTcpMode};
 
+use std::path::{Path, PathBuf};
+
 /// Name of the memory, as `/proc/PID/fd` shows it after `/memfd:`.
 pub const NAME: &str = "redoubt-net";
 /// Length in bytes.
@@ -72,6 +74,21 @@ pub const SHARD_WORDS: usize = 16;
 pub const VARIABLE: &str = "REDOUBT_NET";
 /// Environment variable that switches the same-host bypass on, with the value `on`, when the program starts.
 pub const BYPASS_VARIABLE: &str = "REDOUBT_NET_BYPASS";
+
+/// Where the memory of a process (`/proc/PID`) can be opened; `None`: it has none.
+///
+/// # Errors
+/// Those of reading its descriptors: it may have ended, or this user may not look into it.
+pub fn find_memory(process: &Path) -> std::io::Result<Option<PathBuf>> {
+    let expected = format!("/memfd:{NAME} (deleted)");
+    for entry in std::fs::read_dir(process.join("fd"))? {
+        let path = entry?.path();
+        if std::fs::read_link(&path).is_ok_and(|link| link.as_os_str() == expected.as_str()) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
 
 /// What the collapser does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use crate::error::{CliError, Result};
 use crate::net::args::Selection;
-use redoubt_wire::net::{COLLAPSER_WORD, LEN_BYTES, LIMIT_WORD, Limit, Mode, NAME, Snapshot};
+use redoubt_wire::net::{COLLAPSER_WORD, LEN_BYTES, LIMIT_WORD, Limit, Mode, Snapshot, find_memory};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
@@ -27,17 +27,6 @@ struct Found {
     hidden: Vec<u32>,
 }
 
-fn memory_of(process: &Path) -> std::io::Result<Option<PathBuf>> {
-    let expected = format!("/memfd:{NAME} (deleted)");
-    for entry in std::fs::read_dir(process.join("fd"))? {
-        let path = entry?.path();
-        if std::fs::read_link(&path).is_ok_and(|link| link.as_os_str() == expected.as_str()) {
-            return Ok(Some(path));
-        }
-    }
-    Ok(None)
-}
-
 fn is_server(process: &Path) -> bool {
     std::fs::read_to_string(process.join("comm"))
         .is_ok_and(|name| matches!(name.trim_end(), "mariadbd" | "mysqld"))
@@ -49,7 +38,7 @@ fn find() -> Result<Found> {
     for entry in std::fs::read_dir(proc).map_err(|error| CliError::io("read", proc, error))?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let process = entry.path();
-        match memory_of(&process) {
+        match find_memory(&process) {
             Ok(Some(memory)) => {
                 let datadir = std::fs::read_link(process.join("cwd")).ok();
                 found.servers.push(NetServer { pid, datadir, memory });
