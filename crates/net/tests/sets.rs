@@ -166,6 +166,8 @@ struct Twins {
     has_ended: bool,
 }
 
+type Scenario = fn(&Lab);
+
 /// The same questions, calls and clients for the library's sets and the kernel's: they tell the same.
 fn the_same_is_told(lab: &Lab, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -207,22 +209,7 @@ fn the_same_is_told(lab: &Lab, seed: u64) {
                 assert_eq!(result, kernels, "seed {seed}, step {step}");
                 twins.sent -= result.unwrap_or(0) as c_int;
             }
-            8 if !twins.has_ended && rng.u32(..10) == 0 => {
-                twins.has_ended = true;
-                for ends in [&twins.of_library, &twins.of_kernel] {
-                    ends.client.shutdown(Shutdown::Write).unwrap();
-                }
-                for (who, fd) in
-                    [(Who::Library, twins.of_library.server), (Who::Kernel, twins.of_kernel.server)]
-                {
-                    let mut list = [entry(fd, libc::POLLRDHUP)];
-                    let result = match who {
-                        Who::Library => library::poll(&mut list, PATIENCE_MS),
-                        Who::Kernel => kernel::poll(&mut list, PATIENCE_MS),
-                    };
-                    assert_eq!(result, Ok(1));
-                }
-            }
+            8 if !twins.has_ended && rng.u32(..10) == 0 => end_client(twins),
             8 => {
                 library::send(twins.of_library.server, &[2; 100], 0).unwrap();
                 kernel::send(twins.of_kernel.server, &[2; 100], 0).unwrap();
@@ -244,6 +231,18 @@ fn the_same_is_told(lab: &Lab, seed: u64) {
     assert_eq!(wait(set, 0), []);
     close_set(set);
     close_set(kernels_set);
+}
+
+/// Both clients have nothing more to say, and both sides know it.
+fn end_client(twins: &mut Twins) {
+    twins.has_ended = true;
+    for ends in [&twins.of_library, &twins.of_kernel] {
+        ends.client.shutdown(Shutdown::Write).unwrap();
+    }
+    let entries = [twins.of_library.server, twins.of_kernel.server].map(|fd| [entry(fd, libc::POLLRDHUP)]);
+    let [mut of_library, mut of_kernel] = entries;
+    assert_eq!(library::poll(&mut of_library, PATIENCE_MS), Ok(1));
+    assert_eq!(kernel::poll(&mut of_kernel, PATIENCE_MS), Ok(1));
 }
 
 fn wait_until_there(twins: &Twins) {
@@ -445,14 +444,13 @@ type Way = (&'static str, Box<dyn Fn() -> Vec<RawFd>>);
 
 /// Ways to use a set, or a connection in it, that are not followed.
 fn ways_to_leave(set: RawFd, server: RawFd) -> Vec<Way> {
-    // SAFETY: descriptors of the test, here and below.
+    // SAFETY: a descriptor of the test.
     let dup = |fd| unsafe { libc::dup(fd) };
+    // SAFETY: no pointers.
+    let dup_above = |fd| unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 50) };
     vec![
         ("copy of the set", Box::new(move || vec![dup(set)])),
-        (
-            "copy of the set by fcntl",
-            Box::new(move || vec![unsafe { libc::fcntl(set, libc::F_DUPFD_CLOEXEC, 50) }]),
-        ),
+        ("copy of the set by fcntl", Box::new(move || vec![dup_above(set)])),
         (
             "wait for the set itself",
             Box::new(move || {
@@ -462,12 +460,15 @@ fn ways_to_leave(set: RawFd, server: RawFd) -> Vec<Way> {
         ),
         (
             "wait for the set itself by select",
-            Box::new(move || unsafe {
-                let mut sets: libc::fd_set = std::mem::zeroed();
-                libc::FD_SET(set, &raw mut sets);
+            Box::new(move || {
                 let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
                 let null = std::ptr::null_mut();
-                libc::select(set + 1, &raw mut sets, null, null, &raw mut time);
+                // SAFETY: zeros are an empty set, which has room for the descriptor, and all live long enough.
+                unsafe {
+                    let mut sets: libc::fd_set = std::mem::zeroed();
+                    libc::FD_SET(set, &raw mut sets);
+                    libc::select(set + 1, &raw mut sets, null, null, &raw mut time);
+                }
                 vec![]
             }),
         ),
@@ -585,7 +586,7 @@ fn sets_of_epoll_do_what_the_kernels_do() {
         let listener = TcpListener::bind((ADDRESS, 7001)).unwrap();
         let kernels = kernels_listener(7002);
         let lab = Lab { pair: &pair, listener, kernels };
-        let scenarios: [(&str, fn(&Lab)); 9] = [
+        let scenarios: [(&str, Scenario); 9] = [
             ("before", who_waits_before_there_is_a_member_is_told),
             ("woken", whoever_waits_is_woken),
             ("several threads", each_of_several_threads_is_told_something),

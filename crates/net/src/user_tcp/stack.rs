@@ -16,6 +16,7 @@
 //! send, after the lock is given back. Under it are only calls that do not wait: the signal of a connection on which a
 //! thread waits in the kernel, and changes of the maps of the program in the driver.
 
+mod frames;
 mod lanes;
 mod listening;
 mod sets;
@@ -24,17 +25,16 @@ use super::doorbell::Doorbell;
 use super::few::Few;
 use super::interface::Interface;
 use super::lane::{self, Lane};
-use super::link::{ETHERNET_LEN_BYTES, Kick, Link, Mac, Mode, Steering, Written};
+use super::link::{Kick, Link, Mac, Mode, Steering};
 use super::neighbours::Neighbours;
 use super::options::KeepaliveSetting;
-use super::packet::{self, Header};
 use super::shadow::{Accepted, Shadow};
 use super::socket::{self, Socket};
 use super::status;
 use super::xdp::Sent;
 use crate::next;
 use libc::c_int;
-use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, Heard, ListenerId, Micros};
+use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, ListenerId, Micros};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -389,42 +389,6 @@ impl Inner {
         self.lanes.is_any_used() || self.engine.next_timer().is_some_and(|due| due.0 < time)
     }
 
-    /// Takes frames that have come by a lane, or by the link itself.
-    fn receive(&mut self, lane: Option<u32>, now: Micros) -> usize {
-        let Self { link, engine, neighbours, opening, slots, by_place, absent, .. } = self;
-        let partial = link.has_partial_checksums();
-        let mut is_due = false;
-        let count = link.receive(lane, BATCH, &mut |frame| {
-            let Some(Header { source, from, packet }) = packet::split(frame) else { return };
-            if listening::is_absent(absent, packet) {
-                return;
-            }
-            engine.receive(now, packet, packet::checksum(packet, partial));
-            match engine.heard() {
-                // Where a connection's answers go is said by nobody but its peer.
-                Some(Heard { connection: Some(id), .. }) => {
-                    if let Some(slot) = slot_of(slots, by_place, id).and_then(|at| slots.get_mut(at as usize))
-                    {
-                        slot.card = source;
-                    }
-                }
-                Some(Heard { peer, connection: None }) => {
-                    if opening.len() >= MOST_OPENING {
-                        opening.clear();
-                    }
-                    opening.insert(peer, source);
-                }
-                None => is_due |= neighbours.learn(from, source),
-            }
-        });
-        self.frames += count as u64;
-        if is_due {
-            let peers = self.slots.iter().filter(|slot| slot.id.is_some()).map(|slot| slot.peer.ip());
-            self.neighbours.forget(peers);
-        }
-        count
-    }
-
     /// What follows from anything that was done: threads to wake, frames to send.
     fn settle(&mut self, now: Micros) {
         self.refresh_changed();
@@ -435,34 +399,6 @@ impl Inner {
         while let Some(id) = self.engine.changed() {
             if let Some(slot) = slot_of(&self.slots, &self.by_place, id) {
                 self.refresh(slot);
-            }
-        }
-    }
-
-    fn transmit(&mut self, now: Micros) {
-        let Self { link, engine, neighbours, slots, by_place, absent, .. } = self;
-        let mac = link.mac();
-        let slot = |id| slots.get(slot_of(slots, by_place, id)? as usize);
-        loop {
-            let is_queued = link.transmit(&mut |frame| {
-                let (header, space) = frame.split_at_mut_checked(ETHERNET_LEN_BYTES)?;
-                loop {
-                    let sent = engine.transmit(now, space)?;
-                    if listening::is_absent(absent, space) {
-                        continue;
-                    }
-                    let slot = sent.connection.and_then(slot);
-                    let to = slot.map(|slot| slot.card).or_else(|| neighbours.get(sent.destination));
-                    if let Some(to) = to {
-                        packet::write_header(header, to, mac, sent.destination.is_ipv6());
-                        let len_bytes = ETHERNET_LEN_BYTES + sent.len_bytes;
-                        let lane = slot.and_then(|slot| slot.lane).map(|lane| lane.number);
-                        return Some(Written { len_bytes, lane });
-                    }
-                }
-            });
-            if !is_queued {
-                break;
             }
         }
     }

@@ -41,7 +41,7 @@ fn one(seed: u64, trouble: Trouble, planted: Option<&'static str>) -> World {
         config.planted = planted;
         // A cookie is good as long as it is young: an acknowledgement that comes again after its connection has
         // ended opens another one.
-        if seed % 5 == 0 && trouble.doubled + trouble.late == 0 {
+        if seed.is_multiple_of(5) && trouble.doubled + trouble.late == 0 {
             config.max_half_open = (seed % 2) as u32;
         }
         if trouble.lost > 100 {
@@ -50,13 +50,13 @@ fn one(seed: u64, trouble: Trouble, planted: Option<&'static str>) -> World {
             config.max_half_open_retransmissions = 20;
             (config.orphan_timeout, config.time_wait) = (Micros::from_secs(3600), Micros::from_secs(600));
         }
-        if seed % 7 == 0 {
+        if seed.is_multiple_of(7) {
             config.memory_len_bytes = 64 << 10;
         }
     });
     world.random_peers();
     world.run(Micros::from_secs(if planted.is_some() { 3600 } else { 36_000 }));
-    if trouble.is_none() && seed % 7 != 0 {
+    if trouble.is_none() && !seed.is_multiple_of(7) {
         // Nothing is lost, and there is memory for all, so nobody waits in vain.
         assert_eq!((world.peers.iter().map(|peer| peer.timeouts).sum::<u64>(), seed), (0, seed));
         let counters = world.engine.counters();

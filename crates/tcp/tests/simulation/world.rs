@@ -106,7 +106,7 @@ impl World {
             }
             self.add(number, port, len, habits);
         }
-        if self.seed % 3 == 0 {
+        if self.seed.is_multiple_of(3) {
             self.go_around();
         }
     }

@@ -54,7 +54,8 @@ impl Room {
         for at in begin..begin + usize::try_from(answer.result).unwrap_or(0) {
             // SAFETY: the kernel has written so many.
             let event = unsafe { *self.events.add(at) };
-            match { event.u64 } {
+            let data = event.u64;
+            match data {
                 data if data == set.mark(Own::Lane) => answer.own |= LANE,
                 data if data == set.mark(Own::Bell) => answer.own |= BELL,
                 _ => self.push(event),
