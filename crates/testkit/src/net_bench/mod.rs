@@ -40,16 +40,31 @@ pub struct Options {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub seconds: u32,
     /// Connections of the first two parts
-    #[arg(long, value_delimiter = ',', default_values = ["1", "8", "64"])]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_values = ["1", "8", "64"],
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub connections: Vec<u32>,
     /// Servers of the first two parts use their pool of threads
     #[arg(long)]
     pub pool_of_threads: bool,
-    /// Connections of admission, in whose throughput the best is looked for without a limit
-    #[arg(long, value_delimiter = ',', default_values = ["8", "32", "128", "1000", "2000", "4000"])]
+    /// Connections of admission, from few, at which the server is at its best, to many
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_values = ["8", "32", "128", "1000", "2000", "4000"],
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub many: Vec<u32>,
     /// Limits of admission
-    #[arg(long, value_delimiter = ',', default_values = ["8", "16", "32"])]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_values = ["8", "16", "32"],
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub limits: Vec<u32>,
     /// Warehouses of TPC-C, of 300 customers a district and 2,000 items
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
