@@ -190,8 +190,8 @@ server-suite:
 net-suite:
 	scripts/net-suite/run $(NET_SUITE)
 
-# What the layers of the network library are worth on this machine, side by side; a quarter of an hour each for clients on
-# this host, elsewhere (as root), and for thousands of connections. Options in NET_BENCH. See docs/network.md.
+# What the layers of the network library are worth on this machine, side by side: nine minutes for clients on this host,
+# five for those elsewhere (as root), much longer for thousands of connections. Options in NET_BENCH. See docs/network.md.
 net-bench:
 	cargo build --release -p redoubt-cli -p redoubt-net -p redoubt-testkit
 	target/release/redoubt-testkit net-bench $(NET_BENCH)

@@ -63,12 +63,3 @@ extern "C" fn before() {
 extern "C" fn after() {
     let _ = HELD.try_with(RefCell::take);
 }
-
-/// A lock that somebody has.
-pub struct Hold<T>(pub Option<T>);
-
-impl<T> Drop for Hold<T> {
-    fn drop(&mut self) {
-        self.0.take();
-    }
-}
