@@ -68,6 +68,8 @@ pub struct Reader {
     pub calls: u64,
     /// Not yet counted.
     pub system_calls: u64,
+    /// The habit has been noted.
+    pub habit_is_noted: bool,
     /// Reading ahead has begun.
     pub collapsed: bool,
 }

@@ -300,7 +300,7 @@ unsafe fn serve(
 /// Counts a wait that ended with bytes.
 pub fn count_request(connection: &Connection, locked: &mut Locked) {
     let reader = locked.reader();
-    if !reader.collapsed && reader.cycles >= ENGAGE_CYCLES {
+    if !reader.collapsed && mode(connection, reader) != Mode::Off {
         reader.collapsed = true;
         control::count(connection.shard(), Counter::Collapsed, 1);
     }

@@ -192,7 +192,7 @@ fn one(
         reader.cycles = reader.cycles.saturating_add(1);
         reader.last_timeout_ms = timeout_ms.unwrap_or(0);
         reader.waits_simply = timeout_ms.is_some();
-        if reader.cycles >= ENGAGE_CYCLES && !reader.collapsed {
+        if reader.cycles >= ENGAGE_CYCLES && !std::mem::replace(&mut reader.habit_is_noted, true) {
             control::note_habit(can_wait_in_read(connection, reader));
         }
     }

@@ -19,13 +19,17 @@ const KEPT_PLACES: usize = 4;
 
 pub(crate) type Chunk = Box<[u8; CHUNK_LEN_BYTES]>;
 
+/// Chunks of one buffer that are few: what a statement or an answer takes that is not large.
+const FEW_CHUNKS: usize = 8;
+
 /// What a chunk is for. Nobody gets all: if what was received took everything, a caller that has to send before it reads
-/// on would wait for ever, and so would a gap whose missing bytes have no place because of what lies behind gaps.
+/// on would wait for ever, and so would a gap whose missing bytes have no place because of what lies behind gaps. Those
+/// whose buffers have many chunks already, since nobody reads from them, leave room for statements and answers of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Three quarters at most.
+    /// Three quarters at most; by those who have [`FEW_CHUNKS`] or more, five eighths.
     Send,
-    /// Three quarters at most, with what is early.
+    /// As much, with what is early.
     InOrder,
     /// Half at most, with what is in order.
     Early,
@@ -48,8 +52,8 @@ impl Pool {
     }
 
     /// How many more there are for that.
-    fn left(&self, purpose: Use) -> usize {
-        let most = self.max - self.max / 4;
+    fn left(&self, purpose: Use, has_few: bool) -> usize {
+        let most = if has_few { self.max - self.max / 4 } else { self.max / 8 * 5 };
         let (used, most) = match purpose {
             Use::Send => (self.sending, most),
             Use::InOrder => (self.receiving, most),
@@ -58,8 +62,9 @@ impl Pool {
         most.saturating_sub(used).min(self.max.saturating_sub(self.sending + self.receiving))
     }
 
-    pub(crate) fn take(&mut self, purpose: Use) -> Option<Chunk> {
-        if self.left(purpose) == 0 {
+    /// One more for a buffer in whose queue there are so many chunks.
+    pub(crate) fn take(&mut self, purpose: Use, chunks: usize) -> Option<Chunk> {
+        if self.left(purpose, chunks < FEW_CHUNKS) == 0 {
             return None;
         }
         *self.used(purpose) += 1;
@@ -77,9 +82,10 @@ impl Pool {
         if purpose == Use::Send { &mut self.sending } else { &mut self.receiving }
     }
 
-    /// Bytes that may still be sent.
-    pub(crate) fn free_len_bytes(&self) -> usize {
-        self.left(Use::Send) * CHUNK_LEN_BYTES
+    /// Bytes that may still be put into a buffer for sending which has so many chunks.
+    pub(crate) fn sendable_len_bytes(&self, chunks: usize) -> usize {
+        let few = FEW_CHUNKS.saturating_sub(chunks).min(self.left(Use::Send, true));
+        few.max(self.left(Use::Send, false)) * CHUNK_LEN_BYTES
     }
 
     /// Bytes in use by connections.

@@ -1,7 +1,12 @@
 //! Settings of an engine.
 
-use crate::buffers::CHUNK_LEN_BYTES;
 use crate::time::Micros;
+
+/// Room in bytes from which on a connection is called writable. Whoever had to wait for memory is told when there is as
+/// much.
+pub const LOW_WATER_LEN_BYTES: u32 = 16 << 10;
+/// With less, what others have received could leave nobody as much.
+const LEAST_MEMORY_LEN_BYTES: u64 = 4 * LOW_WATER_LEN_BYTES as u64;
 
 /// Settings of an engine. [`Config::new`] has what suits a database server.
 #[derive(Clone, Debug)]
@@ -112,7 +117,7 @@ impl Config {
             ("send_buffer_len_bytes", u64::from(self.send_buffer_len_bytes), 4096, 1 << 29),
             ("receive_buffer_len_bytes", window, 4096, 1 << 29),
             ("initial_window_len_bytes", u64::from(self.initial_window_len_bytes), 2048, window),
-            ("memory_len_bytes", self.memory_len_bytes as u64, 4 * CHUNK_LEN_BYTES as u64, 1 << 48),
+            ("memory_len_bytes", self.memory_len_bytes as u64, LEAST_MEMORY_LEN_BYTES, 1 << 48),
             ("mtu_len_bytes", u64::from(self.mtu_len_bytes), 576, 65_535),
             ("min_retransmission_timeout", self.min_retransmission_timeout.0, 1000, 60_000_000),
             ("max_retransmission_timeout", self.max_retransmission_timeout.0, 60_000_000, 1 << 40),

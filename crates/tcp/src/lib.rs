@@ -53,7 +53,7 @@ mod time;
 pub(crate) mod time_wait;
 pub(crate) mod timers;
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, LOW_WATER_LEN_BYTES};
 pub use connection::{Keepalive, State};
 pub use counters::{Counters, Dropped, Refused};
 pub use engine::{ConnectionId, ConnectionState, Engine, Heard, ListenerId, Memory, Transmit, Verdict};

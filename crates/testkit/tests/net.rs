@@ -278,6 +278,19 @@ fn the_pool_of_threads_has_its_connections_left_to_the_kernel() {
 }
 
 #[test]
+fn what_is_switched_off_is_not_counted() {
+    let server = Server::create(config("off")).unwrap();
+    let mut conn = server.connect().unwrap();
+    statements(&mut conn, HABIT).unwrap();
+    assert_eq!(counter(&server, "collapsed"), 0);
+    let datadir = server.datadir();
+    let outcome = redoubt(&["net", "set", "collapser", "on", "--datadir", datadir.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    statements(&mut conn, HABIT).unwrap();
+    assert_eq!(counter(&server, "collapsed"), 1);
+}
+
+#[test]
 fn a_thousand_connections_are_served() {
     let server = Server::create(config("on").server_arg("--max-connections=1100")).unwrap();
     let mut clients: Vec<Conn> = (0..1000).map(|_| server.connect().unwrap()).collect();

@@ -12,6 +12,7 @@ use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::FetchedServer;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -456,6 +457,29 @@ fn clients_that_leave_a_transaction_alone_lose_their_room() {
     assert!(counter(&server, "let_in_late") >= 1);
     drop(other);
     soon("one who waited", thread).1.unwrap();
+    await_empty(&server);
+}
+
+/// While the server is stopped as a whole, nobody leaves anything alone, and nobody waits for others.
+#[test]
+fn a_stopped_server_counts_no_time() {
+    let server = with_limit("1", &["--admission-lease", "4", "--admission-longest-wait", "4"]);
+    let mut holder = inside(&server);
+    let threads: Vec<_> = (1..=5).map(|_| start(&server, "UPDATE t SET v = 1 WHERE id = 7")).collect();
+    await_waiting(&server, 5);
+    let process_id = Pid::from_raw(server.process_id().unwrap() as i32).unwrap();
+    kill_process(process_id, Signal::STOP).unwrap();
+    // Not until something is so: the time itself is what is looked at.
+    std::thread::sleep(Duration::from_secs(6));
+    kill_process(process_id, Signal::CONT).unwrap();
+    // It takes a while until those who wait have noticed.
+    holder.query_drop("SELECT SLEEP(0.5)").unwrap();
+    holder.query_drop("COMMIT").unwrap();
+    for thread in threads {
+        soon("one who waited", thread).unwrap();
+    }
+    let found = status(&server)["counters"].clone();
+    assert_eq!((&found["let_in_late"], &found["leases_ended"]), (&0.into(), &0.into()), "{found}");
     await_empty(&server);
 }
 

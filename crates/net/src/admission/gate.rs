@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const OUTSIDE: u32 = 0;
 const WAITING: u32 = 1;
@@ -85,18 +85,15 @@ impl Place {
         self.turn.notify_one();
     }
 
-    /// Until it waits no longer, or the time is over.
-    fn sleep(&self, longest: Option<Duration>) {
-        let start = Instant::now();
+    /// Until it waits no longer, or no time is left.
+    fn sleep(&self, left: impl Fn() -> Duration) {
         let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
         while self.is_waiting() {
-            guard = match longest.map(|longest| longest.checked_sub(start.elapsed())) {
-                Some(None) => return,
-                Some(Some(rest)) => {
-                    self.turn.wait_timeout(guard, rest).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.turn.wait(guard).unwrap_or_else(PoisonError::into_inner),
-            };
+            let left = left();
+            if left.is_zero() {
+                return;
+            }
+            guard = self.turn.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -160,13 +157,14 @@ impl Gate {
         place.state.store(INSIDE, SeqCst);
     }
 
-    /// Waits for its turn. The place is outside.
+    /// Waits for its turn. The place is outside. `left` says for how long it may still wait, and is asked again when that
+    /// is over.
     pub fn wait(
         &self,
         place: &'static Place,
         limit: usize,
         now_ms: u64,
-        longest: Option<Duration>,
+        left: impl Fn() -> Duration,
     ) -> Outcome {
         place.waiting_since_ms.store(now_ms, SeqCst);
         place.set_idle_since(0);
@@ -181,7 +179,7 @@ impl Gate {
         if place.has_ended.load(SeqCst) {
             self.call_off(place);
         }
-        place.sleep(longest);
+        place.sleep(left);
         if place.is_waiting() && self.take_out(place) {
             return Outcome::TimedOut;
         }

@@ -3,15 +3,16 @@
 //!
 //! It takes the gate's lock for moments only, and no other.
 
-use super::{GATE, limit_count, now_ms};
+use super::{CLOCK, GATE, limit_count};
 use crate::bypass::{self, End};
 use crate::{control, next, table};
 use redoubt_wire::net::{Counter, Limit, WAITERS, Waiter};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const TICK: Duration = Duration::from_millis(100);
+/// Between two looks.
+pub const TICK: Duration = Duration::from_millis(100);
 /// While there is no limit.
 const IDLE_TICK: Duration = Duration::from_secs(1);
 
@@ -32,7 +33,9 @@ pub fn start() {
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             let builder = std::thread::Builder::new().name("redoubt-net".to_owned());
-            drop(builder.spawn(run));
+            if builder.spawn(run).is_ok() {
+                CLOCK.start();
+            }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
         }
     });
@@ -40,7 +43,10 @@ pub fn start() {
 
 fn run() {
     let mut waiters_written = 0;
+    let mut looked = Instant::now();
     loop {
+        CLOCK.advance(looked.elapsed());
+        looked = Instant::now();
         let limit = control::limit();
         if limit.count().is_none() {
             GATE.call_off_all();
@@ -58,7 +64,7 @@ fn sweep(limit: Limit) {
     if GATE.inside() == 0 {
         return;
     }
-    let (now_ms, lease_ms) = (now_ms(), control::lease_ms());
+    let (now_ms, lease_ms) = (CLOCK.now_ms(), control::lease_ms());
     for fd in table::in_range(0..=usize::MAX) {
         let Some(seat) = table::get(fd).and_then(|connection| connection.seat_if_any()) else { continue };
         if !seat.place.is_inside() {
@@ -79,7 +85,7 @@ fn sweep(limit: Limit) {
 
 /// Writes down how things are; how many waiters that were.
 fn publish(written_before: usize) -> usize {
-    let now_ms = now_ms();
+    let now_ms = CLOCK.now_ms();
     let waiters: Vec<Waiter> = GATE
         .waiters(WAITERS)
         .into_iter()

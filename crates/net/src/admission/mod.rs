@@ -3,7 +3,7 @@
 //!
 //! * [`protocol`], with [`packets`] and [`text`]: what the bytes say. They know of nothing else.
 //! * [`stream`], with [`compression`]: the same where the protocol is compressed.
-//! * [`gate`]: who is inside, who waits, in which order.
+//! * [`gate`]: who is inside, who waits, in which order. [`clock`]: for how long.
 //! * [`keeper`]: a thread for what nobody else notices: leases that end, another limit, what is shown.
 //! * Here: a connection's seat, which has both, and what reads, writes and waits become.
 //!
@@ -20,6 +20,7 @@
 //!
 //! While the limit is off nothing here is called: [`is_on`] is a load.
 
+pub mod clock;
 pub mod compression;
 pub mod gate;
 mod keeper;
@@ -32,13 +33,14 @@ pub mod tls;
 use crate::connection::Connection;
 use crate::tls::Ssl;
 use crate::{control, next, process};
+use clock::{Clock, Patience};
 use gate::{Gate, Outcome, Place};
 use libc::c_int;
 use protocol::Boundary;
 use redoubt_wire::net::{Counter, Limit};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stream::Stream;
 use tls::Look;
 
@@ -46,6 +48,7 @@ use tls::Look;
 const LOOK_LEN_BYTES: usize = 512;
 
 static GATE: Gate = Gate::new();
+static CLOCK: Clock = Clock::new();
 static ADMINISTRATORS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// What is known of a connection under its lock.
@@ -117,14 +120,6 @@ pub fn is_on() -> bool {
 
 fn limit_count(limit: Limit) -> usize {
     limit.count().map_or(usize::MAX, |count| count as usize)
-}
-
-/// Milliseconds of a clock that only goes on.
-fn now_ms() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
-    now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000 + 1
 }
 
 /// A connection's seat and its state. `None`: admission is off, or another thread has it.
@@ -254,7 +249,7 @@ fn has_to_enter(
     if seat.place.is_inside() {
         if keeps {
             if seat.place.idle_since_ms() == 0 {
-                seat.place.set_idle_since(now_ms());
+                seat.place.set_idle_since(CLOCK.now_ms());
             }
             return false;
         }
@@ -278,7 +273,7 @@ pub fn client_is_waited_for(connection: &Connection) -> bool {
     let Some(seat) = connection.seat_if_any() else { return false };
     let begins = seat.place.is_inside() && seat.place.idle_since_ms() == 0;
     if begins {
-        seat.place.set_idle_since(now_ms());
+        seat.place.set_idle_since(CLOCK.now_ms());
     }
     begins
 }
@@ -352,19 +347,16 @@ fn wait(
     rest: Option<Duration>,
     limit: Limit,
 ) -> bool {
-    let start = Instant::now();
-    let longest = Duration::from_millis(control::longest_wait_ms());
-    let ends_late = rest.is_none_or(|rest| rest >= longest);
+    let patience = Patience::new(&CLOCK, rest, Duration::from_millis(control::longest_wait_ms()));
     // SAFETY: no arguments.
     let thread_id = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
     seat.place.set_label(thread_id << 32 | u64::from(fd.unsigned_abs()));
     control::count(connection.shard(), Counter::Waited, 1);
-    let outcome =
-        GATE.wait(&seat.place, limit_count(limit), now_ms(), Some(rest.unwrap_or(longest).min(longest)));
-    keeper::note_wait(start.elapsed());
+    let outcome = GATE.wait(&seat.place, limit_count(limit), patience.since_ms(), || patience.left());
+    keeper::note_wait(patience.elapsed());
     match outcome {
         Outcome::Entered => {}
-        Outcome::TimedOut if !ends_late => {
+        Outcome::TimedOut if !patience.is_exhausted() => {
             control::count(connection.shard(), Counter::WaitsEnded, 1);
             return false;
         }

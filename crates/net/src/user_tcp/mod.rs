@@ -50,8 +50,6 @@ use xdp::Xdp;
 pub const MOST_CONNECTIONS: u32 = 1 << 16;
 /// Handshakes of one stack at most; beyond that there are cookies.
 pub const MOST_HALF_OPEN: u32 = 4096;
-/// Room in bytes from which on a connection is said to be writable.
-pub const LOW_WATER_BYTES: u32 = 16 << 10;
 
 /// Connections of stacks are accepted.
 static ACTIVE: AtomicBool = AtomicBool::new(false);

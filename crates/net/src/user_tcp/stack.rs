@@ -490,7 +490,10 @@ impl Inner {
         let mut ready = 0;
         let mut set = |bit, is_so: bool| ready |= if is_so { bit } else { 0 };
         set(socket::READABLE, state.readable_bytes > 0 || is_ahead || ends || is_error);
-        set(socket::WRITABLE, state.writable_bytes >= super::LOW_WATER_BYTES || is_write_shut || is_error);
+        set(
+            socket::WRITABLE,
+            state.writable_bytes >= redoubt_tcp::LOW_WATER_LEN_BYTES || is_write_shut || is_error,
+        );
         set(socket::PEER_CLOSED, ends || is_error);
         set(socket::HANG_UP, ends && is_write_shut || is_error);
         set(socket::ERROR, slot.error != 0);

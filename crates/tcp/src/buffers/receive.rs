@@ -112,7 +112,7 @@ impl ReceiveBuffer {
             let slot = self.chunks.get_mut(index)?;
             let chunk = match slot {
                 Some(chunk) => chunk,
-                None => slot.insert(pool.take(purpose)?),
+                None => slot.insert(pool.take(purpose, index)?),
             };
             let place = &mut chunk[at % CHUNK_LEN_BYTES..];
             let count = place.len().min(data.len());

@@ -32,7 +32,7 @@ impl SendBuffer {
             let end = (self.head + self.len) as usize;
             let (chunk, at) = (end / CHUNK_LEN_BYTES, end % CHUNK_LEN_BYTES);
             if chunk == self.chunks.len() {
-                let Some(new) = pool.take(Use::Send) else { break };
+                let Some(new) = pool.take(Use::Send, chunk) else { break };
                 self.chunks.push_back(new);
             }
             let Some(place) = self.chunks.get_mut(chunk).and_then(|chunk| chunk.get_mut(at..)) else { break };

@@ -52,7 +52,11 @@ fn bytes_to_send_stay_until_they_are_acknowledged() {
             if rng.bool() {
                 let data: Vec<u8> = (0..rng.usize(..6000)).map(|_| rng.u8(..)).collect();
                 let count = buffer.push(&mut pool, &data, 30_000);
-                assert!(count == data.len() || buffer.len() == 30_000 || pool.free_len_bytes() == 0);
+                assert!(
+                    count == data.len()
+                        || buffer.len() == 30_000
+                        || pool.sendable_len_bytes(buffer.chunks()) == 0
+                );
                 model.extend(&data[..count]);
             } else {
                 let count = rng.u32(..=buffer.len());
@@ -71,10 +75,28 @@ fn bytes_to_send_stay_until_they_are_acknowledged() {
 
 #[test]
 fn no_use_takes_all() {
-    let mut pool = Pool::new(16 * CHUNK_LEN_BYTES);
-    let mut take = |purpose| std::iter::from_fn(|| pool.take(purpose)).count();
-    assert_eq!((take(Use::Early), take(Use::InOrder), take(Use::Send)), (8, 4, 4));
-    let mut pool = Pool::new(16 * CHUNK_LEN_BYTES);
-    let mut take = |purpose| std::iter::from_fn(|| pool.take(purpose)).count();
-    assert_eq!((take(Use::Send), take(Use::InOrder)), (12, 4));
+    let new = || Pool::new(16 * CHUNK_LEN_BYTES);
+    let take = |pool: &mut Pool, purpose, chunks| std::iter::from_fn(|| pool.take(purpose, chunks)).count();
+    let mut pool = new();
+    let all = [Use::Early, Use::InOrder, Use::Send].map(|purpose| take(&mut pool, purpose, 0));
+    assert_eq!(all, [8, 4, 4]);
+    let mut pool = new();
+    assert_eq!([Use::Send, Use::InOrder].map(|purpose| take(&mut pool, purpose, 0)), [12, 4]);
+    for purpose in [Use::Send, Use::InOrder] {
+        let mut pool = new();
+        assert_eq!([FEW_CHUNKS, FEW_CHUNKS - 1].map(|chunks| take(&mut pool, purpose, chunks)), [10, 2]);
+    }
+}
+
+#[test]
+fn what_can_be_sent_is_what_there_is_room_for() {
+    for chunks in [0, 3, FEW_CHUNKS, 20] {
+        for used in 0..=16 {
+            let mut pool = Pool::new(16 * CHUNK_LEN_BYTES);
+            (0..used).for_each(|_| drop(pool.take(Use::Send, 0)));
+            let sendable = pool.sendable_len_bytes(chunks) / CHUNK_LEN_BYTES;
+            let taken = (chunks..).map_while(|chunks| pool.take(Use::Send, chunks)).count();
+            assert_eq!(sendable, taken, "{chunks} {used}");
+        }
+    }
 }

@@ -205,7 +205,13 @@ impl Connection {
             return 0;
         }
         let free = config.send_buffer_len_bytes.saturating_sub(self.sender.buffer.len());
-        free.min(u32::try_from(pool.free_len_bytes()).unwrap_or(u32::MAX))
+        free.min(self.sendable(pool))
+    }
+
+    /// What there is memory for.
+    pub(crate) fn sendable(&self, pool: &Pool) -> u32 {
+        let len_bytes = pool.sendable_len_bytes(self.sender.buffer.chunks());
+        u32::try_from(len_bytes).unwrap_or(u32::MAX)
     }
 
     /// What was not sent yet.

@@ -31,7 +31,7 @@ impl Engine {
         }
         let count =
             self.with(now, id.index, |connection, context| connection.send(context, data)).unwrap_or(0);
-        if count < data.len() && self.pool.free_len_bytes() == 0 {
+        if !self.has_memory(id.index) {
             self.waiting.push(id.index);
         }
         self.settle(now, id.index);

@@ -1,12 +1,16 @@
 //! The next packet, timers, and what follows from a change of a connection.
 
 use super::{ConnectionId, Engine, Transmit};
+use crate::config::LOW_WATER_LEN_BYTES;
 use crate::connection::{Connection, State};
 use crate::demux::Target;
 use crate::error::ConnectionError;
 use crate::segment::Segment;
 use crate::time::Micros;
 use crate::time_wait::TimeWait;
+
+/// Connections that are looked at to no avail each time that memory may have become free.
+const MOST_VAIN_LOOKS: usize = 8;
 
 impl Engine {
     /// Writes at most one IP packet into `out`, which must have place for one of [`crate::Config::mtu_len_bytes`]; `None`
@@ -176,13 +180,25 @@ impl Engine {
         }
     }
 
-    /// Chunks are free again after somebody had to go without: they are told.
+    /// Whether there is memory for what makes a connection writable. One that is gone has it.
+    pub(super) fn has_memory(&self, index: u32) -> bool {
+        let sendable = self.connections.get(index).map(|connection| connection.sendable(&self.pool));
+        sendable.is_none_or(|bytes| bytes >= LOW_WATER_LEN_BYTES)
+    }
+
+    /// Chunks may be free again after somebody had to go without: those who can go on are told. Of those who cannot, not
+    /// all are looked at each time.
     pub(super) fn tell_who_waits_for_memory(&mut self) {
-        if self.pool.free_len_bytes() == 0 {
-            return;
-        }
-        while let Some(index) = self.waiting.pop() {
-            self.mark_changed(index);
+        let mut in_vain = 0;
+        while in_vain < MOST_VAIN_LOOKS.min(self.waiting.len())
+            && let Some(index) = self.waiting.pop()
+        {
+            if self.has_memory(index) {
+                self.mark_changed(index);
+            } else {
+                self.waiting.push(index);
+                in_vain += 1;
+            }
         }
     }
 }

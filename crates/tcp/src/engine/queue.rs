@@ -30,6 +30,10 @@ impl Queue {
         Some(index)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(super) fn has(&self, index: u32) -> bool {
         self.is_in.get(index as usize).copied().unwrap_or(false)
     }

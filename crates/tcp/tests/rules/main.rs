@@ -5,6 +5,7 @@
 
 mod endings;
 mod floods;
+mod memory;
 mod numbers;
 mod resets;
 #[path = "../support/mod.rs"]

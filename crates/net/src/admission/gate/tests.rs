@@ -1,5 +1,6 @@
 use super::*;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 fn place() -> &'static Place {
     Box::leak(Box::default())
@@ -17,9 +18,14 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+fn at_most(longest: Duration) -> impl Fn() -> Duration {
+    let start = Instant::now();
+    move || longest.saturating_sub(start.elapsed())
+}
+
 fn waiting(gate: &'static Gate, place: &'static Place, limit: usize) -> JoinHandle<Outcome> {
     let before = gate.waiting();
-    let thread = std::thread::spawn(move || gate.wait(place, limit, 5, None));
+    let thread = std::thread::spawn(move || gate.wait(place, limit, 5, || Duration::MAX));
     until("a waiter", || gate.waiting() > before);
     thread
 }
@@ -48,8 +54,7 @@ fn a_connection_that_has_ended_does_not_begin_to_wait() {
     let (gate, holder, other) = (gate(), place(), place());
     assert!(gate.enter(holder, 1));
     gate.end(other);
-    let soon = Some(Duration::from_secs(1));
-    assert_eq!(gate.wait(other, 1, 0, soon), Outcome::CalledOff);
+    assert_eq!(gate.wait(other, 1, 0, at_most(Duration::from_secs(1))), Outcome::CalledOff);
     assert_eq!(gate.waiting(), 0);
     gate.renew(other);
     let thread = waiting(gate, other, 1);
@@ -61,7 +66,7 @@ fn a_connection_that_has_ended_does_not_begin_to_wait() {
 fn waits_end_for_other_reasons() {
     let (gate, holder, other) = (gate(), place(), place());
     assert!(gate.enter(holder, 1));
-    assert_eq!(gate.wait(other, 1, 0, Some(Duration::from_millis(20))), Outcome::TimedOut);
+    assert_eq!(gate.wait(other, 1, 0, at_most(Duration::from_millis(20))), Outcome::TimedOut);
     let thread = waiting(gate, other, 1);
     assert!(gate.call_off(other) && !gate.call_off(other));
     assert_eq!(thread.join().unwrap(), Outcome::CalledOff);
@@ -110,8 +115,9 @@ fn the_limit_holds_whatever_happens() {
                 let mut rng = fastrand::Rng::with_seed(number as u64);
                 for _ in 0..20_000 {
                     let entered = gate.enter(mine, LIMIT) || {
-                        let longest = rng.bool().then(|| Duration::from_micros(rng.u64(0..200)));
-                        gate.wait(mine, LIMIT, 0, longest) == Outcome::Entered
+                        let longest =
+                            if rng.bool() { Duration::MAX } else { Duration::from_micros(rng.u64(0..200)) };
+                        gate.wait(mine, LIMIT, 0, at_most(longest)) == Outcome::Entered
                     };
                     assert_eq!(entered, mine.is_inside());
                     if entered {
