@@ -313,6 +313,36 @@ fn whatever_ends_a_wait_leaves_nothing_behind() {
     }
 }
 
+/// What drivers ask at the login, and pools of connections now and then.
+#[test]
+fn logins_do_not_wait() {
+    let server = with_limit("1", &[]);
+    let holder = inside(&server);
+    let mut late = soon(
+        "a login",
+        std::thread::spawn({
+            let socket = server.socket().display().to_string();
+            move || connect(socket).unwrap()
+        }),
+    );
+    let free = [
+        "SELECT 1",
+        "SET NAMES utf8mb4",
+        "SELECT @@max_allowed_packet, @@wait_timeout",
+        "SET autocommit = 0",
+    ];
+    for statement in free {
+        let (conn, result) = soon(statement, run(late, statement));
+        result.unwrap();
+        late = conn;
+    }
+    let thread = run(late, "UPDATE t SET v = 1 WHERE id = 7");
+    await_waiting(&server, 1);
+    drop(holder);
+    soon("one who waited", thread).1.unwrap();
+    await_empty(&server);
+}
+
 #[test]
 fn a_client_that_dies_in_the_queue_is_not_left_in_it() {
     let server = with_limit("1", &[]);
@@ -364,7 +394,7 @@ fn who_holds_locks_never_waits() {
         let thread = start(&server, want);
         poll_until("one inside", SOON, || Ok((status(&server)["admission"]["inside"] == 1).then_some(())))
             .unwrap();
-        let waiter = start(&server, "SELECT 1");
+        let waiter = start(&server, "SELECT * FROM t");
         await_waiting(&server, 1);
         let statement = if take.starts_with("FLUSH") { "SELECT 1 FROM t" } else { "SELECT 1" };
         if !take.starts_with("LOCK") {
@@ -426,7 +456,7 @@ fn prepared_transactions_and_kills_get_through() {
     let mut killer = app(&server);
     let holder = inside(&server);
     let holder_id = holder.connection_id();
-    let thread = start(&server, "SELECT 1");
+    let thread = start(&server, "SELECT v FROM t WHERE id = 1");
     await_waiting(&server, 1);
     execute(&mut killer, &format!("KILL {holder_id}")).unwrap();
     assert!(!query_text(&mut killer, "SHOW PROCESSLIST").unwrap().is_empty());

@@ -41,11 +41,8 @@ use redoubt_wire::net::{Counter, Limit};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;
-use stream::Stream;
+use stream::{LOOK_LEN_BYTES, Stream};
 use tls::Look;
-
-/// What is looked at of a command that would have to wait, in bytes.
-const LOOK_LEN_BYTES: usize = 512;
 
 static GATE: Gate = Gate::new();
 static CLOCK: Clock = Clock::new();
@@ -313,8 +310,9 @@ pub fn hold(connection: &'static Connection, fd: c_int, rest: Option<Duration>) 
     }
     let count = limit_count(limit);
     state.told_empty = false;
-    let mut space = [0u8; LOOK_LEN_BYTES];
+    let mut space;
     let inside_tls = if seat.has_tls.load(Ordering::Acquire) {
+        space = [0u8; LOOK_LEN_BYTES];
         match tls::look(seat, &mut space) {
             Some(Look::Bytes(len)) => space.get(..len),
             // With what has come the server can do nothing.

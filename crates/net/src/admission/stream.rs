@@ -3,8 +3,8 @@
 use super::compression::{self, Compression};
 use super::protocol::{Boundary, Tracker};
 
-/// Length that is looked at of a command that is compressed, in bytes.
-const LOOK_LEN_BYTES: usize = 512;
+/// What is looked at of a command that would have to wait, in bytes. What Connector/J asks first has a thousand.
+pub const LOOK_LEN_BYTES: usize = 2048;
 
 /// See the module.
 pub struct Stream {

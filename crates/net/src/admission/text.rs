@@ -31,6 +31,10 @@ enum Word {
     Other,
     /// A statement that leaves no transaction open when it fails outside of one.
     Simple,
+    /// The same, and if no table is named there is none.
+    Select,
+    /// What comes before a table.
+    From,
     Show,
     Set,
     Statement,
@@ -56,9 +60,11 @@ const LOCKING_FUNCTIONS: [&[u8]; 3] = [b"GET_LOCK", b"SERVICE_GET_READ_LOCKS", b
 impl Word {
     fn of(text: &[u8]) -> Self {
         match text {
-            b"SELECT" | b"INSERT" | b"UPDATE" | b"DELETE" | b"REPLACE" | b"WITH" | b"CREATE" | b"DROP"
-            | b"ALTER" | b"TRUNCATE" | b"LOAD" | b"DO" | b"ANALYZE" | b"OPTIMIZE" | b"EXPLAIN" | b"DESC"
+            b"INSERT" | b"UPDATE" | b"DELETE" | b"REPLACE" | b"WITH" | b"CREATE" | b"DROP" | b"ALTER"
+            | b"TRUNCATE" | b"LOAD" | b"DO" | b"ANALYZE" | b"OPTIMIZE" | b"EXPLAIN" | b"DESC"
             | b"DESCRIBE" | b"VALUES" => Self::Simple,
+            b"SELECT" => Self::Select,
+            b"FROM" | b"FOR" => Self::From,
             b"SHOW" => Self::Show,
             b"SET" => Self::Set,
             b"STATEMENT" => Self::Statement,
@@ -93,6 +99,8 @@ pub struct Text {
     first: Word,
     second: Word,
     statements: u8,
+    /// Something in it may read tables: parentheses are around other statements, or what a function is called with.
+    may_have_tables: bool,
     /// What follows is another statement.
     ended: bool,
     is_simple: bool,
@@ -158,6 +166,7 @@ impl Text {
             b'\'' | b'"' | b'`' => return Mode::Quoted(byte),
             b'#' => return Mode::LineComment,
             b';' => self.end_statement(),
+            b'(' => self.may_have_tables = true,
             // The statement is in a variable.
             b'@' if self.is_indirect() => self.holds |= SESSION,
             _ => {}
@@ -195,6 +204,9 @@ impl Text {
         if self.mode != Mode::Code {
             return;
         }
+        if matches!(word, Word::From | Word::Table) {
+            self.may_have_tables = true;
+        }
         if self.first == Word::Flush && word == Word::Table {
             self.holds |= TABLES;
         }
@@ -215,7 +227,14 @@ impl Text {
     fn take_first(&mut self, word: Word) {
         match word {
             Word::Backup | Word::Handler => self.holds |= SESSION,
-            Word::Simple | Word::Show | Word::Set | Word::Kill | Word::Use | Word::Table | Word::Unlock => {}
+            Word::Simple
+            | Word::Select
+            | Word::Show
+            | Word::Set
+            | Word::Kill
+            | Word::Use
+            | Word::Table
+            | Word::Unlock => {}
             _ => self.is_simple = false,
         }
     }
@@ -258,6 +277,9 @@ impl Text {
             Word::Kill | Word::Show | Word::Unlock | Word::Use | Word::Commit => true,
             // Ends what another connection has prepared.
             Word::Xa => self.second != Word::Start,
+            // What drivers and pools of connections ask, at the login above all.
+            Word::Select => !self.may_have_tables,
+            Word::Set => self.second != Word::Statement && !self.may_have_tables,
             _ => false,
         };
         is_known && self.statements == 1 && self.mode == Mode::Code

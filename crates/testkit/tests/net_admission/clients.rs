@@ -268,7 +268,7 @@ fn connections_with_tls_are_followed_from_the_moment_a_limit_is_set() {
         assert_eq!(client.ask("SELECT 'there'"), "there");
     }
     assert_eq!(first.ask("BEGIN; SELECT v FROM t WHERE id = 0 FOR UPDATE"), "0");
-    second.send("SELECT 'again'");
+    second.send("SELECT 'again' FROM t WHERE id = 1");
     await_waiting(&server, 1);
     first.send("ROLLBACK");
     assert_eq!(second.row(), "again");

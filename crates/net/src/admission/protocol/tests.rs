@@ -208,7 +208,8 @@ fn what_need_not_wait_is_seen_in_what_has_come() {
     let tracker = logged_in();
     for (content, free) in [
         (&b"\x03KILL 5"[..], true),
-        (b"\x03SELECT 1", false),
+        (b"\x03SELECT 1", true),
+        (b"\x03SELECT a FROM t", false),
         (b"\x0e", true),
         (b"\x01", true),
         (b"\x16SELECT", true),

@@ -71,16 +71,36 @@ fn other_statements_hold_nothing() {
 
 #[test]
 fn what_need_not_wait_is_known() {
-    for text in ["KILL 5", "show processlist", "UNLOCK TABLES;", " commit", "XA COMMIT 'a'", "use `d`"] {
+    for text in [
+        "KILL 5",
+        "show processlist",
+        "UNLOCK TABLES;",
+        " commit",
+        "XA COMMIT 'a'",
+        "use `d`",
+        "select 1",
+        "/* a driver (1.2) */ SELECT @@max_allowed_packet, @@session.wait_timeout AS `from`;",
+        "SELECT 'from t (a)'",
+        "SET NAMES utf8mb4",
+        "set autocommit=0, sql_mode='STRICT_TRANS_TABLES', @a = @@version",
+    ] {
         assert!(look(text).is_free(), "{text}");
     }
     for text in [
-        "SELECT 1",
+        "SELECT * FROM t",
+        "SELECT 1 UNION TABLE t",
+        "SELECT NEXT VALUE FOR s",
+        "SELECT f()",
+        "SELECT 1; SELECT 2",
+        "SELECT /*! a FROM t */",
+        "SET @a = (SELECT MAX(a) FROM t FOR UPDATE)",
+        "SET @a = f()",
+        "SET STATEMENT max_statement_time=1 FOR UPDATE t SET a = 1",
+        "SET STATEMENT max_statement_time=1 f",
         "XA START 'a'",
         "XA BEGIN 'a'",
         "KILL 5; UPDATE t SET a = 1",
         "BEGIN",
-        "SET @a = 1",
         "KILL '",
         "",
         "SHOWS",
