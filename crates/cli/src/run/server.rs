@@ -72,7 +72,7 @@ impl Server {
             program,
             binary,
             version,
-            user: user_in(user_arguments).or_else(|| user_in(&in_files)),
+            user: user_in(&in_files).or_else(|| user_in(user_arguments)),
             user_arguments: user_arguments.to_vec(),
             datadir: datadir.to_owned(),
             settings,
@@ -278,7 +278,8 @@ pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The last `--user=NAME`, `--user NAME`, `-u NAME` or `-uNAME`.
+/// The first `--user=NAME`, `--user NAME`, `-u NAME` or `-uNAME`: the servers warn of others ("Ignoring user change").
+/// What is in option files comes before all of the command line.
 fn user_in(arguments: &[String]) -> Option<String> {
     let after = |index: usize| arguments.get(index + 1).cloned();
     let user = |(index, argument): (usize, &String)| match argument.as_str() {
@@ -288,7 +289,7 @@ fn user_in(arguments: &[String]) -> Option<String> {
             other.strip_prefix("--user=").or(short).map(str::to_owned)
         }
     };
-    arguments.iter().enumerate().filter_map(user).next_back()
+    arguments.iter().enumerate().find_map(user)
 }
 
 /// Options the server takes from its option files.
@@ -324,10 +325,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_user_counts() {
+    fn the_first_user_counts() {
         let user = |line: &str| user_in(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(user("--user=mysql --datadir=x").as_deref(), Some("mysql"));
-        assert_eq!(user("--user=a --user b -u c -ud").as_deref(), Some("d"));
+        assert_eq!(user("-ud -u c --user b --user=a").as_deref(), Some("d"));
+        assert_eq!(user("--user b --user=a").as_deref(), Some("b"));
         assert_eq!(user("--users=a --userstat=1 --unknown --skip-user"), None);
         assert_eq!(user("--port=1 --user"), None);
     }

@@ -3,7 +3,8 @@
 //! A listener's descriptor is the kernel's. Who polls it also polls the listener's bell, see [`super::waits`].
 //!
 //! Shadows are never given back to the system, of which a server has a few: every wait of every thread looks for them,
-//! without a lock. A queue's lock is taken last, and nothing else is taken under it.
+//! without a lock. A queue's lock is taken last, and nothing else is taken under it. The bell rings only while somebody
+//! waits: it is rung and silenced under that lock.
 
 use super::doorbell::Doorbell;
 use super::socket::Socket;
@@ -118,9 +119,13 @@ impl Shadow {
         self.knock();
     }
 
-    /// Tells who polls that somebody waits.
+    /// Tells who polls that somebody waits, if nobody has taken him meanwhile: MySQL takes it for an error if there is
+    /// nobody.
     pub fn knock(&self) {
-        self.bell.ring();
+        let queue = self.queue();
+        if !queue.is_empty() {
+            self.bell.ring();
+        }
     }
 
     /// The first that waits.
@@ -136,5 +141,20 @@ impl Shadow {
     /// What tells that somebody waits.
     pub fn bell(&self) -> c_int {
         self.bell.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another thread has taken whom the knock was for.
+    #[test]
+    fn a_knock_for_nobody_is_not_heard() {
+        let shadow = Shadow::new(7, "127.0.0.1:3306".parse().unwrap(), false, 5).unwrap();
+        shadow.knock();
+        let mut entry = libc::pollfd { fd: shadow.bell(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry.
+        assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 0) }, 0);
     }
 }
