@@ -312,6 +312,24 @@ fn an_interface_that_was_down_goes_on() {
     });
 }
 
+/// The server goes on without it, and says so.
+#[test]
+fn an_interface_that_is_deleted_is_said_to_be_gone() {
+    let Some(mut lab) = Lab::create("an_interface_that_is_deleted_is_said_to_be_gone", &[]) else { return };
+    let mut conn = lab.connect();
+    statements(&mut conn, 20).unwrap();
+    lab.wait_for("connections", |count| count == 1);
+    assert_eq!(lab.status()["interfaces"][0]["mode"], "native");
+    run("ip", &["-n", &lab.pair.name(Side::Server), "link", "delete", NetworkPair::INTERFACE]);
+    poll_until("an interface that is gone", Duration::from_secs(20), || {
+        Ok((lab.status()["interfaces"][0]["mode"] == "failed").then_some(()))
+    })
+    .unwrap();
+    statements(&mut lab.server.connect().unwrap(), 20).unwrap();
+    drop(conn);
+    lab.server.shutdown().unwrap();
+}
+
 #[test]
 fn a_thousand_connections_are_served() {
     let arguments = ["--max-connections=1100", "--back-log=200"];

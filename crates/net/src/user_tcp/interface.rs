@@ -84,6 +84,13 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, mac, mtu_bytes, is_virtual_pair })
     }
 
+    /// It has not been deleted, nor moved to another network namespace.
+    pub fn is_there(&self) -> bool {
+        let mut name = [0; libc::IFNAMSIZ];
+        // SAFETY: room for a name.
+        !unsafe { libc::if_indextoname(self.index, name.as_mut_ptr()) }.is_null()
+    }
+
     /// The addresses that it has now.
     ///
     /// # Errors

@@ -124,6 +124,8 @@ pub struct Inner {
     absent: BTreeSet<SocketAddr>,
     /// New connections are taken.
     pub is_on: bool,
+    /// Its interface was deleted.
+    pub is_gone: bool,
     wake: Few<&'static Socket>,
     knock: Few<&'static Shadow>,
     /// The kernel would not send at once.
@@ -192,6 +194,7 @@ impl Stack {
             addresses,
             absent: BTreeSet::new(),
             is_on: true,
+            is_gone: false,
             wake: Few::default(),
             knock: Few::default(),
             is_unsent: false,

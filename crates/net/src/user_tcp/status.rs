@@ -15,7 +15,7 @@ fn mode(mode: super::link::Mode) -> UserTcpMode {
 /// Writes it down.
 pub fn publish(number: usize, name: &str, inner: &mut Inner) {
     let link = inner.link().counters();
-    let mode = mode(inner.link().mode());
+    let mode = if inner.is_gone { UserTcpMode::Failed } else { mode(inner.link().mode()) };
     let counters = inner.engine.counters();
     let status = UserTcpLink {
         interface: name.to_owned(),

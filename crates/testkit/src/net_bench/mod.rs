@@ -30,7 +30,7 @@ mod tests;
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Parts
+    /// Parts, separated by commas
     #[arg(long = "part", value_enum, value_delimiter = ',', default_values = ["same-host", "elsewhere", "admission"])]
     pub parts: Vec<Part>,
     /// Rounds of the first two parts
@@ -39,7 +39,7 @@ pub struct Options {
     /// Seconds of one way in a round; of one measurement of admission five times as many
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub seconds: u32,
-    /// Connections of the first two parts
+    /// Connections of the first two parts, separated by commas
     #[arg(
         long,
         value_delimiter = ',',
@@ -50,7 +50,7 @@ pub struct Options {
     /// Servers of the first two parts use their pool of threads
     #[arg(long)]
     pub pool_of_threads: bool,
-    /// Connections of admission, from few, at which the server is at its best, to many
+    /// Connections of admission, from few, at which the server is at its best, to many; separated by commas
     #[arg(
         long,
         value_delimiter = ',',
@@ -58,7 +58,7 @@ pub struct Options {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub many: Vec<u32>,
-    /// Limits of admission
+    /// Limits of admission, separated by commas
     #[arg(
         long,
         value_delimiter = ',',

@@ -66,6 +66,13 @@ impl Inner {
     /// Looks at what has changed around: the interface's addresses, and whether connections are wanted.
     pub(super) fn look(&mut self, now: Micros, interface: &Interface) {
         self.is_on = crate::control::is_user_tcp_wanted();
+        if !interface.is_there() && !std::mem::replace(&mut self.is_gone, true) {
+            report(&format!(
+                "{} is gone, and its connections with it; one of its name is left to the kernel until the server is \
+                 started again",
+                interface.name
+            ));
+        }
         if let Ok(addresses) = interface.addresses()
             && addresses != self.addresses
         {
