@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 const LONGEST_GAP: Duration = Duration::from_secs(1);
 
 /// See the module.
+#[derive(Default)]
 pub struct Clock {
     /// 0: nobody has it go on.
     now_us: AtomicU64,
