@@ -493,14 +493,14 @@ fn clients_that_leave_a_transaction_alone_lose_their_room() {
 /// While the server is stopped as a whole, nobody leaves anything alone, and nobody waits for others.
 #[test]
 fn a_stopped_server_counts_no_time() {
-    let server = with_limit("1", &["--admission-lease", "4", "--admission-longest-wait", "4"]);
+    let server = with_limit("1", &["--admission-lease", "8", "--admission-longest-wait", "8"]);
     let mut holder = inside(&server);
     let threads: Vec<_> = (1..=5).map(|_| start(&server, "UPDATE t SET v = 1 WHERE id = 7")).collect();
     await_waiting(&server, 5);
     let process_id = Pid::from_raw(server.process_id().unwrap() as i32).unwrap();
     kill_process(process_id, Signal::STOP).unwrap();
     // Not until something is so: the time itself is what is looked at.
-    std::thread::sleep(Duration::from_secs(6));
+    std::thread::sleep(Duration::from_secs(9));
     kill_process(process_id, Signal::CONT).unwrap();
     // It takes a while until those who wait have noticed.
     holder.query_drop("SELECT SLEEP(0.5)").unwrap();
