@@ -317,9 +317,8 @@ fn whoever_waits_is_woken(lab: &Lab) {
     close_set(set);
 }
 
-/// A thread that waits since there was no member in the set.
-fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
-    let set = new_set();
+/// Does something while a thread waits that began to when there was no member in the set; what that thread is told.
+fn while_a_stranger_waits(set: RawFd, does: impl FnOnce()) -> Vec<(u64, u32)> {
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let waiter = scope.spawn(move || {
@@ -332,14 +331,33 @@ fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
         while !numbers.iter().any(|number| std::fs::read_to_string(&path).unwrap().starts_with(number)) {
             std::thread::yield_now();
         }
-        let ends = lab.member(set, IN | ONCE, 1);
+        does();
+        waiter.join().unwrap()
+    })
+}
+
+fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
+    let set = new_set();
+    let ends = lab.connect();
+    let told = while_a_stranger_waits(set, || {
+        add(set, ends.server, IN | ONCE, 1);
         // Frames that are nothing to tell of.
         library::send(ends.server, &[3; 100], 0).unwrap();
         (&ends.client).read_exact(&mut [0; 100]).unwrap();
         ends.send(b"abc");
-        assert_eq!(waiter.join().unwrap(), [(1, IN)]);
-        ends.close();
     });
+    assert_eq!(told, [(1, IN)]);
+    ends.close();
+    close_set(set);
+    // A member that comes with bytes: nothing else will come.
+    let set = new_set();
+    let ends = lab.connect();
+    ends.send(b"abc");
+    while library::unread(ends.server) < 3 {
+        std::thread::yield_now();
+    }
+    assert_eq!(while_a_stranger_waits(set, || add(set, ends.server, IN | ONCE, 2)), [(2, IN)]);
+    ends.close();
     close_set(set);
 }
 

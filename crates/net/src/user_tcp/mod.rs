@@ -64,6 +64,12 @@ pub fn set_wanted(interfaces: Vec<UserTcp>) {
     let _ = WANTED.set(interfaces);
 }
 
+/// An interface is wanted.
+#[inline]
+pub fn is_wanted() -> bool {
+    WANTED.get().is_some_and(|wanted| !wanted.is_empty())
+}
+
 /// A line for the server's log.
 pub fn report(text: &str) {
     let line = format!("[redoubt] TCP in user space: {text}\n");
@@ -144,7 +150,7 @@ fn start(number: usize, wanted: &UserTcp) -> Option<&'static Stack> {
 
 /// The server is about to listen with this descriptor, which is bound.
 pub fn listening(fd: c_int, backlog: c_int) {
-    if !process::is_active() || WANTED.get().is_none_or(Vec::is_empty) || shadow::get(fd).is_some() {
+    if !process::is_active() || !is_wanted() || shadow::get(fd).is_some() {
         return;
     }
     let Some(bound) = Address::ask(fd, next::getsockname).and_then(|own| own.tcp()) else { return };

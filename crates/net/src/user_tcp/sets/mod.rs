@@ -14,6 +14,8 @@
 //! that do not wait. Invariants: a connection is a member of one set at most, and [`Socket::set`] is that one; both
 //! change under the lock of the stack. A waiter counts as a sleeper before it looks for the last time whether it has to
 //! sleep, and what is new is in the queue before anybody looks whether somebody sleeps, so that no wake-up is missed.
+//! Who waits for a set that has no members yet is no sleeper of it, but one of the strangers of all sets, who are woken
+//! by its bell as well: it is in the kernel's set before the first member.
 //! Sets are never given back to the system, and one is used again only when nobody waits for it.
 
 pub mod members;
@@ -154,7 +156,7 @@ impl Set {
 
     /// Wakes a thread that waits, if there is something that nobody else will see.
     pub fn wake(&self) {
-        let is_needed = self.sleepers.load(Ordering::SeqCst) != 0
+        let is_needed = (self.sleepers.load(Ordering::SeqCst) != 0 || wait::has_strangers())
             && self.takers.load(Ordering::SeqCst) == 0
             && self.news.load(Ordering::SeqCst) != 0;
         if is_needed {

@@ -4,7 +4,7 @@ use super::{Own, Set, ready_events};
 use crate::process;
 use crate::user_tcp::socket::Socket;
 use libc::{c_int, epoll_event};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// After so many waits that were over without the kernel it is asked what else there is.
@@ -149,6 +149,33 @@ impl Set {
     }
 }
 
+/// Threads that wait for sets without members, or are about to. When one of these sets gets its first member, a thread
+/// that waits for it already is none of its sleepers.
+static STRANGERS: AtomicU32 = AtomicU32::new(0);
+
+/// Somebody may wait for a set without being counted there.
+pub(super) fn has_strangers() -> bool {
+    STRANGERS.load(Ordering::SeqCst) != 0
+}
+
+/// One of them. Counted before it looks whether it is one.
+struct Stranger;
+
+impl Stranger {
+    fn begin() -> Option<Self> {
+        crate::user_tcp::is_wanted().then(|| {
+            STRANGERS.fetch_add(1, Ordering::SeqCst);
+            Self
+        })
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        STRANGERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// A wait for a set, as epoll_wait; `call` is the kernel's.
 ///
 /// # Safety
@@ -164,8 +191,10 @@ pub unsafe fn wait(
     }
     let start = Instant::now();
     let mut room = Room { events, count: count as usize, used: 0 };
+    let stranger = Stranger::begin();
     let Some(set) = super::get(fd) else {
         let result = call(events, count, Timeout::Whole);
+        drop(stranger);
         // The first member may have come meanwhile.
         let Some(set) = super::get(fd).filter(|_| result > 0) else { return result };
         room.ask(set, |_, _| result);
@@ -174,6 +203,7 @@ pub unsafe fn wait(
         }
         return wait_in(set, &mut room, (start, longest), &call);
     };
+    drop(stranger);
     wait_in(set, &mut room, (start, longest), &call)
 }
 
