@@ -318,13 +318,13 @@ fn whoever_waits_is_woken(lab: &Lab) {
 }
 
 /// Does something while a thread waits that began to when there was no member in the set; what that thread is told.
-fn while_a_stranger_waits(set: RawFd, does: impl FnOnce()) -> Vec<(u64, u32)> {
+fn while_a_stranger_waits(set: RawFd, timeout_ms: c_int, does: impl FnOnce()) -> Vec<(u64, u32)> {
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let waiter = scope.spawn(move || {
             // SAFETY: no pointers.
             tell.send(unsafe { libc::gettid() }).unwrap();
-            wait(set, PATIENCE_MS)
+            wait(set, timeout_ms)
         });
         let path = format!("/proc/self/task/{}/syscall", told.recv().unwrap());
         let numbers = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait].map(|number| format!("{number} "));
@@ -339,7 +339,7 @@ fn while_a_stranger_waits(set: RawFd, does: impl FnOnce()) -> Vec<(u64, u32)> {
 fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
     let set = new_set();
     let ends = lab.connect();
-    let told = while_a_stranger_waits(set, || {
+    let told = while_a_stranger_waits(set, PATIENCE_MS, || {
         add(set, ends.server, IN | ONCE, 1);
         // Frames that are nothing to tell of.
         library::send(ends.server, &[3; 100], 0).unwrap();
@@ -356,7 +356,7 @@ fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
     while library::unread(ends.server) < 3 {
         std::thread::yield_now();
     }
-    assert_eq!(while_a_stranger_waits(set, || add(set, ends.server, IN | ONCE, 2)), [(2, IN)]);
+    assert_eq!(while_a_stranger_waits(set, PATIENCE_MS, || add(set, ends.server, IN | ONCE, 2)), [(2, IN)]);
     ends.close();
     close_set(set);
 }
@@ -400,6 +400,20 @@ fn times_are_kept(lab: &Lab) {
         assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(3), "{took:?}");
     });
     assert_eq!(wait(set, 0), []);
+    ends.close();
+    close_set(set);
+    // Whoever has waited since there was no member waits for the rest of the time only.
+    let set = new_set();
+    let ends = lab.connect();
+    let start = Instant::now();
+    let told = while_a_stranger_waits(set, 3000, || {
+        std::thread::sleep(Duration::from_secs(2).saturating_sub(start.elapsed()));
+        add(set, ends.server, IN, 1);
+        library::send(ends.server, &[3; 100], 0).unwrap();
+    });
+    let took = start.elapsed();
+    assert!(told.is_empty() && took >= Duration::from_secs(3), "{told:?} {took:?}");
+    assert!(took < Duration::from_millis(4800), "{took:?}");
     ends.close();
     close_set(set);
 }

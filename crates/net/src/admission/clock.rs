@@ -1,6 +1,6 @@
-//! Time in which the server runs. Where it was stopped as a whole (SIGSTOP, a debugger, a machine that was paused), no
-//! client has left anything alone and nobody has waited for others, so that time does not count for leases and for
-//! the longest wait: else all who wait would be let in at once when it goes on.
+//! Time in which the server runs. Where it was stopped as a whole (SIGSTOP), no client has left anything alone and
+//! nobody has waited for others, so that time does not count for leases and for the longest wait: else all who wait
+//! would be let in at once when it goes on.
 //!
 //! The keeper's thread has it go on with each of its looks, ten times a second, which is how exact it is. A look that
 //! comes much later than it should counts for [`LONGEST_GAP`].
@@ -52,8 +52,8 @@ fn system_ms() -> u64 {
     now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000 + 1
 }
 
-/// How long somebody may still wait: as long as the server's own wait lasts, which ends as the system's time has it, and
-/// the longest time that is waited for others.
+/// How long somebody may still wait: as long as the server's own wait lasts, which ends as the system's time has it,
+/// and the longest time that is waited for others.
 pub struct Patience<'a> {
     clock: &'a Clock,
     start: Instant,

@@ -115,9 +115,9 @@ impl Set {
         &self,
         room: &mut Room,
         limit: (Instant, Option<Duration>),
+        mut timeout: Timeout,
         call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
     ) -> c_int {
-        let mut timeout = Timeout::Whole;
         loop {
             self.gather(room);
             if room.used > 0 {
@@ -140,11 +140,10 @@ impl Set {
             if room.used > 0 {
                 return room.used as c_int;
             }
-            let rest = rest(limit);
-            if result == 0 || rest.is_some_and(|rest| rest.is_zero()) {
+            timeout = rest(limit);
+            if result == 0 || timeout == Timeout::NONE {
                 return 0;
             }
-            timeout = rest.map_or(Timeout::Whole, Timeout::Rest);
         }
     }
 }
@@ -201,30 +200,31 @@ pub unsafe fn wait(
         if room.used > 0 {
             return room.used as c_int;
         }
-        return wait_in(set, &mut room, (start, longest), &call);
+        return wait_in(set, &mut room, (start, longest), rest((start, longest)), &call);
     };
     drop(stranger);
-    wait_in(set, &mut room, (start, longest), &call)
+    wait_in(set, &mut room, (start, longest), Timeout::Whole, &call)
 }
 
 fn wait_in(
     set: &'static Set,
     room: &mut Room,
     limit: (Instant, Option<Duration>),
+    timeout: Timeout,
     call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
 ) -> c_int {
     if process::is_child() {
         return wait_in_child(set, room, limit, call);
     }
     set.waiters.fetch_add(1, Ordering::SeqCst);
-    let result = set.wait(room, limit, call);
+    let result = set.wait(room, limit, timeout, call);
     set.waiters.fetch_sub(1, Ordering::SeqCst);
     result
 }
 
 /// What is left of a time.
-fn rest((start, longest): (Instant, Option<Duration>)) -> Option<Duration> {
-    longest.map(|longest| longest.saturating_sub(start.elapsed()))
+fn rest((start, longest): (Instant, Option<Duration>)) -> Timeout {
+    longest.map_or(Timeout::Whole, |longest| Timeout::Rest(longest.saturating_sub(start.elapsed())))
 }
 
 /// What wakes the parent is not the child's.
@@ -239,7 +239,7 @@ fn wait_in_child(
         if room.used > 0 {
             return room.used as c_int;
         }
-        if own == 0 || rest(limit).is_some_and(|rest| rest.is_zero()) {
+        if own == 0 || rest(limit) == Timeout::NONE {
             return result.min(0);
         }
         std::thread::sleep(NAP);
