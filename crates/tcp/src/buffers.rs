@@ -24,7 +24,7 @@ const FEW_CHUNKS: usize = 8;
 
 /// What a chunk is for. Nobody gets all: if what was received took everything, a caller that has to send before it reads
 /// on would wait for ever, and so would a gap whose missing bytes have no place because of what lies behind gaps. Those
-/// whose buffers have many chunks already, since nobody reads from them, leave room for statements and answers of others.
+/// whose buffers have many chunks already, since nobody reads from them, leave room for what others say and are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Three quarters at most; by those who have [`FEW_CHUNKS`] or more, five eighths.

@@ -157,8 +157,8 @@ impl Gate {
         place.state.store(INSIDE, SeqCst);
     }
 
-    /// Waits for its turn. The place is outside. `left` says for how long it may still wait, and is asked again when that
-    /// is over.
+    /// Waits for its turn. The place is outside. `left` says for how long it may still wait, and is asked again when
+    /// that is over.
     pub fn wait(
         &self,
         place: &'static Place,

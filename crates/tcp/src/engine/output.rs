@@ -186,8 +186,8 @@ impl Engine {
         sendable.is_none_or(|bytes| bytes >= LOW_WATER_LEN_BYTES)
     }
 
-    /// Chunks may be free again after somebody had to go without: those who can go on are told. Of those who cannot, not
-    /// all are looked at each time.
+    /// Chunks may be free again after somebody had to go without: those who can go on are told. Of those who cannot,
+    /// not all are looked at each time.
     pub(super) fn tell_who_waits_for_memory(&mut self) {
         let mut in_vain = 0;
         while in_vain < MOST_VAIN_LOOKS.min(self.waiting.len())
