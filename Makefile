@@ -270,9 +270,9 @@ group:
 	cargo build --release -p redoubt-cli -p redoubt-group
 	cargo test --release -p redoubt-testkit --test group own -- --include-ignored --nocapture --test-threads 1
 
-# All states of a model of the group's consensus, at small bounds; some 15 minutes. See crates/consensus/model/README.md.
+# All states of a model of the group's consensus, at small bounds; some 15 minutes. See crates/group/model/README.md.
 model:
-	cd crates/consensus/model && cargo run --release
+	cd crates/group/model && cargo run --release
 
 # Random trouble for a group under load, ROUNDS of it (some 20 s each), from seed SEED on; as root.
 group-rounds:

@@ -1,0 +1,219 @@
+//! What the last server on this host left for the node: sent before the volume is attached.
+//!
+//! Attaching takes a new generation, and the node takes nothing of an older one. So it comes first, and as long as
+//! it cannot be done nothing is attached and nothing thrown away. Only when another host has attached the volume
+//! meanwhile is it too late; then the operator is told, and the file is kept under another name.
+//!
+//! The file is made here too, with all its room, so that a full disk is an error before anything is attached.
+
+use crate::error::{CliError, Result};
+use crate::show;
+use redoubt_transport::Connector;
+use redoubt_resend_queue::layout::{HEAD_LEN_BYTES, HOLDS_WORD, check_head, may_keep, new_head};
+use redoubt_resend_queue::{BadFile, FILE_LEN_BYTES, FILE_NAME, Kept, SendError};
+use redoubt_wire::control::VolumeStatus;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a node that says "not now" (it is starting, say) is asked again, and how often.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The file of a data directory that this process has locked.
+pub struct Unsent {
+    directory: PathBuf,
+    path: PathBuf,
+    file: Option<File>,
+    left: Option<Left>,
+}
+
+/// What is left in it.
+struct Left {
+    bytes: Vec<u8>,
+    volume_id: String,
+    kept: Kept,
+}
+
+impl Unsent {
+    /// Looks what is left, and says so.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for a file that cannot be understood: it may hold commits.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let path = directory.join(FILE_NAME);
+        let mut unsent = Self { directory: directory.to_owned(), path, file: None, left: None };
+        // Whoever may write here must not choose what this process writes to.
+        let opened = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&unsent.path);
+        let mut file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(unsent),
+            Err(error) => return Err(CliError::io("open", &unsent.path, error)),
+        };
+        let mut bytes = vec![0; HEAD_LEN_BYTES];
+        file.read_exact(&mut bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => unsent.unusable(&BadFile::Damaged("it is too short".to_owned())),
+            _ => CliError::io("read", &unsent.path, error),
+        })?;
+        if may_keep(&bytes).map_err(|error| unsent.unusable(&error))? {
+            file.read_to_end(&mut bytes).map_err(|error| CliError::io("read", &unsent.path, error))?;
+            let contents = redoubt_resend_queue::read(&bytes).map_err(|error| unsent.unusable(&error))?;
+            unsent.left = contents.kept.map(|kept| Left { bytes, volume_id: contents.volume_id, kept });
+        }
+        if let Some(left) = &unsent.left {
+            complain!(
+                "redoubt: the last server here left {} that the storage node has not confirmed, in {}; the node \
+                 gets it before the volume is attached",
+                show::bytes(left.kept.unconfirmed_bytes()),
+                unsent.path.display()
+            );
+        }
+        unsent.file = Some(file);
+        Ok(unsent)
+    }
+
+    fn unusable(&self, error: &BadFile) -> CliError {
+        CliError::Usage(format!(
+            "{}: {error}. It may hold commits that were answered and that the node does not have; to start without \
+             them, move it out of the data directory",
+            self.path.display()
+        ))
+    }
+
+    /// Sends it and waits until it is durable.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] when the node does not take it now. Nothing is lost by that.
+    pub fn send(&mut self, connector: &Connector, volume: &VolumeStatus) -> Result<()> {
+        let Some(left) = self.left.take() else { return Ok(()) };
+        let kept = &left.kept;
+        if left.volume_id != volume.volume_id {
+            return Err(CliError::Usage(format!(
+                "{} is of volume {}, and volume {} is {}; move it out of the data directory",
+                self.path.display(),
+                left.volume_id,
+                volume.name,
+                volume.volume_id
+            )));
+        }
+        if kept.generation < volume.generation {
+            let by = format!("volume {} was attached by {}", volume.name, volume.attached_by);
+            return self.give_up(kept.generation, kept.unconfirmed_bytes(), &by);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match redoubt_resend_queue::send(connector, &volume.name, kept, &left.bytes) {
+                Ok(sent) => {
+                    complain!("redoubt: of that the node did not have {}; now it does", show::bytes(sent));
+                    break;
+                }
+                Err(SendError::Fenced(by)) => {
+                    return self.give_up(kept.generation, kept.unconfirmed_bytes(), &by);
+                }
+                Err(SendError::Later(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(error) => {
+                    return Err(CliError::Usage(format!(
+                        "what the last server left in {} cannot be sent to the storage node at {}: {error}. Nothing \
+                         is lost and nothing was attached: try again when the node is well. To start without it, \
+                         move the file out of the data directory; commits that were answered may be in it",
+                        self.path.display(),
+                        connector.address
+                    )));
+                }
+            }
+        }
+        if kept.damaged_bytes() > 0 {
+            let why = "they are not whole on the local disk, as after a loss of power";
+            return self.put_away(kept.generation, kept.damaged_bytes(), why);
+        }
+        self.note_nothing_kept()
+    }
+
+    fn note_nothing_kept(&self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        file.write_all_at(&0u64.to_le_bytes(), HOLDS_WORD as u64 * 8)
+            .map_err(|error| CliError::io("write", &self.path, error))
+    }
+
+    /// Another server has the volume: the node will never take it.
+    fn give_up(&mut self, generation: u64, lost_bytes: u64, by: &str) -> Result<()> {
+        let why = format!("{by} after the server here, so the node takes nothing of that server any more");
+        self.put_away(generation, lost_bytes, &why)
+    }
+
+    fn put_away(&mut self, generation: u64, lost_bytes: u64, why: &str) -> Result<()> {
+        let name = format!("{FILE_NAME}-generation-{generation}-{:08x}", fastrand::u32(..));
+        let target = self.directory.join(name);
+        std::fs::rename(&self.path, &target).map_err(|error| CliError::io("move", &self.path, error))?;
+        self.file = None;
+        complain!(
+            "redoubt: warning: up to {} that the last server here wrote may be lost: {why}. Commits that waited for \
+             the node (innodb_flush_log_at_trx_commit=1 without a binary log, or with sync_binlog=1) are not among \
+             them; others that were answered may be. Kept as {}; remove it when you have seen this",
+            show::bytes(lost_bytes),
+            target.display()
+        );
+        Ok(())
+    }
+
+    /// The file is there, with all its room, and `owner`'s.
+    ///
+    /// # Errors
+    /// [`CliError::Io`]: above all, no room.
+    pub fn prepare(&mut self, volume_id: &str, owner: Option<(u32, u32)>) -> Result<()> {
+        let head = new_head(volume_id).map_err(|error| self.unusable(&error))?;
+        let is_usable = match &self.file {
+            Some(file) => self.is_of(file, volume_id)?,
+            None => false,
+        };
+        if !is_usable {
+            self.file = Some(self.make(&head)?);
+        }
+        if let (Some(file), Some((user, group))) = (&self.file, owner) {
+            std::os::unix::fs::fchown(file, Some(user), Some(group))
+                .map_err(|error| CliError::io("change the owner of", &self.path, error))?;
+        }
+        Ok(())
+    }
+
+    /// An empty file of another size or volume is made anew.
+    fn is_of(&self, file: &File, volume_id: &str) -> Result<bool> {
+        let mut head = vec![0; HEAD_LEN_BYTES];
+        file.read_exact_at(&mut head, 0).map_err(|error| CliError::io("read", &self.path, error))?;
+        let (of, _) = check_head(&head).map_err(|error| self.unusable(&error))?;
+        let len_bytes = file.metadata().map_err(|error| CliError::io("read", &self.path, error))?.len();
+        Ok(of == volume_id && len_bytes == FILE_LEN_BYTES)
+    }
+
+    fn make(&self, head: &[u8]) -> Result<File> {
+        let new = self.path.with_extension("new");
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(CliError::io("remove", &new, error));
+            }
+            _ => {}
+        }
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&new)
+            .map_err(|error| CliError::io("create", &new, error))?;
+        // SAFETY: no pointers; the descriptor is open.
+        let errno = unsafe { libc::posix_fallocate64(file.as_raw_fd(), 0, FILE_LEN_BYTES as libc::off64_t) };
+        let made = match errno {
+            0 => file.write_all(head).and_then(|()| std::fs::rename(&new, &self.path)),
+            errno => Err(std::io::Error::from_raw_os_error(errno)),
+        };
+        made.map_err(|error| {
+            let _ = std::fs::remove_file(&new);
+            CliError::io("reserve room for what the node does not have yet, in", &self.path, error)
+        })?;
+        Ok(file)
+    }
+}

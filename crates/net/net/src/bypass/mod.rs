@@ -1,0 +1,264 @@
+//! Same-host bypass: a TCP connection over the loopback interface, both ends of which have this library, is exchanged
+//! for a unix socket before the first byte. So is one over another address of this host. Off unless [`BYPASS_VARIABLE`]
+//! is `on`; in a server it can be switched ([`control::is_bypass_wanted`]).
+//!
+//! * [`server`]: takes offers when it accepts. * [`client`]: makes them when it connects.
+//! * [`messages`]: descriptors that are sent along. * `redoubt_peer_credentials`: whose a listening TCP socket is.
+//! * This module: what both ends remember of an exchanged descriptor, so that they go on to see the TCP addresses.
+//!
+//! An offer is a connection to a listener of the server's library, in the abstract namespace, which is that of the
+//! network namespace as TCP's is. With it come the client's TCP socket, not yet connected, and a *token*, an eventfd
+//! that holds one. The server's accept finds the offer by that TCP socket's address, and takes the token; the client
+//! takes it when it has waited long enough. Whoever reads the token decides, so both always decide alike.
+//!
+//! Trust: only who has the client's TCP socket can offer in its name. A client sends it only to a listener of root, of
+//! its own user, or of the user whose TCP socket listens at that port: nobody gets more than he had.
+//!
+//! Invariants: the descriptor's number stays; what is behind it is a socket of the kernel at every moment, so that the
+//! kernel alone decides about readiness, order, limits of memory, ends of processes. Nothing is exchanged after a byte
+//! was sent. Without the other end's library, or if anything fails, the connection is the TCP connection it was.
+//!
+//! * [`locks`]: how they are waited for, and what becomes of them in a fork.
+//!
+//! Lock order: [`server`]'s doors, then the records here.
+
+pub mod client;
+mod locks;
+mod messages;
+pub mod server;
+
+use crate::{control, next};
+use libc::{c_int, c_void, sockaddr, sockaddr_un, socklen_t};
+use locks::lock;
+use redoubt_wire::net::BYPASS_VARIABLE;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the server says when it has taken an offer, and the client with its offer.
+const WORD: u8 = b'B';
+
+/// There have been exchanged descriptors.
+static EXCHANGED: AtomicBool = AtomicBool::new(false);
+static CLIENT: AtomicBool = AtomicBool::new(false);
+static RECORDS: Mutex<BTreeMap<c_int, Record>> = Mutex::new(BTreeMap::new());
+
+/// This process takes offers, as a server, or makes them.
+pub fn start(as_server: bool) {
+    locks::start();
+    if as_server {
+        control::set_bypass(true);
+    } else {
+        CLIENT.store(true, Ordering::Release);
+    }
+}
+
+/// Whether this process makes offers.
+pub fn is_client() -> bool {
+    CLIENT.load(Ordering::Acquire)
+}
+
+/// Reads [`BYPASS_VARIABLE`].
+pub fn activate(as_server: bool) {
+    if std::env::var_os(BYPASS_VARIABLE).is_some_and(|value| value == "on") {
+        start(as_server);
+    }
+}
+
+/// An address as the kernel writes it.
+#[derive(Clone, Copy)]
+pub struct Address {
+    bytes: [u8; size_of::<libc::sockaddr_in6>()],
+    len: usize,
+}
+
+type NameOf = unsafe fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
+
+impl Address {
+    /// Of one end of a socket, by getsockname or getpeername.
+    pub fn ask(fd: c_int, call: NameOf) -> Option<Self> {
+        let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
+        let mut len = bytes.len() as socklen_t;
+        // SAFETY: a buffer of this length, to which the kernel writes no more.
+        let result = unsafe { call(fd, bytes.as_mut_ptr().cast(), &raw mut len) };
+        (result == 0).then_some(Self { bytes, len: (len as usize).min(bytes.len()) })
+    }
+
+    /// As the kernel writes one of TCP.
+    pub fn of(address: SocketAddr) -> Self {
+        let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
+        let (family, len) = match address {
+            SocketAddr::V4(_) => (libc::AF_INET, size_of::<libc::sockaddr_in>()),
+            SocketAddr::V6(_) => (libc::AF_INET6, size_of::<libc::sockaddr_in6>()),
+        };
+        let head = (family as u16).to_ne_bytes().into_iter().chain(address.port().to_be_bytes());
+        bytes.iter_mut().zip(head).for_each(|(to, from)| *to = from);
+        match address.ip() {
+            IpAddr::V4(ip) => bytes.iter_mut().skip(4).zip(ip.octets()).for_each(|(to, from)| *to = from),
+            IpAddr::V6(ip) => bytes.iter_mut().skip(8).zip(ip.octets()).for_each(|(to, from)| *to = from),
+        }
+        Self { bytes, len }
+    }
+
+    /// From what a program handed to the kernel.
+    ///
+    /// # Safety
+    /// As for the C function: that many bytes.
+    pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Option<Self> {
+        let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
+        let len = len as usize;
+        if address.is_null() || len > bytes.len() {
+            return None;
+        }
+        // SAFETY: the caller's bytes, no more than there is room for.
+        unsafe { std::ptr::copy_nonoverlapping(address.cast::<u8>(), bytes.as_mut_ptr(), len) };
+        Some(Self { bytes, len })
+    }
+
+    /// Writes it as getpeername does: as much as fits, and the length that it has.
+    ///
+    /// # Safety
+    /// As for the C function.
+    pub unsafe fn write(&self, address: *mut sockaddr, len: *mut socklen_t) {
+        // SAFETY: the caller's.
+        if let Some(len) = unsafe { len.as_mut() }.filter(|_| !address.is_null()) {
+            let fits = self.len.min(*len as usize);
+            // SAFETY: the caller says that `len` bytes fit.
+            unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), address.cast::<u8>(), fits) };
+            *len = self.len as socklen_t;
+        }
+    }
+
+    fn family(&self) -> c_int {
+        c_int::from(u16::from_ne_bytes([self.bytes[0], self.bytes[1]]))
+    }
+
+    /// The address of TCP that it is; one of version 4 also where it is written as one of version 6.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        let port = u16::from_be_bytes([self.bytes[2], self.bytes[3]]);
+        let ip = match self.family() {
+            libc::AF_INET => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(self.bytes.get(4..8)?).ok()?)),
+            libc::AF_INET6 => {
+                IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(self.bytes.get(8..24)?).ok()?))
+            }
+            _ => return None,
+        };
+        Some(SocketAddr::new(ip.to_canonical(), port))
+    }
+}
+
+/// For tests: keeps every exchange waiting until what it returns is dropped.
+#[doc(hidden)]
+pub fn hold() -> Option<impl Drop> {
+    lock(&RECORDS)
+}
+
+/// What was there before an exchange.
+#[derive(Clone, Copy)]
+struct Record {
+    /// The kernel's number of the unix socket: a descriptor's number may come back as something else.
+    cookie: u64,
+    peer: Address,
+    own: Address,
+}
+
+/// Which end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The other one.
+    Peer,
+    /// This one.
+    Own,
+}
+
+fn option<T: Copy>(fd: c_int, name: c_int, mut value: T) -> Option<T> {
+    let mut len = size_of::<T>() as socklen_t;
+    let pointer = (&raw mut value).cast::<c_void>();
+    // SAFETY: a value of this length, of integers in all uses.
+    let result = unsafe { next::getsockopt(fd, libc::SOL_SOCKET, name, pointer, &raw mut len) };
+    (result == 0).then_some(value)
+}
+
+/// Of an exchanged connection: the address that its TCP connection had.
+fn recorded(fd: c_int, end: End) -> Option<Address> {
+    if !EXCHANGED.load(Ordering::Acquire) || option(fd, libc::SO_DOMAIN, 0 as c_int) != Some(libc::AF_UNIX) {
+        return None;
+    }
+    let cookie = option(fd, libc::SO_COOKIE, 0u64)?;
+    let records = lock(&RECORDS)?;
+    let record = records.get(&fd).filter(|record| record.cookie == cookie)?;
+    Some(if end == End::Peer { record.peer } else { record.own })
+}
+
+/// A copy of a descriptor was made: it is the same connection.
+pub fn duplicated(from: c_int, copy: c_int) {
+    if copy < 0 || copy == from || !EXCHANGED.load(Ordering::Acquire) {
+        return;
+    }
+    if let Some(cookie) = option(copy, libc::SO_COOKIE, 0u64)
+        && let Some(mut records) = lock(&RECORDS)
+        && let Some(record) = records.get(&from).copied().filter(|record| record.cookie == cookie)
+    {
+        records.insert(copy, record);
+    }
+}
+
+/// Whether this descriptor was a TCP connection.
+pub fn is_exchanged(fd: c_int) -> bool {
+    recorded(fd, End::Own).is_some()
+}
+
+/// getpeername or getsockname. `None`: not ours to answer.
+///
+/// # Safety
+/// As the C functions.
+pub unsafe fn name_of(fd: c_int, end: End, address: *mut sockaddr, len: *mut socklen_t) -> Option<c_int> {
+    let recorded = recorded(fd, end)?;
+    // SAFETY: the caller's arguments.
+    unsafe { recorded.write(address, len) };
+    Some(0)
+}
+
+/// Puts a unix socket in the place of a TCP connection. `false`: nothing was changed.
+fn exchange(fd: c_int, unix: c_int, peer: Address, own: Address, close_on_exec: bool) -> bool {
+    let Some(cookie) = option(unix, libc::SO_COOKIE, 0u64) else { return false };
+    let Some(mut records) = lock(&RECORDS) else { return false };
+    // SAFETY: no pointers; both are open.
+    if unsafe { next::dup3(unix, fd, if close_on_exec { libc::O_CLOEXEC } else { 0 }) } != fd {
+        return false;
+    }
+    EXCHANGED.store(true, Ordering::Release);
+    records.insert(fd, Record { cookie, peer, own });
+    true
+}
+
+/// Where a server listens: at a port of one address, or of all of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    ip: Option<IpAddr>,
+    port: u16,
+}
+
+impl Place {
+    /// Of a listener that is bound there.
+    fn of(bound: SocketAddr) -> Self {
+        Self { ip: (!bound.ip().is_unspecified()).then_some(bound.ip()), port: bound.port() }
+    }
+}
+
+/// Where a server listens for offers of connections to this place. Several may have the same port.
+fn door(place: Place) -> (sockaddr_un, socklen_t) {
+    // SAFETY: zeros are a valid address.
+    let mut address: sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let name = match place.ip {
+        Some(ip) => format!("redoubt-net-bypass-{}-{ip}", place.port),
+        None => format!("redoubt-net-bypass-{}", place.port),
+    };
+    // The first byte stays zero: no name in the file system.
+    for (place, byte) in address.sun_path.iter_mut().skip(1).zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    (address, (std::mem::offset_of!(sockaddr_un, sun_path) + 1 + name.len()) as socklen_t)
+}

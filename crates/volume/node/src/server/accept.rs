@@ -1,0 +1,245 @@
+//! From an accepted socket to a connection whose role, volume and rights are known.
+//!
+//! Until then nothing is allocated by what the peer says, everything has one deadline, and no more than a fixed
+//! number of peers is this far.
+
+use super::admission::{Arrived, ConnectionLimits, Ender, Present};
+use super::listen::Incoming;
+use super::{Node, PATIENCE_WITH_OPENING, control, log, notices, page};
+use crate::error::NodeError;
+use crate::server::authority::check_volume;
+use crate::volume::Volume;
+use redoubt_peer_credentials::{Process, peer_of};
+use redoubt_transport::local::WORD;
+use redoubt_transport::tls::{FIRST_BYTE, Rejected};
+use redoubt_transport::{Connection, SocketConnection, TransportError};
+use redoubt_wire::Seq;
+use redoubt_wire::hello::{self, Compression, Hello, Role, Status, Welcome};
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A peer that was refused has this long to take the answer.
+const SOFT_END: Duration = Duration::from_secs(1);
+
+impl Node {
+    /// Serves one accepted socket until it ends.
+    pub(super) fn serve_socket(self: &Arc<Self>, arrived: Arrived, incoming: Incoming) {
+        let socket = match incoming {
+            Incoming::Tcp(stream) => SocketConnection::new(stream),
+            Incoming::Local(stream) => {
+                let Some(process) = peer_of(&stream).filter(|process| self.lets_in(process)) else { return };
+                SocketConnection::local(stream, process)
+            }
+        };
+        let Ok(handle) = socket.try_clone() else { return };
+        let Some(present) = self.admission.enter(arrived, Ender::Socket(handle)) else { return };
+        if socket.set_deadline(Some(self.admission.limits().greeting_timeout)).is_err() {
+            return;
+        }
+        if socket.is_over_local_socket() && socket.write_all(&[WORD]).is_err() {
+            return;
+        }
+        let Some(tls) = &self.options.tls else {
+            let connection: Arc<dyn Connection> = Arc::new(socket);
+            return self.serve_present(&present, &connection);
+        };
+        let peer = socket.peer().to_owned();
+        let (accepted, not_loaded) = tls.accept(socket);
+        if let Some(error) = not_loaded {
+            tracing::error!(%error, "changed credentials are not used; the old ones stay in use");
+        }
+        match accepted {
+            Ok(connection) => {
+                let connection: Arc<dyn Connection> = Arc::new(connection);
+                self.serve_present(&present, &connection);
+            }
+            Err(rejected) => self.reject(&peer, *rejected),
+        }
+    }
+
+    /// Whether this process may use the local socket. TCP is left to all others.
+    fn lets_in(&self, process: &Process) -> bool {
+        let users = self.options.local_users.as_deref().unwrap_or_default();
+        let lets_in = process.uid == 0
+            || process.uid == rustix::process::geteuid().as_raw()
+            || (process.is_user_known() && users.contains(&process.uid));
+        if !lets_in {
+            let Process { id, uid } = process;
+            tracing::debug!(
+                "process {id} of user {uid} may not use the local socket, see --local-users; TCP is left to it"
+            );
+        }
+        lets_in
+    }
+
+    fn reject(&self, peer: &str, rejected: Rejected) {
+        match rejected {
+            // Port probes are no news.
+            Rejected::Handshake(_, TransportError::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+            }
+            Rejected::Handshake(socket, error) => {
+                self.complain(peer, &error);
+                socket.end_softly(SOFT_END);
+            }
+            Rejected::PlainText(socket) => {
+                let message = "this node speaks TLS only; give the command or the server its certificate with --tls DIR";
+                self.complain(peer, &"the client does not speak TLS");
+                let _ = welcome(&socket, &refused(message.to_owned()));
+                socket.end_softly(SOFT_END);
+            }
+            Rejected::Denied(connection, why) => {
+                self.complain(peer, &why);
+                let _ = welcome(&*connection, &refused(why));
+                connection.end_softly(SOFT_END);
+            }
+        }
+    }
+
+    /// Serves one connection until it ends.
+    pub fn serve_connection(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
+        let arrived = self.admission.arrive();
+        if let Some(present) = self.admission.enter(arrived, Ender::Connection(Arc::clone(connection)))
+            && connection.set_deadline(Some(self.admission.limits().greeting_timeout)).is_ok()
+        {
+            self.serve_present(&present, connection);
+        }
+    }
+
+    fn serve_present(self: &Arc<Self>, present: &Present<'_>, connection: &Arc<dyn Connection>) {
+        if let Err(error) = self.greet_and_serve(present, connection)
+            && !self.listener.is_stopping()
+        {
+            self.complain(connection.peer(), &error);
+        }
+        connection.shutdown();
+    }
+
+    /// Logs what ended a connection, but does not let peers fill the disk with it.
+    pub(super) fn complain(&self, peer: &str, error: &dyn std::fmt::Display) {
+        match self.complaints.lock().next() {
+            Some(0) => tracing::warn!(peer, %error, "connection closed"),
+            Some(unsaid) => tracing::warn!(peer, %error, unsaid, "connection closed, and others not shown"),
+            None => {}
+        }
+    }
+
+    fn greet_and_serve(
+        self: &Arc<Self>,
+        present: &Present<'_>,
+        connection: &Arc<dyn Connection>,
+    ) -> Result<(), NodeError> {
+        let stream = &**connection;
+        let Some(hello) = read_hello(stream)? else { return Ok(()) };
+        let admitted = match hello.role {
+            Role::Control => present.admit(connection, ""),
+            // Before anything is said about the volume: whoever has no right to it learns nothing about it.
+            _ => match check_volume(stream.identity(), &hello.volume) {
+                Ok(()) => present.admit(connection, &hello.volume),
+                Err(why) => {
+                    self.complain(stream.peer(), &why);
+                    return welcome(stream, &refused(why));
+                }
+            },
+        };
+        if let Err(why) = admitted {
+            return welcome(stream, &Welcome { status: Status::TryLater, ..refused(why) });
+        }
+        let set_up = |error| NodeError::io("set up", "connection", error);
+        stream.set_deadline(None).map_err(set_up)?;
+        stream.set_write_timeout(Some(self.admission.limits().write_timeout)).map_err(set_up)?;
+        if hello.role == Role::Control {
+            welcome(stream, &accepted())?;
+            return control::serve(self, stream);
+        }
+        let volume = match self.volume(&hello.volume, PATIENCE_WITH_OPENING) {
+            Ok(volume) => volume,
+            Err(error @ NodeError::NotNow(_)) => {
+                return welcome(stream, &Welcome { status: Status::TryLater, ..refused(error.to_string()) });
+            }
+            Err(error) => return welcome(stream, &refused(error.to_string())),
+        };
+        serve_role(&volume, &hello, connection)
+    }
+}
+
+/// Serves one connection of a server to `volume`, whatever volume it asks for and whoever it is, until it ends.
+///
+/// # Errors
+/// Whatever ended it, except that the peer closed it.
+pub fn serve_volume(volume: &Volume, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
+    let stream = &**connection;
+    let Some(hello) = read_hello(stream)? else { return Ok(()) };
+    let write_timeout = Some(ConnectionLimits::default().write_timeout);
+    let set_up = |error| NodeError::io("set up", "connection", error);
+    stream.set_write_timeout(write_timeout).map_err(set_up)?;
+    serve_role(volume, &hello, connection)
+}
+
+fn serve_role(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
+    let stream = &**connection;
+    match hello.role {
+        Role::Log => log::serve(volume, hello, stream),
+        Role::Notices => notices::serve(volume, hello, connection),
+        // Also of a volume that has stopped: the image that shows a difference may still come.
+        _ => match volume.check_fence(hello) {
+            Ok(()) => {
+                welcome(stream, &Welcome { compression: hello.compression, ..accepted() })?;
+                page::serve(volume, hello, stream)
+            }
+            Err(refusal) => welcome(stream, &refusal),
+        },
+    }
+}
+
+/// The Hello; `None`: a port probe, nothing was said.
+fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
+    let io = |error: std::io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            NodeError::Refused("the peer did not say hello in time".to_owned())
+        }
+        _ => NodeError::io("read from", "connection", error),
+    };
+    let mut len = [0; 4];
+    match stream.read_exact(&mut len) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(io(error)),
+    }
+    if len.starts_with(&[FIRST_BYTE, 3]) {
+        let message = "this node does not speak TLS; leave --tls away, or start the node with --tls DIR";
+        welcome(stream, &refused(message.to_owned()))?;
+        // What is unread when the connection is closed would take the answer with it.
+        let _ = stream.set_deadline(Some(SOFT_END));
+        let _ = stream.read(&mut [0; 4096]);
+        return Err(NodeError::Refused("the client speaks TLS, this node does not; see --tls".to_owned()));
+    }
+    let mut bytes = vec![0; hello::decode_len(len)?];
+    stream.read_exact(&mut bytes).map_err(io)?;
+    match Hello::decode(&bytes) {
+        Ok(hello) => Ok(Some(hello)),
+        Err(error) => {
+            welcome(stream, &refused(error.to_string()))?;
+            Err(error.into())
+        }
+    }
+}
+
+pub(super) fn accepted() -> Welcome {
+    Welcome {
+        status: Status::Accepted,
+        compression: Compression::Off,
+        next_seq: Seq(0),
+        next_lsn: redoubt_redo::Lsn(0),
+        message: String::new(),
+    }
+}
+
+fn refused(message: String) -> Welcome {
+    Welcome { status: Status::Refused, message, ..accepted() }
+}
+
+/// Answers a Hello.
+pub(super) fn welcome(stream: &dyn Connection, welcome: &Welcome) -> Result<(), NodeError> {
+    stream.write_all(&welcome.encode()).map_err(|error| NodeError::io("write to", "connection", error))
+}
