@@ -101,7 +101,7 @@ deny:
 	scripts/deny
 
 # TPC-C on a local disk, on network storage and on Redoubt, some minutes; needs root, nbdkit and libnbd-bin. Report and
-# JSON lines in target/bench/. See docs/bench.md.
+# JSON lines in target/bench/. See docs/dev/bench.md.
 bench:
 	cargo build --release -p redoubt-cli -p redoubt-shim
 	mkdir -p target/bench $(BENCH_DIR)
@@ -121,7 +121,7 @@ bench-export:
 
 # Ratios of one run, about 25 minutes: waiters, log devices, whole servers with different logs, page bytes per redo
 # byte. BENCH_SECONDS is per run of a server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines
-# to target/bench/. See docs/benchmarks.md.
+# to target/bench/. See lab/2026-11-24-log.md.
 bench-log:
 	cargo build --release --workspace
 	mkdir -p target/bench $(BENCH_DIR)
@@ -137,8 +137,8 @@ bench-log:
 	  --node-variant "batch-1=--batch 1MiB" --node-variant "batch-4=--batch 4MiB" \
 	  --node-variant "batch-16=--batch 16MiB" > target/bench/coalescing.json
 
-# Measures again what docs/results.md shows and puts the tables there: most of a day, on a quiet machine; needs root.
-# See scripts/results --help.
+# Measures again what the newest lab/DATE-results.md shows, into a report of today: most of a day, on a quiet machine;
+# needs root. See scripts/results --help.
 results:
 	TMPDIR=$(BENCH_DIR) scripts/results $(RESULTS)
 
@@ -164,7 +164,7 @@ batteries:
 	cargo test --release -p redoubt-redo --test mysql_real_log -- --ignored
 	cargo test --release -p redoubt-page --test replay_mysql -- --ignored --test-threads 1
 
-# Fresh worlds of the node's simulation, on all cores: see docs/simulation.md. And the bugs planted in `consensus`,
+# Fresh worlds of the node's simulation, on all cores: see docs/dev/simulation.md. And the bugs planted in `consensus`,
 # and more seeds of what clients of `tcp` meet on a bad link.
 simulate:
 	REDOUBT_SIMULATION_SECONDS=$(SIMULATION_SECONDS) cargo test --release -p redoubt-node --test simulation soak -- --ignored --nocapture
@@ -172,7 +172,7 @@ simulate:
 	REDOUBT_TCP_SEEDS=1..5000 cargo test --release -p redoubt-tcp --test simulation -- --nocapture
 
 # Ledger rounds under faults and kills, and isolation histories beside the stock server: a line per round, then JSON.
-# See docs/faults.md. FAULT_SEED replays.
+# See docs/dev/faults.md. FAULT_SEED replays.
 soak-faults:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-faults -p redoubt-testkit
 	target/release/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
@@ -180,40 +180,42 @@ soak-faults:
 	target/release/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
 
 # MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
-# SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/server-suite.md.
+# SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/dev/server-suites.md.
 server-suite:
 	scripts/server-suite/run $(SERVER_SUITE)
 
 # MariaDB's or MySQL's own tests on the plain server and through a layer of the network library, compared; those about
 # connections take a quarter of an hour. Options in NET_SUITE, for example NET_SUITE="--layer bypass --suite innodb". All
-# in target/net-suite/. See docs/network.md.
+# in target/net-suite/. See docs/dev/server-suites.md.
 net-suite:
 	scripts/net-suite/run $(NET_SUITE)
 
 # What the layers of the network library are worth on this machine, side by side: nine minutes for clients on this host,
-# five for those elsewhere (as root), much longer for thousands of connections. Options in NET_BENCH. See docs/network.md.
+# five for those elsewhere (as root), much longer for thousands of connections. Options in NET_BENCH. See
+# docs/net/README.md.
 net-bench:
 	cargo build --release -p redoubt-cli -p redoubt-net -p redoubt-testkit
 	target/release/redoubt-testkit net-bench $(NET_BENCH)
 
-# What programs would notice of a bypass by a sockmap of this kernel; root. See docs/network.md.
+# What programs would notice of a bypass by a sockmap of this kernel; root. See docs/net/bypass.md.
 sockmap:
 	cargo test --release --locked -p redoubt-net --test sockmap -- --ignored --nocapture
 
 # MariaDB's own suites of groups of servers, with Galera and with ours, compared: two hours. Options in GROUP_SUITE, for
-# example GROUP_SUITE="--test galera.galera_admin --repeat 3". All in target/group-suite/. See docs/group.md.
+# example GROUP_SUITE="--test galera.galera_admin --repeat 3". All in target/group-suite/. See
+# docs/dev/server-suites.md.
 group-suite:
 	scripts/group-suite/run $(GROUP_SUITE)
 
 # Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of
-# about 10 seconds with MariaDB and of 17 with MySQL 9.7, from seed SEED on. See docs/oracle.md.
+# about 10 seconds with MariaDB and of 17 with MySQL 9.7, from seed SEED on. See docs/dev/oracle.md.
 import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
 	target/release/redoubt-testkit import-killed --server mysql-9.7 --rounds $(ROUNDS) --seed $(SEED) --go-on
 
 # What starts and takeovers cost with very many tables, binary logs, volumes, with much data, and with a tenth of each.
-# Sizes in SCALE. See docs/results.md.
+# Sizes in SCALE. See lab/2026-11-25-results.md.
 scale:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit scale $(SCALE)
@@ -224,7 +226,7 @@ full-disk:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	REDOUBT_FULL_DISK_MINUTES=$(FULL_DISK_MINUTES) cargo test --release -p redoubt-testkit --test trouble -- --ignored --nocapture full_for_an_hour
 
-# Random histories, sysbench, TPC-C and cuts of them against a stock server's recovery: hours. See docs/oracle.md.
+# Random histories, sysbench, TPC-C and cuts of them against a stock server's recovery: hours. See docs/dev/oracle.md.
 oracle:
 	cargo build --release -p redoubt-testkit
 	mkdir -p target/oracle
@@ -235,24 +237,25 @@ oracle:
 	  > target/oracle/cuts.json
 
 # Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither
-# nightly nor cargo-fuzz. See docs/fuzzing.md.
+# nightly nor cargo-fuzz. See docs/dev/fuzzing.md.
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 # The unsafe parts and the decoders under AddressSanitizer: tests of the crates, then the fuzz targets on their corpus.
-# See docs/fuzzing.md.
+# See docs/dev/fuzzing.md.
 sanitize:
 	scripts/sanitize
 
-# Persistent memory: a guest with an emulated NVDIMM is reset while it commits. See docs/nvdimm.md.
+# Persistent memory: a guest with an emulated NVDIMM is reset while it commits. See docs/devices/nvdimm.md.
 nvdimm:
 	scripts/nvdimm/run
 
-# Data placement and untorn writes: a guest with an emulated FDP drive, by the drive's own counters. See docs/fdp.md.
+# Data placement and untorn writes: a guest with an emulated FDP drive, by the drive's own counters. See
+# docs/devices/fdp.md.
 fdp:
 	scripts/fdp/run
 
-# NFS: the kernel's client in a guest, on a node and a server there. See docs/operations.md.
+# NFS: the kernel's client in a guest, on a node and a server there. See docs/volume/how-to/views.md.
 nfs:
 	scripts/nfs/run
 
@@ -289,7 +292,7 @@ $(GALERA):
 
 # What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots,
 # JSON. Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/.
-# See docs/flash.md.
+# See lab/2026-11-24-flash.md.
 flash: flash-build
 	rm -f target/flash/*.trace target/flash/*.json target/flash/*.summary target/flash/*.part
 	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS)

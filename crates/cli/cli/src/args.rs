@@ -133,14 +133,14 @@ pub enum Command {
     /// Replicate whole servers: try what a group lives through (experimental).
     ///
     /// Experimental: not for data that matters. A group is a number of stock servers that all have all data and all
-    /// take writes. See docs/group.md.
+    /// take writes. See docs/group/tutorial.md.
     Group {
         #[command(subcommand)]
         command: GroupCommand,
     },
     /// Have a server make fewer system calls for what its clients send (experimental).
     ///
-    /// Experimental. Needs no storage node and no group. See docs/network.md.
+    /// Experimental. Needs no storage node and no group. See docs/net/README.md.
     Net {
         #[command(subcommand)]
         command: NetCommand,

@@ -77,7 +77,7 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
         complain!(
             "redoubt: {encrypted} encrypted tablespaces are in clear in this directory. Start a server with their keys on it, which \
              encrypts what it writes; to have all encrypted again: ALTER TABLE ... FORCE, or innodb_encryption_threads (see \
-             docs/operations.md)"
+             docs/volume/how-to/encryption.md)"
         );
     }
     say!(

@@ -14,7 +14,7 @@ use std::path::Path;
 const NAME: &str = "redoubt";
 const MANUAL: &str = "Redoubt";
 
-/// What every sub-command does; also in `docs/operations.md`.
+/// What every sub-command does; also in `docs/reference/exit-codes.md`.
 const EXIT_STATUS: [(&str, &str); 4] = [
     ("0", "Done."),
     ("1", "Failed. One line on standard error says what, where, and what to do."),

@@ -16,7 +16,7 @@ use redoubt_flash::table::Options;
     long_about = "Model of a flash drive: what it programs for what a host writes.\n\n\
         A page-mapped drive with superblocks, greedy garbage collection, over-provisioning, TRIM and write streams \
         is fed with block traces whose writes are tagged by origin. It has no clock: it says how many bytes are \
-        programmed, not how fast. See docs/flash-model.md."
+        programmed, not how fast. See docs/devices/flash-model.md."
 )]
 pub struct Arguments {
     #[command(subcommand)]

@@ -2,7 +2,7 @@
 //! clients send. It also loads beside `libredoubt.so`, before or after it.
 //!
 //! * [`hooks`]: the C functions that the server calls instead of the C library's. Raw pointers end there.
-//! * [`reading`], [`waiting`]: what reads and waits become; the collapser. `docs/network.md` has what it is good for.
+//! * [`reading`], [`waiting`]: what reads and waits become; the collapser. See `docs/net/README.md`.
 //! * [`admission`]: at most so many connections inside a transaction.
 //! * [`sets`]: connections in sets of epoll.
 //! * [`tls`]: what a server with OpenSSL reads and writes inside of TLS.

@@ -18,7 +18,7 @@
 //! * [`hooks`]: the calls themselves.
 //! * [`next`]: the functions behind the hooks.
 //!
-//! Which fault is legal where, and what must hold then, is in `docs/faults.md`. A rule that no POSIX system would obey
+//! `docs/dev/faults.md` lists the legal faults of each place, and what must hold then. A rule that no POSIX system would obey
 //! (an interrupted `rename`) is refused; the one exception is `swallow`, a call that reports success and does nothing:
 //! a planted lie, by which tests show that they can fail.
 //!

@@ -3,7 +3,7 @@
 //! A body is called by a libFuzzer program of the same name (`fuzz/`, `make fuzz`), and by an ordinary test over the
 //! corpus in `fuzz/corpus/NAME.corpus` and over seeded mutations of it. A finding is a panic, an assertion that
 //! fails, memory that grows without bound, or a run that does not end. What each target covers is listed in
-//! `docs/fuzzing.md`.
+//! `docs/dev/fuzzing.md`.
 //!
 //! Invariant: a body depends on its input only. It keeps nothing from one call to the next but what it made once, in
 //! the same way for all.

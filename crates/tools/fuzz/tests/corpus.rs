@@ -171,11 +171,11 @@ fn a_corpus_is_packed_and_unpacked_whole_and_damage_is_refused() {
 #[test]
 fn every_target_is_a_program_and_every_target_named_in_the_documentation_exists() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let documentation = std::fs::read_to_string(root().join("../docs/fuzzing.md")).unwrap();
+    let documentation = std::fs::read_to_string(root().join("../docs/dev/fuzzing.md")).unwrap();
     for name in TARGETS.iter().map(|target| target.name).chain(["canary"]) {
         assert!(manifest.contains(&format!("name = \"{name}\"")), "{name} is no program in fuzz/Cargo.toml");
         assert!(root().join(format!("fuzz_targets/{name}.rs")).exists());
-        assert!(documentation.contains(&format!("`{name}`")), "docs/fuzzing.md does not speak of {name}");
+        assert!(documentation.contains(&format!("`{name}`")), "docs/dev/fuzzing.md does not speak of {name}");
     }
     // The list of decoders: the last column names targets.
     let list = documentation.split("## Decoders").nth(1).expect("a section with the list of decoders");

@@ -8,7 +8,7 @@
 //! has ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
 //! ([`redoubt_workload::ledger::verify`]); `CHECK TABLE` finds nothing but what a kill does to Aria; no page differed
 //! from what the server would have written (`--verify=all`); the node's plain files are the server's. What a kind must
-//! not do, such as end the server, is checked too (`docs/faults.md` has the table), and a round in which no fault
+//! not do, such as end the server, is checked too (`docs/dev/faults.md` has the table), and a round in which no fault
 //! happened fails. The state goes on from round to round.
 //!
 //! * [`kinds`]: kinds of trouble and the faults of each, drawn by seed.

@@ -120,8 +120,8 @@ enum Command {
         #[command(flatten)]
         options: apply_backlog::Options,
     },
-    /// Rounds of the ledger under faults of the C library, of the network, and kills (docs/faults.md); progress goes to
-    /// standard error
+    /// Rounds of the ledger under faults of the C library, of the network, and kills (docs/dev/faults.md); progress
+    /// goes to standard error
     FaultRounds {
         #[command(flatten)]
         options: fault_rounds::Options,

@@ -11,7 +11,7 @@
 //! * [`mysql`]: the oracle of MySQL, which works another way.
 //! * [`shrink`]: scripts of histories, made small; [`commands`]: the command line.
 //!
-//! See `docs/oracle.md` for how to run it and what it has found.
+//! See `docs/dev/oracle.md` for how to run it and what it has found.
 
 pub mod base;
 pub mod campaign;

@@ -40,7 +40,7 @@ fn own_files(datadir: &Path) -> Vec<PathBuf> {
     paths.filter(is_own).collect()
 }
 
-/// As docs/group.md says it.
+/// As docs/group/how-to.md says it.
 fn move_to_volume(group: &mut Group, node: &Node, index: usize) -> Result<()> {
     group.shutdown(index)?;
     let (volume, address) = (format!("m{index}"), node.address().to_string());

@@ -88,7 +88,7 @@ fn a_group_of_11_8() {
     on_group(&product, is_broken_and_whole_again);
 }
 
-/// As docs/group.md says it.
+/// As docs/group/how-to.md says it.
 fn upgrade(group: &mut Group, index: usize, to: &Product) -> Result<()> {
     group.shutdown(index)?;
     group.server_mut(index)?.config_mut().product = to.clone();

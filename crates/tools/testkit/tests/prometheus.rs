@@ -124,7 +124,7 @@ fn dashboard() -> Vec<String> {
     expressions.into_iter().map(set).collect()
 }
 
-/// The expressions of the table of alerts in a text like docs/monitoring.md.
+/// The expressions of the table of alerts in a text like docs/volume/how-to/monitoring.md.
 fn alerts(text: &str) -> Vec<String> {
     let (_, rest) = text.split_once("Worth an alert").unwrap();
     let table =
@@ -163,12 +163,15 @@ fn the_rules_are_the_documented_alerts_and_each_has_its_runbook() {
         expressions
     };
     let shipped = rules("expr: ").into_iter().map(str::to_owned).collect();
-    assert_eq!(sorted(shipped), sorted(alerts(include_str!("../../../../docs/monitoring.md"))));
-    let text = include_str!("../../../../docs/runbooks.md");
+    assert_eq!(sorted(shipped), sorted(alerts(include_str!("../../../../docs/volume/how-to/monitoring.md"))));
+    let text = include_str!("../../../../docs/volume/runbooks.md");
     let headings = text.lines().filter_map(|line| line.strip_prefix("## "));
     let anchors: Vec<_> = headings
         .map(|heading| {
-            format!("runbooks.md#{}", heading.to_lowercase().replace(' ', "-").replace([',', '\''], ""))
+            format!(
+                "docs/volume/runbooks.md#{}",
+                heading.to_lowercase().replace(' ', "-").replace([',', '\''], "")
+            )
         })
         .collect();
     let named = rules("runbook: ");
@@ -268,7 +271,7 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
                 let volumes = series.iter().filter_map(|one| one["metric"]["volume"].as_str());
                 assert!(volumes.clone().all(|volume| volume == VOLUME), "{expression}: {series:?}");
             }
-            for expression in alerts(include_str!("../../../../docs/monitoring.md")) {
+            for expression in alerts(include_str!("../../../../docs/volume/how-to/monitoring.md")) {
                 for left in watched(&expression) {
                     prometheus.wait_for(&left);
                 }

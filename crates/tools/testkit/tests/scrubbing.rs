@@ -109,7 +109,7 @@ fn holds_secret(bytes: &[u8]) -> bool {
 }
 
 /// The page files that hold the secret. The page journal keeps older images of pages until it comes round to them, and
-/// the log keeps redo (docs/limits.md): neither is looked at.
+/// the log keeps redo (docs/volume/reference/limits.md): neither is looked at.
 fn found_in_pages(node: &Node) -> Vec<PathBuf> {
     let pages = node.data().join("volumes").join(VOLUME).join("pages");
     found_in(&pages).into_iter().filter(|path| path.extension().is_some_and(|name| name == "pages")).collect()

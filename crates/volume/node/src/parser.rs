@@ -261,7 +261,8 @@ impl<'v> Parser<'v> {
         Ok(())
     }
 
-    /// A file that somebody else put into the server's data directory: it is no file of the volume (docs/limits.md).
+    /// A file that somebody else put into the server's data directory: it is no file of the volume
+    /// (docs/volume/reference/limits.md).
     /// What it held before is not known here, so the writes alone would make another file of it; the whole one is on
     /// the server's host.
     fn unknown_file(&mut self, path: String) -> Option<String> {

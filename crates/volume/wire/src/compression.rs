@@ -20,7 +20,7 @@ const WINDOW_LOG: u32 = 23;
 /// How far back the stream refers, and what a receiver keeps.
 pub const WINDOW_LEN_BYTES: usize = 1 << WINDOW_LOG;
 
-// Chosen with the redo of TPC-C, in frames of 16 KiB on average (docs/benchmarks.md). What finds the repetitions is
+// Chosen with the redo of TPC-C, in frames of 16 KiB on average (lab/2026-11-24-log.md). What finds the repetitions is
 // the table's size; a larger one leaves the processor's cache and takes twice the time.
 const PARAMETERS: [CParameter; 7] = [
     CParameter::WindowLog(WINDOW_LOG),

@@ -16,7 +16,7 @@ const SHARE_STEP: u32 = 2;
 /// One time must be longer than the other by this factor to change anything.
 const CLEARLY: f64 = 1.25;
 
-/// Of packing, as long as nothing was packed: pages and redo both take 60 to 80 µs for 16 KiB (docs/benchmarks.md).
+/// Of packing, as long as nothing was packed: pages and redo both take 60 to 80 µs for 16 KiB (lab/2026-11-24-log.md).
 pub const COST_NS_PER_BYTE: f64 = 4.3;
 /// Length after packing, as long as nothing was packed.
 pub const RATIO: f64 = 0.5;

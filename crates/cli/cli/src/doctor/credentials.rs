@@ -10,7 +10,7 @@ use redoubt_transport::{CredentialFiles, Credentials, Identity};
 const NAME: &str = "tls";
 const DAY_S: i64 = 86_400;
 const SOON_DAYS: i64 = 30;
-const OTHERWISE: &str = "see docs/security.md; `redoubt certificates` makes and renews certificates";
+const OTHERWISE: &str = "see docs/volume/how-to/tls.md; `redoubt certificates` makes and renews certificates";
 
 /// For whom they are to be.
 pub enum Wanted<'a> {

@@ -47,7 +47,8 @@ pub fn check(
             ),
             Err(error) => {
                 let message = error.to_string();
-                let (found, change) = message.split_once(". ").unwrap_or((&message, "see docs/nvdimm.md"));
+                let (found, change) =
+                    message.split_once(". ").unwrap_or((&message, "see docs/devices/nvdimm.md"));
                 Check::problem(NAME, found, change)
             }
         });

@@ -118,7 +118,7 @@ fn judge_volume(volume: Option<&VolumeStatus>, name: &str) -> Check {
         _ => Check::problem(
             VOLUME,
             format!("{found}: {reason}"),
-            "see the node's log, and docs/operations.md, What happens when something fails",
+            "see the node's log, and docs/volume/how-to/failures.md",
         ),
     }
 }

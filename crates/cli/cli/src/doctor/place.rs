@@ -68,7 +68,8 @@ pub fn check(path: &Path) -> Vec<Check> {
 }
 
 fn split(name: &'static str, warning: &str) -> Check {
-    let (found, change) = warning.split_once("; ").unwrap_or((warning, "see docs/operations.md, The log"));
+    let (found, change) =
+        warning.split_once("; ").unwrap_or((warning, "see docs/volume/how-to/node.md, The log"));
     Check::warning(name, found, change)
 }
 

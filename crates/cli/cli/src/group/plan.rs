@@ -74,7 +74,7 @@ impl Plan {
         let tls = self.server_directory.display();
         let tls = if self.has_certificates { format!(";redoubt.tls={tls}") } else { String::new() };
         format!(
-            "# Server {name} of the group {group}. Written by `redoubt group`; see docs/group.md.\n\
+            "# Server {name} of the group {group}. Written by `redoubt group`; see docs/group/tutorial.md.\n\
              [mariadb]\n\
              wsrep_on = ON\n\
              wsrep_provider = \"{provider}\"\n\

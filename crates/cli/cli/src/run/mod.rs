@@ -139,7 +139,7 @@ fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
     }
     if server.version.family == Family::MySql {
         complain!(
-            "redoubt: MySQL on a volume is experimental; docs/mysql.md says what was tested and what is not there"
+            "redoubt: MySQL on a volume is experimental; see docs/volume/mysql.md for what is tested and what is missing"
         );
     }
     if arguments.clear_pages {

@@ -127,7 +127,7 @@ fn refused_of_mysql(settings: &Settings) -> Vec<String> {
             let setting = name.replace('-', "_");
             refused.push(format!(
                 "{setting}=ON is not supported: a node cannot read what is encrypted. Set {setting}=OFF, and encrypt the volume \
-                 on the node and the connection to it (docs/encryption.md)"
+                 on the node and the connection to it (docs/volume/how-to/encryption.md)"
             ));
         }
     }

@@ -104,7 +104,7 @@ pub enum ConnectError {
     #[error(
         "this server needs the state of another member, and its data is on volume {0}: the server's scripts would write \
          past the volume. Let it join with an ordinary data directory, shut it down, and import that into a new volume \
-         (docs/group.md, Members on volumes)"
+         (docs/group/how-to.md, Members on volumes)"
     )]
     NoStateOnVolume(String),
     /// Certificates cannot be used.

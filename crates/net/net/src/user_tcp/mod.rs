@@ -1,5 +1,5 @@
 //! TCP in user space for clients elsewhere: what comes to the server's ports through the named network interfaces is
-//! taken past the kernel's TCP. `docs/network.md` has what it is good for.
+//! taken past the kernel's TCP. `docs/net/user-tcp.md` has what it is good for.
 //!
 //! * [`link`], [`xdp`]: frames from and to a queue of a card. [`interface`], [`neighbours`], [`packet`]: what is around.
 //! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that looks after it.

@@ -1,4 +1,4 @@
-//! Kinds of trouble, and the faults of each, drawn by seed. What must hold under each kind: `docs/faults.md`.
+//! Kinds of trouble, and the faults of each, drawn by seed. What must hold under each kind: `docs/dev/faults.md`.
 
 use redoubt_redo::Family;
 

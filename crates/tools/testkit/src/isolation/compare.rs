@@ -3,7 +3,7 @@
 //! Invariant: a class of anomaly that Redoubt shows at a level more than twice as often as the stock server
 //! ([`is_as_often`]) fails the comparison. A class that only the stock server shows does not: what shows is a matter of
 //! chance. A lost append and an incompatible order always fail: no level and no kill allows them. An early read takes
-//! a kill of the server at the right moment, on the stock server too (docs/faults.md), so it is not held against the
+//! a kill of the server at the right moment, on the stock server too (docs/dev/faults.md), so it is not compared with the
 //! other's. But a kill can take back no more than what the clients were committing then ([`early_reads_max`]).
 
 use std::collections::BTreeMap;

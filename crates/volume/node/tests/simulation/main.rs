@@ -1,4 +1,4 @@
-//! A seeded simulation of the storage node: see docs/simulation.md.
+//! A seeded simulation of the storage node: see docs/dev/simulation.md.
 //!
 //! `REDOUBT_SIMULATION_SEED` and `REDOUBT_SIMULATION_SEEDS` choose other worlds, `REDOUBT_SIMULATION_NOTES` shows
 //! what happened before a failure, `REDOUBT_SIMULATION_BUG` turns on one planted bug only,

@@ -1,7 +1,7 @@
 //! One redo record, decoded but not yet applied.
 //!
 //! Layout (MariaDB 10.8 and later): byte 0 holds same-page (bit 7), type (bits 6..4) and length
-//! (bits 3..0); see `docs/formats/mariadb-redo.md`. A record borrows from the bytes it was read from.
+//! (bits 3..0); see `docs/volume/reference/mariadb-redo.md`. A record borrows from the bytes it was read from.
 //!
 //! Invariant: offsets here are *relative* (`distance` from where the previous record of the same page
 //! ended), because only the applier knows the current position on the page.
