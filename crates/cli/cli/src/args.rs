@@ -11,10 +11,10 @@ use clap::{Args, Parser, Subcommand};
 use redoubt_transport::{Connector, CredentialFiles};
 use std::path::PathBuf;
 
-/// Runs an unmodified MariaDB server on a storage node.
+/// Keeps the data of an unmodified MariaDB server on a remote storage node and ships only redo to it.
 ///
-/// A small library preloaded into the server drops its page writes and ships only new redo bytes to the node,
-/// which makes them durable, replays them into pages, and serves pages.
+/// A small library preloaded into the server drops its page writes. The node makes the redo durable, replays it into
+/// pages, and returns a page when the server reads one.
 #[derive(Parser)]
 #[command(
     name = "redoubt",
