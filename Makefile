@@ -86,6 +86,8 @@ image:
 
 lint:
 	cargo fmt --check
+	scripts/prose
+	scripts/links
 	cargo clippy --release --workspace --all-targets -- -D warnings
 
 # Decoders and page code with arithmetic that overflows and debug assertions as failures; its first part is in ./test.

@@ -6,7 +6,7 @@
 # nothing that is there already, starts no service, and needs root or sudo only when a package is missing.
 
 # Programs needed, each with the Debian package it comes from.
-REDOUBT_NEEDS="cc:gcc make:make curl:curl mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core \
+REDOUBT_NEEDS="cc:gcc git:git make:make curl:curl mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core \
 mariadb:mariadb-client-core mariadb-backup:mariadb-backup innochecksum:mariadb-server-core sysbench:sysbench ip:iproute2 nft:nftables nbdkit:nbdkit nbdfuse:libnbd-bin fusermount3:fuse3 nfs-ls:libnfs-utils \
 rsync:rsync ps:procps"
 

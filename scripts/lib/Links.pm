@@ -1,0 +1,156 @@
+package Links;
+
+# Finds links in Markdown whose target does not exist. `check` takes a root and the paths of its files; it returns
+# { path, line, link, reason } of each dead link. Anchors follow the rules of GitHub and mdBook: the words of the heading
+# in lower case, without punctuation, joined by hyphens, with -1, -2, ... for headings that repeat.
+
+use strict;
+use warnings;
+
+# Names in backticks that start so are paths from the root.
+my $PATH = qr{(?:crates|docs|scripts|packaging|fuzz|lab)/[A-Za-z0-9_./-]+};
+
+sub check {
+    my ($root, @files) = @_;
+    my (%exists, %anchors, @dead);
+    for my $file (@files) {
+        $exists{$file} = 1;
+        my $folder = $file;
+        $exists{$folder} = 1 while $folder =~ s{/[^/]*$}{};
+    }
+    $exists{''} = 1;
+    my $anchors_of = sub {
+        my ($path) = @_;
+        return $anchors{$path} //= anchors(read_file("$root/$path"));
+    };
+    for my $path (grep { /\.md$/ && !m{^lab/} } @files) {
+        for my $link (links(read_file("$root/$path"))) {
+            my $reason = reason($path, $link, \%exists, $anchors_of) // next;
+            push @dead, { path => $path, line => $link->{line}, link => $link->{target}, reason => $reason };
+        }
+    }
+    return @dead;
+}
+
+# Why a link is dead; undef if it is not.
+sub reason {
+    my ($path, $link, $exists, $anchors_of) = @_;
+    my $target = $link->{target};
+    if ($link->{code}) {
+        $target =~ s{/$}{};
+        return undef if $exists->{$target} || grep { $exists->{"$target$_"} } '.rs', '.md';
+        return 'no such path';
+    }
+    return undef if $target =~ /^[a-z][a-z0-9+.-]*:/i;
+    my ($file, $anchor) = $target =~ /^([^#]*)(?:#(.*))?$/;
+    my $place = $file eq '' ? $path : resolve($path, $file);
+    return 'leads out of the tree' if !defined $place;
+    return 'no such file' if !$exists->{$place};
+    return undef if !defined $anchor || $anchor eq '' || $place !~ /\.md$/;
+    return $anchors_of->($place)->{ decode($anchor) } ? undef : 'no such heading';
+}
+
+sub decode { my ($text) = @_; $text =~ s/%([0-9A-Fa-f]{2})/chr hex $1/ge; return $text }
+
+# A relative link from a file, as a path from the root; undef if it leads out.
+sub resolve {
+    my ($path, $link) = @_;
+    $link = decode($link =~ s/\?.*//r);
+    my @parts = $link =~ m{^/} ? () : split m{/}, $path;
+    pop @parts if $link !~ m{^/};
+    for my $part (split m{/}, $link) {
+        if ($part eq '..') { return undef if !@parts; pop @parts }
+        elsif ($part ne '.' && $part ne '') { push @parts, $part }
+    }
+    return join '/', @parts;
+}
+
+sub read_file {
+    my ($path) = @_;
+    open my $file, '<', $path or die "error: cannot read $path: $!\n";
+    local $/;
+    return scalar(<$file>) // '';
+}
+
+# [line, text] outside of code blocks.
+sub text_lines {
+    my ($source) = @_;
+    my ($fence, $number, @lines) = ('', 0);
+    for my $text (split /\n/, $source) {
+        $number++;
+        if ($fence) { $fence = '' if $text =~ /^\s*\Q$fence\E[`~]*\s*$/ }
+        elsif ($text =~ /^\s*(```+|~~~+)/) { $fence = $1 }
+        else { push @lines, [ $number, $text ] }
+    }
+    return @lines;
+}
+
+sub links {
+    my ($source) = @_;
+    my (@links, %defined);
+    my @lines = text_lines($source);
+    # A link's text may go over the end of a line: lines are joined, and offsets lead back to their numbers.
+    my ($all, @starts) = ('');
+    for my $entry (@lines) { push @starts, [ length $all, $entry->[0] ]; $all .= "$entry->[1]\n" }
+    my $line_of = sub {
+        my ($offset) = @_;
+        my ($low, $high) = (0, $#starts);
+        while ($low < $high) {
+            my $middle = ($low + $high + 1) >> 1;
+            if ($starts[$middle][0] <= $offset) { $low = $middle } else { $high = $middle - 1 }
+        }
+        return $starts[$low][1];
+    };
+    while ($all =~ /(`+)(.+?)\1(?!`)/gs) {
+        my ($start, $end, $code) = ($-[0], $+[0], $2);
+        push @links, { line => $line_of->($start), target => $1, code => 1 }
+            if $code =~ m{^($PATH?)(?::\d+)?$} && $code !~ /[*{<\$]|\.\.\.|\/(?!README|CHANGELOG|SUMMARY|GLOSSARY)[A-Z_]{3,}\b/;
+        # Brackets in code are no links.
+        my $length = $end - $start;
+        substr($all, $start, $length) = substr($all, $start, $length) =~ tr/[]()/    /r;
+        pos($all) = $end;
+    }
+    while ($all =~ /^\s{0,3}\[([^\]]+)\]:\s+<?(\S+?)>?(?:\s|$)/gm) {
+        $defined{ lc $1 } = 1;
+        push @links, { line => $line_of->($-[0]), target => $2 };
+    }
+    while ($all =~ /!?\[(?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*\]\(\s*<?([^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*)>?(?:\s+["'][^)]*)?\)/g) {
+        push @links, { line => $line_of->($-[0]), target => $1 };
+    }
+    while ($all =~ /\[[^\[\]]+\]\[([^\]]+)\]/g) {
+        push @links, { line => $line_of->($-[0]), target => "#[$1]" } if !$defined{ lc $1 };
+    }
+    return @links;
+}
+
+# The anchors of a document, as a set.
+sub anchors {
+    my ($source) = @_;
+    my (%anchors, %count, $before);
+    for my $entry (text_lines($source)) {
+        my $text = $entry->[1];
+        my $heading;
+        if ($text =~ /^\s{0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$/) { $heading = $1 }
+        elsif ($text =~ /^(?:=+|-+)\s*$/ && defined $before && $before =~ /^[^\s|>#-]/) { $heading = $before }
+        $anchors{$1} = 1 while $text =~ /<a\s+(?:id|name)="([^"]+)"/g;
+        $before = $text;
+        next if !defined $heading;
+        my $anchor = slug($heading);
+        my $number = $count{$anchor}++;
+        $anchors{ $number ? "$anchor-$number" : $anchor } = 1;
+    }
+    return \%anchors;
+}
+
+sub slug {
+    my ($heading) = @_;
+    $heading =~ s/!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)/$1/g;
+    utf8::decode($heading);
+    $heading = lc $heading;
+    $heading =~ s/[^\w\- ]//g;
+    $heading =~ s/ /-/g;
+    utf8::encode($heading);
+    return $heading;
+}
+
+1;

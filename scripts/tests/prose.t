@@ -1,0 +1,216 @@
+#!/usr/bin/perl
+# Tests of scripts/prose: the rules, the extraction of text, and the counts. Run: perl scripts/tests/prose.t
+
+use strict;
+use warnings;
+use Cwd ();
+my $here;
+BEGIN {
+    $here = Cwd::abs_path($0 =~ m{^(.*)/} ? $1 : '.');
+    unshift @INC, $here, "$here/../lib";
+}
+use Check;
+use Prose::Ratchet ();
+use Prose::Rules   ();
+use Prose::Text    ();
+
+my $prose = "$here/../prose";
+
+sub rules_of {
+    my ($path, $source) = @_;
+    my ($units) = Prose::Text::extract($path, $source);
+    return join ' ', map { $_->{rule} } map { Prose::Rules::check($_) } @$units;
+}
+
+sub rejects { my ($rule, $text) = @_; is(rules_of('a.md', $text), $rule, "rejects: $text") }
+sub accepts { my ($text) = @_; is(rules_of('a.md', $text), '', "accepts: $text") }
+
+# Each rule: sentences that it must report, and ordinary English that it must not.
+rejects('clause-subject', $_) for
+    'Who comes back gets the rest.',
+    'What cannot be parsed ends the stream.',
+    'The device is full; whoever writes waits.',
+    'Then nobody waits for it.',
+    'One that is not open yet is opened.',
+    'The rest is dropped, and who asks again is refused.',
+    'A page stays until who reads it is done, since who reads it holds a lease.',
+    'Of what the server sends, half is new.',
+    'what the node needs';
+accepts($_) for
+    'The client, who holds a certificate, connects.',
+    'What is a volume?',
+    'Determine who holds the lock.',
+    'One of the members is the leader.',
+    'The page that the server wrote is dropped.',
+    'What if the node stops?',
+    'Only those that hold a lease vote.',
+    'An error has the place, and what to do.',
+    'It reports which file is missing and what to do about that.';
+
+rejects('machine-person', $_) for
+    'The command says so.',
+    'A member is told the rest.',
+    'The node says that the volume is full.',
+    'The library knows nothing about it.',
+    'The peer is heard again.',
+    'The loader takes it for a library.';
+accepts($_) for
+    'The manual says that this is undefined.',
+    'The node reports that the volume is full.',
+    'The user wants a second volume.',
+    'It takes a lock for each page.',
+    'The well-known port of the service.';
+
+rejects('pronoun', $_) for
+    'The thread wakes this one when he stops.',
+    'With it the node starts.',
+    'A copy of it is sent along with it.';
+accepts($_) for
+    'The thread wakes this one when it stops.',
+    'A copy of it is kept.',
+    'With the option, the node starts.',
+    'With this in mind, keep both.';
+
+rejects('of-chain', $_) for 'The set of epoll is full.', 'The size of the log of the volume of the server is fixed.';
+accepts($_) for 'The epoll set is full.', 'The size of the log of a volume is fixed.';
+
+rejects('term', $_) for
+    'It is started anew.',
+    'The bug is mended.',
+    'Pages are held against the reference.',
+    'The read was in vain.',
+    'The longest wait is a second.',
+    'The server goes on.',
+    'The commit may go on.',
+    'The old page is put aside.',
+    'It takes more processor time.',
+    'A member that is out of step leaves.',
+    'The frame is handed on.',
+    'No memory is to be had.',
+    'Two changes of threads are saved.',
+    'The transaction gives way.';
+accepts($_) for
+    'The server continues.',
+    'The attack is directed against the host.',
+    'It goes on the stack.',
+    'The log grows on each commit.',
+    'Put the page in place.',
+    'Hand over the socket.',
+    'In order to shut down, stop the server.';
+
+rejects('long-sentence', 'A ' . 'word ' x 41 . 'ends.');
+accepts('A ' . 'word ' x 38 . 'ends.');
+accepts('A ' . 'word ' x 30 . 'ends. ' . 'Another ' . 'word ' x 30 . 'ends.');
+
+is(rules_of('a.rs', "/// See the module.\nfn a() {}\n"), 'empty-doc', 'rejects an empty doc comment');
+is(rules_of('a.rs', "/// See [`Frame::decode`] for the limits.\nfn a() {}\n"), '', 'accepts a reference with a subject');
+is(rules_of('a.rs', "#[error(\"the length cannot be\")]\nA,\n"), 'message-form', 'rejects "cannot be" at the end of an error');
+is(rules_of('a.rs', "#[error(\"{path} cannot be read: {why}\")]\nA,\n"), '', 'accepts "cannot be" with a verb');
+
+my $long = 'a' x 61;
+is(rules_of('a.rs', "#[test]\nfn $_() {}\n"), 'test-name', "rejects the name $_") for $long, 'what_is_no_header_is_told', 'nor_does_it_with_options', 'one_that_waits', 'those_left';
+is(rules_of('a.rs', "#[test]\nfn $_() {}\n"), '', "accepts the name $_") for 'rejects_invalid_header', 'one_member_of_three_can_fail', 'whole_file_is_read';
+is(rules_of('a.rs', "fn what_is_left() {}\n"), '', 'names of functions that are no tests are left alone');
+
+is(join(' ', map { $_->{rule} } Prose::Rules::check_subject('Fix the parser')), '', 'accepts a subject');
+is(join(' ', map { $_->{rule} } Prose::Rules::check_subject('x' x 73)), 'commit-subject', 'rejects a long subject');
+is(join(' ', map { $_->{rule} } Prose::Rules::check_subject('Start the node anew')), 'term', 'rejects a term in a subject');
+
+# Extraction.
+is(rules_of('a.md', "```\nnobody\n```\n\n    nobody\n\n`nobody` and [text](nobody.md)\n\n<!-- nobody -->\n"), '', 'code, links and comments of Markdown are no prose');
+is(rules_of('a.md', "| a | nobody |\n|---|---|\n| whoever | b |\n"), 'clause-subject clause-subject', 'cells of a table are prose');
+is(rules_of('a.rs', "let a = \"// nobody\"; let b = r#\"// nobody \" \"#; let c = '\"'; // fine\n"), '', 'strings are no comments');
+is(rules_of('a.rs', "//! Nobody waits.\n"), 'clause-subject', 'module headers are prose');
+is(rules_of('a.rs', "let a = 1; // nobody waits\n"), 'clause-subject', 'comments after code are prose');
+is(rules_of('a.rs', "info!(name, \"nobody waits\");\neprintln!(\"who waits\");\n"), 'clause-subject clause-subject', 'log lines are prose');
+is(rules_of('a.rs', "let a = \"nobody waits\";\n"), '', 'other strings are no messages');
+is(rules_of('a.sh', "# nobody waits\ncat <<'TEXT'\nUsage: a\n\nThen who asks waits.\nWho asks waits.\nTEXT\n"), 'clause-subject clause-subject', 'comments and help of scripts are prose');
+is(rules_of('a.sh', "cat <<'TEXT'\n  --a    " . 'word ' x 25 . "\n  --b    " . 'word ' x 25 . "\nTEXT\n"), '', 'each option of a help text is a text of its own');
+is(rules_of('a.yml', "    summary: The node is told to stop\n"), 'machine-person', 'alerts are prose');
+is(rules_of('a.bin', "nobody waits\n"), '', 'other files are left alone');
+
+my ($units) = Prose::Text::extract('a.rs', "#[derive(clap::Args)]\nstruct A {\n    /// Nobody waits.\n    a: u8,\n}\n/// Nobody waits.\nstruct B;\n");
+is(join(' ', map { $_->{kind} } @$units), 'help doc', 'doc comments of clap types are help');
+($units) = Prose::Text::extract('a.md', "# Title\n\nThe first line `with code\nin it` and then\nnobody waits.\n");
+is(join(' ', map { $_->{line} } map { Prose::Rules::check($_) } @$units), '5', 'a hit names the line of its text');
+
+# Counts.
+my ($base, $allowed) = Prose::Ratchet::parse("# comment\nbase abc\n3 1 a.md\n2 0 b c.md\n");
+is($base, 'abc', 'the base is read');
+is(join(' ', @{ $allowed->{'b c.md'} }), '2 0', 'a path may contain blanks');
+my ($more, $fewer) = Prose::Ratchet::compare($allowed, { 'a.md' => [ 4, 0 ], 'b c.md' => [ 1, 0 ], 'd.md' => [ 0, 1 ] });
+is("@$more", 'a.md d.md', 'more hits than allowed, or none allowed');
+is("@$fewer", 'b c.md', 'fewer hits');
+is(eval { Prose::Ratchet::parse("x y\n"); 1 } // 'died', 'died', 'a line that is not understood is an error');
+
+# The program in a tree of its own.
+my $bad  = "Nobody waits.\n";
+my $tree = tree('README.md' => "The node waits.\n", 'lab/report.md' => $bad, 'scripts/prose.allowed' => '');
+my ($status, $output) = run_in($tree, $prose, '--root', '.');
+is($status, 0, "a clean tree passes, and lab/ is left out: $output");
+write_tree($tree, 'docs/a.md' => $bad);
+($status, $output) = run_in($tree, $prose, '--root', '.');
+is($status, 1, 'a planted sentence fails');
+like($output, qr{^docs/a\.md:1: clause-subject: Nobody waits\.: }m, 'and is shown with its place');
+($status) = run_in($tree, $prose, '--root', '.', '--update');
+is($status, 1, '--update does not allow more hits');
+($status) = run_in($tree, $prose, '--root', '.', '--update', '--force');
+is($status, 0, '--update --force does');
+($status) = run_in($tree, $prose, '--root', '.', '--strict');
+is($status, 0, 'then the same hits pass');
+write_tree($tree, 'docs/a.md' => $bad x 2);
+($status) = run_in($tree, $prose, '--root', '.');
+is($status, 1, 'one more fails');
+write_tree($tree, 'docs/a.md' => "The node waits.\n");
+($status, $output) = run_in($tree, $prose, '--root', '.');
+is($status, 0, 'fewer pass');
+like($output, qr/fewer/, 'with a note');
+($status) = run_in($tree, $prose, '--root', '.', '--strict');
+is($status, 1, 'fewer fail with --strict');
+($status) = run_in($tree, $prose, '--root', '.', '--update');
+is($status, 0, '--update lowers the count');
+write_tree($tree, 'docs/a.md' => $bad);
+($status) = run_in($tree, $prose, '--root', '.');
+is($status, 1, 'which cannot rise again');
+($status) = run_in($tree, $prose, '--wrong');
+is($status, 2, 'wrong use');
+($status) = run_in($tree, $prose, '--help');
+is($status, 0, 'help');
+
+# Moved text, and subjects of commits.
+my @git = ('git', '-c', 'user.name=T', '-c', 'user.email=t@example.org', '-c', 'init.defaultBranch=main');
+my $moves = tree('a.md' => "$bad\nWho reads waits.\n", 'scripts/prose.allowed' => "2 0 a.md\n");
+run_in($moves, @git, 'init', '-q');
+run_in($moves, @git, 'add', '-A');
+run_in($moves, @git, 'commit', '-qm', 'Add a file');
+run_in($moves, @git, 'mv', 'a.md', 'b.md');
+($status, $output) = run_in($moves, $prose, '--root', '.');
+is($status, 0, "git mv takes the hits along: $output");
+write_tree($moves, 'b.md' => $bad, 'c.md' => "Who reads waits.\n");
+($status, $output) = run_in($moves, $prose, '--root', '.');
+is($status, 0, "so does a split: $output");
+write_tree($moves, 'd.md' => $bad);
+($status) = run_in($moves, $prose, '--root', '.');
+is($status, 1, 'a copy is one hit more');
+unlink "$moves/d.md" or die;
+write_tree($moves, 'c.md' => "Whoever reads waits.\n");
+($status) = run_in($moves, $prose, '--root', '.');
+is($status, 1, 'other text in the place of moved text fails');
+write_tree($moves, 'c.md' => "Who reads waits.\n");
+($status) = run_in($moves, $prose, '--root', '.', '--update');
+is($status, 0, '--update writes the new places');
+my (undef, $written) = run_in($moves, 'cat', 'scripts/prose.allowed');
+like($written, qr/^1 0 b\.md\n1 0 c\.md\n\z/m, 'and removes the old one');
+my (undef, $first) = run_in($moves, @git, 'rev-parse', 'HEAD');
+write_tree($moves, 'scripts/prose.allowed' => "base $first$written");
+run_in($moves, @git, 'add', '-A');
+run_in($moves, @git, 'commit', '-qm', 'Start the node anew');
+($status, $output) = run_in($moves, $prose, '--root', '.');
+is($status, 1, 'the subject of a commit is checked');
+like($output, qr/^\(commits\):[0-9a-f]+: term: /m, 'and shown');
+($status, $output) = run_in($moves, $prose, '--root', '.', '--update', '--force');
+is($status, 0, '--update --force starts at the current commit');
+($status, $output) = run_in($moves, $prose, '--root', '.', '--strict');
+is($status, 0, "from where subjects are checked: $output");
+
+done();
