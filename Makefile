@@ -152,7 +152,7 @@ microbench:
 # Heavier runs of tests that always run: the environment says how many rounds.
 soak:
 	cargo build --release --workspace
-	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test crash --test local_log -- --nocapture
+	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test volume --test devices -- crash:: local_log:: --nocapture
 	$(MAKE) batteries
 	$(MAKE) soak-faults
 	$(MAKE) oracle
@@ -162,7 +162,7 @@ soak:
 # The page sizes and settings that ./test leaves out: all features of InnoDB on a volume, and on the stock server; and the
 # redo of a MySQL server, read and replayed (half an hour, 5 GB of disk).
 batteries:
-	cargo test --release --workspace --test volume --test stock --test versions -- --ignored features
+	cargo test --release --workspace --test volume --test versions -- --ignored features
 	cargo test --release -p redoubt-redo --test mysql_real_log -- --ignored
 	cargo test --release -p redoubt-page --test replay_mysql -- --ignored --test-threads 1
 
@@ -266,14 +266,14 @@ nfs:
 GALERA = target/galera/usr/lib/galera/libgalera_smm.so
 group-anchor: $(GALERA)
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
-	REDOUBT_GALERA=$(CURDIR)/$(GALERA) cargo test --release -p redoubt-testkit --test group --test group_isolation galera -- \
+	REDOUBT_GALERA=$(CURDIR)/$(GALERA) cargo test --release -p redoubt-testkit --test group galera -- \
 	  --ignored --nocapture --test-threads 1
 
 # The same held against our own library, all of it: five minutes.
 group:
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
 	cargo build --release -p redoubt-cli -p redoubt-group
-	cargo test --release -p redoubt-testkit --test group own -- --include-ignored --nocapture --test-threads 1
+	cargo test --release -p redoubt-testkit --test group members::own -- --include-ignored --nocapture --test-threads 1
 
 # All states of a model of the group's consensus, at small bounds; some 15 minutes. See crates/group/model/README.md.
 model:
@@ -284,7 +284,7 @@ group-rounds:
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
 	cargo build --release -p redoubt-cli -p redoubt-group
 	REDOUBT_GROUP_ROUNDS=$(or $(ROUNDS),200) REDOUBT_GROUP_SEED=$(or $(SEED),1) \
-	  cargo test --release -p redoubt-testkit --test group_rounds --test group_of_two -- --include-ignored --nocapture
+	  cargo test --release -p redoubt-testkit --test group -- rounds:: two_members:: --include-ignored --nocapture
 
 $(GALERA):
 	mkdir -p target/galera

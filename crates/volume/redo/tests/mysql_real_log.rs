@@ -24,8 +24,10 @@ const LOAD: &str = include_str!("support/mysql_load.sql");
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn programs() -> PathBuf {
-    let folder = std::env::var_os("REDOUBT_MYSQL_9_7")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/mysql-9.7"), PathBuf::from);
+    let folder = std::env::var_os("REDOUBT_MYSQL_9_7").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/mysql-9.7"),
+        PathBuf::from,
+    );
     let bin = folder.join("bin");
     assert!(
         bin.join("mysqld").exists(),

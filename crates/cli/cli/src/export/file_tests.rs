@@ -1,4 +1,4 @@
-//! Files in a temporary directory. Against a stock server's own files: `testkit/tests/page_compression.rs`.
+//! Files in a temporary directory. Against a stock server's own files: `testkit/tests/volume/page_compression.rs`.
 
 use super::*;
 use redoubt_page::layout::put;

@@ -8,9 +8,9 @@
 
 use crate::error::{CliError, Result};
 use crate::show;
-use redoubt_transport::Connector;
 use redoubt_resend_queue::layout::{HEAD_LEN_BYTES, HOLDS_WORD, check_head, may_keep, new_head};
 use redoubt_resend_queue::{BadFile, FILE_LEN_BYTES, FILE_NAME, Kept, SendError};
+use redoubt_transport::Connector;
 use redoubt_wire::control::VolumeStatus;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};

@@ -9,7 +9,7 @@ use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::run_to_end;
 use redoubt_workload::server::{Server, ServerConfig};
 
-use crate::MEMORY;
+use super::MEMORY;
 
 fn refused(args: &[&str], code: i32, parts: &[&str]) {
     let outcome = Outcome::of(&find_redoubt().unwrap(), args, PATIENCE).unwrap();

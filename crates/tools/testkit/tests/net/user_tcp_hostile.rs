@@ -3,12 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "net_user_tcp/lab.rs"]
-mod lab;
-#[path = "net_user_tcp/stranger.rs"]
 mod stranger;
 
-use lab::{ADDRESS, Lab, PORT};
+use crate::lab::{ADDRESS, Lab, PORT};
 use mysql::prelude::Queryable;
 use redoubt_tcp::Seq;
 use redoubt_tcp::segment::{Flags, Timestamps};

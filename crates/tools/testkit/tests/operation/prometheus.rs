@@ -13,13 +13,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::http;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
-
-#[path = "../../../cli/statuspage/tests/support/http.rs"]
-mod http;
 
 const VOLUME: &str = "shop";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -150,7 +148,7 @@ fn watched(alert: &str) -> Vec<String> {
 
 /// What the rules file says after `key: `, in its order.
 fn rules(key: &str) -> Vec<&'static str> {
-    let text = include_str!("../../../../packaging/prometheus/redoubt.rules.yml");
+    let text = include_str!("../../../../../packaging/prometheus/redoubt.rules.yml");
     let found: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix(key)).collect();
     assert!(found.len() > 4, "{key}: {found:?}");
     found
@@ -163,8 +161,11 @@ fn the_rules_are_the_documented_alerts_and_each_has_its_runbook() {
         expressions
     };
     let shipped = rules("expr: ").into_iter().map(str::to_owned).collect();
-    assert_eq!(sorted(shipped), sorted(alerts(include_str!("../../../../docs/volume/how-to/monitoring.md"))));
-    let text = include_str!("../../../../docs/volume/runbooks.md");
+    assert_eq!(
+        sorted(shipped),
+        sorted(alerts(include_str!("../../../../../docs/volume/how-to/monitoring.md")))
+    );
+    let text = include_str!("../../../../../docs/volume/runbooks.md");
     let headings = text.lines().filter_map(|line| line.strip_prefix("## "));
     let anchors: Vec<_> = headings
         .map(|heading| {
@@ -271,7 +272,7 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
                 let volumes = series.iter().filter_map(|one| one["metric"]["volume"].as_str());
                 assert!(volumes.clone().all(|volume| volume == VOLUME), "{expression}: {series:?}");
             }
-            for expression in alerts(include_str!("../../../../docs/volume/how-to/monitoring.md")) {
+            for expression in alerts(include_str!("../../../../../docs/volume/how-to/monitoring.md")) {
                 for left in watched(&expression) {
                     prometheus.wait_for(&left);
                 }

@@ -3,11 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "at_rest/keys.rs"]
 mod keys;
-#[path = "at_rest/places.rs"]
 mod places;
-#[path = "at_rest/servers.rs"]
 mod servers;
 
 use std::fs::File;

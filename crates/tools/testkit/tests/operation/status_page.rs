@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::{browser, http, strict};
 use indicatif::ProgressBar;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
@@ -18,13 +19,6 @@ use redoubt_workload::process::timed;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
 use redoubt_workload::tpcc::{self, Scale, Tpcc};
-
-#[path = "../../../cli/statuspage/tests/support/browser.rs"]
-mod browser;
-#[path = "../../../cli/statuspage/tests/support/http.rs"]
-mod http;
-#[path = "../../../cli/statuspage/tests/support/strict.rs"]
-mod strict;
 
 const VOLUME: &str = "shop";
 

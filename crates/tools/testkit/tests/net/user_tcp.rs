@@ -3,10 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "net_user_tcp/lab.rs"]
-mod lab;
-
-use lab::{ADDRESS, Lab, PORT, config, large_results_and_files, pair, script};
+use crate::lab::{ADDRESS, Lab, PORT, config, large_results_and_files, pair, script};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use redoubt_test_support::{NetworkPair, Side, run};

@@ -3,11 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "encrypted/cleared.rs"]
 mod cleared;
-#[path = "encrypted/refused.rs"]
 mod refused;
-#[path = "encrypted/rotation.rs"]
 mod rotation;
 
 use redoubt_testkit::node::Node;

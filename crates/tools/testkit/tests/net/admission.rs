@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-#[path = "net_admission/clients.rs"]
 mod clients;
 
 /// What needs no waiting is over by then, on a busy machine too; far below the longest wait.

@@ -26,7 +26,8 @@ const WRITTEN_BYTES: u64 = 12 << 20;
 
 fn on_group<T>(check: impl FnOnce(&mut Group) -> Result<T>) -> T {
     let library = find_redoubt().unwrap().with_file_name("libredoubt_group.so");
-    let scripts: PathBuf = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../target/mariadb-server/usr/bin").into();
+    let scripts: PathBuf =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../../target/mariadb-server/usr/bin").into();
     let options = format!("redoubt.catch_up_memory={LIMIT_BYTES};redoubt.apply_memory={LIMIT_BYTES}");
     let provider = Provider { library, scripts: Some(scripts), options, ..Provider::default() };
     let small = |config: &mut ServerConfig| config.buffer_pool_bytes = 64 << 20;

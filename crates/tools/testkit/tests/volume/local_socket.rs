@@ -209,7 +209,7 @@ fn a_socket_of_another_user_gets_no_connection() {
     let name = local_name(node.address());
     node.kill9().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["squatter", "--exact", "--ignored", "--nocapture"])
+        .args(["local_socket::squatter", "--exact", "--ignored", "--nocapture"])
         .env(SQUATTER, &name)
         .uid(STRANGER)
         .current_dir("/")

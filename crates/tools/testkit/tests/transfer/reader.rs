@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-mod bank;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -16,7 +14,7 @@ use redoubt_workload::process::poll_until;
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::execute;
 
-use bank::{Load, config, fill, require_consistent, require_transfers};
+use crate::bank::{Load, config, fill, require_consistent, require_transfers};
 
 fn node() -> Node {
     Node::create(&find_redoubt().unwrap(), &["--ring", "32MiB", "--batch", "1MiB", "--apply-interval", "1"])

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-mod bank;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -18,7 +16,7 @@ use redoubt_workload::process::poll_until;
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::execute;
 
-use bank::{Load, config, fill, require_consistent, require_transfers};
+use crate::bank::{Load, config, fill, require_consistent, require_transfers};
 
 const MOUNT: u32 = 100_005;
 const NFS: u32 = 100_003;

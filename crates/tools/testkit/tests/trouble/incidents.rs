@@ -3,15 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "trouble/compression.rs"]
 mod compression;
-#[path = "trouble/difference.rs"]
 mod difference;
-#[path = "trouble/full_disk.rs"]
 mod full_disk;
-#[path = "trouble/no_page.rs"]
 mod no_page;
-#[path = "trouble/stopping.rs"]
 mod stopping;
 
 use std::sync::mpsc::{self, TryRecvError};

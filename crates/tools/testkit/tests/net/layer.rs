@@ -20,7 +20,6 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-#[path = "net/bypass.rs"]
 mod bypass;
 
 /// Statements after which a connection is collapsed for certain.

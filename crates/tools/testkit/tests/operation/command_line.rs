@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "command_line/import.rs"]
 mod import;
-#[path = "command_line/run.rs"]
 mod run;
 
 use std::io::{Read, Write};

@@ -5,9 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-mod local_log {
-    mod refusals;
-}
+mod refusals;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -22,11 +22,10 @@ use redoubt_workload::sql::{execute, query_text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-#[path = "mysql/clone.rs"]
 mod clone;
 
 const VOLUME: &str = "v";
-const LOAD: &str = include_str!("mysql/load.sql");
+const LOAD: &str = include_str!("volume/load.sql");
 
 /// A node with a volume, and a server on it.
 struct Fixture {

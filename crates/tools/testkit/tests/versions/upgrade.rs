@@ -7,9 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "upgrade/fixture.rs"]
 mod fixture;
-#[path = "upgrade/unknown.rs"]
 mod unknown;
 
 use redoubt_testkit::command::{Outcome, PATIENCE};

@@ -4,10 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-#[path = "net_user_tcp/lab.rs"]
-mod lab;
-
-use lab::{ADDRESS, Lab, config, large_results_and_files, script};
+use crate::lab::{ADDRESS, Lab, config, large_results_and_files, script};
 use redoubt_test_support::{NetworkPair, skip};
 use redoubt_testkit::bad_cable::{BadCable, Faults};
 use redoubt_testkit::connections::{certificates, statements};

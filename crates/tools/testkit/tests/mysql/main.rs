@@ -1,0 +1,3 @@
+//! MySQL 9.7.
+
+mod volume;

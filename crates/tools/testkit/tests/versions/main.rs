@@ -1,0 +1,4 @@
+//! Later series of MariaDB, and volumes that earlier versions of Redoubt made.
+
+mod series;
+mod upgrade;

@@ -1,0 +1,19 @@
+//! InnoDB on a volume, with real servers: all of its features, kills, restarts from an empty directory, encryption,
+//! caches.
+
+mod at_rest;
+mod battery;
+mod crash;
+mod directories;
+mod encrypted;
+mod fidelity;
+mod forced_recovery;
+mod local_socket;
+mod messages;
+mod page_cache;
+mod page_compression;
+mod read_ahead;
+mod resend_queue;
+mod scrubbing;
+mod secure;
+mod stock;
