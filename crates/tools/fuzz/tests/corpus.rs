@@ -192,6 +192,7 @@ fn every_target_is_a_program_and_every_target_named_in_the_documentation_exists(
         }
         // The decoder is there, in the file that the list names.
         let file = row.split('`').nth(1).expect("a file in the first column");
-        assert!(root().join("../crates").join(file).exists(), "{file} does not exist: {row}");
+        let mut parts = std::fs::read_dir(root().join("../crates")).unwrap();
+        assert!(parts.any(|part| part.unwrap().path().join(file).exists()), "{file} does not exist: {row}");
     }
 }
