@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use redoubt_logdev::LogDevice;
-use redoubt_logdev::pmem::{Mapping, PmemLogDevice, PmemLogOptions};
+use redoubt_logdev::pmem::{PmemLogDevice, PmemLogOptions};
+use redoubt_persistent_memory::Mapping;
 
 const LENGTHS: [usize; 4] = [512, 1024, 4096, 8192];
 const FILE_LEN: usize = 64 << 20;

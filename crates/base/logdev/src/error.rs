@@ -2,10 +2,10 @@
 
 use std::io;
 
+use redoubt_persistent_memory::PmemError;
 use redoubt_storage::ErrorKind;
 
 use crate::Seq;
-use crate::pmem::PmemError;
 
 /// An error of a log device.
 #[derive(thiserror::Error, Debug)]

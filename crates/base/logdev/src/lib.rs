@@ -21,7 +21,7 @@
 //! [`BlockLogDevice`] around it with several durable writes under way, [`pmem::PmemLogDevice`] by processor stores
 //! into mapped segments. [`choice`] says which of them fits a place, [`waiters`] is where threads wait for a position
 //! to become durable. Files are those of [`redoubt_storage`]: of a file system, on a raw block device, or simulated;
-//! `pmem::model` is a model of persistent memory, for tests.
+//! `pmem::model_disk` is a directory in modelled persistent memory, for tests.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -32,30 +32,19 @@ mod file;
 mod format;
 mod group_sync;
 pub mod pmem;
-mod primitives;
 mod segments;
-mod slot;
-pub mod waiters;
-
-use std::fmt;
 
 pub use block::{BlockLogDevice, BlockLogOptions};
 pub use error::LogDeviceError;
 pub use file::FileLogDevice;
+pub use redoubt_commit_waiters as waiters;
+// Under this name for the modules that `tests/*_loom.rs` compile again above the model checker's primitives.
+use redoubt_sync::primitives;
+pub use redoubt_types::Seq;
 pub use segments::SegmentOptions;
 
 /// The longest record that [`LogDevice::append`] takes, in bytes.
 pub const MAX_RECORD_LEN_BYTES: usize = 64 << 20;
-
-/// A byte position in a device's logical stream of payload bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
-pub struct Seq(pub u64);
-
-impl fmt::Display for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// What a device has done since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -1,5 +1,5 @@
-//! The interleavings of threads that share syncs: the code of `src/group_sync.rs`, on that of `src/waiters.rs` and
-//! `src/slot.rs`, with the model checker loom.
+//! The interleavings of threads that share syncs: the code of `src/group_sync.rs`, on that of `waiters.rs` and `slot.rs`
+//! of `redoubt-commit-waiters`, with the model checker loom.
 //!
 //! What must hold: when a call returns, what it asked for is durable; a sync that failed is not believed; nobody
 //! waits for ever (a deadlock, which loom reports).
@@ -10,10 +10,10 @@
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
 mod group_sync;
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
-#[path = "../src/slot.rs"]
+#[path = "../../commit-waiters/src/slot.rs"]
 mod slot;
 #[allow(dead_code, unreachable_pub, reason = "the model uses a part of it")]
-#[path = "../src/waiters.rs"]
+#[path = "../../commit-waiters/src/waiters.rs"]
 mod waiters;
 
 use group_sync::GroupSync;

@@ -58,7 +58,6 @@
 mod buffer;
 pub mod durable_io;
 mod error;
-pub mod format_version;
 mod kernel_ring;
 pub mod probe;
 pub mod raw_device;
@@ -74,6 +73,7 @@ use std::sync::Arc;
 pub use buffer::AlignedBuffer;
 pub use error::{ErrorKind, StorageError};
 pub use real::{RealDir, RealDirOptions};
+pub use redoubt_types::format_version;
 
 /// Data that is expected to be overwritten or deleted at about the same time. A drive with data placement (NVMe FDP)
 /// keeps streams in different erase blocks; elsewhere a stream has no effect. File systems do not pass it on, so it has

@@ -12,11 +12,12 @@
 //! simulation only when it is free, and nobody else can take it in between.
 //!
 //! Only what can make a thread wait is here. Atomics are those of `std`: code that relies on their order is checked
-//! with loom, and a simulation runs each thread on between two calls of this crate.
+//! with loom (see [`primitives`]), and a simulation runs each thread on between two calls of this crate.
 
 mod condvar;
 pub mod futex;
 mod mutex;
+pub mod primitives;
 mod rwlock;
 pub mod simulation;
 pub mod thread;

@@ -1,4 +1,4 @@
-//! `primitives.rs` of `redoubt-logdev` with the primitives of the model checker loom, and a kernel that puts threads to
+//! `redoubt_sync::primitives` with the primitives of the model checker loom, and a kernel that puts threads to
 //! sleep on a word.
 //!
 //! A sleep with a time limit ends at once if nobody has woken the thread: that is the race worth looking at.

@@ -9,7 +9,6 @@ pub mod mariadb;
 pub mod mtr;
 pub mod mysql;
 pub mod resets;
-pub mod types;
 mod walk;
 
 pub use error::{RedoError, StreamError};
@@ -17,6 +16,7 @@ pub use mtr::{
     FileNote, FileRecord, IndexLoad, Mtr, MtrVisitor, PageReset, RunContent, RunRef, SpaceFlagsChange,
     WalkStop, Walked,
 };
+pub use redoubt_types as types;
+pub use redoubt_types::{Family, Lsn, PageId, PageNo, SpaceId};
 pub use resets::LastResets;
-pub use types::{Family, Lsn, PageId, PageNo, SpaceId};
 pub use walk::walk_mtrs;

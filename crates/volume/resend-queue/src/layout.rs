@@ -21,8 +21,8 @@
 //! Invariant: whatever the last store before a kill was, the frames from `oldest` to `end` are there, each once.
 //! After a loss of power any word and any frame may be old; then checksums tell up to where the frames are sound.
 
-use redoubt_logdev::Seq;
-use redoubt_storage::format_version::unknown_version;
+use redoubt_types::Seq;
+use redoubt_types::format_version::unknown_version;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
 use std::ops::Range;
 

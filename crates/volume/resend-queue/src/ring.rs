@@ -13,7 +13,7 @@ use crate::layout::{
     AREA_WORD, DURABLE_WORD, END_WORD, GENERATION_WORD, HEAD_WORDS, HOLDS_WORD, OLDEST_WORD,
     SESSION_CRC_WORD, SESSION_WORD, START_WORD, WORD_LEN_BYTES, WRAP, pack_oldest, session_crc,
 };
-use redoubt_logdev::Seq;
+use redoubt_types::Seq;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 

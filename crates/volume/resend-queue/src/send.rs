@@ -6,8 +6,8 @@
 //! never be taken.
 
 use crate::layout::Kept;
-use redoubt_logdev::Seq;
 use redoubt_transport::{Connection, Connector, TransportError};
+use redoubt_types::Seq;
 use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};

@@ -101,7 +101,7 @@ pub enum Request {
     ImportBegin {
         /// Name of the new volume.
         volume: String,
-        /// Name of the server family whose data it is ([`redoubt_redo::Family::name`]).
+        /// Name of the server family whose data it is ([`redoubt_types::Family::name`]).
         #[serde(default = "mariadb", skip_serializing_if = "is_mariadb")]
         family: String,
         /// innodb_data_file_path of the source, in order: relative path, length in bytes.
@@ -446,11 +446,11 @@ pub struct PageStoreStatus {
 }
 
 fn mariadb() -> String {
-    redoubt_redo::Family::MariaDb.name().to_owned()
+    redoubt_types::Family::MariaDb.name().to_owned()
 }
 
 fn is_mariadb(family: &str) -> bool {
-    family == redoubt_redo::Family::MariaDb.name()
+    family == redoubt_types::Family::MariaDb.name()
 }
 
 fn is_false(value: &bool) -> bool {

@@ -10,7 +10,7 @@
 use crate::error::WireError;
 use crate::reader::Reader;
 use crate::{PROTOCOL_VERSION, Seq};
-use redoubt_redo::Lsn;
+use redoubt_types::Lsn;
 
 const MAGIC: [u8; 4] = *b"RDBT";
 /// Longest Hello or Welcome after the length field.

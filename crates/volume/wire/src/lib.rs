@@ -5,7 +5,7 @@
 //!
 //! * **log**: one per server, ordered. Carries [`stream`] frames to the node, and nothing back. The logged
 //!   frames, header included, are exactly the bytes the node's log device stores, so a
-//!   [`redoubt_logdev::Seq`] is a position both sides agree on.
+//!   [`redoubt_types::Seq`] is a position both sides agree on.
 //! * **notices**: one per server. Carries [`notice`] frames from the node, and nothing to it.
 //! * **page**: a pool per server. One [`page`] request, one reply, in turn.
 //! * **control**: JSON requests and replies ([`control`]), plus raw data frames for file contents.
@@ -36,7 +36,7 @@ pub mod view;
 
 pub use error::WireError;
 pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
-pub use redoubt_logdev::Seq;
+pub use redoubt_types::Seq;
 pub use server_version::ServerVersion;
 
 /// Version of everything in this crate. Both sides must have the same one.

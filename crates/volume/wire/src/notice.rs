@@ -7,8 +7,7 @@
 
 use crate::error::WireError;
 use crate::reader::Reader;
-use redoubt_logdev::Seq;
-use redoubt_redo::Lsn;
+use redoubt_types::{Lsn, Seq};
 
 /// What the node tells the shim.
 #[derive(Clone, Debug, PartialEq, Eq)]

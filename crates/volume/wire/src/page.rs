@@ -2,15 +2,11 @@
 
 use crate::error::WireError;
 use crate::reader::{Reader, put_path, put_varint};
-use redoubt_logdev::Seq;
-use redoubt_redo::{Lsn, SpaceId};
+pub use redoubt_types::FileId;
+use redoubt_types::{Lsn, Seq, SpaceId};
 
 /// Longest read in bytes; the doublewrite area is read in pieces of 1 MiB.
 pub const MAX_READ_LEN_BYTES: u32 = 8 << 20;
-
-/// Node's number of a file. It stays when the file is renamed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct FileId(pub u32);
 
 /// What the shim asks.
 #[derive(Clone, Debug, PartialEq, Eq)]

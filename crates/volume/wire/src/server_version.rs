@@ -6,7 +6,7 @@
 //! A newer series changes what is stored when it is started (MariaDB 11.0 does away with the change buffer, MySQL
 //! upgrades its data dictionary), and there is no way back from that. Within a series there is.
 
-use redoubt_redo::Family;
+use redoubt_types::Family;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -10,7 +10,7 @@
 use crate::error::WireError;
 use crate::reader::{Reader, put_path};
 use crate::trace::{self, ServerSample};
-use redoubt_redo::{Lsn, SpaceId};
+use redoubt_types::{Lsn, SpaceId};
 
 /// Used bytes of the log file header (MariaDB), and length of each of the first blocks of a log file (MySQL).
 pub const LOG_HEADER_LEN_BYTES: usize = 512;

@@ -9,11 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use redoubt_persistent_memory::{Mapping, Persistence};
 use redoubt_storage::StorageFile;
 
 use super::log::PmemLog;
 use super::numa::{NearCpus, NumaNode, Sysfs};
-use super::{Mapping, Persistence};
 use crate::error::LogDeviceError;
 use crate::segments::{Media, SegmentOptions, open_dir};
 use crate::{DeviceInfo, DeviceKind, LogDevice, LogDeviceStats, Seq};

@@ -16,11 +16,11 @@
 
 use std::collections::BTreeMap;
 
+use redoubt_persistent_memory::memory::LINE_LEN_BYTES;
+use redoubt_persistent_memory::{Mapping, PmemError};
 use redoubt_storage::StorageDir;
 use redoubt_sync::Mutex;
 
-use super::memory::LINE_LEN_BYTES;
-use super::{Mapping, PmemError};
 use crate::error::LogDeviceError;
 use crate::format::RECORD_HEADER_LEN;
 use crate::segments::{Media, Part, SegmentLog, SegmentOptions, add};

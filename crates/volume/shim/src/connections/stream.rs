@@ -31,7 +31,7 @@ use crate::connections::link::{LinkError, Peer};
 use crate::connections::trace::Trace;
 use crate::connections::unsent_file::OpenedFile;
 use queue::FrameQueue;
-use redoubt_logdev::waiters::{CommitWaiters, WaitEnd};
+use redoubt_commit_waiters::{CommitWaiters, WaitEnd};
 use redoubt_redo::Lsn;
 use redoubt_transport::{Connection, Packing};
 use redoubt_wire::Seq;

@@ -2,11 +2,11 @@
 
 use std::sync::Barrier;
 
+use redoubt_persistent_memory::PmemError;
 use redoubt_storage::ErrorKind;
 
 use super::*;
 use crate::FileLogDevice;
-use crate::pmem::PmemError;
 
 fn memory_dir() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("pmem-log-").tempdir_in("/dev/shm").unwrap()

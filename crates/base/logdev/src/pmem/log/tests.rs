@@ -1,11 +1,12 @@
 //! The whole log on the store-order model: seeded histories of simulated threads, with a power cut at every step.
 
 use fastrand::Rng;
+use redoubt_persistent_memory::model::Keep;
 use redoubt_storage::StorageFile;
 
 use super::*;
 use crate::Seq;
-use crate::pmem::model::{Keep, ModelDisk, ModelMapping};
+use crate::pmem::model_disk::{ModelDisk, ModelMapping};
 
 impl MappedFile for ModelMapping {
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), PmemError> {

@@ -4,7 +4,7 @@
 //! will map it. Nothing is written.
 
 use crate::error::{CliError, Result};
-use redoubt_logdev::pmem::{Mapping, PmemError};
+use redoubt_persistent_memory::{Mapping, PmemError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;

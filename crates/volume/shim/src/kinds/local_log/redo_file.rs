@@ -13,7 +13,7 @@
 use super::counters::Counters;
 use crate::base::message::{self, show};
 use crate::base::real::{self, Errno};
-use redoubt_logdev::pmem::{Mapping, Persistence, PmemError};
+use redoubt_persistent_memory::{Mapping, Persistence, PmemError};
 use redoubt_wire::local_log::{Counter, Persistence as Shown};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -131,7 +131,7 @@ mod x86_64 {
         _mm256_stream_si256,
     };
 
-    use crate::pmem::memory::LINE_LEN_BYTES;
+    use crate::memory::LINE_LEN_BYTES;
 
     /// The registers that carry non-temporal stores.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]

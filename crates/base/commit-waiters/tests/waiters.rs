@@ -1,7 +1,7 @@
 //! Real threads on [`CommitWaiters`]. Seeds vary what the threads do, not how the kernel runs them; every
 //! interleaving of small cases is in `waiters_loom.rs`.
 
-use redoubt_logdev::waiters::{CommitWaiters, WaitEnd, WaiterStats};
+use redoubt_commit_waiters::{CommitWaiters, WaitEnd, WaiterStats};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -12,7 +12,7 @@
 //! Every store of eight bytes or less, every flush of a line and every fence counts as one step of a
 //! [`PowerSwitch`], so that a test can cut the power at each step in turn. Steps after the cut do nothing.
 //!
-//! [`ModelDisk`] is a directory of such memories behind the file system seam, for whole devices.
+//! The kernel is a thread of its own ([`KERNEL`]): what a file system writes is persisted by its syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,8 @@ use redoubt_sync::Mutex;
 
 use super::memory::{LINE_LEN_BYTES, Memory};
 
-mod disk;
-
-pub use disk::{ModelDisk, ModelMapping};
+/// The thread that stands for the kernel.
+pub const KERNEL: u32 = u32::MAX;
 
 /// What is persisted whole or not at all, in bytes.
 const WORD_LEN: usize = 8;
@@ -58,7 +57,7 @@ impl PowerSwitch {
     }
 
     /// Counts a step. False if it must not happen.
-    fn step(&self) -> bool {
+    pub fn step(&self) -> bool {
         if self.is_off() {
             return false;
         }
@@ -146,9 +145,82 @@ impl StoreModel {
     pub fn after_power_cut(&self, keep: Keep) -> Vec<u8> {
         self.state.lock().after_power_cut(keep)
     }
+
+    /// The switch that counts the steps of this memory.
+    pub fn switch(&self) -> &PowerSwitch {
+        &self.switch
+    }
+
+    /// The length of the memory in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.state.lock().visible.len()
+    }
+
+    /// Copies what loads see at `at` into `buf`, as far as the memory reaches; returns how many bytes that is.
+    pub fn read_at(&self, at: usize, buf: &mut [u8]) -> usize {
+        let state = self.state.lock();
+        let bytes = state.visible.get(at..).unwrap_or_default();
+        let len = bytes.len().min(buf.len());
+        buf[..len].copy_from_slice(&bytes[..len]);
+        len
+    }
+
+    /// The kernel writes `bytes` at `at`, extending the memory where needed. Persisted by [`StoreModel::sync_by_kernel`].
+    pub fn write_by_kernel(&self, at: usize, bytes: &[u8]) {
+        self.state.lock().write_by_kernel(at, bytes);
+    }
+
+    /// Persists what the kernel wrote.
+    pub fn sync_by_kernel(&self) {
+        self.state.lock().fence(KERNEL);
+    }
+
+    /// Cuts the memory or extends it with zeros. Lengths are durable at once: the devices depend on none that was not
+    /// synced.
+    pub fn resize(&self, len: usize) {
+        self.state.lock().resize(len);
+    }
+
+    /// Extends the memory with zeros to at least `len` bytes.
+    pub fn grow(&self, len: usize) {
+        let mut state = self.state.lock();
+        let len = state.visible.len().max(len);
+        state.resize(len);
+    }
+
+    /// The same content, with all pending stores in the cache, where nobody flushes them but the kernel.
+    #[must_use]
+    pub fn after_process_end(&self, switch: Arc<PowerSwitch>) -> Self {
+        let mut state = self.state.lock().clone();
+        for version in state.pending.values_mut().flatten() {
+            version.way = Way::NonTemporal(KERNEL);
+        }
+        Self { switch, state: Arc::new(Mutex::new(state)) }
+    }
 }
 
 impl MemoryState {
+    fn write_by_kernel(&mut self, at: usize, bytes: &[u8]) {
+        let end = at + bytes.len();
+        if self.visible.len() < end {
+            self.resize(end);
+        }
+        let mut at = at;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.len().min(WORD_LEN - at % WORD_LEN));
+            self.store(at, part, Way::NonTemporal(KERNEL));
+            at += part.len();
+            rest = after;
+        }
+    }
+
+    fn resize(&mut self, len: usize) {
+        self.visible.resize(len, 0);
+        self.persisted.resize(len, 0);
+        self.pending.retain(|&word, _| word * WORD_LEN < len);
+    }
+
     /// Stores bytes that lie in one word.
     fn store(&mut self, at: usize, bytes: &[u8], way: Way) {
         self.visible[at..at + bytes.len()].copy_from_slice(bytes);

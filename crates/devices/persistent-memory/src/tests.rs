@@ -127,7 +127,7 @@ fn many_mappings_come_and_go() {
 /// Runs one of the tests below, which end the process, in a process of its own.
 fn run_in_child(name: &str) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let name = format!("pmem::tests::{name}");
+    let name = format!("tests::{name}");
     command.args([&name, "--exact", "--ignored", "--nocapture"]).output().unwrap().status
 }
 

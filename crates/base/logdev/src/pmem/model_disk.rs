@@ -3,7 +3,7 @@
 //! Files can be written through the file system seam and through mappings; both see the same bytes. What the file
 //! system writes is persisted by a sync of the file, what a mapping stores by its fences, and neither makes up for
 //! the other. Name changes since the last directory sync survive a power cut up to some point in their order, as
-//! on `sim::SimDisk`.
+//! on `redoubt_storage::sim::SimDisk`.
 //!
 //! Each call of the seam that changes something is one step; a write that the power cut meets may be there in any
 //! part, like every write that was not synced.
@@ -17,12 +17,9 @@ use fastrand::Rng;
 use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::Mutex;
 
-use super::{Keep, MemoryState, PowerSwitch, StoreModel, ThreadMemory, WORD_LEN, Way};
-use crate::pmem::PmemError;
-use crate::pmem::memory::{Memory, store_durably};
-
-/// The thread that stands for the kernel.
-const KERNEL: u32 = u32::MAX;
+use redoubt_persistent_memory::PmemError;
+use redoubt_persistent_memory::memory::{Memory, store_durably};
+use redoubt_persistent_memory::model::{Keep, PowerSwitch, StoreModel, ThreadMemory};
 
 /// A disk with one directory. Clones are the same disk.
 #[derive(Clone)]
@@ -174,41 +171,6 @@ impl Names {
     }
 }
 
-impl StoreModel {
-    /// The same content, with all pending stores in the cache, where nobody flushes them but the kernel.
-    fn after_process_end(&self, switch: Arc<PowerSwitch>) -> Self {
-        let mut state = self.state.lock().clone();
-        for version in state.pending.values_mut().flatten() {
-            version.way = Way::NonTemporal(KERNEL);
-        }
-        Self { switch, state: Arc::new(Mutex::new(state)) }
-    }
-}
-
-impl MemoryState {
-    fn write_by_kernel(&mut self, at: usize, bytes: &[u8]) {
-        let end = at + bytes.len();
-        if self.visible.len() < end {
-            self.resize(end);
-        }
-        let mut at = at;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (part, after) = rest.split_at(rest.len().min(WORD_LEN - at % WORD_LEN));
-            self.store(at, part, Way::NonTemporal(KERNEL));
-            at += part.len();
-            rest = after;
-        }
-    }
-
-    /// Lengths are durable at once: the devices depend on none that was not synced.
-    fn resize(&mut self, len: usize) {
-        self.visible.resize(len, 0);
-        self.persisted.resize(len, 0);
-        self.pending.retain(|&word, _| word * WORD_LEN < len);
-    }
-}
-
 impl StorageDir for ModelDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         Ok(self.state.lock().names.keys().cloned().collect())
@@ -261,43 +223,37 @@ struct ModelFile {
 
 impl StorageFile for ModelFile {
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let state = self.model.state.lock();
-        let bytes = state.visible.get(offset_bytes as usize..).unwrap_or_default();
-        let len = bytes.len().min(buf.len());
-        buf[..len].copy_from_slice(&bytes[..len]);
-        Ok(len)
+        Ok(self.model.read_at(offset_bytes as usize, buf))
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {
         if self.disk.switch.is_off() {
             return Err(off());
         }
-        self.model.state.lock().write_by_kernel(offset_bytes as usize, bytes);
+        self.model.write_by_kernel(offset_bytes as usize, bytes);
         // The cut comes after it: what a cut in the middle leaves is among what it leaves here.
         self.disk.step()
     }
 
     fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         self.disk.step()?;
-        let mut state = self.model.state.lock();
-        let len = state.visible.len().max((offset_bytes + len_bytes) as usize);
-        state.resize(len);
+        self.model.grow((offset_bytes + len_bytes) as usize);
         Ok(())
     }
 
     fn set_len(&self, len_bytes: u64) -> io::Result<()> {
         self.disk.step()?;
-        self.model.state.lock().resize(len_bytes as usize);
+        self.model.resize(len_bytes as usize);
         Ok(())
     }
 
     fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.model.state.lock().visible.len() as u64)
+        Ok(self.model.len_bytes() as u64)
     }
 
     fn sync_data(&self) -> io::Result<()> {
         self.disk.step()?;
-        self.model.state.lock().fence(KERNEL);
+        self.model.sync_by_kernel();
         Ok(())
     }
 
@@ -329,10 +285,10 @@ impl ModelMapping {
     }
 
     fn check_on(&self) -> Result<(), PmemError> {
-        if self.model.switch.is_off() { Err(PmemError::Poisoned) } else { Ok(()) }
+        if self.model.switch().is_off() { Err(PmemError::Poisoned) } else { Ok(()) }
     }
 
-    /// As [`crate::pmem::Mapping::write`]; fails once the power is off.
+    /// As [`redoubt_persistent_memory::Mapping::write`]; fails once the power is off.
     ///
     /// # Errors
     /// [`PmemError::Poisoned`]
@@ -341,7 +297,7 @@ impl ModelMapping {
         self.check_on()
     }
 
-    /// As [`crate::pmem::Mapping::fence`]; fails once the power is off.
+    /// As [`redoubt_persistent_memory::Mapping::fence`]; fails once the power is off.
     ///
     /// # Errors
     /// [`PmemError::Poisoned`]

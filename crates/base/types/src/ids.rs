@@ -1,10 +1,21 @@
-//! Numbers that must not be confused with each other.
-//!
-//! Owns the newtypes every other crate uses for positions in the redo stream and for pages.
-//! An [`Lsn`] always means a byte position in the server's redo stream: of MariaDB the server's own LSN, of MySQL the
-//! position in the payload of its log blocks ([`crate::mysql::position`]).
+//! Newtypes for numbers that must not be confused with each other: positions, pages, files; and the server family.
 
 use std::fmt;
+
+/// Byte position in a logical stream of payload bytes: of a log device, and of the frames that a server sends to its
+/// node, which are the bytes of the node's log device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A node's number for a file of a volume. It stays when the file is renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct FileId(pub u32);
 
 /// Whose server: which redo format, which page formats, and which rules of writing pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +47,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// Log sequence number: byte position in the server's redo stream.
+/// Log sequence number: byte position in the server's redo stream. Of MariaDB it is the server's own LSN, of MySQL the
+/// position in the payload of its log blocks (`redoubt_redo::mysql::position`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 

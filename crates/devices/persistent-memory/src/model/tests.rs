@@ -1,7 +1,7 @@
 //! The copy routine on the model, and a faulty flush loop that the model must find.
 
 use super::*;
-use crate::pmem::memory::{flush, store_durably};
+use crate::memory::{flush, store_durably};
 
 const MAX_LEN: usize = 512;
 const MEMORY_LEN: usize = 640;
