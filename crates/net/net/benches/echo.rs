@@ -11,8 +11,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call ends the bench")]
 
+use redoubt_shm_control::net::Setting;
 use redoubt_test_support::{NetworkPair, Side};
-use redoubt_wire::net::Setting;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};

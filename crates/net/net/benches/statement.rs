@@ -10,7 +10,7 @@
 mod support;
 
 use redoubt_net::control;
-use redoubt_wire::net::Mode;
+use redoubt_shm_control::net::Mode;
 use std::time::Instant;
 use support::{Ends, Family, connect, entry, kernel, library};
 

@@ -258,7 +258,7 @@ impl Connection {
     /// Leaves the connection to the kernel for good; what was read ahead is still the server's.
     pub fn give_up(&self, fd: c_int) {
         if self.set(PLAIN) & PLAIN == 0 {
-            crate::control::count(self.shard(), redoubt_wire::net::Counter::LeftAlone, 1);
+            crate::control::count(self.shard(), redoubt_shm_control::net::Counter::LeftAlone, 1);
         }
         self.make_honest(fd);
     }

@@ -1,10 +1,10 @@
-//! The memory that `redoubt net` reads: the wanted mode, and counters. Its layout is in [`redoubt_wire::net`].
+//! The memory that `redoubt net` reads: the wanted mode, and counters. Its layout is in [`redoubt_shm_control::net`].
 //!
 //! Without it (no memory to be had) the mode is the one the library was started with, there is no limit of admission,
 //! and nothing is counted.
 
 use crate::connection::Reader;
-use redoubt_wire::net::{
+use redoubt_shm_control::net::{
     BYPASS_WORD, COLLAPSER_WORD, COUNTERS_WORD, Counter, HABIT_WORD, Habit, INSIDE_WORD, LEASE_WORD,
     LEN_BYTES, LIMIT_WORD, LONGEST_WAIT_WORD, LOOK_WORD, Limit, MAGIC, Mode, NAME, PATIENCE_WORD,
     PROCESS_WORD, SHARD_WORDS, SHARDS, START_WORD, Setting, USER_TCP_LINK_WORDS, USER_TCP_LINKS,

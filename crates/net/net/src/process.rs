@@ -5,7 +5,7 @@
 //! the parent's. But a child of a server that does not listen yet is the server from then on (`mysqld --daemonize`).
 
 use crate::{admission, control, user_tcp};
-use redoubt_wire::net::{Setting, VARIABLE};
+use redoubt_shm_control::net::{Setting, VARIABLE};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ use crate::connection::{
 };
 use crate::{control, next, process};
 use libc::{c_int, c_void};
-use redoubt_wire::net::{Counter, Mode};
+use redoubt_shm_control::net::{Counter, Mode};
 
 /// Waits in turn after which the server's habit is taken for one. More than a login has.
 pub const ENGAGE_CYCLES: u8 = 8;

@@ -14,7 +14,7 @@ use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout}
 use crate::reading::{ENGAGE_CYCLES, can_wait_in_read, count_request, fill, mode};
 use crate::{admission, control, next, process, table};
 use libc::{c_int, c_short, nfds_t, pollfd, sigset_t};
-use redoubt_wire::net::Mode;
+use redoubt_shm_control::net::Mode;
 use std::time::{Duration, Instant};
 
 /// Events that bytes to read bring about.

@@ -6,7 +6,7 @@ mod support;
 
 use libc::c_int;
 use redoubt_net::control;
-use redoubt_wire::net::{Counter, Mode};
+use redoubt_shm_control::net::{Counter, Mode};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::{
     Ends, Family, checked, close_client, close_server, engaged, entry, finish_statement, is_blocking, kernel,

@@ -11,7 +11,7 @@ mod support;
 
 use libc::{c_int, c_short};
 use redoubt_net::{control, reading::HEADER_LEN_BYTES};
-use redoubt_wire::net::Counter;
+use redoubt_shm_control::net::Counter;
 use std::time::{Duration, Instant};
 use support::{Ends, Family, checked, close_client, close_server, connect, entry, kernel, library};
 

@@ -8,8 +8,8 @@
 //! Input: the kind, then the variables, each ended by a zero byte; or a base and a path; or a counter file.
 
 use redoubt_redo::Family;
+use redoubt_shm_control::local_log::{MAGIC, Snapshot};
 use redoubt_wire::control::check_path;
-use redoubt_wire::local_log::{MAGIC, Snapshot};
 
 #[allow(dead_code, missing_docs, reason = "the target uses a part of it")]
 #[path = "../../../volume/shim/src/base/classify.rs"]
@@ -87,7 +87,7 @@ fn counters(bytes: &[u8]) {
     file.extend_from_slice(bytes);
     let _ = Snapshot::parse(bytes);
     if let Ok(snapshot) = Snapshot::parse(&file) {
-        let _ = snapshot.get(redoubt_wire::local_log::Counter::Failures);
+        let _ = snapshot.get(redoubt_shm_control::local_log::Counter::Failures);
     }
 }
 

@@ -2,7 +2,7 @@
 //! its counters, and whether the layer that was meant was used at all. A test run through a layer that nobody went
 //! through says nothing.
 //!
-//! The servers are found while the command runs, by the library's memory (`redoubt_wire::net`) in `/proc`. That memory
+//! The servers are found while the command runs, by the library's memory (`redoubt_shm_control::net`) in `/proc`. That memory
 //! is kept open, so what is read when a server has ended, however it ended, is what it had counted until then. A server
 //! that is there for less than [`LOOK_INTERVAL`] may not be seen.
 //!
@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use redoubt_wire::net::{Counter, LEN_BYTES, Snapshot, find_memory};
+use redoubt_shm_control::net::{Counter, LEN_BYTES, Snapshot, find_memory};
 use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -183,8 +183,10 @@ impl Watch {
         let what = || format!("the memory of {}", server.process.display());
         let limit = LEN_BYTES as u64 + 1;
         server.memory.by_ref().take(limit).read_to_end(&mut bytes).map_err(Error::io(what()))?;
-        let bad =
-            |error: redoubt_wire::net::BadMemory| Error::Parse { what: what(), detail: error.to_string() };
+        let bad = |error: redoubt_shm_control::net::BadMemory| Error::Parse {
+            what: what(),
+            detail: error.to_string(),
+        };
         self.sums.add(&Snapshot::parse(&bytes).map_err(bad)?);
         Ok(())
     }

@@ -13,8 +13,6 @@
 //! A log connection may be compressed as a whole ([`compression`]) or in part ([`parts`]); then all of this is inside
 //! of that.
 //!
-//! [`local_log`] and [`net`] are no wire: what libraries in a server show to the command.
-//!
 //! Every frame is [`frame`]: a kind, a length, a CRC-32C seeded with the frame's position, a payload.
 
 pub mod compression;
@@ -23,8 +21,6 @@ pub mod error;
 pub mod figures;
 pub mod frame;
 pub mod hello;
-pub mod local_log;
-pub mod net;
 pub mod notice;
 pub mod page;
 pub mod parts;

@@ -1,7 +1,7 @@
 //! Command line of `redoubt net`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use redoubt_wire::net::{Limit, Mode, UserTcp};
+use redoubt_shm_control::net::{Limit, Mode, UserTcp};
 use std::path::PathBuf;
 
 #[derive(Subcommand)]

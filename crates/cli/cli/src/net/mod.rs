@@ -7,7 +7,7 @@ use crate::error::{CliError, Result};
 use crate::run::{preload, server};
 use crate::show::print_json;
 use args::{Change, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments, Switch};
-use redoubt_wire::net::{
+use redoubt_shm_control::net::{
     Admission, BYPASS_VARIABLE, BYPASS_WORD, Counter, Habit, LEASE_WORD, Mode, PATIENCE_WORD, Setting,
     Snapshot, USER_TCP_WORD, UserTcpLink, VARIABLE,
 };
@@ -97,7 +97,7 @@ fn seconds(milliseconds: u64) -> f64 {
 
 impl AdmissionStatus {
     fn new(snapshot: &Snapshot) -> Self {
-        let waiter = |waiter: &redoubt_wire::net::Waiter| {
+        let waiter = |waiter: &redoubt_shm_control::net::Waiter| {
             let address = std::net::SocketAddr::from((waiter.address, waiter.port));
             Waiter {
                 thread_id: waiter.thread_id,

@@ -5,7 +5,7 @@
 
 use crate::error::{CliError, Result};
 use crate::net::args::Selection;
-use redoubt_wire::net::{COLLAPSER_WORD, LEN_BYTES, LIMIT_WORD, Limit, Mode, Snapshot, find_memory};
+use redoubt_shm_control::net::{COLLAPSER_WORD, LEN_BYTES, LIMIT_WORD, Limit, Mode, Snapshot, find_memory};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;

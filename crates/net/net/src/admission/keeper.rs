@@ -6,7 +6,7 @@
 use super::{CLOCK, GATE, limit_count};
 use crate::bypass::{self, End};
 use crate::{control, next, table};
-use redoubt_wire::net::{Counter, Limit, WAITERS, Waiter};
+use redoubt_shm_control::net::{Counter, Limit, WAITERS, Waiter};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

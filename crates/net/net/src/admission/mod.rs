@@ -37,7 +37,7 @@ use clock::{Clock, Patience};
 use gate::{Gate, Outcome, Place};
 use libc::c_int;
 use protocol::Boundary;
-use redoubt_wire::net::{Counter, Limit};
+use redoubt_shm_control::net::{Counter, Limit};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;

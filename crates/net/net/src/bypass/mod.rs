@@ -30,7 +30,7 @@ pub mod server;
 use crate::{control, next};
 use libc::{c_int, c_void, sockaddr, sockaddr_un, socklen_t};
 use locks::lock;
-use redoubt_wire::net::BYPASS_VARIABLE;
+use redoubt_shm_control::net::BYPASS_VARIABLE;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;

@@ -8,7 +8,7 @@ use super::messages::{Received, receive};
 use super::{Address, Place, WORD, door, exchange};
 use crate::{control, next, process};
 use libc::c_int;
-use redoubt_wire::net::Counter;
+use redoubt_shm_control::net::Counter;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;

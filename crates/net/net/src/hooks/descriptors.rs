@@ -3,7 +3,7 @@
 use crate::connection::{CLOSE_ON_EXEC, Connection, NONBLOCK};
 use crate::{admission, control, next, process, sets, table, user_tcp};
 use libc::{c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
-use redoubt_wire::net::Counter;
+use redoubt_shm_control::net::Counter;
 
 fn is_stream(fd: c_int) -> bool {
     let mut kind: c_int = 0;

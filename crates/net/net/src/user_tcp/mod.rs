@@ -35,7 +35,7 @@ use crate::descriptors::Descriptors;
 use crate::{next, process};
 use interface::Interface;
 use libc::{c_int, c_void, sockaddr, socklen_t};
-use redoubt_wire::net::UserTcp;
+use redoubt_shm_control::net::UserTcp;
 use shadow::Shadow;
 use socket::Socket;
 use stack::Stack;

@@ -2,7 +2,7 @@
 
 use super::stack::Inner;
 use crate::control;
-use redoubt_wire::net::{UserTcpLink, UserTcpMode};
+use redoubt_shm_control::net::{UserTcpLink, UserTcpMode};
 
 fn mode(mode: super::link::Mode) -> UserTcpMode {
     match mode {

@@ -7,7 +7,7 @@
 
 use libc::{c_int, c_void, pollfd};
 use redoubt_net::reading::ENGAGE_CYCLES;
-use redoubt_wire::net::Mode;
+use redoubt_shm_control::net::Mode;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;

@@ -1,5 +1,5 @@
 use super::*;
-use redoubt_wire::net::{COUNTERS_WORD, MAGIC, USER_TCP_LINKS_WORD, UserTcpLink};
+use redoubt_shm_control::net::{COUNTERS_WORD, MAGIC, USER_TCP_LINKS_WORD, UserTcpLink};
 
 fn snapshot(counters: &[(Counter, u64)], user_tcp: u64) -> Snapshot {
     let mut words = vec![0u64; LEN_BYTES / 8];

@@ -2,7 +2,7 @@
 
 use crate::error::{CliError, Result};
 use crate::show::{bytes, print_json};
-use redoubt_wire::local_log::{Counter, FILE_NAME, Persistence, Snapshot};
+use redoubt_shm_control::local_log::{Counter, FILE_NAME, Persistence, Snapshot};
 use rustix::fs::FlockOperation;
 use serde::Serialize;
 use std::collections::BTreeMap;

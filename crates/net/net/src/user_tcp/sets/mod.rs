@@ -32,7 +32,7 @@ use crate::descriptors::Descriptors;
 use crate::{next, process};
 use libc::{c_int, epoll_event};
 use members::Members;
-use redoubt_wire::net::USER_TCP_LINKS;
+use redoubt_shm_control::net::USER_TCP_LINKS;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};

@@ -1,11 +1,11 @@
 //! Counters in a file of the data directory, mapped and shared with `redoubt status --local-log`.
 //!
-//! Layout and meaning: [`redoubt_wire::local_log`]. The file stays locked for as long as this process lives. If it
+//! Layout and meaning: [`redoubt_shm_control::local_log`]. The file stays locked for as long as this process lives. If it
 //! cannot be made, counting goes on in memory of this process alone: no commit depends on it.
 
 use crate::base::message::{self, show};
 use crate::base::real::{self, Errno};
-use redoubt_wire::local_log::{
+use redoubt_shm_control::local_log::{
     Counter, FILE_LEN_BYTES, FILE_NAME, HEADER_WORDS, MAGIC, PERSISTENCE_WORD, PROCESS_WORD, Persistence,
     START_WORD,
 };
@@ -92,7 +92,7 @@ fn map(datadir: &[u8]) -> Result<&'static [AtomicU64], (Vec<u8>, Errno)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redoubt_wire::local_log::Snapshot;
+    use redoubt_shm_control::local_log::Snapshot;
     use std::os::unix::ffi::OsStrExt;
 
     #[test]

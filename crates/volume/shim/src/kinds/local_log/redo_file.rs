@@ -14,7 +14,7 @@ use super::counters::Counters;
 use crate::base::message::{self, show};
 use crate::base::real::{self, Errno};
 use redoubt_persistent_memory::{Mapping, Persistence, PmemError};
-use redoubt_wire::local_log::{Counter, Persistence as Shown};
+use redoubt_shm_control::local_log::{Counter, Persistence as Shown};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
