@@ -1,70 +1,13 @@
-//! The next definitions of the functions this library hooks, found with `dlsym(RTLD_NEXT)` on first use, so that a hook
-//! works even before this library's constructor; and the calling thread's error number.
-//!
-//! Nothing here takes a lock of this crate.
+//! The next definitions of the functions this library hooks (see [`redoubt_interpose`]), and the calling thread's error
+//! number.
 
 use libc::{
     c_char, c_int, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t,
     pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+pub use redoubt_interpose::{errno, set_errno};
 
-/// The calling thread's error number.
-pub fn errno() -> c_int {
-    // SAFETY: glibc's errno location is valid for the calling thread.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Sets the calling thread's error number.
-pub fn set_errno(value: c_int) {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = value }
-}
-
-fn next(slot: &AtomicPtr<c_void>, symbol: &CStr) -> *mut c_void {
-    let known = slot.load(Ordering::Acquire);
-    if !known.is_null() {
-        return known;
-    }
-    // SAFETY: `symbol` is a NUL-terminated string; dlsym has no other requirement.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
-    slot.store(found, Ordering::Release);
-    found
-}
-
-#[cold]
-fn missing() -> ! {
-    let text = b"[redoubt] the C library lacks a function of sockets; libredoubt_net.so does not work on this system\n";
-    // SAFETY: a buffer of this length; abort has no requirement.
-    unsafe {
-        libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len());
-        libc::abort()
-    }
-}
-
-macro_rules! next {
-    ($($name:ident $symbol:literal ($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
-        /// The next definition of this function.
-        ///
-        /// # Safety
-        /// As the C function of this name.
-        pub unsafe fn $name($($arg: $ty),*) -> $ret {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            let address = next(&SLOT, $symbol);
-            if address.is_null() {
-                missing();
-            }
-            // SAFETY: the address is that of the C function, which has this signature (a trailing variadic argument
-            // is passed like a named one on the supported platforms).
-            let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
-            // SAFETY: the caller keeps the C function's contract.
-            unsafe { function($($arg),*) }
-        }
-    )*};
-}
-
-next! {
+redoubt_interpose::next_definitions! {
     accept4 c"accept4" (fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
     connect c"connect" (fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     listen c"listen" (fd: c_int, backlog: c_int) -> c_int;

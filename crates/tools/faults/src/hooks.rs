@@ -4,10 +4,11 @@
 
 use crate::control;
 use crate::inject::{Action, on_descriptor, on_path};
-use crate::next::{next, set_errno};
+use crate::next::set_errno;
 use crate::plan::Call;
 use libc::{c_char, c_int, c_uint, c_void, mode_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
-use std::sync::atomic::AtomicPtr;
+use redoubt_interpose::Next;
+use std::ptr::NonNull;
 
 extern "C" fn load() {
     control::activate();
@@ -27,10 +28,10 @@ macro_rules! hooks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            static NEXT: Next = Next::new();
             type Function = unsafe extern "C" fn($($ty),*) -> $ret;
             // SAFETY: the address is that of the C function, which has this signature.
-            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(next(&SLOT, $symbol)) };
+            let function = unsafe { std::mem::transmute::<NonNull<c_void>, Function>(NEXT.require($symbol)) };
             let action = $what;
             match action {
                 Action::Fail(errno) => {
@@ -112,10 +113,10 @@ macro_rules! path_hooks {
         pub unsafe extern "C" fn $name(
             $($before: $before_ty,)* path: *const c_char $(, $after: $after_ty)*
         ) -> c_int {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            static NEXT: Next = Next::new();
             type Function = unsafe extern "C" fn($($before_ty,)* *const c_char $(, $after_ty)*) -> c_int;
             // SAFETY: the address is that of the C function, which has this signature.
-            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(next(&SLOT, $symbol)) };
+            let function = unsafe { std::mem::transmute::<NonNull<c_void>, Function>(NEXT.require($symbol)) };
             // SAFETY: the path is the caller's, as the C function wants it.
             if let Action::Fail(errno) = unsafe { on_path(Call::$call, path) } {
                 set_errno(errno);
@@ -148,10 +149,10 @@ macro_rules! vector_write_hooks {
         pub unsafe extern "C" fn $name(
             fd: c_int, parts: *const libc::iovec, count: c_int $(, $arg: $ty)*
         ) -> ssize_t {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            static NEXT: Next = Next::new();
             type Function = unsafe extern "C" fn(c_int, *const libc::iovec, c_int $(, $ty)*) -> ssize_t;
             // SAFETY: the address is that of the C function, which has this signature.
-            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(next(&SLOT, $symbol)) };
+            let function = unsafe { std::mem::transmute::<NonNull<c_void>, Function>(NEXT.require($symbol)) };
             let mut count = count;
             // What is written with flags may have to be written in one piece.
             let cut = if stringify!($($arg)*).contains("flags") { -1 } else { count };
@@ -187,10 +188,10 @@ macro_rules! posix_fallocate_hooks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            static NEXT: Next = Next::new();
             type Function = unsafe extern "C" fn(c_int, off64_t, off64_t) -> c_int;
             // SAFETY: the address is that of the C function, which has this signature.
-            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(next(&SLOT, $symbol)) };
+            let function = unsafe { std::mem::transmute::<NonNull<c_void>, Function>(NEXT.require($symbol)) };
             match on_descriptor(Call::Allocate, fd, None) {
                 Action::Fail(errno) => errno,
                 // SAFETY: the caller's arguments, unchanged.

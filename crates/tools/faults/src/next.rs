@@ -1,36 +1,8 @@
-//! The functions behind the hooks, found with `dlsym(RTLD_NEXT)`, and system calls made without the C library's hooks.
+//! System calls made without the C library's hooks, and the calling thread's error number.
 
-use libc::{c_int, c_long, c_void};
+use libc::{c_int, c_long};
+pub use redoubt_interpose::{errno, set_errno};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// Address of the next definition of `symbol`, remembered in `slot`.
-pub fn next(slot: &AtomicPtr<c_void>, symbol: &CStr) -> *mut c_void {
-    let known = slot.load(Ordering::Acquire);
-    if !known.is_null() {
-        return known;
-    }
-    // SAFETY: `symbol` is a NUL-terminated string; dlsym has no other requirement.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
-    if found.is_null() {
-        // SAFETY: abort has no requirement. Without the function there is nothing right to return.
-        unsafe { libc::abort() }
-    }
-    slot.store(found, Ordering::Release);
-    found
-}
-
-/// The calling thread's error number.
-pub fn errno() -> c_int {
-    // SAFETY: the location is valid for the calling thread.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Sets the calling thread's error number.
-pub fn set_errno(value: c_int) {
-    // SAFETY: the location is valid for the calling thread.
-    unsafe { *libc::__errno_location() = value }
-}
 
 /// Opens without any hook; `None` when it fails.
 pub fn open_raw(path: &CStr, flags: c_int) -> Option<c_int> {

@@ -1,15 +1,14 @@
-//! The next definitions of the functions this library hooks, found with `dlsym(RTLD_NEXT)`.
+//! The next definitions of the functions this library hooks (see [`redoubt_interpose`]).
 //!
 //! Owns every call to the operating system made by the rest of the crate. The first half is raw (one function
 //! per symbol, same arguments); the second half wraps what other modules need in safe functions that report
-//! an [`Errno`]. Nothing here takes a lock of this crate, and each symbol is looked up on first use, so a hook
-//! works even when it is called before this library's own constructor.
+//! an [`Errno`]. Nothing here takes a lock of this crate.
 
 use libc::{c_char, c_int, c_uint, c_void, mode_t, off64_t, size_t, ssize_t};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// A C error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +25,7 @@ impl Errno {
 
     /// Sets the calling thread's error number.
     pub fn set(self) {
-        // SAFETY: glibc's errno location is valid for the calling thread.
-        unsafe { *libc::__errno_location() = self.0 }
+        redoubt_interpose::set_errno(self.0);
     }
 }
 
@@ -37,48 +35,7 @@ impl std::fmt::Display for Errno {
     }
 }
 
-/// Address of the next definition of `symbol`, remembered in `slot`.
-fn next(slot: &AtomicPtr<c_void>, symbol: &CStr) -> *mut c_void {
-    let known = slot.load(Ordering::Acquire);
-    if !known.is_null() {
-        return known;
-    }
-    // SAFETY: `symbol` is a NUL-terminated string; dlsym has no other requirement.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
-    slot.store(found, Ordering::Release);
-    found
-}
-
-#[cold]
-fn missing(symbol: &CStr) -> ! {
-    let text = format!("[redoubt] the C library has no function {symbol:?}; this system is not supported\n");
-    let _ = write_bytes(2, text.as_bytes());
-    // SAFETY: abort has no requirement.
-    unsafe { libc::abort() }
-}
-
-macro_rules! real {
-    ($($name:ident $symbol:literal ($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
-        /// The next definition of this function.
-        ///
-        /// # Safety
-        /// As the C function of this name.
-        pub unsafe fn $name($($arg: $ty),*) -> $ret {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            let address = next(&SLOT, $symbol);
-            if address.is_null() {
-                missing($symbol);
-            }
-            // SAFETY: the address is that of the C function, which has this signature (a trailing variadic
-            // mode argument is passed like a named one on the supported platforms).
-            let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
-            // SAFETY: the caller keeps the C function's contract.
-            unsafe { function($($arg),*) }
-        }
-    )*};
-}
-
-real! {
+redoubt_interpose::next_definitions! {
     open64 c"open64" (path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     openat64 c"openat64" (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     close c"close" (fd: c_int) -> c_int;
@@ -142,27 +99,7 @@ real! {
     sendfile64 c"sendfile64" (to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t;
 }
 
-macro_rules! optional {
-    ($($name:ident $symbol:literal ($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
-        /// The next definition of this function, if the process has one.
-        ///
-        /// # Safety
-        /// As the C function of this name.
-        pub unsafe fn $name($($arg: $ty),*) -> Option<$ret> {
-            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            let address = next(&SLOT, $symbol);
-            if address.is_null() {
-                return None;
-            }
-            // SAFETY: the address is that of the C function, which has this signature.
-            let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
-            // SAFETY: the caller keeps the C function's contract.
-            Some(unsafe { function($($arg),*) })
-        }
-    )*};
-}
-
-optional! {
+redoubt_interpose::optional_next_definitions! {
     io_uring_queue_init c"io_uring_queue_init" (entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;
     io_uring_queue_init_params c"io_uring_queue_init_params"
         (entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int;
