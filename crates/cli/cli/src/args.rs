@@ -587,18 +587,9 @@ pub fn parse_switch(text: &str) -> std::result::Result<bool, String> {
     }
 }
 
-/// `64MiB`, `1G`, `4096`.
+/// A number of bytes, for clap.
 pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        other => return Err(format!("unit {other:?} is not known; use KiB, MiB or GiB")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is not a whole number"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
+    redoubt_codec::parse_size(text).map_err(|error| error.to_string())
 }
 
 fn parse_ring(text: &str) -> std::result::Result<u64, String> {

@@ -7,6 +7,7 @@
 
 use crate::store::{Archive, StoreError};
 use crate::write_set::Seqno;
+use redoubt_codec::leb128;
 use redoubt_consensus::message::Entries;
 use redoubt_consensus::types::{Entry, Proposal, Slot};
 use std::collections::VecDeque;
@@ -85,24 +86,13 @@ impl Run {
         Some(first)
     }
 
-    fn put(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.bytes.push_back(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.bytes.push_back(number as u8);
+    fn put(&mut self, number: u64) {
+        leb128::put(number, |byte| self.bytes.push_back(byte));
     }
 
     fn number(&mut self) -> u64 {
-        let (mut number, mut shift) = (0, 0);
-        while let Some(byte) = self.bytes.pop_front() {
-            number |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        number
+        // Not possible to fail: these are the bytes of `put`.
+        leb128::take(|| self.bytes.pop_front()).unwrap_or_default()
     }
 }
 

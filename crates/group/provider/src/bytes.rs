@@ -1,6 +1,8 @@
 //! Numbers, texts and byte strings in little-endian order, each with its length before it.
 //!
-//! A reader never reads past its end and never takes a length for granted: every count is held against what is left.
+//! Bytes are read with [`redoubt_codec::Reader`]: every count is compared with what is left.
+
+use redoubt_codec::{Truncated, leb128};
 
 /// What is wrong with bytes that should be something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -33,15 +35,16 @@ pub enum BytesError {
 
 /// Reads from the front.
 #[derive(Debug)]
-pub struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
+pub struct Reader<'a>(redoubt_codec::Reader<'a>);
 
 impl<'a> Reader<'a> {
     /// All of these.
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self(redoubt_codec::Reader::new(bytes))
+    }
+
+    const fn short(&self, _: Truncated) -> BytesError {
+        BytesError::Short { at: self.0.len_bytes() }
     }
 
     /// The next `count` bytes.
@@ -49,10 +52,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// There are not so many.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], BytesError> {
-        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count));
-        let taken = taken.ok_or(BytesError::Short { at: self.bytes.len() })?;
-        self.at += count;
-        Ok(taken)
+        self.0.bytes(count as u64, "bytes").map_err(|error| self.short(error))
     }
 
     /// An array.
@@ -60,9 +60,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Reader::take`].
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], BytesError> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
+        self.0.array("array").map_err(|error| self.short(error))
     }
 
     /// A byte.
@@ -89,6 +87,17 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
+    /// A number of [`leb128`].
+    ///
+    /// # Errors
+    /// It is cut off, or not in its shortest form.
+    pub fn number(&mut self) -> Result<u64, BytesError> {
+        self.0.leb128("number").map_err(|error| match error {
+            redoubt_codec::NumberError::Truncated(error) => self.short(error),
+            redoubt_codec::NumberError::NotCanonical { at_byte, .. } => BytesError::Unknown { at: at_byte },
+        })
+    }
+
     /// Bytes with their length in four bytes before them.
     ///
     /// # Errors
@@ -104,19 +113,17 @@ impl<'a> Reader<'a> {
     /// As [`Reader::take`], or it is none.
     pub fn text(&mut self) -> Result<String, BytesError> {
         let bytes = self.bytes()?;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| BytesError::NoText { at: self.at })
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| BytesError::NoText { at: self.0.at_byte() })
     }
 
     /// A value that is not known, the last that was read.
     pub const fn unknown(&self) -> BytesError {
-        BytesError::Unknown { at: self.at.saturating_sub(1) }
+        BytesError::Unknown { at: self.0.at_byte().saturating_sub(1) }
     }
 
     /// What is left.
     pub fn rest(&mut self) -> &'a [u8] {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        self.at = self.bytes.len();
-        rest
+        self.0.take_rest()
     }
 
     /// Nothing may be left.
@@ -124,7 +131,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// There is something.
     pub const fn end(&self) -> Result<(), BytesError> {
-        if self.at == self.bytes.len() { Ok(()) } else { Err(BytesError::Long { at: self.at }) }
+        if self.0.left_bytes() == 0 { Ok(()) } else { Err(BytesError::Long { at: self.0.at_byte() }) }
     }
 }
 
@@ -132,4 +139,9 @@ impl<'a> Reader<'a> {
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
+}
+
+/// Appends a number of [`leb128`].
+pub fn put_number(out: &mut Vec<u8>, number: u64) {
+    leb128::put(number, |byte| out.push(byte));
 }

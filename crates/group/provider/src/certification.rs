@@ -96,7 +96,8 @@
 //! Shape 0: there are no rivals. 1: they are those of the line before. 2: there is none of another origin. 3: there is.
 //! The smallest shape that fits is the right one. An entry for a row that was touched once has 29 bytes.
 
-use super::write_set::{KeyHash, KeyKind, Reader, Seqno, Truncated, WriteSet};
+use super::write_set::{KeyHash, KeyKind, Seqno, WriteSet};
+use redoubt_codec::{Reader, Truncated};
 
 /// Which member, in which of its lives, a write set is from. Write sets of one origin do not conflict: its server has
 /// seen to it.

@@ -6,6 +6,7 @@
 use crate::backlog::DEFAULT_LEN_BYTES;
 use crate::order::DEFAULT_CATCH_UP_LEN_BYTES;
 use crate::store::DEFAULT_KEPT_LEN_BYTES;
+use redoubt_codec::parse_size;
 use redoubt_transport::CredentialFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -172,7 +173,7 @@ impl Options {
 
     fn set_one(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let wrong = |wanted| OptionError::Value { name: name.to_owned(), value: value.to_owned(), wanted };
-        let size = || parse_size(value).ok_or_else(|| wrong("a number of bytes; K, M and G may follow it"));
+        let size = || parse_size(value).map_err(|_| wrong("a number of bytes; K, M and G may follow it"));
         match name {
             "base_port" => self.base_port = value.parse().map_err(|_| wrong("a port, 1 to 65535"))?,
             "gmcast.listen_addr" => {
@@ -254,16 +255,6 @@ fn parse_period_ms(text: &str) -> Option<u64> {
         }
     }
     (rest.is_empty() && text.len() > "PT".len() && time_ms < 1e15).then_some(time_ms as u64)
-}
-
-fn parse_size(text: &str) -> Option<u64> {
-    let (digits, factor) = match text.chars().last()? {
-        'K' | 'k' => (&text[..text.len() - 1], 1_u64 << 10),
-        'M' | 'm' => (&text[..text.len() - 1], 1 << 20),
-        'G' | 'g' => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    digits.trim().parse::<u64>().ok()?.checked_mul(factor)
 }
 
 #[cfg(test)]

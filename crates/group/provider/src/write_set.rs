@@ -53,6 +53,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 
+use redoubt_codec::{Reader, Truncated};
 use twox_hash::XxHash3_64;
 
 const VERSION: u8 = 1;
@@ -526,77 +527,6 @@ pub enum ActionError {
         /// Where it stops being UTF-8.
         at_byte: usize,
     },
-}
-
-/// Bytes that end within a field, or before it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("it ends before or within {what} (byte {at_byte})")]
-pub struct Truncated {
-    /// Which field.
-    pub what: &'static str,
-    /// Where the field begins.
-    pub at_byte: usize,
-}
-
-/// Takes fields off the front of bytes.
-pub(crate) struct Reader<'a> {
-    len_bytes: usize,
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { len_bytes: bytes.len(), rest: bytes }
-    }
-
-    /// Where the next field begins.
-    pub(crate) fn at_byte(&self) -> usize {
-        self.len_bytes - self.rest.len()
-    }
-
-    /// What was not taken.
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
-    /// So many bytes are there.
-    pub(crate) fn require(&self, len_bytes: u64, what: &'static str) -> Result<(), Truncated> {
-        if len_bytes > self.rest.len() as u64 {
-            return Err(Truncated { what, at_byte: self.at_byte() });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn bytes(&mut self, len_bytes: u64, what: &'static str) -> Result<&'a [u8], Truncated> {
-        let at_byte = self.at_byte();
-        let taken = usize::try_from(len_bytes).ok().and_then(|len| self.rest.split_at_checked(len));
-        let (bytes, rest) = taken.ok_or(Truncated { what, at_byte })?;
-        self.rest = rest;
-        Ok(bytes)
-    }
-
-    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Truncated> {
-        let at_byte = self.at_byte();
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or(Truncated { what, at_byte })?;
-        self.rest = rest;
-        Ok(*bytes)
-    }
-
-    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, Truncated> {
-        Ok(u8::from_le_bytes(self.array(what)?))
-    }
-
-    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, Truncated> {
-        Ok(u32::from_le_bytes(self.array(what)?))
-    }
-
-    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, Truncated> {
-        Ok(u64::from_le_bytes(self.array(what)?))
-    }
-
-    pub(crate) fn i64(&mut self, what: &'static str) -> Result<i64, Truncated> {
-        Ok(i64::from_le_bytes(self.array(what)?))
-    }
 }
 
 #[cfg(test)]

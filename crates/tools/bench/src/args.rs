@@ -290,20 +290,13 @@ impl Options {
     }
 }
 
-/// `128M`, `1GiB`, `4096`.
+/// The size of a pool or table set: 4M or more.
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match text.get(digits.len()..).unwrap_or_default().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        other => return Err(format!("unit {other:?} is not known; use K, M or G")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is not a whole number"))?;
-    match number.checked_mul(unit) {
-        Some(size) if (4 << 20..=1 << 50).contains(&size) => Ok(size),
-        _ => Err(format!("{text} is out of range: 4M or more")),
+    let size = redoubt_codec::parse_size(text).map_err(|error| error.to_string())?;
+    if (4 << 20..=1 << 50).contains(&size) {
+        Ok(size)
+    } else {
+        Err(format!("{text} is out of range: 4M or more"))
     }
 }
 

@@ -1,74 +1,56 @@
 //! Reading fields from a payload without ever reading past its end.
 
 use crate::error::WireError;
+use redoubt_codec::{NumberError, Truncated, leb128};
 
 /// Longest path, and longest part of one, on Linux.
 const PATH_LIMIT_BYTES: usize = 4095;
 const NAME_LIMIT_BYTES: usize = 255;
 
-/// Cursor over one payload. All numbers are little-endian.
+/// Cursor over one payload: [`redoubt_codec::Reader`] with the name of the payload in errors.
 pub(crate) struct Reader<'a> {
     what: &'static str,
-    len_bytes: usize,
-    rest: &'a [u8],
+    fields: redoubt_codec::Reader<'a>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(what: &'static str, payload: &'a [u8]) -> Self {
-        Self { what, len_bytes: payload.len(), rest: payload }
+        Self { what, fields: redoubt_codec::Reader::new(payload) }
     }
 
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], WireError> {
-        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(WireError::Truncated {
-            what: self.what,
-            len_bytes: self.len_bytes,
-            field,
-        })?;
-        self.rest = rest;
-        Ok(*head)
+    fn truncated(&self, error: Truncated) -> WireError {
+        WireError::Truncated { what: self.what, len_bytes: self.fields.len_bytes(), field: error.what }
     }
 
     pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, WireError> {
-        Ok(u8::from_le_bytes(self.array(field)?))
+        self.fields.u8(field).map_err(|error| self.truncated(error))
     }
 
     pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, WireError> {
-        Ok(u16::from_le_bytes(self.array(field)?))
+        self.fields.u16(field).map_err(|error| self.truncated(error))
     }
 
     pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, WireError> {
-        Ok(u32::from_le_bytes(self.array(field)?))
+        self.fields.u32(field).map_err(|error| self.truncated(error))
     }
 
     pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, WireError> {
-        Ok(u64::from_le_bytes(self.array(field)?))
+        self.fields.u64(field).map_err(|error| self.truncated(error))
     }
 
     /// A number of [`put_varint`]; longer forms of it are refused.
     pub(crate) fn varint(&mut self, field: &'static str) -> Result<u64, WireError> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8(field)?;
-            let bits = u64::from(byte & 0x7f);
-            value |= bits << shift;
-            let is_short = (bits << shift) >> shift == bits && (byte != 0 || shift == 0);
-            match byte & 0x80 {
-                0 if is_short => return Ok(value),
-                0 => break,
-                _ => {}
+        self.fields.leb128(field).map_err(|error| match error {
+            NumberError::Truncated(error) => self.truncated(error),
+            NumberError::NotCanonical { .. } => {
+                let why = "it is longer than it must be".to_owned();
+                WireError::Invalid { what: self.what, field, why }
             }
-        }
-        let why = "it is longer than it must be".to_owned();
-        Err(WireError::Invalid { what: self.what, field, why })
+        })
     }
 
     pub(crate) fn bytes(&mut self, len_bytes: usize, field: &'static str) -> Result<&'a [u8], WireError> {
-        if len_bytes > self.rest.len() {
-            return Err(WireError::Truncated { what: self.what, len_bytes: self.len_bytes, field });
-        }
-        let (head, rest) = self.rest.split_at(len_bytes);
-        self.rest = rest;
-        Ok(head)
+        self.fields.bytes(len_bytes as u64, field).map_err(|error| self.truncated(error))
     }
 
     /// A path relative to the data directory: u16 length, bytes; no NUL, not absolute, no `..`.
@@ -81,18 +63,18 @@ impl<'a> Reader<'a> {
 
     /// Everything that is left.
     pub(crate) fn rest(self) -> &'a [u8] {
-        self.rest
+        self.fields.rest()
     }
 
     pub(crate) fn finish(self) -> Result<(), WireError> {
-        if self.rest.is_empty() {
-            return Ok(());
+        match self.fields.left_bytes() {
+            0 => Ok(()),
+            left => Err(WireError::Invalid {
+                what: self.what,
+                field: "end",
+                why: format!("{left} bytes too many"),
+            }),
         }
-        Err(WireError::Invalid {
-            what: self.what,
-            field: "end",
-            why: format!("{} bytes too many", self.rest.len()),
-        })
     }
 }
 
@@ -123,13 +105,9 @@ pub(crate) fn check_path_inside(path: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Seven bits in each byte, the lowest first; bit 7: more follow.
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+/// Appends a number of [`leb128`].
+pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
+    leb128::put(value, |byte| out.push(byte));
 }
 
 pub(crate) fn put_path(out: &mut Vec<u8>, path: &[u8]) {

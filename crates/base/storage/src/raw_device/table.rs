@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
+use redoubt_codec::Reader;
+
 use super::layout::Layout;
 
 /// Stands for a chunk that a file does not have: zeros.
@@ -390,14 +392,14 @@ impl Table {
     /// Reads the payload of a snapshot. The error says what is wrong with it.
     pub fn decode(bytes: &[u8], layout: &Layout) -> Result<Self, String> {
         let mut table = Self::new(layout);
-        let mut reader = Reader { rest: bytes };
-        for _ in 0..reader.number()? {
-            let dir_name = reader.name()?;
+        let mut fields = Fields(Reader::new(bytes));
+        for _ in 0..fields.number("number of directories")? {
+            let dir_name = fields.name()?;
             let mut dir = Dir::default();
-            for _ in 0..reader.number()? {
-                let name = reader.name()?;
-                let entry =
-                    StoredFile { len: reader.long()?, chunks: reader.chunks()?, ..StoredFile::default() };
+            for _ in 0..fields.number("number of files")? {
+                let name = fields.name()?;
+                let len = fields.long("length of a file")?;
+                let entry = StoredFile { len, chunks: fields.chunks()?, ..StoredFile::default() };
                 table.claim(&entry).map_err(|reason| format!("{dir_name}/{name}: {reason}"))?;
                 let id = RawFileId(table.next_id);
                 table.next_id += 1;
@@ -410,7 +412,11 @@ impl Table {
                 return Err("a directory is there twice".to_owned());
             }
         }
-        if reader.rest.is_empty() { Ok(table) } else { Err("there are bytes after the last file".to_owned()) }
+        if fields.0.left_bytes() == 0 {
+            Ok(table)
+        } else {
+            Err("there are bytes after the last file".to_owned())
+        }
     }
 
     /// Takes a file's chunks from the free ones.
@@ -430,39 +436,29 @@ impl Table {
     }
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
-}
+/// Fields of a snapshot.
+struct Fields<'a>(Reader<'a>);
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
-        let (head, rest) = self.rest.split_at_checked(len).ok_or("it ends too early")?;
-        self.rest = rest;
-        Ok(head)
+impl Fields<'_> {
+    fn number(&mut self, what: &'static str) -> Result<u32, String> {
+        self.0.u32(what).map_err(|error| error.to_string())
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        self.take(N)?.try_into().map_err(|_| "it ends too early".to_owned())
-    }
-
-    fn number(&mut self) -> Result<u32, String> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn long(&mut self) -> Result<u64, String> {
-        Ok(u64::from_le_bytes(self.array()?))
+    fn long(&mut self, what: &'static str) -> Result<u64, String> {
+        self.0.u64(what).map_err(|error| error.to_string())
     }
 
     fn name(&mut self) -> Result<String, String> {
-        let len = usize::from(u16::from_le_bytes(self.array()?));
-        let name = String::from_utf8(self.take(len)?.to_vec()).map_err(|_| "a name is not UTF-8")?;
+        let len = self.0.u16("length of a name").map_err(|error| error.to_string())?;
+        let name = self.0.bytes(u64::from(len), "name").map_err(|error| error.to_string())?;
+        let name = String::from_utf8(name.to_vec()).map_err(|_| "a name is not UTF-8")?;
         check_name(&name).map_err(|error| error.to_string())?;
         Ok(name)
     }
 
     fn chunks(&mut self) -> Result<Vec<u32>, String> {
-        let count = self.number()? as usize;
-        let bytes = self.take(count.checked_mul(4).ok_or("a list of chunks is too long")?)?;
+        let count = self.number("number of chunks")?;
+        let bytes = self.0.bytes(u64::from(count) * 4, "chunks").map_err(|error| error.to_string())?;
         let to_number = |bytes: &[u8]| bytes.try_into().map_or(HOLE, u32::from_le_bytes);
         Ok(bytes.chunks_exact(4).map(to_number).collect())
     }

@@ -1,12 +1,10 @@
 //! Numbers, flags, bytes and lists. The layout is in the module above.
 //!
-//! Invariant: `at <= bytes.len()`, and all before `at` was taken in its only form.
+//! Invariant: all before [`Reader::offset`] was taken in its only form.
 
 use super::CodecError;
+use redoubt_codec::{NumberError, Truncated, leb128};
 use std::sync::Arc;
-
-/// Seven bits each: 9 whole bytes and one bit of the tenth.
-const MAX_NUMBER_LEN_BYTES: usize = 10;
 
 /// What has an encoding.
 pub(super) trait Coded: Sized {
@@ -28,10 +26,9 @@ macro_rules! put {
 }
 pub(super) use put;
 
-/// Bytes, and how far they are read.
+/// Bytes, and how far they are read: [`redoubt_codec::Reader`] with the errors of this codec.
 pub(super) struct Reader<'b> {
-    bytes: &'b [u8],
-    at: usize,
+    fields: redoubt_codec::Reader<'b>,
     /// What is read now, for errors.
     what: &'static str,
 }
@@ -39,11 +36,11 @@ pub(super) struct Reader<'b> {
 impl<'b> Reader<'b> {
     /// What all of `bytes` are.
     pub(super) fn whole<T: Coded>(bytes: &'b [u8], what: &'static str) -> Result<T, CodecError> {
-        let mut reader = Self { bytes, at: 0, what };
+        let mut reader = Self { fields: redoubt_codec::Reader::new(bytes), what };
         let whole = T::take(&mut reader)?;
-        match reader.left() {
+        match reader.fields.left_bytes() {
             0 => Ok(whole),
-            count => Err(CodecError::Trailing { offset: reader.at, count }),
+            count => Err(CodecError::Trailing { offset: reader.offset(), count }),
         }
     }
 
@@ -55,21 +52,15 @@ impl<'b> Reader<'b> {
 
     /// Where it is.
     pub(super) const fn offset(&self) -> usize {
-        self.at
+        self.fields.at_byte()
     }
 
-    const fn left(&self) -> usize {
-        self.bytes.len() - self.at
-    }
-
-    const fn truncated(&self) -> CodecError {
-        CodecError::Truncated { what: self.what, offset: self.bytes.len() }
+    const fn truncated(&self, error: Truncated) -> CodecError {
+        CodecError::Truncated { what: error.what, offset: self.fields.len_bytes() }
     }
 
     fn byte(&mut self) -> Result<u8, CodecError> {
-        let byte = *self.bytes.get(self.at).ok_or_else(|| self.truncated())?;
-        self.at += 1;
-        Ok(byte)
+        self.fields.u8(self.what).map_err(|error| self.truncated(error))
     }
 
     /// The tag of a `what`. One that is not known goes to [`Reader::unknown`].
@@ -80,32 +71,21 @@ impl<'b> Reader<'b> {
 
     /// The tag that was just read is none.
     pub(super) const fn unknown(&self, tag: u8) -> CodecError {
-        CodecError::UnknownTag { what: self.what, tag, offset: self.at - 1 }
+        CodecError::UnknownTag { what: self.what, tag, offset: self.offset() - 1 }
     }
 
     fn number(&mut self) -> Result<u64, CodecError> {
-        let offset = self.at;
-        let mut number = 0;
-        for place in 0..MAX_NUMBER_LEN_BYTES {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << (7 * place);
-            if byte & 0x80 == 0 {
-                let is_shortest = byte != 0 || place == 0;
-                let is_below_2_to_64 = byte <= 1 || place + 1 < MAX_NUMBER_LEN_BYTES;
-                if is_shortest && is_below_2_to_64 {
-                    return Ok(number);
-                }
-                break;
-            }
-        }
-        Err(CodecError::BadNumber { what: self.what, offset })
+        self.fields.leb128(self.what).map_err(|error| match error {
+            NumberError::Truncated(error) => self.truncated(error),
+            NumberError::NotCanonical { what, at_byte } => CodecError::BadNumber { what, offset: at_byte },
+        })
     }
 
     /// How many items of at least `min_len_bytes` follow.
     fn count(&mut self, min_len_bytes: usize) -> Result<usize, CodecError> {
-        let offset = self.at;
+        let offset = self.offset();
         let count = self.number()?;
-        let left = self.left();
+        let left = self.fields.left_bytes();
         match usize::try_from(count) {
             Ok(fitting) if fitting <= left / min_len_bytes => Ok(fitting),
             _ => Err(CodecError::TooMany { what: self.what, count, left, offset }),
@@ -117,12 +97,7 @@ impl Coded for u64 {
     const MIN_LEN_BYTES: usize = 1;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let mut rest = *self;
-        while rest >= 0x80 {
-            out.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.push(rest as u8);
+        leb128::put(*self, |byte| out.push(byte));
     }
 
     fn take(reader: &mut Reader<'_>) -> Result<Self, CodecError> {
@@ -138,7 +113,7 @@ impl Coded for usize {
     }
 
     fn take(reader: &mut Reader<'_>) -> Result<Self, CodecError> {
-        let offset = reader.at;
+        let offset = reader.offset();
         let number = reader.number()?;
         Self::try_from(number).map_err(|_| CodecError::BadNumber { what: reader.what, offset })
     }
@@ -152,7 +127,7 @@ impl Coded for bool {
     }
 
     fn take(reader: &mut Reader<'_>) -> Result<Self, CodecError> {
-        let offset = reader.at;
+        let offset = reader.offset();
         match reader.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -171,9 +146,7 @@ impl Coded for Arc<[u8]> {
 
     fn take(reader: &mut Reader<'_>) -> Result<Self, CodecError> {
         let len = reader.count(1)?;
-        let end = reader.at + len;
-        let bytes = reader.bytes.get(reader.at..end).ok_or_else(|| reader.truncated())?;
-        reader.at = end;
+        let bytes = reader.fields.bytes(len as u64, reader.what).map_err(|error| reader.truncated(error))?;
         Ok(Self::from(bytes))
     }
 }

@@ -20,7 +20,7 @@
 
 use super::frames::{Frame, Frames, Kind, PIECE_LEN_BYTES};
 use super::{StoreError, frames};
-use crate::bytes::Reader;
+use crate::bytes::{Reader, put_number};
 use redoubt_consensus::message::Entries;
 use redoubt_consensus::places::{NoPlace, Places};
 use redoubt_consensus::record::Record;
@@ -60,26 +60,6 @@ pub struct Archive {
     state: Mutex<State>,
 }
 
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn number(reader: &mut Reader<'_>) -> Option<u64> {
-    let (mut number, mut shift) = (0_u64, 0);
-    loop {
-        let byte = reader.u8().ok()?;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-        shift += 7;
-    }
-}
-
 fn encode(first: Slot, previous: Option<u64>, places: &[(Slot, u64)]) -> (Slot, u64, Vec<u8>) {
     let next = places.last().map_or(first, |(slot, _)| slot.next());
     let lowest = places.iter().map(|(_, place)| *place).min().unwrap_or(0);
@@ -110,12 +90,12 @@ fn decode(frame: &Frame) -> Result<Decoded, StoreError> {
         let count = reader.u32().ok()?;
         let (mut slot, mut places) = (first, Vec::new());
         for at in 0..count {
-            let distance = number(reader)?;
+            let distance = reader.number().ok()?;
             if distance == 0 && at > 0 {
                 return None;
             }
             slot = slot.checked_add(distance).filter(|slot| *slot < u64::MAX)?;
-            places.push((Slot(slot), lowest.checked_add(number(reader)?)?));
+            places.push((Slot(slot), lowest.checked_add(reader.number().ok()?)?));
         }
         reader.end().ok()?;
         let index = Index { first: Slot(first), next: Slot(next), lowest, at: frame.position };
