@@ -21,8 +21,8 @@
 
 use crate::primitives::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use crate::slot::{Signal, Sleep, Slot};
+use redoubt_locks::IgnorePoison;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::time::Instant;
 
 /// No waiter: above every position.
@@ -243,7 +243,7 @@ impl CommitWaiters {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue<Arc<Slot>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().ignore_poison()
     }
 }
 

@@ -11,7 +11,7 @@
 
 use crate::primitives::{AtomicBool, Mutex, Ordering};
 use crate::waiters::{CommitWaiters, WaitEnd};
-use std::sync::PoisonError;
+use redoubt_locks::IgnorePoison;
 
 /// See the module.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl GroupSync {
             check()?;
         }
         let synced = {
-            let _one_at_a_time = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = self.one_at_a_time.lock().ignore_poison();
             // Given back before the end is looked for: who finds it taken has appended before that.
             self.is_next_taken.swap(false, Ordering::AcqRel);
             sync_all()

@@ -26,13 +26,14 @@
 mod choice;
 mod state;
 
+use redoubt_locks::IgnorePoison;
 use state::Scheduler;
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, PanicHookInfo, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
 /// How a simulation is to run.
@@ -186,11 +187,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, Scheduler> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn set_over(&self) {
-        *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.is_over.lock().ignore_poison() = true;
         self.over.notify_all();
     }
 }
@@ -356,7 +357,7 @@ impl Task {
         if std::thread::panicking() || self.is_killed.load(Ordering::Acquire) {
             return;
         }
-        let mut hook = self.shared.hook.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hook = self.shared.hook.lock().ignore_poison();
         let Some(check) = hook.as_mut() else { return };
         self.in_hook.store(true, Ordering::Relaxed);
         let checked = catch_unwind(AssertUnwindSafe(check));
@@ -380,14 +381,14 @@ impl Task {
     }
 
     fn open_gate(&self) {
-        *self.may_run.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.may_run.lock().ignore_poison() = true;
         self.gate.notify_one();
     }
 
     fn wait_at_gate(&self) {
-        let mut may_run = self.may_run.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut may_run = self.may_run.lock().ignore_poison();
         while !std::mem::take(&mut *may_run) {
-            may_run = self.gate.wait(may_run).unwrap_or_else(PoisonError::into_inner);
+            may_run = self.gate.wait(may_run).ignore_poison();
         }
     }
 }
@@ -464,21 +465,21 @@ pub fn run<T: Send + 'static>(
     let started = std::thread::Builder::new().name("simulation".to_owned()).spawn(move || {
         first.live(|| {
             let returned = body();
-            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
+            *theirs.lock().ignore_poison() = Some(returned);
         });
     });
     if let Err(error) = started {
         panic!("cannot start a thread: {error}");
     }
-    let mut is_over = shared.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_over = shared.is_over.lock().ignore_poison();
     while !*is_over {
-        is_over = shared.over.wait(is_over).unwrap_or_else(PoisonError::into_inner);
+        is_over = shared.over.wait(is_over).ignore_poison();
     }
     drop(is_over);
     // What the hook holds may hold what the threads had.
-    drop(shared.hook.lock().unwrap_or_else(PoisonError::into_inner).take());
+    drop(shared.hook.lock().ignore_poison().take());
     let (failure, report, notes) = shared.state().conclude();
-    let returned = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let returned = result.lock().ignore_poison().take();
     match (failure, returned) {
         (None, Some(returned)) => Ok((returned, report)),
         (failure, _) => {
@@ -522,7 +523,7 @@ fn expect_running() -> Arc<Task> {
 /// be held by threads that sleep at a point. An `Err` is the simulation's failure.
 pub fn set_step_hook(check: impl FnMut() -> Result<(), String> + Send + 'static) {
     let task = expect_running();
-    *task.shared.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(check));
+    *task.shared.hook.lock().ignore_poison() = Some(Box::new(check));
 }
 
 /// Ends the simulation with a failure.

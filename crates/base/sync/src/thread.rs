@@ -4,9 +4,10 @@
 //! group.
 
 use crate::simulation::{self, Born, Resource, Task};
+use redoubt_locks::IgnorePoison;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What a thread returned, or the payload of its panic.
@@ -66,7 +67,7 @@ impl Builder {
         builder.spawn(move || {
             born.live(|| {
                 let returned = catch_unwind(AssertUnwindSafe(body));
-                *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
+                *theirs.lock().ignore_poison() = Some(returned);
             });
         })?;
         Ok(JoinHandle(Kind::Simulated { id, result }))
@@ -101,7 +102,7 @@ impl<T> JoinHandle<T> {
                 if let Some(task) = simulation::current() {
                     task.join(id, Location::caller());
                 }
-                let returned = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let returned = result.lock().ignore_poison().take();
                 returned.unwrap_or_else(|| Err(Box::new("the thread was killed")))
             }
         }
@@ -113,7 +114,7 @@ impl<T> JoinHandle<T> {
             Kind::Real(handle) => handle.is_finished(),
             Kind::Simulated { result, .. } => {
                 simulation::point();
-                result.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+                result.lock().ignore_poison().is_some()
             }
         }
     }
@@ -134,7 +135,7 @@ struct Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        let ids = std::mem::take(&mut *self.ids.lock().unwrap_or_else(PoisonError::into_inner));
+        let ids = std::mem::take(&mut *self.ids.lock().ignore_poison());
         for id in ids {
             self.task.join_quietly(id, self.place);
         }
@@ -167,7 +168,7 @@ impl<'scope> Scope<'scope, '_> {
             }
             Some(children) => {
                 let born: Born = children.task.bear("scoped", None);
-                children.ids.lock().unwrap_or_else(PoisonError::into_inner).push(born.id());
+                children.ids.lock().ignore_poison().push(born.id());
                 self.inner.spawn(move || {
                     let mut failed = None;
                     born.live(|| failed = catch_unwind(AssertUnwindSafe(body)).err());

@@ -9,13 +9,14 @@
 
 use crate::connection::{Connection, Delay, Written};
 use crate::identity::Identity;
+use redoubt_locks::{IgnorePoison, IgnorePoisonIfFree};
 use redoubt_peer_credentials::Process;
 use rustix::net::{SendFlags, send, sockopt};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Time without a byte before the kernel asks the peer whether it is there, and between such questions.
@@ -152,7 +153,7 @@ impl SocketConnection {
     }
 
     fn limits(&self) -> std::sync::MutexGuard<'_, Limits> {
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.limits.lock().ignore_poison()
     }
 
     /// Changes the limits, and takes the kernel's time-outs back to them.
@@ -188,7 +189,7 @@ impl Connection for SocketConnection {
     }
 
     fn write_all(&self, bytes: &[u8]) -> Result<()> {
-        let mut held = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.writing.lock().ignore_poison();
         if !held.is_empty() {
             self.send_all(&held)?;
             // It may have been large, and may never be again.
@@ -198,10 +199,8 @@ impl Connection for SocketConnection {
     }
 
     fn write_now(&self, bytes: &[u8]) -> Result<Written> {
-        let mut held = match self.writing.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::WouldBlock) => return Ok(Written::Not),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        let Some(mut held) = self.writing.try_lock().ignore_poison_if_free() else {
+            return Ok(Written::Not);
         };
         if held.is_empty() {
             let left = self.send_some(bytes)?;

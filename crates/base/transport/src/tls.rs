@@ -14,9 +14,10 @@ use crate::connection::{Connection, Delay, Written};
 use crate::error::TransportError;
 use crate::identity::Identity;
 use crate::socket::SocketConnection;
+use redoubt_locks::{IgnorePoison, IgnorePoisonIfFree};
 use rustls::AlertDescription;
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 mod explain;
@@ -77,7 +78,7 @@ impl Incoming {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 /// Takes the records that the session wants to send.
@@ -211,10 +212,8 @@ impl Connection for TlsConnection {
     }
 
     fn write_now(&self, bytes: &[u8]) -> Result<Written> {
-        let mut outgoing = match self.outgoing.try_lock() {
-            Ok(outgoing) => outgoing,
-            Err(TryLockError::WouldBlock) => return Ok(Written::Not),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        let Some(mut outgoing) = self.outgoing.try_lock().ignore_poison_if_free() else {
+            return Ok(Written::Not);
         };
         outgoing.clear();
         for piece in bytes.chunks(OUTGOING_LEN_BYTES) {

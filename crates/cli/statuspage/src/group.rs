@@ -7,9 +7,10 @@ use crate::samples::HISTORY;
 use crate::server::{File, HTML, JSON, SCRIPT, Site};
 use crate::{Running, StatusPage, StatusPageError};
 use hyper::body::Bytes;
+use redoubt_locks::IgnorePoison;
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A group at a moment, or why nothing is known of it.
@@ -36,7 +37,7 @@ impl Moments {
         };
         // Numbers, texts and maps with text keys can always be written.
         let text = serde_json::to_string(&moment).unwrap_or_default();
-        let mut moments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut moments = self.0.lock().ignore_poison();
         while moments.len() >= HISTORY {
             moments.pop_front();
         }
@@ -44,11 +45,11 @@ impl Moments {
     }
 
     fn newest(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).back().cloned().unwrap_or_default()
+        self.0.lock().ignore_poison().back().cloned().unwrap_or_default()
     }
 
     fn all(&self) -> String {
-        let moments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let moments = self.0.lock().ignore_poison();
         let all: Vec<&str> = moments.iter().map(String::as_str).collect();
         format!("[{}]", all.join(","))
     }

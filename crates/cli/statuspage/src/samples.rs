@@ -6,11 +6,12 @@
 use crate::metrics;
 use crate::server::{File, HTML, JSON, SCRIPT, Site};
 use hyper::body::Bytes;
+use redoubt_locks::IgnorePoison;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use redoubt_wire::figures::Times;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Points kept.
@@ -99,7 +100,7 @@ impl Samples {
     pub fn add(&self, status: &NodeStatus) {
         let before = self.newest();
         let sample = Arc::new(Sample::new(status, Some(&before.status)));
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         while state.history.len() >= HISTORY {
             state.history.pop_front();
         }
@@ -109,13 +110,13 @@ impl Samples {
 
     /// The newest sample.
     pub fn newest(&self) -> Arc<Sample> {
-        Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner).newest)
+        Arc::clone(&self.state.lock().ignore_poison().newest)
     }
 
     /// The points up to the newest sample.
     pub fn history_json(&self) -> Bytes {
         let (newest, history) = {
-            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = self.state.lock().ignore_poison();
             if let Some(rendered) = state.newest.history_json.get() {
                 return rendered.clone();
             }

@@ -1,5 +1,6 @@
 //! What the sub-commands do.
 
+use redoubt_locks::IgnorePoison;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -136,7 +137,7 @@ fn run_rows(rows: &[Row], options: &table::Options) -> Result<Vec<ReportedRun>> 
     bar.set_message(format!("{runs} runs"));
     let done = Mutex::new(vec![0.0f64; runs]);
     let entries = table::run(rows, options, &|number, part| {
-        let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut done = done.lock().ignore_poison();
         if let Some(slot) = done.get_mut(number) {
             // A warm-up that has to go on makes what is done a smaller part of all.
             *slot = slot.max(part);

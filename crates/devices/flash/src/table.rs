@@ -7,6 +7,7 @@
 //! `row`, under each policy in its `streams`. The first one is the base of the ratios: name the files so that it is
 //! the layout to beat.
 
+use redoubt_locks::IgnorePoison;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -176,12 +177,12 @@ pub fn run(
                     if result.is_err() {
                         next.store(jobs.len(), Ordering::Relaxed);
                     }
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, result));
+                    done.lock().ignore_poison().push((number, result));
                 }
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut done = done.into_inner().ignore_poison();
     done.sort_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, result)| result).collect()
 }

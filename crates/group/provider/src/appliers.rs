@@ -13,9 +13,10 @@ use crate::replica::{Known, View};
 use crate::store::StoreError;
 use crate::write_set::{Action, Seqno, WriteSet};
 use redoubt_consensus::types::{MemberId, Proposal, ProposalId, Slot};
+use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// A thing to do.
 #[derive(Debug)]
@@ -211,7 +212,7 @@ pub struct Waiting {
 
 impl Appliers {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// At most so many bytes wait in memory.
@@ -289,7 +290,7 @@ impl Appliers {
                 Phase::Ended => return Ok(None),
                 Phase::Beginning | Phase::Ending => {}
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
     }
 

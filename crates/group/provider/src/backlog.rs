@@ -10,8 +10,9 @@ use crate::write_set::Seqno;
 use redoubt_codec::leb128;
 use redoubt_consensus::message::Entries;
 use redoubt_consensus::types::{Entry, Proposal, Slot};
+use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What waits for the server's appliers, in bytes, if nothing else is said.
 pub const DEFAULT_LEN_BYTES: u64 = 64 << 20;
@@ -117,7 +118,7 @@ impl Source {
     }
 
     fn archive(&self) -> MutexGuard<'_, Option<Arc<Archive>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Some of what was chosen from a slot on, in order, of `count` that are wanted.

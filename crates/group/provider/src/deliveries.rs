@@ -9,8 +9,9 @@ use crate::delivery::Delivery;
 use crate::store::StoreError;
 use crate::write_set::Seqno;
 use redoubt_consensus::types::{Proposal, Slot};
+use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// What an entry takes beside its body.
 const ENTRY_LEN_BYTES: usize = 128;
@@ -60,7 +61,7 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
@@ -162,7 +163,7 @@ impl Delivered {
             } else if state.is_closed {
                 return Ok(None);
             } else {
-                state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = shared.changed.wait(state).ignore_poison();
             }
         }
     }

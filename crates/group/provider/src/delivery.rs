@@ -17,8 +17,9 @@ use crate::replica::{Known, Ordered, Replica, View};
 use crate::transactions::{Stage, Transaction};
 use crate::write_set::{Action, Keys, Seqno};
 use redoubt_consensus::types::{MemberId, Proposal, ProposalId, Slot};
+use redoubt_locks::IgnorePoison;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// What the order has, in its order.
 pub enum Delivery {
@@ -104,13 +105,13 @@ pub struct Gate {
 
 impl Gate {
     fn state(&self) -> MutexGuard<'_, GateState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn pass(&self, entry: impl FnOnce()) {
         let mut state = self.state();
         while state.shut > 0 && !state.is_over {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
         state.is_passing = true;
         drop(state);
@@ -134,7 +135,7 @@ impl Gate {
         let mut state = self.state();
         state.shut += 1;
         while state.is_passing && !state.is_over {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
     }
 
@@ -244,7 +245,7 @@ pub fn run(mut deliveries: Delivered, outlets: &Outlets) {
 /// Those who look after the connections know who is there.
 fn tell_known(outlets: &Outlets, replica: &Replica) {
     let known = replica.known().cloned().collect();
-    *outlets.status.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    *outlets.status.known.lock().ignore_poison() = known;
 }
 
 fn entry(

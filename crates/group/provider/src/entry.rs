@@ -15,9 +15,10 @@ use crate::options::{Options, REMOVE};
 use crate::position::RECOVERING;
 use crate::server::Server;
 use crate::session::{New, Session, Wanted};
+use redoubt_locks::IgnorePoison;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What the provider can do.
 pub const CAPABILITIES: u32 = CAP_MULTI_MASTER
@@ -48,7 +49,7 @@ pub struct Provider {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl Provider {

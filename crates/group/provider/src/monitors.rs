@@ -9,9 +9,10 @@
 //! Lock order: the lock of one place of the ring, nothing else with it. A number is waited for by at most one thread.
 
 use crate::write_set::Seqno;
+use redoubt_locks::IgnorePoison;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
@@ -76,7 +77,7 @@ pub struct CommitOrder {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is guarded is changed in single steps.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl CommitOrder {
@@ -115,7 +116,7 @@ impl CommitOrder {
                 Entering::Wait if seqno.0 > self.closed_from.load(Ordering::SeqCst) => return false,
                 Entering::Wait => {
                     here.waiting += 1;
-                    here = place.changed.wait(here).unwrap_or_else(PoisonError::into_inner);
+                    here = place.changed.wait(here).ignore_poison();
                     here.waiting -= 1;
                 }
             }

@@ -41,12 +41,13 @@ use reading::{Part, Reading};
 use redoubt_consensus::record::{Record, RecordCount};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership, Proposal, Slot, Time};
 use redoubt_consensus::{Effect, Member, Settings};
+use redoubt_locks::IgnorePoison;
 use roster::Seen;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use syncing::Syncing;
 
@@ -558,7 +559,7 @@ impl Order {
         self.begin_checkpoint()?;
         let (status, epoch) = (&self.parts.status, self.member.epoch());
         status.owners.store(epoch.owners.len(), Ordering::Relaxed);
-        let mut membership = status.membership.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut membership = status.membership.lock().ignore_poison();
         if *membership != epoch.membership {
             membership.clone_from(&epoch.membership);
         }

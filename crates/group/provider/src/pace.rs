@@ -21,8 +21,9 @@
 
 use crate::write_set::Seqno;
 use redoubt_consensus::types::MemberId;
+use redoubt_locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Write sets that are ordered and not applied by a member, without anybody waiting for it: among few a large one may
@@ -209,7 +210,7 @@ pub struct Pace {
 
 impl Pace {
     fn others(&self) -> MutexGuard<'_, Others> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+        self.others.lock().ignore_poison()
     }
 
     /// A member has applied everything up to here, and is to keep up or not.
@@ -234,7 +235,7 @@ impl Pace {
             if !others.hold(ordered, applied(), now) || now - since >= LONGEST || is_over() {
                 return;
             }
-            others = self.changed.wait_timeout(others, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            others = self.changed.wait_timeout(others, LOOK).ignore_poison().0;
         }
     }
 }

@@ -18,13 +18,14 @@ use crate::frame::{Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HE
 use crate::history::History;
 use crate::replica::GroupId;
 use redoubt_consensus::types::{Incarnation, MemberId};
+use redoubt_locks::IgnorePoison;
 use redoubt_transport::{Connection, Reader, Written};
 use std::collections::{BTreeSet, HashMap};
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use trust::Trust;
 
@@ -121,7 +122,7 @@ struct Shared {
 pub struct Peers(Arc<Shared>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl Peers {

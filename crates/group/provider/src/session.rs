@@ -37,10 +37,11 @@ use crate::write_set::Seqno;
 use begin::ConnectError;
 use outcomes::Outcomes;
 use redoubt_consensus::types::{Incarnation, MemberId};
+use redoubt_locks::IgnorePoison;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use transfer::Transfer;
@@ -153,7 +154,7 @@ pub struct Session {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl Session {

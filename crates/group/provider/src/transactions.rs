@@ -16,8 +16,9 @@
 
 use crate::certification::Verdict;
 use crate::write_set::{Keys, Seqno, WriteSet};
+use redoubt_locks::IgnorePoison;
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +134,7 @@ impl Transaction {
 
     /// Its state.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// A part of it is done with: it goes on, unless it has to give way.
@@ -175,7 +176,7 @@ impl Transaction {
     pub fn wait_ordered(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         while state.stage == Stage::Replicating {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
         state
     }
@@ -187,7 +188,7 @@ pub struct Transactions(Mutex<HashMap<u64, Arc<Transaction>>>);
 
 impl Transactions {
     fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<Transaction>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// A new one.

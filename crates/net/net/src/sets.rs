@@ -9,8 +9,9 @@
 use crate::connection::Connection;
 use crate::next;
 use libc::{c_int, epoll_event};
+use redoubt_locks::IgnorePoison;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const WRITABLE: u32 = libc::EPOLLOUT as u32;
@@ -29,7 +30,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LIST: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 fn list() -> MutexGuard<'static, Vec<Entry>> {
-    LIST.lock().unwrap_or_else(PoisonError::into_inner)
+    LIST.lock().ignore_poison()
 }
 
 fn retain(keep: impl FnMut(&Entry) -> bool) {

@@ -12,8 +12,9 @@
 use crate::connection::Connection;
 use crate::descriptors::Descriptors;
 use libc::c_int;
+use redoubt_locks::IgnorePoison;
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 static TABLE: Descriptors<Connection> = Descriptors::new();
 static POOL: Mutex<Vec<&'static Connection>> = Mutex::new(Vec::new());
@@ -25,7 +26,7 @@ pub fn get(fd: c_int) -> Option<&'static Connection> {
 }
 
 fn fresh() -> &'static Connection {
-    let pooled = POOL.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let pooled = POOL.lock().ignore_poison().pop();
     pooled.unwrap_or_else(|| Box::leak(Box::default()))
 }
 
@@ -57,7 +58,7 @@ pub fn forget(fd: c_int) {
 
 /// A connection that nobody uses any more.
 pub fn recycle(connection: &'static Connection) {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    POOL.lock().ignore_poison().push(connection);
 }
 
 /// The descriptors of a range that are connections.

@@ -6,18 +6,19 @@
 mod support;
 
 use libc::c_int;
+use redoubt_locks::IgnorePoison;
 use redoubt_net::bypass;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// One test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn listen() -> (MutexGuard<'static, ()>, TcpListener, SocketAddr) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = ALONE.lock().ignore_poison();
     support::start();
     bypass::start(true);
     bypass::start(false);

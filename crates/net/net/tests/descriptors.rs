@@ -5,9 +5,10 @@
 mod support;
 
 use libc::c_int;
+use redoubt_locks::IgnorePoison;
 use redoubt_net::control;
 use redoubt_shm_control::net::{Counter, Mode};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use support::{
     Ends, Family, checked, close_client, close_server, engaged, entry, finish_statement, is_blocking, kernel,
     library, request, statement,
@@ -19,7 +20,7 @@ const STATEMENT: &[u8] = b"\x01\x00\x00\x00\x0e";
 static MODE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    MODE.lock().unwrap_or_else(PoisonError::into_inner)
+    MODE.lock().ignore_poison()
 }
 
 /// Reads the first four bytes of two statements; the rest has been read ahead.

@@ -6,13 +6,14 @@
 //! ([`finish_frames`]), so that what is damaged has a checksum that says so.
 
 use crate::packet_socket::{PacketSocket, finish_frames};
+use redoubt_locks::IgnorePoison;
 use redoubt_test_support::{NetworkPair, Side};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -107,12 +108,12 @@ impl BadCable {
 
     /// What happens from now on to frames to the server, and to the client.
     pub fn set(&self, faults: [Faults; 2]) {
-        *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+        *self.faults.lock().ignore_poison() = faults;
     }
 
     /// What has happened to frames to the server, and to the client.
     pub fn happened(&self) -> [Happened; 2] {
-        *self.happened.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.happened.lock().ignore_poison()
     }
 
     /// The frames that are held back are lost.
@@ -163,8 +164,8 @@ struct Carrier {
 impl Carrier {
     fn step(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        let faults = *self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut happened = *self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        let faults = *self.faults.lock().ignore_poison();
+        let mut happened = *self.happened.lock().ignore_poison();
         let before = happened;
         let [server, client] = &self.ends;
         let ways = [(client, server), (server, client)];
@@ -179,7 +180,7 @@ impl Carrier {
             }
         }
         let is_idle = before.iter().zip(&happened).all(|(before, now)| before.frames == now.frames);
-        *self.happened.lock().unwrap_or_else(PoisonError::into_inner) = happened;
+        *self.happened.lock().ignore_poison() = happened;
         if is_idle {
             self.sleep();
         }

@@ -20,10 +20,11 @@
 //! Invariants: with no weather bytes pass unchanged and in order; [`Proxy::calm`] ends stalls at once; dropping closes
 //! everything and ends all threads. Lock: the weather's mutex, never held while a socket is used.
 
+use redoubt_locks::IgnorePoison;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -102,7 +103,7 @@ struct ProxyState {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, ProxyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn weather(&self) -> Option<Arc<Weather>> {
@@ -127,7 +128,7 @@ impl Shared {
             if left.is_zero() {
                 return;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left).ignore_poison().0;
         }
     }
 }

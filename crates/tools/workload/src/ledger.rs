@@ -21,6 +21,7 @@
 mod client;
 mod verify;
 
+use redoubt_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -198,7 +199,7 @@ struct LedgerState {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, LedgerState> {
         // A client that panicked has failed the run already; the state itself is always consistent.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn stopping(&self) -> bool {
@@ -307,7 +308,7 @@ impl Run {
                 });
             }
             let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            state = waited.ignore_poison().0;
         }
         Ok(())
     }
@@ -322,7 +323,7 @@ impl Run {
                 return;
             }
             let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            state = waited.ignore_poison().0;
         }
     }
 

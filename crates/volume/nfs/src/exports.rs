@@ -15,13 +15,14 @@
 //! held while a volume is asked.
 
 use crate::handle::{ExportKey, Handle, PathNumber};
+use redoubt_locks::IgnorePoison;
 use redoubt_view::{
     Called, Complaints, Errno, Live, Meta, OpenFile, Removed, Tree, ViewError, ViewSource, meta_of,
 };
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::ViewFile;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 /// No moment is held longer.
@@ -131,7 +132,7 @@ impl Found {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 fn complain(text: &str) {

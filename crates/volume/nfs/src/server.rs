@@ -11,13 +11,14 @@ use crate::exports::{Exports, Limits, Volumes};
 use crate::mount;
 use crate::program::{self, Program};
 use crate::rpc::{self, Record, Taken};
+use redoubt_locks::IgnorePoison;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -159,7 +160,7 @@ impl Drop for Running {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 struct Known {
@@ -276,7 +277,7 @@ impl Server {
     fn permit(&self) -> Permit<'_> {
         let mut permits = lock(&self.permits);
         while *permits == 0 {
-            permits = self.permit_free.wait(permits).unwrap_or_else(PoisonError::into_inner);
+            permits = self.permit_free.wait(permits).ignore_poison();
         }
         *permits -= 1;
         Permit(self)

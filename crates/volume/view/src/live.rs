@@ -12,9 +12,10 @@
 use crate::log::LogMirror;
 use crate::source::{ViewError, ViewSource};
 use crate::tree::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree};
+use redoubt_locks::IgnorePoison;
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::ViewFile;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -63,7 +64,7 @@ impl Live {
         let ViewFile { file, entry } = found;
         // That of a moment is composed already.
         if entry.kind == EntryKind::RedoLog && !self.source.is_moment() {
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = self.log.lock().ignore_poison();
             if let Some(mirror) = log.upgrade() {
                 return Ok(mirror);
             }
@@ -216,11 +217,11 @@ impl LiveFile {
 
 impl OpenFile for LiveFile {
     fn meta(&self) -> Called<Meta> {
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner).meta)
+        Ok(self.state.lock().ignore_poison().meta)
     }
 
     fn read(&self, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         let is_sequential = state.next_bytes == offset_bytes;
         state.next_bytes = offset_bytes.saturating_add(u64::from(len_bytes));
         if len_bytes > SMALL_READ_BYTES || !is_sequential {

@@ -11,6 +11,7 @@
 
 use crate::source::{LogFollower, ViewError, ViewSource};
 use crate::tree::{Called, Complaints, Errno, Meta, OpenFile};
+use redoubt_locks::IgnorePoison;
 use redoubt_redo::Lsn;
 use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::LogImage;
@@ -19,7 +20,7 @@ use redoubt_wire::view::ViewLog;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The node is asked at least this often.
@@ -69,7 +70,7 @@ impl LogMirror {
             loop {
                 std::thread::sleep(POLL);
                 let Some(mirror) = weak.upgrade() else { return };
-                let mut state = mirror.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = mirror.state.lock().ignore_poison();
                 if state.asked.elapsed() >= POLL {
                     mirror
                         .refresh(&mut state)
@@ -186,12 +187,12 @@ impl MirrorState {
 
 impl OpenFile for LogMirror {
     fn meta(&self) -> Called<Meta> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock().ignore_poison();
         Ok(crate::live::meta_of(EntryKind::RedoLog, 0o660, state.image.geometry.file_size_bytes()))
     }
 
     fn read(&self, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         if !state.knows(offset_bytes, len_bytes) {
             let asked = self.refresh(&mut state).or_else(|_| self.refresh(&mut state));
             asked.map_err(|error| {

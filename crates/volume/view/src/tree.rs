@@ -1,7 +1,8 @@
 //! What a file system shows: names and files, wherever they come from.
 
+use redoubt_locks::IgnorePoison;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Number of an error of the system, as in `errno.h`.
@@ -126,7 +127,7 @@ impl Complaints {
 
     /// Says it, unless it was said a short time ago.
     pub fn say(&self, text: String) {
-        let mut guard = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.said.lock().ignore_poison();
         let (since, said) = &mut *guard;
         if since.elapsed() > Self::MEMORY {
             said.clear();

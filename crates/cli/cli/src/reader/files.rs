@@ -7,10 +7,11 @@
 //! Locks: nodes and handles are leaves; neither is held while the tree is asked.
 
 use super::protocol::{Answer, Attributes, OPEN_DIRECT, OPEN_KEEP_CACHE, Operation, ROOT, Request};
+use redoubt_locks::IgnorePoison;
 use redoubt_view::{Called, Change, Errno, Meta, OpenFile, Tree};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The kernel may believe what does not change for so long.
@@ -83,7 +84,7 @@ pub struct Files {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 fn link(target: &str) -> Meta {

@@ -9,13 +9,14 @@
 
 use super::source::{Source, scratch_file};
 use crate::error::Result;
+use redoubt_locks::IgnorePoison;
 use redoubt_view::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree, meta_of};
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::MAX_READ_LEN_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const BLOCK_BYTES: u64 = 4096;
 
@@ -71,7 +72,7 @@ impl Fixed {
     }
 
     fn items(&self) -> MutexGuard<'_, BTreeMap<String, Item>> {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+        self.items.lock().ignore_poison()
     }
 }
 
@@ -189,7 +190,7 @@ struct Contents {
 
 impl Contents {
     fn state(&self) -> MutexGuard<'_, Overlay> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> Errno {

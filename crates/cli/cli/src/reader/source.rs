@@ -6,13 +6,14 @@
 
 use crate::client::Client;
 use crate::error::{CliError, Result};
+use redoubt_locks::IgnorePoison;
 use redoubt_transport::Connector;
 use redoubt_view::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
 use redoubt_wire::control::{Reply, Request, VolumeEntry};
 use redoubt_wire::view::{LIVE, ViewFile, ViewLog, ViewReply, ViewRequest};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long a node may be away.
@@ -81,7 +82,7 @@ impl Source {
     }
 
     fn put_back(&self, client: Client) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+        self.idle.lock().ignore_poison().push(client);
     }
 
     /// A request about the volume.
@@ -102,7 +103,7 @@ impl Source {
         let since = Instant::now();
         let mut is_said = false;
         loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = self.idle.lock().ignore_poison().pop();
             let is_new = idle.is_none();
             let error = match idle.map_or_else(|| self.connect(), Ok) {
                 Ok(mut client) => match ask(&mut client) {

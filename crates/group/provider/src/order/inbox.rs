@@ -12,6 +12,7 @@
 //! Lock order: `seat`, `queue`.
 
 use super::{Input, Order};
+use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub struct Inbox {
 
 impl Inbox {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().ignore_poison()
     }
 
     /// One more, which somebody takes in before long: with the next one that is posted.
@@ -107,7 +108,7 @@ impl Inbox {
             if queue.is_closed {
                 return None;
             }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.changed.wait(queue).ignore_poison();
         }
     }
 

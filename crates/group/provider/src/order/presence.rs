@@ -9,7 +9,7 @@ use crate::frame::Frame;
 use crate::replica::Known;
 use crate::write_set::{Action, Departure};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
-use std::sync::PoisonError;
+use redoubt_locks::IgnorePoison;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl Order {
     }
 
     pub(super) fn known(&self) -> Vec<Known> {
-        self.parts.status.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.parts.status.known.lock().ignore_poison().clone()
     }
 
     /// Servers that nobody has heard for long are not there, if most of the others are.

@@ -6,8 +6,8 @@ use super::Order;
 use crate::replica::Known;
 use crate::write_set::Seqno;
 use redoubt_consensus::types::MemberId;
+use redoubt_locks::IgnorePoison;
 use serde::Serialize;
-use std::sync::PoisonError;
 use std::time::Instant;
 
 /// A member.
@@ -97,7 +97,7 @@ impl Order {
         };
         let mut seen: Vec<Seen> = members.into_iter().map(seen).collect();
         seen.sort_by(|one, other| one.name.cmp(&other.name));
-        *self.parts.status.members.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        *self.parts.status.members.lock().ignore_poison() = seen;
     }
 }
 

@@ -3,8 +3,9 @@
 use super::Input;
 use super::inbox::{Inbox, Inlet};
 use crate::store::StoreError;
+use redoubt_locks::IgnorePoison;
 use redoubt_logdev::LogDevice;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 #[derive(Default)]
@@ -21,7 +22,7 @@ struct Shared {
 
 impl Shared {
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wanted.lock().ignore_poison()
     }
 }
 
@@ -66,7 +67,7 @@ fn sync(shared: &Shared, device: &dyn LogDevice, inlet: &Inbox) {
     loop {
         let mut wanted = shared.wanted();
         while wanted.count <= synced && !wanted.is_over {
-            wanted = shared.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+            wanted = shared.changed.wait(wanted).ignore_poison();
         }
         if wanted.is_over {
             return;

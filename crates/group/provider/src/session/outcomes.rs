@@ -10,9 +10,10 @@ use super::{Session, lock};
 use crate::ballots::{Code, News};
 use crate::order::Input;
 use crate::write_set::{Action, Seqno};
+use redoubt_locks::IgnorePoison;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct State {
@@ -54,7 +55,7 @@ impl Outcomes {
             if state.is_over {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
     }
 

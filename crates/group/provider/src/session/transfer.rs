@@ -13,11 +13,12 @@ use crate::replica::{Known, View};
 use crate::server::{Receiver, Refused};
 use crate::write_set::Seqno;
 use redoubt_consensus::types::{Incarnation, MemberId};
+use redoubt_locks::IgnorePoison;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Between two looks at who is heard.
@@ -208,7 +209,7 @@ impl Session {
             }
             // Who is heard changes without a word.
             let waited = self.transferred.wait_timeout(transfer, LOOK);
-            transfer = waited.unwrap_or_else(PoisonError::into_inner).0;
+            transfer = waited.ignore_poison().0;
         }
     }
 

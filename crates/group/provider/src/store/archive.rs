@@ -25,9 +25,10 @@ use redoubt_consensus::message::Entries;
 use redoubt_consensus::places::{NoPlace, Places};
 use redoubt_consensus::record::Record;
 use redoubt_consensus::types::Slot;
+use redoubt_locks::IgnorePoison;
 use redoubt_logdev::{LogDevice, LogDeviceError, Seq};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Slots with entries of one index.
 const INDEX_SLOTS: usize = 4096;
@@ -129,7 +130,7 @@ impl Archive {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Finds the indexes before a checkpoint, from the last one on. What is damaged ends it: said, and no error, since

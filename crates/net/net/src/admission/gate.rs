@@ -13,9 +13,10 @@
 //!
 //! Lock order: the queue's, then a place's own, which its waiter sleeps with.
 
+use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 const OUTSIDE: u32 = 0;
@@ -81,19 +82,19 @@ impl Place {
     }
 
     fn wake(&self) {
-        drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.sleep.lock().ignore_poison());
         self.turn.notify_one();
     }
 
     /// Until it waits no longer, or no time is left.
     fn sleep(&self, left: impl Fn() -> Duration) {
-        let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.sleep.lock().ignore_poison();
         while self.is_waiting() {
             let left = left();
             if left.is_zero() {
                 return;
             }
-            guard = self.turn.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+            guard = self.turn.wait_timeout(guard, left).ignore_poison().0;
         }
     }
 }
@@ -122,7 +123,7 @@ impl Gate {
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<&'static Place>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().ignore_poison()
     }
 
     /// Places that are inside.

@@ -37,9 +37,10 @@ use clock::{Clock, Patience};
 use gate::{Gate, Outcome, Place};
 use libc::c_int;
 use protocol::Boundary;
+use redoubt_locks::IgnorePoisonIfFree;
 use redoubt_shm_control::net::{Counter, Limit};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use stream::{LOOK_LEN_BYTES, Stream};
 use tls::Look;
@@ -126,13 +127,9 @@ fn seat(connection: &'static Connection) -> Option<(&'static Seat, MutexGuard<'s
         return None;
     }
     let seat = connection.seat();
-    let mut state = match seat.state.try_lock() {
-        Ok(state) => state,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => {
-            seat.missed.store(true, Ordering::Release);
-            return None;
-        }
+    let Some(mut state) = seat.state.try_lock().ignore_poison_if_free() else {
+        seat.missed.store(true, Ordering::Release);
+        return None;
     };
     if seat.turned_on.load(Ordering::Acquire) != limit.turned_on() {
         // Bytes have passed that were not seen.

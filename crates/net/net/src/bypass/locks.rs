@@ -9,9 +9,10 @@
 use super::server::{DOORS, Door};
 use super::{RECORDS, Record};
 use libc::c_int;
+use redoubt_locks::IgnorePoisonIfFree;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, Once, TryLockError};
+use std::sync::{Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
 /// After so many tries the processor is left to others for longer.
@@ -30,10 +31,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let mut tries = 0;
     let mut end = None;
     loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+        if let Some(guard) = mutex.try_lock().ignore_poison_if_free() {
+            return Some(guard);
         }
         tries += 1;
         if tries < TRIES {

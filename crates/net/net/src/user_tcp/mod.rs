@@ -35,6 +35,7 @@ use crate::descriptors::Descriptors;
 use crate::{next, process};
 use interface::Interface;
 use libc::{c_int, c_void, sockaddr, socklen_t};
+use redoubt_locks::IgnorePoison;
 use redoubt_shm_control::net::UserTcp;
 use shadow::Shadow;
 use socket::Socket;
@@ -43,7 +44,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use xdp::Xdp;
 
 /// Connections of one stack at most.
@@ -157,7 +158,7 @@ pub fn listening(fd: c_int, backlog: c_int) {
     if bound.port() == 0 || bound.ip().is_loopback() {
         return;
     }
-    let _one = LISTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = LISTEN.lock().ignore_poison();
     let stacks = stacks();
     if stacks.is_empty() {
         return;

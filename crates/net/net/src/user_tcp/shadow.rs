@@ -10,11 +10,12 @@ use super::doorbell::Doorbell;
 use super::socket::Socket;
 use crate::descriptors::Descriptors;
 use libc::c_int;
+use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// A connection that waits for accept.
 pub struct Accepted {
@@ -100,7 +101,7 @@ impl Shadow {
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Accepted>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().ignore_poison()
     }
 
     /// One more may wait.

@@ -23,8 +23,9 @@ use super::sets::Set;
 use super::stack::Stack;
 use crate::next;
 use libc::{c_int, c_short, sigset_t};
+use redoubt_locks::IgnorePoison;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// There are bytes, or the end, or an error.
@@ -206,7 +207,7 @@ impl Socket {
 
     /// What was read ahead.
     pub fn ahead(&self) -> MutexGuard<'_, Ahead> {
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ahead.lock().ignore_poison()
     }
 
     /// Takes what was read ahead, without the stack's lock; for a connection with a lane only. `None`: there is nothing.

@@ -34,12 +34,13 @@ use super::status;
 use super::xdp::Sent;
 use crate::next;
 use libc::c_int;
+use redoubt_locks::{IgnorePoison, IgnorePoisonIfFree};
 use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, ListenerId, Micros};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Frames that are taken before others get the lock.
@@ -239,17 +240,15 @@ impl Stack {
         // It is held for a short time: who holds it for longer has lost the processor, and is let have it again. To
         // sleep for it would cost both a call of the kernel more.
         for _ in 0..YIELDS {
-            match self.inner.try_lock() {
-                Ok(guard) => return guard,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {}
+            if let Some(guard) = self.inner.try_lock().ignore_poison_if_free() {
+                return guard;
             }
             for _ in 0..SPINS {
                 std::hint::spin_loop();
             }
             std::thread::yield_now();
         }
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     /// Does something with the stack, and what follows from it.

@@ -4,12 +4,13 @@
 //! No ssh and no encryption: the other backends have none either. sshfs keeps direct writes in a buffer until
 //! `fsync`, which reaches the storage side's file, so a commit is answered when it is durable there.
 
+use redoubt_locks::IgnorePoison;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redoubt_workload::error::{Error, Result};
@@ -45,7 +46,7 @@ impl SftpServer {
                 }
                 // A failure closes the connection, which sshfs reports.
                 if let Ok(child) = serve(&program, stream, &inside, &log) {
-                    children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+                    children.lock().ignore_poison().push(child);
                 }
             }
         });
@@ -53,7 +54,7 @@ impl SftpServer {
     }
 
     pub(super) fn ids(&self) -> Vec<u32> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Process::id).collect()
+        self.children.lock().ignore_poison().iter().map(Process::id).collect()
     }
 }
 

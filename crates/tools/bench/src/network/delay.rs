@@ -4,11 +4,12 @@
 //! stamps, another waits for the stamp and writes, in each direction of each connection. Their processor time counts
 //! as the clients', not as a backend's.
 
+use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use redoubt_workload::error::{Error, Result};
@@ -90,7 +91,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
         loop {
             let read = from.read(&mut buffer).unwrap_or(0);
             let (lock, changed) = &*shared;
-            let mut delayed = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut delayed = lock.lock().ignore_poison();
             delayed.ended |= read == 0;
             delayed.bytes += read;
             delayed
@@ -98,7 +99,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
                 .push_back((Instant::now() + delay, buffer.get(..read).unwrap_or_default().to_vec()));
             changed.notify_all();
             while delayed.bytes > MAX_DELAYED_BYTES && !delayed.ended {
-                delayed = changed.wait(delayed).unwrap_or_else(PoisonError::into_inner);
+                delayed = changed.wait(delayed).ignore_poison();
             }
             if delayed.ended {
                 return;
@@ -113,7 +114,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
             }
         }
         let (lock, changed) = &*other;
-        lock.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        lock.lock().ignore_poison().ended = true;
         changed.notify_all();
         let _ = to.shutdown(Shutdown::Write);
     });
@@ -122,7 +123,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
 /// The oldest chunk; `None` after the last.
 fn next(shared: &Shared) -> Option<(Instant, Vec<u8>)> {
     let (lock, changed) = &**shared;
-    let mut delayed = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut delayed = lock.lock().ignore_poison();
     loop {
         if let Some(chunk) = delayed.chunks.pop_front() {
             delayed.bytes -= chunk.1.len();
@@ -132,7 +133,7 @@ fn next(shared: &Shared) -> Option<(Instant, Vec<u8>)> {
         if delayed.ended {
             return None;
         }
-        delayed = changed.wait(delayed).unwrap_or_else(PoisonError::into_inner);
+        delayed = changed.wait(delayed).ignore_poison();
     }
 }
 

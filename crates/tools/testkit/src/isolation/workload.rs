@@ -5,9 +5,10 @@
 //! that its end is unknown. A client goes on with a new connection; a value is never used twice. When all have ended,
 //! one more transaction for each server reads everything.
 
+use redoubt_locks::IgnorePoison;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,7 @@ struct Shared {
 
 impl Shared {
     fn done(&self) -> MutexGuard<'_, Vec<Transaction>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        self.done.lock().ignore_poison()
     }
 
     fn now(&self) -> u64 {
@@ -187,7 +188,7 @@ impl Workload {
                 });
             }
             let slice = left.min(Duration::from_millis(200));
-            done = self.shared.changed.wait_timeout(done, slice).unwrap_or_else(PoisonError::into_inner).0;
+            done = self.shared.changed.wait_timeout(done, slice).ignore_poison().0;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@
 //! What is the same of a seed are statements and settings, not the moments of the crashes. The data directory of one
 //! that differs is kept.
 
+use redoubt_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -424,15 +425,15 @@ struct GateState {
 
 impl Gate {
     fn change(&self, change: impl FnOnce(&mut GateState)) {
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         change(&mut state);
         self.changed.notify_all();
     }
 
     fn wait(&self, until: impl Fn(&GateState) -> bool) -> bool {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self.state.lock().ignore_poison();
         let waited = self.changed.wait_while(state, |state| !until(state));
-        !waited.unwrap_or_else(std::sync::PoisonError::into_inner).is_ended
+        !waited.ignore_poison().is_ended
     }
 
     fn allow(&self, statements: usize) {

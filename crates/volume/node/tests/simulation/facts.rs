@@ -5,13 +5,14 @@
 
 use crate::disk::Part;
 use crate::history::{History, What};
+use redoubt_locks::IgnorePoison;
 use redoubt_node::volume::{Positions, Volume};
 use redoubt_page::SpaceFlags;
 use redoubt_redo::Lsn;
 use redoubt_sync::simulation;
 use redoubt_wire::Seq;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Counts for a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,11 +114,11 @@ impl Facts {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     pub fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock().ignore_poison()
     }
 
     pub fn count(&self, add: impl FnOnce(&mut Counts)) {

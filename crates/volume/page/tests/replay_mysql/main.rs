@@ -15,8 +15,9 @@ mod log;
 mod replay;
 mod server;
 
+use redoubt_locks::IgnorePoison;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use load::Options;
@@ -58,7 +59,7 @@ fn compare(what: &str, base: &Path, end: &Path, as_written: bool) -> (Replay, Re
 fn wait_for_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     assert!(server::is_there(), "there is no server in target/mysql-9.7: scripts/fetch-server mysql-9.7");
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock().ignore_poison()
 }
 
 fn replay_and_compare(options: &Options) {

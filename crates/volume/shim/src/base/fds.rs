@@ -6,9 +6,10 @@
 //!
 //! A descriptor without entry costs two loads.
 
+use redoubt_locks::IgnorePoison;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
@@ -47,7 +48,7 @@ impl<T> FdTable<T> {
         if !entry.used.load(Ordering::Acquire) {
             return None;
         }
-        entry.file.read().unwrap_or_else(PoisonError::into_inner).clone()
+        entry.file.read().ignore_poison().clone()
     }
 
     /// Tracks `fd`. `false` if the number is too large to be tracked.
@@ -57,7 +58,7 @@ impl<T> FdTable<T> {
         let Some(chunk) = self.chunks.get(index / CHUNK) else { return false };
         let entries = chunk.get_or_init(|| (0..CHUNK).map(|_| FdEntry::default()).collect());
         let Some(entry) = entries.get(index % CHUNK) else { return false };
-        *entry.file.write().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        *entry.file.write().ignore_poison() = Some(file);
         entry.used.store(true, Ordering::Release);
         true
     }
@@ -68,7 +69,7 @@ impl<T> FdTable<T> {
         if !entry.used.swap(false, Ordering::AcqRel) {
             return None;
         }
-        entry.file.write().unwrap_or_else(PoisonError::into_inner).take()
+        entry.file.write().ignore_poison().take()
     }
 }
 

@@ -17,9 +17,10 @@ use crate::kinds::plain::PlainFiles;
 use crate::kinds::redo_files::RedoFiles;
 use crate::kinds::redo_log::RedoLog;
 use crate::kinds::tablespace::Tablespaces;
+use redoubt_locks::IgnorePoison;
 use redoubt_transport::ClientTls;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 /// Between two reports of the counters. Well below a second, because who watches a node looks once a second: with
@@ -86,7 +87,7 @@ impl Library {
         let content = &self.content;
         self.started.get_or_init(|| {
             let stream = Arc::clone(&content.stream);
-            let receiver = self.images_wanted.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let receiver = self.images_wanted.lock().ignore_poison().take();
             let connection = real::spawn_quiet("redoubt-log", move || stream.run());
             let stream = Arc::clone(&content.stream);
             let watch = real::spawn_quiet("redoubt-watch", move || stream.watch());

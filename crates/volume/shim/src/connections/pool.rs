@@ -11,12 +11,13 @@ use crate::base::message;
 use crate::base::real::Errno;
 use crate::connections::link::{self, LinkError, read_frame, write_frame};
 use crate::connections::stream::Stream;
+use redoubt_locks::IgnorePoison;
 use redoubt_transport::Reader;
 use redoubt_wire::Seq;
 use redoubt_wire::hello::Role;
 use redoubt_wire::page::{FileId, PageReply, PageRequest};
 use std::io::BufReader;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 const CONNECTIONS_MAX: usize = 64;
@@ -173,7 +174,7 @@ impl PagePool {
     /// A connection broke: those that wait since before are most likely broken too (the node was restarted), and
     /// each would cost a request one attempt.
     fn drop_idle(&self) {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.lock().ignore_poison();
         let idle = std::mem::take(&mut pool.idle);
         pool.open -= idle.len();
         drop(pool);
@@ -181,7 +182,7 @@ impl PagePool {
     }
 
     fn take(&self) -> Result<Connection, LinkError> {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.lock().ignore_poison();
         loop {
             if let Some(connection) = pool.idle.pop() {
                 return Ok(connection);
@@ -190,7 +191,7 @@ impl PagePool {
                 pool.open += 1;
                 break;
             }
-            pool = self.freed.wait(pool).unwrap_or_else(PoisonError::into_inner);
+            pool = self.freed.wait(pool).ignore_poison();
         }
         drop(pool);
         match link::connect(self.stream.peer(), Role::Page, Seq(0), &self.counters) {
@@ -213,12 +214,12 @@ impl PagePool {
     }
 
     fn give_back(&self, connection: Connection) {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner).idle.push(connection);
+        self.pool.lock().ignore_poison().idle.push(connection);
         self.freed.notify_one();
     }
 
     fn lose(&self) {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner).open -= 1;
+        self.pool.lock().ignore_poison().open -= 1;
         self.freed.notify_one();
     }
 }

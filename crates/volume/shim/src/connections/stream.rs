@@ -32,6 +32,7 @@ use crate::connections::trace::Trace;
 use crate::connections::unsent_file::OpenedFile;
 use queue::FrameQueue;
 use redoubt_commit_waiters::{CommitWaiters, WaitEnd};
+use redoubt_locks::IgnorePoison;
 use redoubt_redo::Lsn;
 use redoubt_transport::{Connection, Packing};
 use redoubt_wire::Seq;
@@ -41,7 +42,7 @@ use redoubt_wire::parts::PartWriter;
 use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Most room for what is not durable yet; a caller that would exceed it waits.
@@ -233,7 +234,7 @@ impl Stream {
             if left.is_zero() {
                 return;
             }
-            guard = self.wake.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+            guard = self.wake.wait_timeout(guard, left).ignore_poison().0;
         }
     }
 
@@ -250,16 +251,16 @@ impl Stream {
             if let Some(start) = self.start.get() {
                 return Ok(*start);
             }
-            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            guard = self.wake.wait(guard).ignore_poison();
         }
     }
 
     fn lock_state(&self) -> MutexGuard<'_, SendState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn lock_wake(&self) -> MutexGuard<'_, ()> {
-        self.wake_lock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wake_lock.lock().ignore_poison()
     }
 
     fn wake_all(&self) {
@@ -297,7 +298,7 @@ impl Stream {
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock().ignore_poison()
     }
 
     /// Waits up to `limit`; ends early when the stream dies. For back-off between attempts.
@@ -309,7 +310,7 @@ impl Stream {
             if left.is_zero() {
                 return;
             }
-            guard = self.wake.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+            guard = self.wake.wait_timeout(guard, left).ignore_poison().0;
         }
     }
 

@@ -8,12 +8,13 @@
 //!
 //! Lock: `state`, a leaf.
 
+use redoubt_locks::IgnorePoison;
 use redoubt_wire::Seq;
 use redoubt_wire::page::FileId;
 use redoubt_wire::trace::{MAX_SAMPLES, ServerSample, commit_key, is_sampled, read_key};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Commits that may be under way. More are not waited for one by one.
@@ -42,7 +43,7 @@ pub struct Trace {
 
 impl Trace {
     fn lock(&self) -> MutexGuard<'_, TracedFrames> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// From now on one in so many is a sample; 0: none.

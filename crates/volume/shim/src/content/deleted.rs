@@ -6,9 +6,10 @@
 //! Invariant: a path is here before the node can see its FILE_DELETE, and until something else happens to the name.
 //! There are as many as files that are being dropped.
 
+use redoubt_locks::IgnorePoison;
 use redoubt_redo::{FileRecord, Mtr};
 use rustc_hash::FxHashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// See the module. Paths are relative to the data directory.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ fn relative(path: &[u8]) -> &[u8] {
 
 impl DeletedFiles {
     fn lock(&self) -> MutexGuard<'_, FxHashSet<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Takes in a mini-transaction that is not in the stream yet.

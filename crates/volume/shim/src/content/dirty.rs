@@ -18,11 +18,12 @@
 use super::fresh_indexes::FreshIndexes;
 use super::new_page::NewPage;
 use super::unchanged::{ContentHash, Generations, Ticket, Unchanged};
+use redoubt_locks::IgnorePoison;
 use redoubt_page::layout::get_u64;
 use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, PageNo, RunContent, RunRef, SpaceId};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 /// Neighbours whose free pages are in one word.
@@ -151,7 +152,7 @@ pub struct DirtyPages {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.lock().ignore_poison()
 }
 
 impl DirtyPages {

@@ -23,11 +23,12 @@
 //! its tablespace.
 
 use super::new_page::is_index_page;
+use redoubt_locks::IgnorePoison;
 use redoubt_page::layout::{PAGE_N_RECS, get_u16, get_u64, page_type};
 use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
 use rustc_hash::FxHashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Index page header: id of the index.
 const PAGE_INDEX_ID: usize = 66;
@@ -58,7 +59,7 @@ pub struct FreshIndexes {
 impl FreshIndexes {
     /// Changes those of a tablespace. What that costs does not grow with the others.
     fn change(&self, space: SpaceId, change: impl FnOnce(&mut Vec<FreshIndex>)) {
-        let mut by_space = self.by_space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_space = self.by_space.lock().ignore_poison();
         let indexes = by_space.entry(space).or_default();
         let before = indexes.len();
         change(indexes);
@@ -109,7 +110,7 @@ impl FreshIndexes {
         if self.is_empty() {
             return;
         }
-        let mut by_space = self.by_space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_space = self.by_space.lock().ignore_poison();
         let mut gone = 0;
         by_space.retain(|_, indexes| {
             let before = indexes.len();
@@ -141,7 +142,7 @@ impl FreshIndexes {
         if self.is_empty() {
             return true;
         }
-        let by_space = self.by_space.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_space = self.by_space.lock().ignore_poison();
         let fresh = by_space.get(&page.space).into_iter().flatten().find(|index| index.id == id);
         fresh.is_none_or(|index| match index.loaded {
             Some(loaded) => changed > loaded,

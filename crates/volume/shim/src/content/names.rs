@@ -7,8 +7,9 @@
 //! Lock order: names, then a file's own lock, then the redo log, then the stream. [`NamesLock`] is passed down
 //! so that no thread takes the shared lock twice (which could wait for a writer in between for ever).
 
+use redoubt_locks::IgnorePoison;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Current name of a file; `None` when it was unlinked.
 #[derive(Debug)]
@@ -22,11 +23,11 @@ impl Name {
 
     /// Where the file is; `None` when it was unlinked.
     pub fn path(&self, _lock: &NamesLock<'_>) -> Option<Arc<[u8]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().ignore_poison().clone()
     }
 
     fn set(&self, path: Option<&[u8]>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = path.map(Into::into);
+        *self.0.lock().ignore_poison() = path.map(Into::into);
     }
 }
 
@@ -48,12 +49,12 @@ pub struct Names {
 impl Names {
     /// Keeps names as they are.
     pub fn lock_shared(&self) -> NamesLock<'_> {
-        NamesLock(Guard::Shared(self.lock.read().unwrap_or_else(PoisonError::into_inner)))
+        NamesLock(Guard::Shared(self.lock.read().ignore_poison()))
     }
 
     /// Keeps everybody else away, to change names.
     pub fn lock_exclusive(&self) -> NamesLock<'_> {
-        NamesLock(Guard::Exclusive(self.lock.write().unwrap_or_else(PoisonError::into_inner)))
+        NamesLock(Guard::Exclusive(self.lock.write().ignore_poison()))
     }
 }
 
@@ -74,7 +75,7 @@ impl<T> Default for FilesByPath<T> {
 
 impl<T: Named> FilesByPath<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Arc<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// The file at `path`, made known if it is not.

@@ -21,9 +21,10 @@ mod index;
 use crate::base::real::{self, Errno};
 pub use index::CacheKey;
 use index::Index;
+use redoubt_locks::IgnorePoison;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const SHARDS: usize = 256;
 /// Files share counters of how often they were cut.
@@ -104,7 +105,7 @@ impl PageCache {
     fn shard(&self, key: CacheKey) -> MutexGuard<'_, Shard> {
         // Neighbours are in different shards.
         let mixed = u64::from(key.page_no).wrapping_add(key.file.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        self.shards[mixed as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[mixed as usize % SHARDS].lock().ignore_poison()
     }
 
     /// Fills `out`, if the page is here with this length.
@@ -187,26 +188,20 @@ impl PageCache {
     pub fn remove_file(&self, file: u64, first_page_no: u32) -> usize {
         // First: an answer that is put into a shard after this loop has passed it is seen to be too late.
         self.cuts_of(file).fetch_add(1, Ordering::AcqRel);
-        let shards = self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
+        let shards = self.shards.iter().map(|shard| shard.lock().ignore_poison());
         shards.map(|mut shard| shard.index.remove_file(file, first_page_no)).sum()
     }
 
     /// Its size.
     pub fn capacity_bytes(&self) -> u64 {
-        let pages = self
-            .shards
-            .first()
-            .map_or(0, |shard| shard.lock().unwrap_or_else(PoisonError::into_inner).index.capacity());
+        let pages = self.shards.first().map_or(0, |shard| shard.lock().ignore_poison().index.capacity());
         (pages * SHARDS * self.slot_len_bytes) as u64
     }
 
     /// Pages in it.
     #[cfg(test)]
     pub fn page_count(&self) -> u64 {
-        let lens = self
-            .shards
-            .iter()
-            .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).index.len() as u64);
+        let lens = self.shards.iter().map(|shard| shard.lock().ignore_poison().index.len() as u64);
         lens.sum()
     }
 

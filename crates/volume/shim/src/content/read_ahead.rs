@@ -16,13 +16,14 @@ use super::page_cache::{CacheKey, PageCache};
 use crate::base::counters::Counters;
 use crate::connections::pool::PagePool;
 pub use detector::Detector;
+use redoubt_locks::IgnorePoison;
 use redoubt_redo::PageId;
 use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
 use redoubt_wire::stream::Counter;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Requests on their way at the same time: one is answered while the next one is built.
@@ -123,7 +124,7 @@ impl ReadAhead {
     }
 
     fn lock(&self) -> MutexGuard<'_, Jobs> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Asks for these pages soon, unless too much is waiting already.
@@ -152,7 +153,7 @@ impl ReadAhead {
             if left.is_zero() {
                 return false;
             }
-            state = self.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.done.wait_timeout(state, left).ignore_poison().0;
         }
         true
     }
@@ -162,7 +163,7 @@ impl ReadAhead {
         let mut state = self.lock();
         loop {
             let Some(job) = state.waiting.pop_front() else {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.work.wait(state).ignore_poison();
                 continue;
             };
             state.running.push(job.clone());

@@ -8,13 +8,14 @@ use crate::base::counters::Counters;
 use crate::base::message::{self, show};
 use crate::connections::pool::PagePool;
 use crate::connections::stream::{ImageWanted, Stream};
+use redoubt_locks::IgnorePoison;
 use redoubt_page::Format;
 use redoubt_redo::Lsn;
 use redoubt_wire::page::PageRequest;
 use redoubt_wire::stream::{self as frames, Counter, StreamFrame};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const KEPT_LIMIT_BYTES: usize = 32 << 20;
 
@@ -44,7 +45,7 @@ impl DroppedImages {
     }
 
     fn keep(&self, dropped: Dropped) {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.lock().ignore_poison();
         let (images, len_bytes) = &mut *ring;
         *len_bytes += dropped.page.len();
         images.push_back(dropped);
@@ -63,7 +64,7 @@ impl DroppedImages {
             show(&wanted.path),
             wanted.lsn
         ));
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.lock().ignore_poison();
         let page = ring.0.iter().rev().find(|dropped| {
             (&*dropped.path, dropped.page_no, dropped.lsn) == (&*wanted.path, wanted.page_no, wanted.lsn)
         });

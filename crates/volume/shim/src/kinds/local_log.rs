@@ -25,10 +25,11 @@ use crate::base::message;
 use crate::base::real::{self, Errno};
 use counters::Counters;
 use redo_file::RedoFile;
+use redoubt_locks::IgnorePoison;
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A descriptor of a redo file.
 pub struct OpenRedo {
@@ -116,7 +117,7 @@ pub fn opened(fd: RawFd, path: &[u8], flags: i32) -> Result<(), Errno> {
     }
     let key = real::identity(fd)?;
     let file = {
-        let mut files = local.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = local.files.lock().ignore_poison();
         files.retain(|_, file| file.strong_count() > 0);
         if let Some(file) = files.get(&key).and_then(Weak::upgrade) {
             file

@@ -5,8 +5,9 @@
 use crate::base::real::Errno;
 use crate::content::Content;
 use crate::kinds::plain::PlainFile;
+use redoubt_locks::IgnorePoison;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A mapping. `address` is a number, not a pointer: only the hooks turn it into one.
 #[derive(Clone)]
@@ -48,7 +49,7 @@ impl Mappings {
 
     /// Remembers a mapping.
     pub fn add(&self, mapping: Mapping) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock().ignore_poison();
         list.push(mapping);
         self.count.store(list.len(), Ordering::Release);
     }
@@ -58,7 +59,7 @@ impl Mappings {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = self.list.lock().ignore_poison();
         let end = address.saturating_add(len_bytes);
         list.iter()
             .filter_map(|mapping| {
@@ -79,7 +80,7 @@ impl Mappings {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock().ignore_poison();
         list.retain(|mapping| {
             mapping.address < address || mapping.address >= address.saturating_add(len_bytes)
         });

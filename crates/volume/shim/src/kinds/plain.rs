@@ -10,11 +10,12 @@ use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
 use crate::content::names::{FilesByPath, Name, Named, NamesLock};
+use redoubt_locks::IgnorePoison;
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const PIECE_BYTES: usize = 4 << 20;
 /// Old and new contents are compared in steps of this.
@@ -84,7 +85,7 @@ impl PlainFile {
         at: Option<u64>,
     ) -> Result<usize, Errno> {
         let lock = content.names.lock_shared();
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = self.order.lock().ignore_poison();
         let before = match at {
             Some(at) if !flags.appends() && !is_mapped => old_bytes(fd, bytes.len(), at),
             _ => Vec::new(),
@@ -127,7 +128,7 @@ impl PlainFile {
         local: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let lock = content.names.lock_shared();
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = self.order.lock().ignore_poison();
         local()?;
         let Some(path) = self.name.path(&lock) else { return Ok(()) };
         let len_bytes = real::status(fd)?.len_bytes;
@@ -152,7 +153,7 @@ impl PlainFile {
     /// `EIO` when the stream is dead.
     pub fn mapped_bytes(&self, content: &Content, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
         let lock = content.names.lock_shared();
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = self.order.lock().ignore_poison();
         self.send(content, &lock, bytes, offset_bytes)
     }
 
@@ -272,7 +273,7 @@ fn send_open_file(
         return Err(Errno(libc::EPERM));
     }
     let file = known(content, files, path);
-    let _order = file.order.lock().unwrap_or_else(PoisonError::into_inner);
+    let _order = file.order.lock().ignore_poison();
     file.sent(content.stream.append(&StreamFrame::Create {
         path,
         kind: FileKind::Plain,

@@ -21,6 +21,7 @@ use crate::content::names::{FilesByPath, Name, Named, NamesLock};
 use crate::kinds::log_read;
 use crate::kinds::redo_log::pieces;
 use kept::Kept;
+use redoubt_locks::IgnorePoison;
 use redoubt_page::mysql::Flags;
 use redoubt_redo::mysql::block::unwritten_len;
 use redoubt_redo::mysql::log_file::FileRange;
@@ -31,7 +32,7 @@ use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, FileKind, LOG_HEADER_LEN_BYTES, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// A file of the log.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl RedoFile {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().ignore_poison()
     }
 }
 
@@ -89,7 +90,7 @@ fn broken(content: &Content, why: &str) -> Errno {
 
 impl RedoFiles {
     fn lock(&self) -> MutexGuard<'_, Option<LogObserver>> {
-        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.observer.lock().ignore_poison()
     }
 
     /// The log is known: the server has opened it.

@@ -17,6 +17,7 @@ use crate::connections::stream::FRAME_LIMIT_BYTES;
 use crate::content::Content;
 use crate::kinds::log_memory::LogMemory;
 use crate::kinds::log_read;
+use redoubt_locks::IgnorePoison;
 use redoubt_redo::mariadb::log_file::{LogArea, LogFront};
 use redoubt_redo::mariadb::observer::{LogObserver, Observed};
 use redoubt_redo::mariadb::{LogGeometry, LogHeader};
@@ -25,7 +26,7 @@ use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The server writes its log at least once a second while there is something to write.
@@ -94,7 +95,7 @@ fn broken(content: &Content, why: &str) -> Errno {
 
 impl RedoLog {
     fn lock(&self) -> MutexGuard<'_, RedoLogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// `ib_logfile0` is opened. The node says where the log stands.
@@ -245,10 +246,8 @@ impl RedoLog {
     pub fn sync(&self, content: &Content) -> Result<(), Errno> {
         let state = self.lock();
         let doubtful = |state: &mut RedoLogState| state.records.memory.is_doubtful();
-        let (state, timeout) = self
-            .written
-            .wait_timeout_while(state, DOUBT_TIMEOUT, doubtful)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (state, timeout) =
+            self.written.wait_timeout_while(state, DOUBT_TIMEOUT, doubtful).ignore_poison();
         drop(state);
         if timeout.timed_out() {
             return Err(broken(content, "it is not known where the server's redo ends"));

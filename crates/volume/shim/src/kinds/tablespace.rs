@@ -43,6 +43,7 @@ use cached::Cached;
 use classify_page::{PageFacts, facts};
 use export::LocalContent;
 use recovery::KeptHeader;
+use redoubt_locks::IgnorePoison;
 use redoubt_page::doublewrite::DoublewriteArea;
 use redoubt_page::{Format, layout, mysql};
 use redoubt_redo::{Family, Lsn, PageId, SpaceId};
@@ -51,7 +52,7 @@ use redoubt_wire::page::{FileId, MAX_READ_LEN_BYTES, PageReply, PageRequest};
 use redoubt_wire::stream::{Counter, FileKind, StreamFrame};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What is known about a tablespace file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,7 +144,7 @@ impl Tablespace {
     }
 
     fn lock_info(&self) -> MutexGuard<'_, Info> {
-        self.info.lock().unwrap_or_else(PoisonError::into_inner)
+        self.info.lock().ignore_poison()
     }
 
     /// Remembers that a frame of this file is to be waited for by the next sync.
@@ -481,7 +482,7 @@ impl Tablespace {
 
     /// Makes the file longer, here and on the node.
     fn grow(&self, content: &Content, lock: &NamesLock<'_>, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
-        let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
+        let _length = self.length.lock().ignore_poison();
         let old_len_bytes = real::status(fd)?.len_bytes;
         if old_len_bytes >= len_bytes {
             return Ok(());
@@ -519,7 +520,7 @@ impl Tablespace {
     pub fn set_len(&self, content: &Content, fd: RawFd, len_bytes: u64) -> Result<(), Errno> {
         self.require_writable()?;
         let lock = content.names.lock_shared();
-        let _length = self.length.lock().unwrap_or_else(PoisonError::into_inner);
+        let _length = self.length.lock().ignore_poison();
         self.set_len_locked(content, &lock, fd, real::status(fd)?.len_bytes, len_bytes)
     }
 

@@ -32,11 +32,12 @@ use crate::descriptors::Descriptors;
 use crate::{next, process};
 use libc::{c_int, epoll_event};
 use members::Members;
+use redoubt_locks::IgnorePoison;
 use redoubt_shm_control::net::USER_TCP_LINKS;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// What of a set is in the kernel's beside the members.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,7 +116,7 @@ impl Set {
 
     /// Does something with the members.
     fn with<Done>(&self, call: impl FnOnce(&mut Members<&'static Socket>) -> Done) -> Done {
-        let mut members: MutexGuard<'_, _> = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut members: MutexGuard<'_, _> = self.members.lock().ignore_poison();
         let done = call(&mut members);
         self.queued.store(members.queued(), Ordering::SeqCst);
         self.news.store(members.news(), Ordering::SeqCst);
@@ -264,7 +265,7 @@ impl Set {
 /// The set of a descriptor, which is made if there is none. `None`: the descriptor is no set, or the system is short of
 /// something.
 fn make(fd: c_int) -> Option<&'static Set> {
-    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut spare = SPARE.lock().ignore_poison();
     if let Some(set) = TABLE.get(fd) {
         return Some(set);
     }
@@ -296,7 +297,7 @@ pub fn closed(fd: c_int) {
     }
     set.end_lanes();
     if set.waiters.load(Ordering::SeqCst) == 0 {
-        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(set);
+        SPARE.lock().ignore_poison().push(set);
     }
 }
 

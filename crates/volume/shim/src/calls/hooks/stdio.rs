@@ -9,7 +9,7 @@ use crate::calls::process::{active, tracked};
 use crate::kinds::plain;
 use crate::kinds::tablespace::export;
 use libc::{FILE, c_char, c_int};
-use std::sync::PoisonError;
+use redoubt_locks::IgnorePoison;
 
 fn is_for_writing(mode: &[u8]) -> bool {
     mode.iter().any(|byte| matches!(byte, b'w' | b'a' | b'+'))
@@ -36,18 +36,18 @@ fn remember(library: &Library, file: *mut FILE, path: Option<Vec<u8>>) {
     if let Some(path) = path
         && !file.is_null()
     {
-        library.stdio.lock().unwrap_or_else(PoisonError::into_inner).push((file as usize, path));
+        library.stdio.lock().ignore_poison().push((file as usize, path));
     }
 }
 
 fn forget(library: &Library, file: *mut FILE) -> Option<Vec<u8>> {
-    let mut list = library.stdio.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut list = library.stdio.lock().ignore_poison();
     let at = list.iter().position(|(address, _)| *address == file as usize)?;
     Some(list.swap_remove(at).1)
 }
 
 fn known(library: &Library, file: *mut FILE) -> Vec<Vec<u8>> {
-    let list = library.stdio.lock().unwrap_or_else(PoisonError::into_inner);
+    let list = library.stdio.lock().ignore_poison();
     list.iter()
         .filter(|(address, _)| file.is_null() || *address == file as usize)
         .map(|(_, path)| path.clone())

@@ -13,11 +13,12 @@
 use super::counters::Counters;
 use crate::base::message::{self, show};
 use crate::base::real::{self, Errno};
+use redoubt_locks::IgnorePoison;
 use redoubt_persistent_memory::{Mapping, Persistence, PmemError};
 use redoubt_shm_control::local_log::{Counter, Persistence as Shown};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
 /// Up to this length a file's pages are set up when it is mapped, not when they are first written.
@@ -53,7 +54,7 @@ impl RedoFile {
         };
         let len_bytes = real::status(fd)?.len_bytes;
         if len_bytes > 0 {
-            *file.mapping.write().unwrap_or_else(PoisonError::into_inner) = Some(file.map(fd, len_bytes)?);
+            *file.mapping.write().ignore_poison() = Some(file.map(fd, len_bytes)?);
         }
         Ok(file)
     }
@@ -67,12 +68,12 @@ impl RedoFile {
         let end = offset_bytes.checked_add(bytes.len() as u64).ok_or(Errno(libc::EFBIG))?;
         let start = Instant::now();
         {
-            let mapping = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+            let mapping = self.mapping.read().ignore_poison();
             if let Some(mapping) = mapping.as_ref().filter(|mapping| end <= mapping.len_bytes()) {
                 return self.store(mapping, bytes, offset_bytes, start);
             }
         }
-        let mut mapping = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        let mut mapping = self.mapping.write().ignore_poison();
         let len_bytes = real::status(fd)?.len_bytes;
         if end <= len_bytes {
             // The file has grown since it was mapped.
@@ -117,7 +118,7 @@ impl RedoFile {
     pub fn sync(&self, local: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         self.check()?;
         let start = Instant::now();
-        if let Some(mapping) = self.mapping.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(mapping) = self.mapping.read().ignore_poison().as_ref() {
             // Each write has fenced its own stores already; this finds poison that came since.
             mapping.fence().map_err(|error| self.fail(&error.to_string()))?;
             self.counters.add(Counter::Fences, 1);
@@ -142,7 +143,7 @@ impl RedoFile {
     /// That of the call; `EIO` after a failure.
     pub fn change_size<T>(&self, local: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         self.check()?;
-        let mut mapping = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        let mut mapping = self.mapping.write().ignore_poison();
         *mapping = None;
         let result = local();
         self.changes.fetch_add(1, Ordering::AcqRel);

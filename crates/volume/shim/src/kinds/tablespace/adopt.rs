@@ -43,13 +43,14 @@ use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
 use crate::content::Content;
 use crate::content::names::NamesLock;
+use redoubt_locks::IgnorePoison;
 use redoubt_page::Format;
 use redoubt_wire::Seq;
 use redoubt_wire::stream::{FileKind, StreamFrame};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 const HEADER_BYTES: usize = 4096;
 /// End of the name of the file that says that the node has a part only.
@@ -99,11 +100,11 @@ impl AdoptionState {
 
     /// The adoption, if there is one.
     pub(super) fn lock(&self) -> Option<MutexGuard<'_, Option<Adoption>>> {
-        self.is_on().then(|| self.adoption.lock().unwrap_or_else(PoisonError::into_inner))
+        self.is_on().then(|| self.adoption.lock().ignore_poison())
     }
 
     fn set(&self, adoption: Adoption) {
-        *self.adoption.lock().unwrap_or_else(PoisonError::into_inner) = Some(adoption);
+        *self.adoption.lock().ignore_poison() = Some(adoption);
         self.is_on.store(true, Ordering::Release);
     }
 

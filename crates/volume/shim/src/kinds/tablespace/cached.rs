@@ -9,11 +9,11 @@ use crate::base::real::Errno;
 use crate::content::Content;
 use crate::content::page_cache::{CacheKey, Ticket};
 use crate::content::read_ahead::Job;
+use redoubt_locks::IgnorePoison;
 use redoubt_page::format::page_lsn;
 use redoubt_redo::{Family, Lsn, PageId, SpaceId};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::Counter;
-use std::sync::PoisonError;
 
 /// What a look into the cache found.
 pub(super) enum Cached {
@@ -91,7 +91,7 @@ impl Tablespace {
         let (Some(file), true) = (info.file, content.read_ahead.is_on()) else { return };
         let window_pages = content.read_ahead.window_pages(page_len_bytes);
         let pages = {
-            let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut readers = self.readers.lock().ignore_poison();
             readers.on_read(page_no, window_pages)
         };
         let Some(pages) = pages else { return };

@@ -4,10 +4,10 @@ use super::{Info, Tablespace};
 use crate::base::message;
 use crate::base::real::Errno;
 use crate::content::Content;
+use redoubt_locks::IgnorePoison;
 use redoubt_page::Format;
 use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, locate};
 use redoubt_wire::page::{PageReply, PageRequest};
-use std::sync::PoisonError;
 
 impl Tablespace {
     /// Where the area is, is asked for once.
@@ -18,7 +18,7 @@ impl Tablespace {
         if !self.is_first_system_file {
             return Ok(false);
         }
-        let mut area = self.doublewrite.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut area = self.doublewrite.lock().ignore_poison();
         if area.is_none() {
             let (Some(file), Some(flags)) = (info.file, info.format.and_then(Format::as_mariadb)) else {
                 return Ok(false);

@@ -16,10 +16,11 @@
 use super::{Info, PageFacts, Tablespace};
 use crate::base::real::Errno;
 use crate::content::Content;
+use redoubt_locks::IgnorePoison;
 use redoubt_page::format::page_lsn;
 use redoubt_redo::{Family, Lsn};
 use redoubt_wire::page::{PageReply, PageRequest};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// `UNIV_PAGE_SIZE_MAX`.
 const LARGEST_PAGE_LEN_BYTES: u64 = 64 << 10;
@@ -30,7 +31,7 @@ pub(super) struct KeptHeader(Mutex<Option<Box<[u8]>>>);
 
 impl KeptHeader {
     fn lock(&self) -> MutexGuard<'_, Option<Box<[u8]>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     fn keep(&self, page: &[u8]) {
