@@ -45,7 +45,7 @@ pub enum CertificatesError {
     #[error("{0}")]
     Unusable(#[from] TransportError),
     /// A certificate cannot be made.
-    #[error("a certificate cannot be made: {0}")]
+    #[error("cannot make a certificate: {0}")]
     Issue(#[from] rcgen::Error),
     /// Something the user has to change.
     #[error("{0}")]

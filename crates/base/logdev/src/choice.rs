@@ -90,7 +90,7 @@ fn why_not_block(found: &PathProbe) -> Option<String> {
         return Some(format!("no direct I/O on {}: {reason}", found.file_system));
     }
     if write_unit_len(found) > MAX_WRITE_UNIT_LEN {
-        return Some(format!("the device wants writes of {} bytes", write_unit_len(found)));
+        return Some(format!("the device requires writes of {} bytes", write_unit_len(found)));
     }
     if let Some(reason) = why_not_aligned(found) {
         return Some(reason);

@@ -22,7 +22,8 @@ pub enum LogDeviceError {
     },
     /// An input or output call failed.
     #[error(
-        "log device: cannot {action} {file}: {source}; the device takes no more calls, check the disk and restart"
+        "log device: cannot {action} {file}: {source}; the device rejects all further calls, check the disk \
+         and restart"
     )]
     Io {
         /// What was being done.
@@ -86,7 +87,7 @@ pub enum LogDeviceError {
         limit_bytes: usize,
     },
     /// A range that the device does not hold.
-    #[error("log range of {len_bytes} bytes at {seq} is outside what is kept, {start}..{end}")]
+    #[error("log range of {len_bytes} bytes at {seq} is outside the retained range {start}..{end}")]
     OutOfRange {
         /// First position asked for.
         seq: Seq,

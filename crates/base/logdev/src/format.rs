@@ -111,7 +111,7 @@ impl SegmentHeader {
             }
             _ => {
                 return Err(format!(
-                    "a write unit of {unit} in format version {version} cannot be: restore the file from a copy"
+                    "invalid write unit {unit} in format version {version}; restore the file from a copy"
                 ));
             }
         };

@@ -225,7 +225,9 @@ impl From<Mode> for Setting {
 /// A setting that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not understood; expected off, read-ahead, on or auto (or collapser=MODE), admission=NUMBER or off, lease=SECONDS, longest-wait=SECONDS, administrators=USER+USER, user-tcp=INTERFACE+INTERFACE, separated by commas"
+    "invalid setting {0:?}: expected off, read-ahead, on or auto (or collapser=MODE), admission=NUMBER or off, \
+     lease=SECONDS, longest-wait=SECONDS, administrators=USER+USER, user-tcp=INTERFACE+INTERFACE, separated \
+     by commas"
 )]
 pub struct BadSetting(String);
 

@@ -53,7 +53,7 @@ pub enum StorageError {
         found: &'static str,
     },
     /// Formatting it would destroy something.
-    #[error("{path} holds {found}: to lose that, format it with force")]
+    #[error("{path} holds {found}; format it with force to overwrite that")]
     Occupied {
         /// The device.
         path: String,
@@ -61,7 +61,7 @@ pub enum StorageError {
         found: String,
     },
     /// What is on it cannot be trusted.
-    #[error("{path} is damaged: {reason}; format it again, and restore what it held from a copy")]
+    #[error("{path} is damaged: {reason}; format it again, and restore its contents from a copy")]
     Damaged {
         /// The device.
         path: String,
@@ -69,7 +69,7 @@ pub enum StorageError {
         reason: String,
     },
     /// What stopped a probe.
-    #[error("cannot find out what {path} lies on: cannot {action}: {source}")]
+    #[error("cannot find the device of {path}: cannot {action}: {source}")]
     Probe {
         /// The path concerned.
         path: String,

@@ -87,7 +87,7 @@ impl Identity {
 impl Display for Identity {
     fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unproven => write!(out, "nobody in particular"),
+            Self::Unproven => write!(out, "an unauthenticated client"),
             Self::Administrator => write!(out, "the administrator"),
             Self::Volume(name) => write!(out, "volume {name}"),
             Self::Node => write!(out, "a storage node"),

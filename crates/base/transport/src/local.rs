@@ -82,7 +82,12 @@ fn knock(address: SocketAddr) -> Result<(OwnedFd, Process)> {
         match connect(&socket, &SocketAddrUnix::new_abstract_name(name(address).as_bytes())?) {
             Ok(()) => {
                 rustix::fs::fcntl_setfl(&socket, rustix::fs::fcntl_getfl(&socket)? - OFlags::NONBLOCK)?;
-                let peer = peer_of(&socket).ok_or_else(|| Error::other("who listens is not known"))?;
+                let peer = peer_of(&socket).ok_or_else(|| {
+                    Error::other(
+                        "the user of the listening process is \
+                                                                        unknown",
+                    )
+                })?;
                 return Ok((socket, peer));
             }
             // Nobody has the name.

@@ -101,8 +101,8 @@ pub enum Command {
     },
     /// Make, show, renew and remove the certificates for TLS.
     ///
-    /// An authority of one's own makes one certificate for each node, each volume and the administrator. A node lets
-    /// in only who has one, and only for what it is for.
+    /// A private authority issues one certificate for each node, each volume and the administrator. A node accepts only
+    /// clients with such a certificate, and only for the purpose of that certificate.
     Certificates {
         #[command(subcommand)]
         command: CertificatesCommand,
@@ -110,8 +110,8 @@ pub enum Command {
     /// Prepare or show a raw block device for logs, page journals and pages (experimental).
     ///
     /// Experimental: tried on emulated drives, not on real ones. A raw device holds what would otherwise be files, for
-    /// any number of volumes of one node. On a drive with data placement (NVMe FDP) it tells the drive which writes
-    /// belong together, which file systems do not pass on.
+    /// any number of volumes of one node. On a drive with data placement (NVMe FDP) the node marks writes that belong
+    /// together; file systems do not forward such marks.
     Device {
         #[command(subcommand)]
         command: DeviceCommand,
@@ -122,7 +122,7 @@ pub enum Command {
     /// the volume's plain files, and replaces itself by the server command with the library preloaded. Signals
     /// and exit code are the server's own.
     ///
-    /// The data directory is a cache: it may be empty, or one that `redoubt run` filled before for the same volume.
+    /// The data directory is a cache: it may be empty, or filled by an earlier `redoubt run` for the same volume.
     ///
     /// With --local-log there is no volume and no storage node. The server's files stay where they are; the library
     /// only makes the redo log durable by processor stores into its files, which must be on a file system mounted
@@ -130,7 +130,7 @@ pub enum Command {
     Run(RunArguments),
     /// Show what a node and its volumes are doing.
     Status(StatusArguments),
-    /// Replicate whole servers: try what a group lives through (experimental).
+    /// Replicate whole servers, and try failures of a group (experimental).
     ///
     /// Experimental: not for data that matters. A group is a number of stock servers that all have all data and all
     /// take writes. See docs/group/tutorial.md.
@@ -138,7 +138,7 @@ pub enum Command {
         #[command(subcommand)]
         command: GroupCommand,
     },
-    /// Have a server make fewer system calls for what its clients send (experimental).
+    /// Reduce the system calls that a server makes per statement (experimental).
     ///
     /// Experimental. Needs no storage node and no group. See docs/net/README.md.
     Net {
@@ -154,10 +154,10 @@ pub enum Command {
     Bench(Box<redoubt_bench::Options>),
     /// Measure where the time of commits and page reads goes.
     ///
-    /// For some seconds, server and node measure a sample of them: how long each takes in every stage on its way.
-    /// While nobody traces, this costs nothing.
+    /// For some seconds, server and node measure a sample of them: the time of each in every stage. Without a trace,
+    /// nothing is measured.
     Trace(TraceArguments),
-    /// Check a host and say what to change: before a server or a node runs there, or when something is wrong.
+    /// Check a host and suggest changes: before a server or a node runs there, or when something is wrong.
     ///
     /// For a server, give the options and the command of `redoubt run`. With --data, a node's data directory and its
     /// host are checked instead. Nothing is changed and no volume is taken over. The exit status is 1 if there is a
@@ -190,22 +190,22 @@ pub struct NodeArguments {
     /// Directory for the volumes; created if missing.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// Address to listen on; port 0 takes a free one. One that other hosts reach needs --tls.
+    /// Address to listen on; port 0 takes a free one. An address that other hosts reach needs --tls.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     pub listen: String,
     /// Listen on a unix socket too, @redoubt-node/ADDRESS in the abstract namespace, which servers on this host use
-    /// instead of TCP, as far as --local-users allows. TLS is demanded there as well if it is by TCP.
+    /// instead of TCP, as far as --local-users allows. It requires TLS if TCP does.
     #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = parse_switch)]
     pub local_socket: bool,
     /// Users whose servers may use that socket, with commas between them, besides root and the node's own user; all
-    /// others use TCP. Users that this host does not know are left out, and so is nobody.
+    /// others use TCP. Users that do not exist on this host, and the user `nobody`, are left out.
     #[arg(long, value_name = "USER,...", default_value = "mysql", value_delimiter = ',')]
     pub local_users: Vec<String>,
     /// Log buffer of each volume: received bytes not yet applied (16MiB or more). More memory, fewer page writes.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_ring)]
     pub ring: u64,
-    /// What all volumes together may keep in memory: received redo that is not applied yet, and the index of it
-    /// (64MiB or more) [default: a quarter of this host's memory, at least 1GiB].
+    /// Memory limit of all volumes together, for received redo that is not applied yet and its index (64MiB or more)
+    /// [default: a quarter of this host's memory, at least 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Option<u64>,
     /// Bytes per second that an export reads while a server writes the volume (1MiB or more).
@@ -220,8 +220,8 @@ pub struct NodeArguments {
     /// Threads that apply redo [default: number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub apply_workers: Option<u16>,
-    /// Seconds that stopping may take, for example while a device does not answer; then the node ends all the same.
-    /// Nothing acknowledged depends on a clean end.
+    /// Seconds that stopping may take, for example while a device does not answer; then the node exits without
+    /// finishing. No acknowledged write depends on a clean shutdown.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub stop_timeout: u64,
     /// Directory of the keys of encrypted volumes, VOLUME.key of 64 random bytes each, for this node alone; made if
@@ -231,8 +231,8 @@ pub struct NodeArguments {
     pub volume_keys: Option<PathBuf>,
     #[command(flatten)]
     pub tls: TlsArguments,
-    /// Offer plain text to other hosts too: everybody who reaches the address may read, change and delete all volumes,
-    /// and whoever is on the way may read and change what is sent.
+    /// Serve other hosts without TLS: every host that reaches the address may read, change and delete all volumes, and
+    /// every host on the path may read and change the traffic.
     #[arg(long, help_heading = "TLS", conflicts_with_all = ["tls", "tls_authority"])]
     pub allow_plain_text: bool,
     #[command(flatten)]
@@ -253,8 +253,8 @@ pub struct StatusPageArguments {
     /// takes a free one [default: none is served].
     #[arg(long, value_name = "HOST:PORT")]
     pub status_listen: Option<String>,
-    /// Serve the status page to other hosts too: everybody who reaches the address may read names, paths and figures of
-    /// all volumes.
+    /// Serve the status page to other hosts too: every host that reaches the address may read names, paths and figures
+    /// of all volumes.
     #[arg(long, requires = "status_listen")]
     pub status_allow_remote: bool,
     /// Name under which browsers and Prometheus reach the status page, besides localhost and addresses. May be
@@ -267,17 +267,17 @@ pub struct StatusPageArguments {
 #[derive(Args)]
 #[command(next_help_heading = "NFS")]
 pub struct NfsArguments {
-    /// Serve all volumes, read-only, over NFS version 3 on this address; port 0 takes a free one [default: none is
-    /// served]. /VOLUME is the volume as it is when it is read, /VOLUME@LABEL the moment at which that label was
-    /// first mounted. There is NO authentication: everybody who reaches the address, every user of this host
-    /// included, can read all data of all volumes, whatever --tls says.
+    /// Serve all volumes, read-only, over NFS version 3 on this address; port 0 takes a free one [default: off].
+    /// /VOLUME is the current state of the volume, /VOLUME@LABEL the snapshot taken when that label was first mounted.
+    /// There is NO authentication: every host that reaches the address, and every user of this host, can read all data
+    /// of all volumes, with or without --tls.
     #[arg(long, value_name = "HOST:PORT")]
     pub nfs: Option<String>,
-    /// Serve NFS to other hosts too: everybody who reaches the address may read all data of all volumes, and whoever
-    /// is on the way may read and change what is sent.
+    /// Serve NFS to other hosts too: every host that reaches the address may read all data of all volumes, and every
+    /// host on the path may read and change the traffic.
     #[arg(long, requires = "nfs")]
     pub nfs_allow_remote: bool,
-    /// Seconds after which a moment that nobody asks about is given up.
+    /// Seconds without a request after which a snapshot is released.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "nfs",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub nfs_moment_idle: u64,
@@ -291,19 +291,19 @@ pub struct LogArguments {
     /// their own, or a raw block device (see `redoubt device`) [default: with the volume].
     #[arg(long, value_name = "DIR|DEVICE")]
     pub log_path: Option<PathBuf>,
-    /// How logs are made durable: pmem (processor stores into a file mounted with DAX; experimental: tried on an
-    /// emulated NVDIMM), block (direct I/O with several durable writes in flight), file (fdatasync), or auto: the
-    /// first of these that fits the place.
+    /// Method that makes logs durable: `pmem`, CPU stores into a file mounted with DAX (experimental: tried on an emulated
+    /// NVDIMM); `block`, direct I/O with several durable writes in flight; `file`, fdatasync; or `auto`. With `auto` it is
+    /// the first of these that the location supports.
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "pmem", "block", "file"])]
     pub log_device: String,
     /// Write unit of the log: 64, 256 or 512 bytes on persistent memory, 512 to 4096 on a block device [default:
-    /// 64, and what the block device writes].
+    /// 64, or the block size of the device].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=4096))]
     pub log_write_unit: Option<u16>,
     /// Durable writes that may be in flight on a block device.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub log_in_flight: u8,
-    /// Treat the place of the logs as persistent memory even if it is not. For tests on tmpfs only: a power cut
+    /// Treat the location of the logs as persistent memory even if it is not. For tests on tmpfs only: a power cut
     /// loses acknowledged commits.
     #[arg(long)]
     pub pretend_pmem: bool,
@@ -313,10 +313,10 @@ pub struct LogArguments {
 #[derive(Args)]
 #[command(next_help_heading = "Page store")]
 pub struct PageArguments {
-    /// What protects pages against torn writes: atomic (the drive and its file system write a page whole or not at
-    /// all; nothing is written twice; experimental: tried on an emulated drive), journal (page images go to a journal
-    /// first, and home late, in page order, if no newer image came meanwhile), doublewrite (to the journal, then home
-    /// at once), or auto: atomic where the place offers it, else journal.
+    /// Protection of pages against torn writes. With `atomic`, the drive and its file system write a page whole or not
+    /// at all, and no page is written twice (experimental: tried on an emulated drive). With `journal`, page images go to
+    /// a journal first; the newest image of each page goes home later, in page order. With `doublewrite`, they go to the
+    /// journal, then home at once. `auto` is atomic where the location offers it, else journal.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto", "atomic", "journal", "doublewrite"])]
     pub page_protection: String,
     /// Length of a volume's page journal (4MiB to 64GiB). A longer one writes fewer pages home.
@@ -329,7 +329,7 @@ pub struct PageArguments {
     /// block device with data placement (NVMe FDP), log, journal, hot and cold pages are kept apart.
     #[arg(long, value_name = "DIR|DEVICE")]
     pub pages_path: Option<PathBuf>,
-    /// Treat the place of the pages as one that never tears a page, even if it does not say so. For tests and
+    /// Assume that the location of the pages never tears a page, even if it does not report that. For tests and
     /// measurements only: a power cut may damage pages.
     #[arg(long)]
     pub pretend_atomic: bool,
@@ -339,11 +339,11 @@ pub struct PageArguments {
 pub enum CertificatesCommand {
     /// Make an authority in a new directory, and certificates for nodes, volumes, members and the administrator.
     Create(CertificatesCreateArguments),
-    /// Make further certificates with the authority in a directory, or renew those that are there.
+    /// Make further certificates with the authority in a directory, or renew existing ones.
     Add(CertificatesAddArguments),
-    /// Show certificates, whom they are for and until when they are valid.
+    /// Show certificates, their purpose and their date of expiry.
     Show(CertificatesShowArguments),
-    /// Have nodes refuse certificates that are there, for example of a host that was broken into.
+    /// Revoke certificates, for example of a compromised host: nodes reject them.
     Remove(CertificatesRemoveArguments),
 }
 
@@ -395,7 +395,7 @@ pub struct CertificatesAddArguments {
     /// The administrator.
     #[arg(long)]
     pub administrator: bool,
-    /// Replace keys and certificates that are there; all of them if none is named.
+    /// Replace existing keys and certificates; all of them if none is named.
     #[arg(long)]
     pub renew: bool,
     /// Days for which the certificates are valid.
@@ -423,7 +423,7 @@ pub struct CertificatesRemoveArguments {
 
 #[derive(Subcommand)]
 pub enum DeviceCommand {
-    /// Make a raw block device usable for --log-path, --journal-path and --pages-path. What is on it is lost.
+    /// Format a raw block device for --log-path, --journal-path and --pages-path. All data on it is lost.
     Format(FormatArguments),
     /// Show a raw block device that no node has open.
     Show(DeviceShowArguments),
@@ -433,7 +433,7 @@ pub enum DeviceCommand {
 pub struct FormatArguments {
     /// The block device, best by a name that stays, such as one in /dev/disk/by-id.
     pub device: PathBuf,
-    /// Format it even if there is something on it.
+    /// Format it even if it holds data.
     #[arg(long)]
     pub force: bool,
     /// Do not ask.
@@ -485,8 +485,8 @@ pub struct CreateArguments {
 /// How the files of a new volume are kept.
 #[derive(Args)]
 pub struct EncryptionArguments {
-    /// Encrypt the volume's files on the node's disks with a key of its own, which the node makes in its --volume-keys
-    /// directory unless it is there. Without that key the volume is lost.
+    /// Encrypt the volume's files on the node's disks with a key of its own. The node makes that key in its --volume-keys
+    /// directory unless it exists. Without the key the volume is lost.
     #[arg(long)]
     pub encrypted: bool,
 }
@@ -543,13 +543,13 @@ pub struct StatusArguments {
     /// Its data directory.
     #[arg(long, value_name = "DIR", requires = "local_log", conflicts_with_all = ["node", "volume"])]
     pub datadir: Option<PathBuf>,
-    /// Show it again and again, with rates: in place on a terminal, else a line per volume each time.
+    /// Refresh until interrupted, with rates: in place on a terminal, else one line per volume each time.
     #[arg(long, conflicts_with = "local_log")]
     pub watch: bool,
-    /// Seconds between two looks of --watch.
+    /// Seconds between two refreshes of --watch.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "watch", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: u64,
-    /// End --watch after so many looks [default: never].
+    /// End --watch after this many refreshes [default: never].
     #[arg(long, value_name = "N", requires = "watch")]
     pub count: Option<u32>,
     /// Print one JSON object; with --watch one per line each time.

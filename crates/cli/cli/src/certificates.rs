@@ -26,8 +26,8 @@ pub fn create(arguments: &CertificatesCreateArguments) -> Result<()> {
     let made = made.map_err(|error| failed(&error))?;
     print_made(&made);
     say!(
-        "Copy each bundle to the host that needs it, with its modes (scp -p), and keep {} offline: whoever has its key \
-         can make certificates.",
+        "Copy each bundle to the host that needs it, with its modes (scp -p), and keep {} offline: its key can \
+         issue certificates.",
         arguments.directory.join("authority").display()
     );
     Ok(())
@@ -81,13 +81,13 @@ pub fn show(arguments: &CertificatesShowArguments) -> Result<()> {
 pub fn remove(arguments: &CertificatesRemoveArguments) -> Result<()> {
     let lists = redoubt_certificates::remove(&arguments.directory, &arguments.bundles);
     let lists = lists.map_err(|error| failed(&error))?;
-    say!("removed {}; they are refused where the new list is. Copy:", arguments.bundles.join(", "));
+    say!("removed {}; nodes and members with the new list reject them. Copy:", arguments.bundles.join(", "));
     for list in lists {
         say!("  {}", list.display());
     }
     say!(
-        "into the --tls directory of the node, or to where the member has its certificate, and then end connections \
-         that are there by restarting the node or the server."
+        "into the --tls directory of the node, or the certificate directory of the member. Then restart the \
+         node or the server to end existing connections."
     );
     Ok(())
 }

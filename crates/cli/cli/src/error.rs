@@ -30,7 +30,7 @@ pub enum CliError {
         source: std::io::Error,
     },
     /// One side does not accept what the other one shows.
-    #[error("no trust between this command and the storage node at {address}: {why}")]
+    #[error("TLS authentication with the storage node at {address} failed: {why}")]
     Trust {
         /// Its address.
         address: String,
@@ -49,7 +49,7 @@ pub enum CliError {
     },
     /// What answers does not answer.
     #[error(
-        "{address} took the connection but said nothing for {} s; check that a storage node listens there",
+        "{address} accepted the connection but sent nothing for {} s; check that a storage node listens there",
         after.as_secs()
     )]
     Silent {
@@ -59,7 +59,7 @@ pub enum CliError {
         after: Duration,
     },
     /// What answers is not a node.
-    #[error("{address} does not greet like a storage node: {source}; check the address")]
+    #[error("{address} did not send a Redoubt handshake: {source}; check the address")]
     NotANode {
         /// Its address.
         address: String,

@@ -63,7 +63,7 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
         // Until the process has ended: also what the main thread does after it no longer serves takes part.
         let watched = Arc::clone(&stopper);
         if let Err(error) = spawn("stop-watch", move || watch_stop(&watched, stop_timeout)) {
-            tracing::warn!(%error, "nothing will end the node if stopping takes too long");
+            tracing::warn!(%error, "the node has no timeout for stopping");
         }
         // First: the process may end as soon as it has stopped.
         crate::notify::stopping();
@@ -94,8 +94,8 @@ fn watch_stop(node: &Node, timeout: Duration) {
         let waits_for = node.stop_waits_for().unwrap_or_else(|| "the status page".to_owned());
         if start.elapsed() >= timeout {
             tracing::error!(
-                "stopping took longer than {} s (--stop-timeout) and still waits for {waits_for}; the node ends now, without \
-                 waiting: what it acknowledged is durable, and the next start reads it back",
+                "stopping took longer than {} s (--stop-timeout) and still waits for {waits_for}; the node \
+                 exits now: acknowledged data is durable, and the next start recovers it",
                 timeout.as_secs()
             );
             std::process::exit(1);

@@ -73,7 +73,7 @@ pub fn make_directory(path: &Path) -> Result<()> {
 /// [`CliError::Usage`] if nobody can be asked; [`CliError::Io`].
 pub fn confirm(doing: &str, question: &str, expected: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        return Err(CliError::Usage(format!("{doing} needs --yes when nobody can be asked")));
+        return Err(CliError::Usage(format!("{doing} needs --yes without a terminal")));
     }
     crate::output::show(format_args!("{question}"));
     let mut answer = String::new();

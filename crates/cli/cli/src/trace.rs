@@ -154,7 +154,7 @@ fn time(micros: f64) -> String {
 
 fn print(title: &str, part: &Part, one_in: u32) {
     if part.samples == 0 {
-        say!("{title}: none was sampled (1 of {one_in} is)");
+        say!("{title}: no samples (1 of {one_in} is sampled)");
         return;
     }
     say!("{title}: {} samples", part.samples);

@@ -53,8 +53,8 @@ pub enum StatusPageError {
     },
     /// Other hosts could read it.
     #[error(
-        "the status page on {0} could be read by everybody who reaches this host (it has no passwords and no TLS; it shows names, \
-         paths and figures, no data, and changes nothing); listen on 127.0.0.1, or, if that is wanted, add {1}"
+        "refusing to serve the status page on {0}: every host that reaches it could read names, paths and \
+         figures, since it has no TLS and no passwords; listen on 127.0.0.1, or, if that is intended, add {1}"
     )]
     Exposed(SocketAddr, &'static str),
     /// A thread cannot be started.

@@ -212,7 +212,7 @@ const GAUGES: &[Metric] = &[
     Metric {
         name: "redoubt_server_page_writes_avoided_bytes_total",
         kind: Kind::Counter,
-        help: "Bytes of pages and of the doublewrite buffer that the server wanted to write and that were neither sent nor written.",
+        help: "Bytes of page and doublewrite writes of the server that were neither sent nor written.",
         values: |volume| one(crate::samples::avoided_bytes(volume) as f64),
     },
     Metric {
@@ -421,7 +421,7 @@ const SERVER_COUNTERS: &[(&str, &str, &str)] = &[
     (
         "durability_wakeups_not_reached",
         "redoubt_server_durability_wakeups_not_reached_total",
-        "Those that found their log not durable yet.",
+        "Wake-ups that found their log not durable yet.",
     ),
     (
         "page_cache_hits",
@@ -456,10 +456,16 @@ pub fn render(node: &NodeStatus, at_unix_ms: u64) -> String {
     sample(&mut out, "redoubt_node_info", &[version], 1.0);
     head(&mut out, "redoubt_node_uptime_seconds", Kind::Gauge, "Seconds since the node started.");
     sample(&mut out, "redoubt_node_uptime_seconds", &[], node.uptime_seconds as f64);
-    let memory = "What the volumes keep in memory: redo that is not applied yet, and the index of it.";
+    let memory = "Memory that all volumes use for redo that is not applied yet and its index.";
     head(&mut out, "redoubt_node_memory_used_bytes", Kind::Gauge, memory);
     sample(&mut out, "redoubt_node_memory_used_bytes", &[], node.memory_used_bytes as f64);
-    head(&mut out, "redoubt_node_memory_limit_bytes", Kind::Gauge, "What they may keep together.");
+    head(
+        &mut out,
+        "redoubt_node_memory_limit_bytes",
+        Kind::Gauge,
+        "Limit of that memory for all volumes \
+                                                                    together.",
+    );
     sample(&mut out, "redoubt_node_memory_limit_bytes", &[], node.memory_limit_bytes as f64);
     let expiry = "redoubt_node_certificate_expiry_timestamp_seconds";
     head(
@@ -508,7 +514,7 @@ fn rooms(out: &mut String, rooms: &[Room]) {
     };
     let size = "Size of a file system that the node writes to.";
     gauge("redoubt_filesystem_size_bytes", size, |room| room.total_bytes);
-    let free = "What is free on a file system that the node writes to, for a process that is not root's.";
+    let free = "Free space on a file system that the node writes to, for processes other than root's.";
     gauge("redoubt_filesystem_free_bytes", free, |room| room.free_bytes);
 }
 

@@ -25,11 +25,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Hold the model against the closed form for uniform random writes
+    /// Compare the model with the closed form for uniform random writes
     ///
     /// Exit status 1 if an over-provisioning is more than 3 % away from it.
     Validate(ValidateArguments),
-    /// Say what a trace holds
+    /// Show the contents of a trace
     Show {
         /// Trace file
         trace: PathBuf,
@@ -131,7 +131,7 @@ pub struct DriveArguments {
     /// Writes of less than 4 KiB to a block come together in the drive's protected RAM; off: each programs a block
     #[arg(long, value_enum, default_value = "on")]
     pub coalesce_small: Switch,
-    /// Least warm-up, in drive writes; it goes on until write amplification is stable
+    /// Least warm-up, in drive writes; it continues until write amplification is stable
     #[arg(long, default_value_t = 2.0)]
     pub warm_up: f64,
     /// Least measurement, in drive writes; whole loops of the trace

@@ -42,7 +42,7 @@ pub enum Error {
         what: String,
     },
     /// There is no such drive.
-    #[error("no such drive: {0}")]
+    #[error("invalid drive: {0}")]
     Geometry(#[from] crate::ftl::GeometryError),
     /// The load does not fit on the drive.
     #[error(

@@ -44,9 +44,9 @@ const PAGE_ALIGN: u64 = 4096;
 pub enum PmemError {
     /// The kernel does not promise durable stores for this file.
     #[error(
-        "the file cannot be mapped for durable stores (MAP_SYNC: {source}): it must be on a file system mounted \
-         with DAX on a persistent-memory device (for example `mount -o dax=always /dev/pmem0`); use the file or \
-         block device instead, or allow pretended persistence for a test"
+        "cannot map the file for durable stores: MAP_SYNC: {source}; mount its file system with DAX on a \
+         persistent-memory device (for example `mount -o dax=always /dev/pmem0`), use the file or block \
+         device instead, or allow pretended persistence for a test"
     )]
     NotPersistent {
         /// The system's error.
@@ -54,7 +54,7 @@ pub enum PmemError {
     },
     /// This build knows no durable stores.
     #[error(
-        "durable stores are known for x86-64 only: use the file or block device instead, or allow pretended \
+        "durable stores need an x86-64 CPU; use the file or block device instead, or allow pretended \
          persistence for a test"
     )]
     UnsupportedProcessor,
@@ -67,9 +67,7 @@ pub enum PmemError {
         source: io::Error,
     },
     /// The file is shorter than the range to map, or the length is zero or too large.
-    #[error(
-        "persistent memory: cannot map {len_bytes} bytes of a file of {file_len_bytes}: it must be written first"
-    )]
+    #[error("persistent memory: cannot map {len_bytes} bytes of a file of {file_len_bytes}: write it first")]
     BadLength {
         /// The length to map in bytes.
         len_bytes: u64,
@@ -96,8 +94,8 @@ pub enum PmemError {
     },
     /// The memory could not be reached (SIGBUS): a failed module, or a file that was cut.
     #[error(
-        "persistent memory failed under a mapped file (memory error, or the file was cut): the content of the file \
-         is not reliable any more, check the device (`ndctl list --media-errors`) and restart"
+        "persistent memory failed under a mapped file (memory error, or the file was cut): the content of the \
+         file is no longer reliable; check the device (`ndctl list --media-errors`) and restart"
     )]
     Poisoned,
 }

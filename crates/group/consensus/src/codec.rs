@@ -85,7 +85,7 @@ use bytes::{Coded, Reader};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CodecError {
     /// They end too early.
-    #[error("the bytes end at {offset}, within {what}")]
+    #[error("truncated at byte {offset}, within {what}")]
     Truncated {
         /// In what they end.
         what: &'static str,
@@ -93,7 +93,7 @@ pub enum CodecError {
         offset: usize,
     },
     /// More follows than was to be read.
-    #[error("the encoding ends at byte {offset}, and {count} more bytes follow")]
+    #[error("{count} extra bytes after byte {offset}")]
     Trailing {
         /// Of the first that is too many.
         offset: usize,
@@ -101,7 +101,7 @@ pub enum CodecError {
         count: usize,
     },
     /// There is no such variant in this version.
-    #[error("byte {offset} is {tag}, which is no {what}: it is of a later version, or damaged")]
+    #[error("byte {offset} is {tag}, not a {what}; the encoding is damaged or of a later version")]
     UnknownTag {
         /// Of what.
         what: &'static str,
@@ -111,7 +111,7 @@ pub enum CodecError {
         offset: usize,
     },
     /// A flag is neither 0 nor 1.
-    #[error("byte {offset} is {value}, and the flag {what} is 0 or 1: it is damaged")]
+    #[error("flag {what} at byte {offset} is {value}, expected 0 or 1; the encoding is damaged")]
     NoFlag {
         /// Which flag.
         what: &'static str,
@@ -121,7 +121,9 @@ pub enum CodecError {
         offset: usize,
     },
     /// A number is too large, or takes more bytes than it needs.
-    #[error("the number at byte {offset}, {what}, is too large or not in its shortest form: it is damaged")]
+    #[error(
+        "the number at byte {offset}, {what}, is too large or not in its shortest form; the encoding is damaged"
+    )]
     BadNumber {
         /// Which number.
         what: &'static str,
@@ -130,7 +132,8 @@ pub enum CodecError {
     },
     /// A list has more items than there are bytes for.
     #[error(
-        "at byte {offset} {what} has {count} items, and only {left} bytes are left: it is damaged or cut off"
+        "{what} at byte {offset} has {count} items, but only {left} bytes follow; the encoding is damaged or \
+         truncated"
     )]
     TooMany {
         /// Which list.
@@ -143,7 +146,7 @@ pub enum CodecError {
         offset: usize,
     },
     /// Members do not ascend, or one comes twice.
-    #[error("{what} at byte {offset} does not ascend: it is damaged")]
+    #[error("{what} at byte {offset} does not ascend; the encoding is damaged")]
     NotAscending {
         /// Which list.
         what: &'static str,
@@ -151,7 +154,7 @@ pub enum CodecError {
         offset: usize,
     },
     /// [`Message::is_sane`] says no.
-    #[error("the message has numbers that no member uses: its sender is damaged, or none of this product")]
+    #[error("the message has numbers that no member uses; its sender is defective, or not of this product")]
     NotSane,
 }
 

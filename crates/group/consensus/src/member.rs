@@ -194,10 +194,12 @@ pub struct Member {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MembershipError {
     /// The last change is not chosen yet.
-    #[error("the last change of members is still under way: try again")]
+    #[error("the previous membership change is still in progress; try again")]
     UnderWay,
     /// It would leave none, or not this one.
-    #[error("the members must include the one that is asked: ask another one")]
+    #[error(
+        "the new membership must include the member that receives the request; send the request to another one"
+    )]
     NotWithoutMe,
 }
 

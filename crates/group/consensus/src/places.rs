@@ -19,7 +19,7 @@ pub struct Places {
 
 /// It was never written, or not told of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("slot {0} was chosen, and no record of it was written")]
+#[error("slot {0} was chosen, but no record of it was written")]
 pub struct NoPlace(pub Slot);
 
 impl Places {

@@ -8,25 +8,25 @@ use redoubt_codec::{Truncated, leb128};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BytesError {
     /// They end too early.
-    #[error("ends at byte {at}, in the middle of something")]
+    #[error("truncated at byte {at}")]
     Short {
         /// Where.
         at: usize,
     },
     /// They go on.
-    #[error("goes on after byte {at}, where it should end")]
+    #[error("has extra bytes after byte {at}")]
     Long {
         /// Where.
         at: usize,
     },
     /// A value that means nothing.
-    #[error("byte {at} is nothing that is known")]
+    #[error("has an unknown tag at byte {at}")]
     Unknown {
         /// Where.
         at: usize,
     },
     /// No text.
-    #[error("the text that ends at byte {at} is not UTF-8")]
+    #[error("has invalid UTF-8 before byte {at}")]
     NoText {
         /// Where.
         at: usize,

@@ -586,13 +586,13 @@ pub enum CertificationError {
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// A layout that came later, or none.
-    #[error("layout version {version} at byte 0 is not known, only {VERSION} is")]
+    #[error("unknown layout version {version} at byte 0; this library reads version {VERSION}")]
     UnknownVersion {
         /// The version that they say.
         version: u8,
     },
     /// A field that contradicts others, or the place where the bytes should have ended.
-    #[error("{what} at byte {at_byte} cannot be")]
+    #[error("invalid {what} at byte {at_byte}")]
     Invalid {
         /// Which field.
         what: &'static str,

@@ -115,19 +115,19 @@ pub struct Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// They do not fit.
-    #[error("a frame {0}")]
+    #[error("invalid frame: {0}")]
     Bytes(#[from] BytesError),
     /// Its content does not.
-    #[error("a frame of the consensus: {0}")]
+    #[error("invalid frame of the consensus: {0}")]
     Consensus(#[from] CodecError),
     /// Its numbers are none that a member uses.
-    #[error("a place to start from that no member sends")]
+    #[error("invalid snapshot position in a frame")]
     NoSnapshot,
     /// It is something else altogether.
-    #[error("the other side does not speak this protocol")]
+    #[error("the peer does not speak the group protocol")]
     NoHello,
     /// Too long.
-    #[error("a frame of {0} bytes: nobody sends such")]
+    #[error("invalid frame length {0}")]
     TooLong(usize),
     /// The connection.
     #[error(transparent)]

@@ -121,12 +121,12 @@ pub enum OptionError {
     Unknown(String),
     /// Some files, and not all.
     #[error(
-        "encryption needs redoubt.tls=DIRECTORY (a bundle of `redoubt certificates`), or all of socket.ssl_ca, \
-         socket.ssl_cert and socket.ssl_key"
+        "encryption needs credentials: set redoubt.tls=DIRECTORY (a bundle of `redoubt certificates`), or all \
+         of socket.ssl_ca, socket.ssl_cert and socket.ssl_key"
     )]
     Tls,
     /// The value does not fit.
-    #[error("provider option {name} cannot be {value:?}: {wanted}")]
+    #[error("invalid provider option {name}={value:?}: {wanted}")]
     Value {
         /// Which.
         name: String,

@@ -554,9 +554,9 @@ fn answer(shared: &Shared, hello: &Hello) -> Answer {
 
 /// The same text on both sides.
 fn two_histories() -> String {
-    "each of the two servers has gone on alone, so there are two histories, which nothing puts together: choose the \
-     server whose data is to stay, shut the other one down, remove redoubt_group.*.log from its data directory, and start \
-     it; it gets the state of the one that stays"
+    "split brain: each of the two servers continued alone, and their histories cannot be merged. Choose the \
+     server whose data is to stay, shut the other one down, and remove redoubt_group.*.log from its data \
+     directory. Then start it; it receives the state of the other server"
         .into()
 }
 

@@ -25,16 +25,16 @@ const MARK: &str = "Recovered position: ";
 #[derive(Debug, thiserror::Error)]
 pub enum PositionError {
     /// The program cannot be run.
-    #[error("cannot run the server with --wsrep-recover to learn its position: {0}")]
+    #[error("cannot run the server with --wsrep-recover for its position: {0}")]
     Run(#[from] std::io::Error),
     /// Nobody has asked who can.
     #[error(
-        "the server's data is on volume {0}, and its position was not given: start it with this version's `redoubt run`"
+        "no position given, and the server's data is on volume {0}; start it with this version's `redoubt run`"
     )]
     OnVolume(String),
     /// It did not say.
     #[error(
-        "the server, run with --wsrep-recover, did not say its position ({status}); the end of its messages:\n{tail}"
+        "the server did not report its position with --wsrep-recover ({status}); the end of its messages:\n{tail}"
     )]
     Nothing {
         /// How it ended.

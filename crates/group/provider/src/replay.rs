@@ -19,7 +19,7 @@ pub enum ReplayError {
     #[error("the group's log: {0}")]
     Recover(#[from] RecoverError),
     /// A snapshot, which needs a state of the user that nobody has.
-    #[error("the group's log: it goes on after a gap")]
+    #[error("the group's log has a gap")]
     Gap,
 }
 

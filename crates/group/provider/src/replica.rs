@@ -141,16 +141,16 @@ pub enum Ordered {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
     /// The bytes do not fit.
-    #[error("the state of the group {0}")]
+    #[error("invalid state of the group: {0}")]
     Bytes(#[from] BytesError),
     /// Written by another version.
     #[error(
-        "the state of the group has version {0}; this library reads versions {VERSION_WITHOUT_PARTS} to \
+        "unknown version {0} of the group's state; this library reads versions {VERSION_WITHOUT_PARTS} to \
          {VERSION_OF_HISTORY}"
     )]
     Version(u8),
     /// Its parts are of different positions.
-    #[error("the state of the group is of position {seqno}, its certification of {certified}")]
+    #[error("positions of the group's state differ: {seqno}, of its certification {certified}")]
     Apart {
         /// That of the state.
         seqno: i64,

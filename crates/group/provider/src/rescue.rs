@@ -35,7 +35,8 @@ pub enum RescueError {
     Replica(#[from] ReplicaError),
     /// An entry of a newer library.
     #[error(
-        "the group's log has an entry that cannot be read: {0}; use the library's own version of this command"
+        "cannot read an entry of the group's log: {0}; use the version of this command that belongs to the \
+         library"
     )]
     Entry(String),
     /// There is none.
@@ -43,19 +44,15 @@ pub enum RescueError {
     NoMember(String),
     /// Its data is no state.
     #[error(
-        "this server was getting its state from another one when it ended: its data is not whole, and cannot be the \
-         group's; take another server, or a backup"
+        "the data of this server is incomplete: it stopped during a state transfer (SST); use another server, \
+         or a backup"
     )]
     NoState,
     /// It does not come to its end.
-    #[error(
-        "what this member proposes is not chosen, although it is alone; this is a defect of Redoubt: report it"
-    )]
+    #[error("a proposal of the only member was not chosen; this is a defect of Redoubt: report it")]
     Stuck,
     /// It was removed.
-    #[error(
-        "this member was removed from the group, so others went on without it: its data is not the group's"
-    )]
+    #[error("this member was removed from the group, which continued without it; its data is out of date")]
     Removed,
 }
 

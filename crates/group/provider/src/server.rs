@@ -19,7 +19,7 @@ const DISCONNECTED: c_int = 2;
 
 /// A callback of the server said no. It has logged why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the server refused {0}; its own messages say why")]
+#[error("the server rejected {0}; see its error log")]
 pub struct Refused(pub &'static str);
 
 /// What it is called about.

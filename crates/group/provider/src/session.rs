@@ -325,7 +325,7 @@ impl Session {
             } else if since.elapsed() >= ADVANCE_TIMEOUT {
                 return self
                     .server
-                    .error(&format!("this server ends at {}: what comes next is not done", done.0));
+                    .error(&format!("this server ends at {}: later write sets are not applied", done.0));
             }
         }
     }

@@ -62,12 +62,14 @@ pub enum StoreError {
     InUse,
     /// The head file is damaged.
     #[error(
-        "redoubt_group.head.log {0}: it is damaged; remove the files redoubt_group.*.log, and the member joins anew"
+        "redoubt_group.head.log {0}: the file is damaged; remove the files redoubt_group.*.log, and the member \
+         joins again"
     )]
     Head(&'static str),
     /// A frame does not decode.
     #[error(
-        "the group's log at {position}: {reason}; remove the files redoubt_group.*.log, and the member joins anew"
+        "the group's log at {position}: {reason}; remove the files redoubt_group.*.log, and the member joins \
+         again"
     )]
     Frame {
         /// Position in the stream, in bytes.
@@ -77,7 +79,7 @@ pub enum StoreError {
     },
     /// A checkpoint took the place of what was not applied.
     #[error(
-        "the group's log does not have slot {0} any more, which this server needs; this is a defect of Redoubt: report it"
+        "the group's log no longer has slot {0}, which this server needs; this is a defect of Redoubt: report it"
     )]
     Gone(Slot),
     /// A mistake of this library.
@@ -89,8 +91,8 @@ pub enum StoreError {
 fn instead(error: &LogDeviceError) -> &'static str {
     match error {
         LogDeviceError::Damaged { .. } | LogDeviceError::BadSegment { .. } => {
-            " (not here: a member with an old log forgets what it has acknowledged, and commits can be lost. Remove the \
-             files redoubt_group.*.log, and the member joins anew)"
+            " (not here: a member with an old log forgets what it has acknowledged, and commits can be lost. \
+             Remove the files redoubt_group.*.log, and the member joins again)"
         }
         _ => "",
     }

@@ -470,7 +470,7 @@ pub enum ActionError {
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// They go on after the end.
-    #[error("{len_bytes} bytes from byte {at_byte} on belong to nothing")]
+    #[error("{len_bytes} extra bytes at byte {at_byte}")]
     Trailing {
         /// How many.
         len_bytes: usize,
@@ -479,14 +479,14 @@ pub enum ActionError {
     },
     /// One that came later, or none, or that of something else.
     #[error(
-        "version {version} at byte 0 is not known for it: {PART_VERSION} is for parts of transactions, {VERSION} for all else"
+        "unknown version {version} at byte 0: {PART_VERSION} is for parts of transactions, {VERSION} for all else"
     )]
     UnknownVersion {
         /// The version that it says.
         version: u8,
     },
     /// No action has this tag.
-    #[error("no action has the tag {tag} at byte {at_byte}")]
+    #[error("unknown action tag {tag} at byte {at_byte}")]
     UnknownTag {
         /// The tag.
         tag: u8,
@@ -494,13 +494,13 @@ pub enum ActionError {
         at_byte: usize,
     },
     /// A hash that is not above the one before it.
-    #[error("the key at byte {at_byte} is not above the one before it")]
+    #[error("the key at byte {at_byte} is not above the previous key")]
     KeysOutOfOrder {
         /// Where.
         at_byte: usize,
     },
     /// No kind of keys has this number.
-    #[error("no kind of keys has the number {number} at byte {at_byte}")]
+    #[error("unknown kind of keys {number} at byte {at_byte}")]
     UnknownKind {
         /// The number.
         number: u8,
@@ -508,7 +508,7 @@ pub enum ActionError {
         at_byte: usize,
     },
     /// A text with more bytes than its field has in the provider interface.
-    #[error("{what} has {len_bytes} bytes (byte {at_byte}), and may have {limit_bytes}")]
+    #[error("{what} at byte {at_byte} has {len_bytes} bytes; the limit is {limit_bytes}")]
     TooLong {
         /// Which field.
         what: &'static str,

@@ -18,10 +18,10 @@ pub enum CallError {
     #[error("the connection was closed")]
     Stale,
     /// Nothing to read, or no place to write; [`crate::Engine::changed`] says when to ask again.
-    #[error("not now")]
+    #[error("would block")]
     WouldBlock,
     /// This side has ended its sending.
-    #[error("this side has ended its sending")]
+    #[error("this side has closed its sending direction")]
     Ended,
     /// The connection has failed.
     #[error(transparent)]
@@ -32,10 +32,10 @@ pub enum CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
     /// Somebody does.
-    #[error("somebody listens on this address")]
+    #[error("address already in use")]
     InUse,
     /// Of several hosts, or port 0.
-    #[error("nobody can be reached at this address")]
+    #[error("not the address and port of one host")]
     Address,
     /// There are too many listeners.
     #[error("too many listeners")]

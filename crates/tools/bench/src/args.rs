@@ -10,7 +10,7 @@ use redoubt_workload::oltp::Mix;
 
 use crate::processors::{Processors, Share};
 
-/// What a server keeps its data on.
+/// Storage of a server's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
     /// The plain server on a local disk
@@ -95,10 +95,10 @@ impl ValueEnum for Workload {
     }
 }
 
-/// Which consistency conditions are looked at after each run.
+/// Consistency conditions that are checked after each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Checks {
-    /// All that there are: TPC-C's twelve, and that everything acknowledged is there
+    /// All: the twelve of TPC-C, and that every acknowledged commit is there
     All,
     /// The four that TPC-C requires, and that everything acknowledged is there
     Required,
@@ -121,10 +121,10 @@ impl std::fmt::Display for Bandwidth {
     }
 }
 
-/// See the module.
+/// Options of the benchmark.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// What to measure
+    /// Backends to measure
     #[arg(long, value_enum, value_delimiter = ',', value_name = "BACKEND", default_values_t = [Backend::Local, Backend::Remote, Backend::Redoubt])]
     pub backend: Vec<Backend>,
     /// One more Redoubt backend with further options of `redoubt run`: --variant "compressed=--compress"
@@ -134,13 +134,13 @@ pub struct Options {
     /// `{memory}` in them is a directory of its own below --memory
     #[arg(long, value_name = "NAME=OPTIONS", value_parser = parse_variant)]
     pub node_variant: Vec<Variant>,
-    /// Directory on tmpfs, for what is to be in memory
+    /// Directory on tmpfs, for files in memory
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub memory: PathBuf,
     /// Network storage under the plain server
     #[arg(long, value_enum, default_value = "nbd")]
     pub peer: Peer,
-    /// What the clients do
+    /// Workload of the clients
     #[arg(long, value_enum, default_value = "tpcc")]
     pub workload: Workload,
     /// Warehouses of TPC-C (about 100 MB each)

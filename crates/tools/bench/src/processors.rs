@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use redoubt_workload::error::{Error, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What server, clients and storage share.
+/// Distribution of CPUs to server, clients and storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Processors {
     /// All processors are for all

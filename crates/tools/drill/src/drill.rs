@@ -251,7 +251,7 @@ impl Drill<'_> {
     }
 
     fn start_again(&mut self) -> Result<Duration> {
-        self.step("Start it again", "It takes from the others what it lacks, and is a member again.");
+        self.step("Start it again", "It receives the missing write sets (IST), and is a member again.");
         let event = self.event("started");
         let victim = self.victim();
         self.group.start(victim)?;
@@ -297,7 +297,7 @@ impl Drill<'_> {
     fn kill_all(&mut self) -> Result<Duration> {
         self.step(
             "Kill all servers at once, and start all of them",
-            "As after a loss of power: each is started as always, and nobody says which one was the last.",
+            "As after a loss of power: each is started as usual, without a hint which one was the last.",
         );
         self.event("all killed");
         self.group.kill9_all()?;

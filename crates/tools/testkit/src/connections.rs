@@ -73,7 +73,7 @@ pub fn require_kills(connect: &dyn Fn() -> Result<Conn>, habit: usize) -> Result
     poll_until("the end of a killed connection", Duration::from_secs(10), || {
         Ok((query_text(&mut killer, &gone)? == [["0"]]).then_some(()))
     })?;
-    require(idle.query_drop("SELECT 1").is_err(), "an idle connection goes on after its KILL")?;
+    require(idle.query_drop("SELECT 1").is_err(), "an idle connection survives its KILL")?;
 
     for kill in ["KILL", "KILL QUERY"] {
         let (mut conn, id) = used()?;
@@ -94,7 +94,7 @@ pub fn require_kills(connect: &dyn Fn() -> Result<Conn>, habit: usize) -> Result
         require(start.elapsed() < Duration::from_secs(50), format!("the sleep outlived {kill}"))?;
         if kill == "KILL" {
             require(result.is_err(), "a statement ended well though its connection was killed")?;
-            require(conn.query_drop("SELECT 1").is_err(), "a connection goes on after its KILL")?;
+            require(conn.query_drop("SELECT 1").is_err(), "a connection survives its KILL")?;
         } else {
             statements(&mut conn, habit)?;
         }

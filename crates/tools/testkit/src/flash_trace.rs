@@ -54,7 +54,7 @@ const FILL_TRANSACTIONS_PER_MIB: u64 = 40;
 /// Size of the journal of file systems that journal only metadata; what ext4 takes by default on a disk of this order.
 const METADATA_JOURNAL_MIB: u64 = 64;
 
-/// What protects pages, and who writes them.
+/// Protection of pages, and the process that writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Layout {
     /// A server as it comes: doublewrite on, ext4 `data=ordered`.

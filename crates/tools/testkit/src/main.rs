@@ -68,7 +68,7 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Hold the tables against the ledger file
+    /// Compare the tables with the ledger file
     LedgerVerify {
         #[command(flatten)]
         server: ServerArguments,
@@ -81,7 +81,7 @@ enum Command {
         #[command(flatten)]
         server: ServerArguments,
     },
-    /// What the server has written since it started, in bytes
+    /// Bytes that the server has written since it started
     Counters {
         #[command(flatten)]
         server: ServerArguments,
@@ -126,19 +126,19 @@ enum Command {
         #[command(flatten)]
         options: fault_rounds::Options,
     },
-    /// Import data directories of servers killed under load, and hold the volumes against stock recovery; progress goes
+    /// Import data directories of servers killed under load, and compare the volumes with stock recovery; progress goes
     /// to standard error
     ImportKilled {
         #[command(flatten)]
         options: killed_imports::Options,
     },
-    /// What starts and takeovers cost with many tables, and with a tenth of them; progress and a table go to
+    /// Cost of starts and takeovers with many tables, and with a tenth of them; progress and a table go to
     /// standard error
     Scale {
         #[command(flatten)]
         options: scale::Options,
     },
-    /// What the layers of the network library are worth on this machine: Markdown; progress goes to standard error
+    /// Gain of each layer of the network library on this machine, as Markdown; progress goes to standard error
     NetBench {
         #[command(flatten)]
         options: net_bench::Options,

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Between two looks for new servers.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the servers are run for.
+/// The layer under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Layer {
     /// Fewer system calls.
@@ -99,8 +99,8 @@ impl Sums {
             }
             Layer::Admission => {
                 let (entered, waited) = (self.get(Counter::Entered), self.get(Counter::Waited));
-                let said = format!("{entered} commands let in at once, {waited} after a wait");
-                require(waited > 0, format!("nobody waited for admission: {said}"))
+                let said = format!("{entered} commands admitted at once, {waited} after a wait");
+                require(waited > 0, format!("no command waited for admission: {said}"))
             }
             Layer::Bypass => {
                 let past = self.get(Counter::Bypassed);

@@ -38,7 +38,7 @@ pub struct Options {
     /// File with the known causes of failures
     #[arg(long)]
     pub causes: Option<PathBuf>,
-    /// What the other run was on, in the report's words
+    /// Name of the other run's target in the report
     #[arg(long, default_value = "the plain server")]
     pub beside: String,
 }

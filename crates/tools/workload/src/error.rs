@@ -70,7 +70,7 @@ pub enum Error {
         source: Box<mysql::Error>,
     },
     /// Output of a program, or a file, that is not understood.
-    #[error("cannot understand {what}: {detail}")]
+    #[error("cannot parse {what}: {detail}")]
     Parse {
         /// What was read.
         what: String,

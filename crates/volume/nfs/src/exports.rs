@@ -422,7 +422,7 @@ impl Exports {
             let why = if moment.since.elapsed() >= life {
                 format!("it was held for {} hours", life.as_secs() / 3600)
             } else {
-                format!("nobody has asked for anything of it for {} s", idle.as_secs())
+                format!("no request for {} s", idle.as_secs())
             };
             self.end(moment, &why);
         }

@@ -50,9 +50,9 @@ pub enum NfsError {
     },
     /// Other hosts could read everything.
     #[error(
-        "NFS on {0} would let everybody who reaches this host read all volumes: version 3 of NFS has no passwords and \
-         no TLS, and believes what a client says of itself; listen on 127.0.0.1, or, if the whole network is trusted, \
-         add --nfs-allow-remote"
+        "refusing to serve NFS on {0}: every host that reaches it could read all volumes, since NFS version 3 \
+         has no TLS and no authentication; listen on 127.0.0.1, or, if the whole network is trusted, add \
+         --nfs-allow-remote"
     )]
     Exposed(SocketAddr),
     /// A thread cannot be started.
@@ -92,8 +92,8 @@ impl Nfs {
                 return Err(NfsError::Exposed(address));
             }
             tracing::warn!(
-                "serving NFS on {address} WITHOUT AUTHENTICATION, IN PLAIN TEXT: everybody who reaches this address \
-                 can read all volumes"
+                "serving NFS on {address} WITHOUT AUTHENTICATION, IN PLAIN TEXT: every host that reaches this \
+                 address can read all volumes"
             );
         }
         listener.set_nonblocking(true).map_err(failed)?;
@@ -142,7 +142,7 @@ impl Running {
     pub fn stop(&self) {
         self.server.is_stopping.store(true, Ordering::Release);
         if let Err(error) = rustix::io::write(&self.server.wake, &1_u64.to_ne_bytes()) {
-            tracing::error!(%error, "cannot wake the thread that accepts clients of NFS");
+            tracing::error!(%error, "cannot wake the thread that accepts NFS clients");
         }
         for connection in lock(&self.server.connections).known.values() {
             let _ = connection.stream.shutdown(Shutdown::Both);
@@ -230,7 +230,7 @@ impl Server {
                     let _ = poll(&mut waiting, Some(&SWEEP_INTERVAL));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a client of NFS");
+                    tracing::warn!(%error, "cannot accept an NFS client");
                     std::thread::sleep(ACCEPT_PAUSE);
                 }
             }
@@ -269,7 +269,7 @@ impl Server {
             counted.serve(stream);
         });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "cannot start a thread for a client of NFS");
+            tracing::warn!(%error, "cannot start a thread for an NFS client");
             drop(Counted { server: self, number });
         }
     }

@@ -4,7 +4,7 @@
 
 /// The request is cut off or says something impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the arguments are not what this procedure takes")]
+#[error("invalid arguments for this procedure")]
 pub struct Garbage;
 
 /// Takes values off the front of a request.

@@ -172,14 +172,14 @@ enum Removal {
 /// What cannot be removed by trying again counts as done, with a word to the operator.
 fn remove(added: &Added, key: KeyIdentifier) -> Removal {
     match fscrypt::remove_key(&added.on_it, key) {
-        Ok(Left::Nothing) => tracing::info!(%key, "key of a volume removed from the kernel"),
+        Ok(Left::Nothing) => tracing::info!(%key, "volume key removed from the kernel"),
         Ok(Left::OpenFiles) => return Removal::FilesAreOpen,
         Ok(Left::OtherUsers) => tracing::warn!(
             %key,
-            "another user of this host has added this key of a volume too: its files stay readable until that user \
+            "another user of this host has added this volume key too; files stay readable until that user \
              removes it"
         ),
-        Err(error) => tracing::warn!(%key, %error, "cannot remove a key of a volume from the kernel"),
+        Err(error) => tracing::warn!(%key, %error, "cannot remove a volume key from the kernel"),
     }
     Removal::Done
 }

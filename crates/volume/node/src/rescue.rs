@@ -199,7 +199,7 @@ impl PageHistory {
             return Err(format!("the log cannot be used, because {doubt}"));
         }
         if let Some(base) = self.base.take() {
-            return self.replay(base).map(|page| (page, "redo that starts the page anew"));
+            return self.replay(base).map(|page| (page, "redo that initialises the page"));
         }
         let complete = |image: &&RetainedImage| {
             page_lsn(self.format.family, &image.page).is_some_and(|lsn| lsn >= log_start)
@@ -210,8 +210,8 @@ impl PageHistory {
                 Ok((page, "an older image of the page journal, and redo"))
             }
             None => Err(format!(
-                "the page journal has no image of it that is whole and new enough, and the redo in the log, from LSN \
-                 {log_start} on, does not start it anew"
+                "the page journal has no image of it that is whole and new enough, and the redo in the log, \
+                 from LSN {log_start} on, does not initialise it"
             )),
         }
     }

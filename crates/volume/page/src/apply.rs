@@ -140,7 +140,9 @@ pub enum ApplyError {
         what: &'static str,
     },
     /// The image has not the size that the tablespace flags say.
-    #[error("page {page_id} has {actual_bytes} bytes, but tablespace flags {flags} say {expected_bytes}")]
+    #[error(
+        "page {page_id} has {actual_bytes} bytes, expected {expected_bytes} from tablespace flags {flags}"
+    )]
     PageSize {
         /// The page.
         page_id: PageId,
@@ -160,7 +162,9 @@ pub enum ApplyError {
         found: PageId,
     },
     /// A record changes no page.
-    #[error("{kind} is no change of a page and was routed to page {page_id}; this is a defect of the caller")]
+    #[error(
+        "{kind} does not change a page, but was routed to page {page_id}; this is a defect of the caller"
+    )]
     NotAPageChange {
         /// The page to change.
         page_id: PageId,
@@ -188,7 +192,7 @@ pub enum ApplyError {
         page_id: PageId,
     },
     /// A run without records.
-    #[error("records of page {page_id} are not there; this is a defect of the caller")]
+    #[error("records of page {page_id} are missing; this is a defect of the caller")]
     EmptyRun {
         /// The page.
         page_id: PageId,

@@ -51,8 +51,8 @@ pub enum FormatError {
     MySqlApply(#[from] mysql::ApplyError),
     /// Changes of a page that only images tell of.
     #[error(
-        "page {page_id} of a tablespace with ROW_FORMAT=COMPRESSED was to be built from redo ({kind}), and is to be had only as \
-         the server wrote it; this is a defect of the caller"
+        "cannot build page {page_id} from redo ({kind}): pages with ROW_FORMAT=COMPRESSED exist only as the \
+         server wrote them; this is a defect of the caller"
     )]
     NeedsImage {
         /// The page.

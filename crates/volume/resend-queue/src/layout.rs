@@ -69,7 +69,7 @@ pub enum BadFile {
     #[error("{0}")]
     Version(String),
     /// It is not what was written.
-    #[error("it is damaged: {0}")]
+    #[error("the file is damaged: {0}")]
     Damaged(String),
 }
 

@@ -31,16 +31,16 @@ pub enum SendError {
     #[error("{0}")]
     Wire(#[from] WireError),
     /// One side does not accept the other.
-    #[error("no trust between this host and the node: {0}")]
+    #[error("TLS authentication with the storage node failed: {0}")]
     Trust(String),
     /// The node asks to try again.
-    #[error("the node says: {0}")]
+    #[error("the storage node is not ready: {0}")]
     Later(String),
     /// Another server has attached the volume since.
     #[error("{0}")]
     Fenced(String),
     /// The node does not take it.
-    #[error("the node refuses it: {0}")]
+    #[error("the storage node rejected it: {0}")]
     Refused(String),
 }
 

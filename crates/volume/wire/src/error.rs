@@ -14,7 +14,8 @@ pub enum WireError {
     },
     /// The other side runs another version.
     #[error(
-        "the peer speaks protocol version {found}, this side {expected}: one of them is of another version of Redoubt; install the same version on both, the node's first"
+        "the peer has protocol version {found}, this side {expected}; install the same version on both, the \
+         node's first"
     )]
     Version {
         /// The peer's version.
@@ -40,7 +41,8 @@ pub enum WireError {
     },
     /// A kind that does not belong here.
     #[error(
-        "frame kind {kind} is not known on a {role} connection: it comes from a newer Redoubt, or is damaged; use the version of Redoubt that wrote it, or a later one"
+        "frame kind {kind} is unknown on a {role} connection: it comes from a newer Redoubt, or is damaged; \
+         use the version of Redoubt that wrote it, or a later one"
     )]
     UnknownKind {
         /// Frame kind.

@@ -130,7 +130,7 @@ impl PartReader {
             self.is_packed = header & PACKED != 0;
             self.left_bytes = (header & !PACKED) as usize;
             if self.left_bytes == 0 {
-                let why = "is 0, and nobody sends nothing".to_owned();
+                let why = "is 0".to_owned();
                 return Err(WireError::Invalid { what: "part of a connection", field: "length", why });
             }
         }

@@ -139,7 +139,7 @@ impl Trial {
             && stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0
         {
             if stat.stx_dio_offset_align == 0 {
-                let reason = "the kernel says that this file takes none (encrypted ones do not)".into();
+                let reason = "this file does not support it (encrypted files do not)".into();
                 return Ok(DirectIo::Unsupported { reason });
             }
             return Ok(DirectIo::Supported {

@@ -169,5 +169,5 @@ fn memory_is_no_block_device() {
 #[test]
 fn a_path_that_is_not_there_is_an_error() {
     let error = probe(Path::new("/nonexistent/log")).unwrap_err();
-    assert!(error.to_string().starts_with("cannot find out what /nonexistent/log lies on"), "{error}");
+    assert!(error.to_string().starts_with("cannot find the device of /nonexistent/log"), "{error}");
 }

@@ -46,7 +46,7 @@ impl Layout {
     pub fn new(format_id: u64, size_bytes: u64, chunk_len: u64) -> Result<Self, String> {
         if !chunk_len.is_power_of_two() || !(MIN_CHUNK_LEN..=MAX_CHUNK_LEN).contains(&chunk_len) {
             return Err(format!(
-                "a chunk of {chunk_len} bytes cannot be: it must be a power of two from {MIN_CHUNK_LEN} to \
+                "invalid chunk length {chunk_len}: it must be a power of two from {MIN_CHUNK_LEN} to \
                  {MAX_CHUNK_LEN}"
             ));
         }

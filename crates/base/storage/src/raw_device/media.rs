@@ -127,7 +127,8 @@ impl DeviceMedia {
 fn why_blocks_are_parts(device: &BlockDevice) -> Option<String> {
     if let Some(offset @ (i64::MIN..=-1 | 1..)) = device.alignment_offset_bytes {
         return Some(format!(
-            "it does not begin at a physical block of {} (alignment_offset {offset}): make the partition anew, aligned to 1 MiB",
+            "it does not begin at a physical block of {} (alignment_offset {offset}): create the partition \
+             again, aligned to 1 MiB",
             device.disk
         ));
     }

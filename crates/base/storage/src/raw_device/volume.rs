@@ -125,7 +125,7 @@ impl Volume {
                 }
                 Err(error) => {
                     self.streams_refused =
-                        Some(format!("the drive says that it has {stated}, but a write failed: {error}"));
+                        Some(format!("the drive reports {stated}, but a write failed: {error}"));
                 }
             }
         }

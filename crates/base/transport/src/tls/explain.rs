@@ -72,7 +72,7 @@ fn explain_alert(alert: AlertDescription) -> String {
     let time = time_text(now());
     match alert {
         AlertDescription::CertificateRequired => {
-            "the node wants a certificate, and none was shown; give one with --tls DIR".to_owned()
+            "the node requires a client certificate; give one with --tls DIR".to_owned()
         }
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             "the other side does not know the authority of this side's certificate; both need certificates of the \

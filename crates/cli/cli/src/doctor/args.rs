@@ -4,19 +4,23 @@ use crate::args::{OptionalNode, parse_size};
 use clap::Args;
 use std::path::PathBuf;
 
-/// See the module.
+/// Arguments of `redoubt doctor`.
 #[derive(Args)]
-#[command(after_help = "Before a server is started, with the words of `redoubt run`:
+#[command(after_help = "Before a server is started, with the options of `redoubt run`:
+
   redoubt doctor --node storage1:7070 --tls /etc/redoubt/tls --volume shop --datadir /var/lib/shop -- mariadbd --user=mysql
+
 Before a node is started, or while it runs:
+
   redoubt doctor --data /var/lib/redoubt --tls /etc/redoubt/tls
+
 Limits are those of this shell; a service has its own. As another user: runuser -u mysql -- redoubt doctor ...
-The names in JSON stay: name, level (ok, note, warning, problem), found, change.")]
+Field names in JSON are stable: name, level (ok, note, warning, problem), found, change.")]
 pub struct DoctorArguments {
     /// Check a node's data directory and its host, instead of a server's.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["node", "volume", "datadir", "local_log", "page_cache", "library", "command"])]
     pub data: Option<PathBuf>,
-    /// A further place of the node, as its --log-path, --journal-path or --pages-path. May be repeated.
+    /// A further location of the node, as its --log-path, --journal-path or --pages-path. May be repeated.
     #[arg(long, value_name = "DIR", requires = "data")]
     pub place: Vec<PathBuf>,
     /// The node's --ring.
@@ -24,22 +28,22 @@ pub struct DoctorArguments {
     pub ring: u64,
     #[command(flatten)]
     pub address: OptionalNode,
-    /// The volume that the server is to have.
+    /// The volume of the server.
     #[arg(long, value_name = "NAME", conflicts_with = "local_log")]
     pub volume: Option<String>,
-    /// Its local data directory.
+    /// Local data directory of the server.
     #[arg(long, value_name = "DIR")]
     pub datadir: Option<PathBuf>,
     /// Check for `redoubt run --local-log`: no storage node, the redo log in persistent memory.
     #[arg(long, conflicts_with = "node")]
     pub local_log: bool,
-    /// As for `redoubt run`, for tests: take files on tmpfs for persistent.
+    /// As for `redoubt run`, for tests: treat files on tmpfs as persistent memory.
     #[arg(long, requires = "local_log")]
     pub pretend_pmem: bool,
-    /// The page cache that the server is to have.
+    /// Size of the server's page cache.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]
     pub page_cache: Option<u64>,
-    /// Its directory.
+    /// Directory of the page cache.
     #[arg(long, value_name = "DIR", requires = "page_cache")]
     pub page_cache_directory: Option<PathBuf>,
     /// The preloaded library [default: libredoubt.so beside this command or in ../lib/redoubt].

@@ -64,10 +64,7 @@ pub fn check(data: &Path, volumes: &[PathBuf]) -> Vec<Check> {
     checks.push(judge_owners(metadata.uid(), strangers.0, strangers.1.as_deref()));
     checks.extend(volumes.iter().flat_map(|volume| check_volume(volume)));
     if checks.iter().all(|check| check.name != VOLUME) && !volumes.is_empty() {
-        checks.push(Check::ok(
-            VOLUME,
-            format!("{}: nothing was left that somebody has to look at", volumes.len()),
-        ));
+        checks.push(Check::ok(VOLUME, format!("{}: no leftover files that need attention", volumes.len())));
     }
     checks
 }

@@ -100,9 +100,9 @@ impl Report {
         }
         match self.problems {
             0 => Ok(()),
-            1 => Err(CliError::Usage("1 problem was found; what to change is said above".to_owned())),
+            1 => Err(CliError::Usage("1 problem was found; see the suggested change above".to_owned())),
             count => {
-                Err(CliError::Usage(format!("{count} problems were found; what to change is said above")))
+                Err(CliError::Usage(format!("{count} problems were found; see the suggested changes above")))
             }
         }
     }

@@ -106,8 +106,8 @@ fn elsewhere(settings: &Settings, datadir: &Path) -> Vec<Check> {
     let checks = moved.map(|moved| {
         Check::note(
             SETTINGS,
-            format!("{}={} does not count on a volume: these files are in it", moved.setting(), moved.value),
-            "none; an import needs to be told (`redoubt volume import --defaults-file`)",
+            format!("{}={} is ignored on a volume: these files are in it", moved.setting(), moved.value),
+            "none; for an import give `redoubt volume import --defaults-file`",
         )
     });
     checks.collect()

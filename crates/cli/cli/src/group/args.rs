@@ -5,31 +5,29 @@ use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub enum GroupCommand {
-    /// Write what each server of a new group needs: a configuration file, and a certificate.
+    /// Write a configuration file and a certificate for each server of a new group.
     ///
-    /// Nothing is started and no server is touched: what is written has to be copied to the servers. What to do then is
-    /// printed.
+    /// Starts nothing and changes no server: copy the files to the servers. The next steps are printed.
     Create(GroupCreateArguments),
-    /// Write what a further server needs, and tell the others' files about it.
+    /// Write the files of a further server, and add it to the files of the others.
     Join(GroupJoinArguments),
-    /// Make a group of servers on this host, break it on purpose, and show what its clients noticed.
+    /// Make a group of servers on this host, break it on purpose, and show the effect on its clients.
     ///
-    /// Starts stock servers in a temporary directory, with clients on all of them that write down outside the database
-    /// which commits were acknowledged; kills one, stops one, kills all at once and starts all again; then holds every
-    /// server against what was acknowledged, and against the others. Takes about a minute and touches nothing but what
-    /// it has started. The exit status is 1 if a commit is lost or the servers differ.
+    /// Starts stock servers in a temporary directory. Clients on all of them record acknowledged commits outside the
+    /// database. One server is killed, one is stopped, then all are killed at once and started again. At the end every
+    /// server is compared with the acknowledged commits and with the other servers. Takes about a minute and changes
+    /// nothing else on the host. The exit status is 1 if a commit is lost or the servers differ.
     Drill(DrillArguments),
-    /// Show the members of a group: who is there, who votes, who owns slots, and how far each one is.
+    /// Show the members of a group: membership, votes, slots, and the position of each member.
     ///
-    /// Asks servers with SQL (SHOW STATUS), so it needs an account and nothing else. What it shows of members that it
-    /// did not ask is what those that it asked have heard of them.
+    /// Queries servers with SQL (SHOW STATUS), so an account is all that it needs. Figures of the other members are
+    /// those that the queried servers received from them.
     Status(GroupStatusArguments),
-    /// Have the last server go on alone when the others have lost their logs for good.
+    /// Let one server continue alone after the logs of a majority are lost for good.
     ///
-    /// A group needs most of its members, and waits for them as long as it takes. Only if so many are lost that there
-    /// will never be a majority again (their disks are gone), this makes one server, which must not run, the only member.
-    /// It keeps all that it has; commits that only the lost ones had are lost. It refuses while one of the others
-    /// answers.
+    /// A group needs a majority of its members and waits for it without a limit. Use this only if there will never be a
+    /// majority again, because disks are gone. It makes one stopped server the only member. That server keeps all its
+    /// data; commits that only the lost members had are lost. The command fails while another member answers.
     Rescue(GroupRescueArguments),
 }
 
@@ -38,7 +36,7 @@ pub struct GroupRescueArguments {
     /// Data directory of the server.
     #[arg(long, value_name = "DIRECTORY")]
     pub datadir: PathBuf,
-    /// Only show what it has, to compare it with others that are left.
+    /// Only show its position, to compare it with the other remaining servers.
     #[arg(long, conflicts_with = "yes")]
     pub show: bool,
     /// Print one JSON object.
@@ -53,13 +51,13 @@ pub struct GroupRescueArguments {
 pub struct GroupStatusArguments {
     #[command(flatten)]
     pub login: Login,
-    /// Show it again and again, with rates: in place on a terminal, else a line per member each time.
+    /// Refresh until interrupted, with rates: in place on a terminal, else one line per member each time.
     #[arg(long)]
     pub watch: bool,
-    /// Seconds between two looks of --watch.
+    /// Seconds between two refreshes of --watch.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "watch", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: u64,
-    /// End --watch after so many looks [default: never].
+    /// End --watch after this many refreshes [default: never].
     #[arg(long, value_name = "N", requires = "watch")]
     pub count: Option<u32>,
     /// Print one JSON object; with --watch one per line each time.
@@ -68,10 +66,10 @@ pub struct GroupStatusArguments {
     /// Exit status 1 unless all is well: for scripts.
     #[arg(long, conflicts_with_all = ["watch", "listen"])]
     pub check: bool,
-    /// Wait at most so long until all is well. Exit status 1 if it is not.
+    /// Wait at most this long until all is well. Exit status 1 if it is not.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["watch", "listen"])]
     pub wait: Option<u64>,
-    /// Serve it as a web page there, such as 127.0.0.1:7072, until SIGTERM or SIGINT. It shows names, addresses and
+    /// Serve a web page on this address, such as 127.0.0.1:7072, until SIGTERM or SIGINT. It shows names, addresses and
     /// figures, and changes nothing.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["watch", "json"])]
     pub listen: Option<String>,
@@ -83,11 +81,12 @@ pub struct GroupStatusArguments {
     pub host_name: Vec<String>,
 }
 
-/// Which servers are asked, and as whom.
+/// Servers to query, and the account for it.
 #[derive(Args, Clone)]
 pub struct Login {
     /// A server: HOST, HOST:PORT, or the path of its socket; may be repeated [default: the socket
-    /// /run/mysqld/mysqld.sock]. One knows all members; naming all of them also shows what each says itself.
+    /// /run/mysqld/mysqld.sock]. Each server reports all members; naming all of them also shows each server's own
+    /// report.
     #[arg(long, value_name = "SERVER")]
     pub server: Vec<String>,
     /// The account; it needs no privileges.
@@ -103,20 +102,20 @@ pub struct GroupCreateArguments {
     /// Name of the group (wsrep_cluster_name): letters, digits, '-', '_', '.'.
     pub group: String,
     /// A server: its name, and the host (name or IPv4 address) and port by which the others reach it [default port:
-    /// 4567]; may be repeated. A group should have three or five.
+    /// 4567]; may be repeated. A group should have three or five servers.
     #[arg(long, required = true, value_name = "NAME=HOST[:PORT]", value_parser = super::plan::parse_member)]
     pub member: Vec<super::plan::PlannedMember>,
-    /// A new directory for what is written. It has the key of the group's authority: keep it, and keep it secret.
+    /// A new directory for the files. It holds the key of the group's authority: keep it, and keep it secret.
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: PathBuf,
-    /// Where a server has its part, copied there by you.
+    /// Directory on each server to which you copy the files of that server.
     #[arg(long, value_name = "DIRECTORY", default_value = "/etc/mysql/redoubt")]
     pub server_directory: PathBuf,
     /// The library on the servers.
     #[arg(long, value_name = "FILE", default_value = "/usr/lib/redoubt/libredoubt_group.so")]
     pub provider: PathBuf,
-    /// Whoever reaches the members' ports is believed, and what they send each other can be read: only for a network in
-    /// which everybody is trusted.
+    /// Use neither authentication nor encryption between members. Only for a trusted network: every host that reaches the
+    /// members' ports can join, read and change the traffic.
     #[arg(long)]
     pub no_certificates: bool,
     /// Days for which the certificates are valid.
@@ -126,7 +125,7 @@ pub struct GroupCreateArguments {
 
 #[derive(Args)]
 pub struct GroupJoinArguments {
-    /// What `redoubt group create` has written.
+    /// The directory that `redoubt group create` wrote.
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: PathBuf,
     /// The new server, as for `create`; may be repeated.
@@ -148,13 +147,13 @@ pub struct DrillArguments {
     /// How long the load runs before and after each event.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
-    /// The group's library [default: the one that was installed with this command].
+    /// The group's library [default: the library installed with this command].
     #[arg(long, value_name = "FILE")]
     pub provider: Option<PathBuf>,
     /// Where the server's scripts for state transfers (wsrep_sst_rsync) are, if they are not installed.
     #[arg(long, value_name = "DIRECTORY")]
     pub scripts: Option<PathBuf>,
-    /// Members prove their names with certificates, and what they send each other is encrypted.
+    /// Authenticate members with certificates, and encrypt their traffic.
     #[arg(long)]
     pub certificates: bool,
     /// Write a plot of commits over time there, as SVG.
@@ -163,7 +162,7 @@ pub struct DrillArguments {
     /// Print one JSON object at the end.
     #[arg(long)]
     pub json: bool,
-    /// Leave the servers' directories, with their logs, where they are.
+    /// Keep the servers' directories and logs.
     #[arg(long)]
     pub keep: bool,
 }

@@ -47,7 +47,7 @@ pub fn create(arguments: &GroupCreateArguments) -> Result<()> {
     for member in &plan.members {
         say!("  {}  for {}", plan.part_of(member), member.host);
     }
-    say!("\nWhat to do:");
+    say!("\nNext steps:");
     say!("1. Copy to each server its part, and let the server's user read it:");
     plan.members.iter().for_each(|member| say_copy(directory, &plan, member));
     say!("2. On each server, have the server read it:");
@@ -81,7 +81,7 @@ pub fn join(arguments: &GroupJoinArguments) -> Result<()> {
         made.map_err(|error| CliError::Usage(error.to_string()))?;
     }
     write(directory, &plan)?;
-    say!("What to do:");
+    say!("Next steps:");
     say!("1. Copy to each new server its part, and let the server's user read it:");
     arguments.member.iter().for_each(|member| say_copy(directory, &plan, member));
     let configuration = plan.server_directory.join(CONFIGURATION);
@@ -90,8 +90,8 @@ pub fn join(arguments: &GroupJoinArguments) -> Result<()> {
     say!("3. Restart it. ITS DATA IS REPLACED by that of the group.");
     say_look(&plan);
     say!(
-        "The members that are there take it in by themselves. Their own {CONFIGURATION} name it now, too: copy those \
-         when you like, and restart nothing for it."
+        "The existing members admit it without a restart. Their {CONFIGURATION} files name it now, too: copy them at any \
+         time."
     );
     advise(&plan);
     Ok(())

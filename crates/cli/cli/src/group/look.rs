@@ -337,10 +337,10 @@ fn problems(look: &Look, is_alone: bool) -> Vec<String> {
         let name = &member.name;
         match member.heard_ms {
             Some(heard) if heard >= AWAY_MS => {
-                problems.push(format!("{name} was heard {} s ago", heard / 1000));
+                problems.push(format!("{name} last answered {} s ago", heard / 1000));
             }
             None if !member.is_there && member.state == "away" => {
-                problems.push(format!("{name} has not been heard since the server that was asked started"));
+                problems.push(format!("{name} has not answered since the queried server started"));
             }
             _ => {}
         }

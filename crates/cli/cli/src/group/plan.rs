@@ -85,7 +85,7 @@ impl Plan {
              wsrep_node_address = \"{host}\"\n\
              wsrep_sst_method = rsync\n\
              wsrep_slave_threads = 4\n\
-             # A server that cannot apply what the others have applied leaves the group, and does not go on.\n\
+             # A server that cannot apply what the others have applied leaves the group and stops.\n\
              wsrep_ignore_apply_errors = 0\n\
              binlog_format = ROW\n\
              default_storage_engine = InnoDB\n\

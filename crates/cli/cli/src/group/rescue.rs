@@ -57,7 +57,7 @@ pub fn run(arguments: &GroupRescueArguments) -> Result<()> {
             false => crate::output::show(format_args!("{}", text(&report))),
         }
         if report.is_alone && !arguments.json {
-            say!("It is the only member already: start the server as always.");
+            say!("It is the only member already; start the server as usual.");
         }
         return Ok(());
     }
@@ -80,8 +80,8 @@ pub fn run(arguments: &GroupRescueArguments) -> Result<()> {
         return print_json(&shown(&report, true));
     }
     say!(
-        "This server is the only member now. Start it as always (without --wsrep-new-cluster). Before any of the others \
-         is started again, remove redoubt_group.*.log from its data directory: it joins as a new one."
+        "This server is the only member now. Start it as usual (without --wsrep-new-cluster). Before you start \
+         any other member again, remove redoubt_group.*.log from its data directory: it joins as a new member."
     );
     Ok(())
 }

@@ -21,8 +21,8 @@ pub struct ImportArguments {
 #[derive(Args, Default)]
 #[command(next_help_heading = "Where that server has its files, if not all in its data directory")]
 pub struct LayoutArguments {
-    /// Option file of that server, such as /etc/mysql/my.cnf: the settings below are asked from the mariadbd of this
-    /// host. What is given here counts more.
+    /// Option file of that server, such as /etc/mysql/my.cnf: the mariadbd of this host reads the settings below from it.
+    /// Options given here override them.
     #[arg(long, value_name = "FILE")]
     pub defaults_file: Option<PathBuf>,
     /// innodb_data_file_path, if it is not one growing ibdata1.

@@ -157,8 +157,8 @@ impl Source {
         let Some((name, mark)) = files.into_iter().find(|(name, _)| !has(name)) else { return Ok(()) };
         if has(mark) {
             return Err(CliError::Usage(format!(
-                "the server was killed while it made {name} anew ({mark} says so): start it once on {}, or on a copy, and \
-                 shut it down; then import",
+                "the server was killed while it created {name} again (it left {mark}); start it once on {}, or \
+                 on a copy, and shut it down; then import",
                 self.layout.directory(UNDO).display()
             )));
         }

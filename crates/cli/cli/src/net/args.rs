@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub enum NetCommand {
-    /// Start a server that makes fewer system calls for what its clients send, or a client of one on this host.
+    /// Start a server, or a client of a server on this host, with the network library.
     ///
-    /// Replaces itself by the command, with the library preloaded. Any command that starts a server will do, `redoubt run`
-    /// included: the library works in mariadbd and mysqld, and with --bypass in clients; in no other program.
+    /// Replaces itself by the command, with the library preloaded. Any command that starts a server will do, including
+    /// `redoubt run`. The library is active in mariadbd and mysqld, and with --bypass in clients; in no other program.
     Run(NetRunArguments),
     /// Show what the library does in servers on this host.
     Status(NetStatusArguments),
@@ -21,25 +21,25 @@ pub enum NetCommand {
 
 #[derive(Args)]
 pub struct NetRunArguments {
-    /// What the collapser does: off; read-ahead: three system calls for a statement instead of five; on: two; auto:
-    /// what is best as far as is known.
+    /// Mode of the collapser. off; read-ahead: three system calls per statement instead of five; on: two; auto: as on
+    /// where two are possible, else off.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     pub collapser: Mode,
     /// Admission: how many connections may be inside a transaction at once, others wait before they begin one. A number,
     /// or off.
     #[arg(long, value_name = "COUNT", default_value = "off", value_parser = parse_limit)]
     pub admission: Limit,
-    /// For how many seconds a client may leave a transaction alone before another is let in for it.
+    /// Seconds for which a client may leave a transaction idle before another is admitted in its place.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = parse_seconds())]
     pub admission_lease: u64,
-    /// For how many seconds a connection is made to wait at most; then it is let in over the limit.
+    /// Timeout of waiting in seconds; then the connection is admitted over the limit.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = parse_seconds())]
     pub admission_longest_wait: u64,
-    /// A user who never waits; several times for several. An empty name: nobody.
+    /// A user that never waits; may be repeated. An empty name: no user is exempt.
     #[arg(long, value_name = "USER", default_value = "root", value_parser = parse_user)]
     pub admission_administrator: Vec<String>,
-    /// For servers and for their clients: connections between addresses of this host become unix sockets where both were
-    /// started so.
+    /// For servers and for their clients: connections between addresses of this host become unix sockets if both sides
+    /// were started with this option.
     #[arg(long)]
     pub bypass: bool,
     /// TCP in user space for clients elsewhere: connections that come through this network interface do not go through
@@ -75,7 +75,7 @@ pub struct NetStatusArguments {
     pub json: bool,
 }
 
-/// What can be changed.
+/// Settings that can change at run time.
 #[derive(Subcommand)]
 pub enum Change {
     /// Fewer system calls for a statement.
@@ -109,7 +109,7 @@ pub enum Change {
         #[command(flatten)]
         selection: Selection,
     },
-    /// For how long a client may leave a transaction alone before another is let in for it.
+    /// Time for which a client may leave a transaction idle before another is admitted in its place.
     AdmissionLease {
         /// Seconds.
         #[arg(value_parser = parse_seconds())]
@@ -117,7 +117,7 @@ pub enum Change {
         #[command(flatten)]
         selection: Selection,
     },
-    /// For how long a connection is made to wait at most.
+    /// Timeout of waiting; then the connection is admitted over the limit.
     AdmissionLongestWait {
         /// Seconds.
         #[arg(value_parser = parse_seconds())]

@@ -123,20 +123,21 @@ impl AdmissionStatus {
             return say!("  admission      off");
         };
         say!(
-            "  admission      {} of {limit} inside, {} waiting; longest wait that has ended {:.3} s",
+            "  admission      {} of {limit} inside, {} waiting; maximum wait so far {:.3} s",
             self.inside,
             self.waiting,
             self.longest_ended_wait_seconds
         );
         say!(
-            "  commands       {} let in at once, {} after a wait, of which {} over the limit; {} waits called off",
+            "  commands       {} admitted at once, {} after a wait, of which {} over the limit; {} waits \
+             cancelled",
             get(Counter::Entered),
             get(Counter::Waited),
             get(Counter::LetInLate),
             get(Counter::WaitsEnded)
         );
         say!(
-            "  never wait     {} connections not understood, {} with locks, {} of administrators; {} leases ended",
+            "  never wait     {} connections not parsed, {} with locks, {} of administrators; {} leases ended",
             get(Counter::NotUnderstood),
             get(Counter::Holders),
             get(Counter::Administrators),
@@ -191,14 +192,14 @@ impl LinkStatus {
             self.opened
         );
         say!(
-            "    frames       {} received, {} sent, {} lost for want of room, {} with a wrong checksum",
+            "    frames       {} received, {} sent, {} dropped (buffers full), {} with a wrong checksum",
             self.frames_received,
             self.frames_sent,
             self.frames_dropped,
             self.bad_checksums
         );
         say!(
-            "    segments     {} sent again; {} connections reset by clients, {} given up",
+            "    segments     {} retransmitted; {} connections reset by clients, {} timed out",
             self.segments_retransmitted,
             self.resets_received,
             self.timed_out

@@ -123,7 +123,8 @@ impl<'a> Wanted<'a> {
             return Ok(());
         }
         Err(CliError::Usage(format!(
-            "the server that is to recover the view before it is read-only failed ({status}); what it said is above"
+            "the server that is to recover the view before it is read-only failed ({status}); see its messages \
+             above"
         )))
     }
 

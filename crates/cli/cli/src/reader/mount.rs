@@ -76,7 +76,7 @@ fn serve(device: &File, files: &Files) {
             Err(_) => return,
         };
         let Some(request) = room.get(..len).and_then(protocol::decode) else {
-            complain!("redoubt: the kernel asked {DEVICE} for something that is not understood");
+            complain!("redoubt: unknown request of the kernel on {DEVICE}");
             continue;
         };
         // Whoever asked would wait for ever, and could not even be killed.
@@ -158,7 +158,7 @@ fn mount_by_helper(directory: &Path, name: &str) -> Result<File> {
     match status {
         Ok(status) if status.success() => receive_descriptor(&ours),
         Ok(_) => Err(CliError::Usage(format!(
-            "{HELPER} could not mount a view on {}; what it said is above",
+            "{HELPER} could not mount a view on {}; see its messages above",
             directory.display()
         ))),
         Err(error) => Err(CliError::Usage(format!(

@@ -75,7 +75,7 @@ impl Source {
         loop {
             std::thread::sleep(KEEP_ALIVE);
             if let Err(error) = client.call(&request) {
-                complain!("redoubt: the moment that is read is not kept any longer: {error}");
+                complain!("redoubt: the node released the snapshot that this view reads: {error}");
                 return;
             }
         }

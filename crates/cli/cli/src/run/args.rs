@@ -4,14 +4,14 @@ use crate::args::{OptionalNode, parse_size, parse_switch};
 use clap::Args;
 use std::path::PathBuf;
 
-/// What is compressed on the wire.
+/// Data that is compressed on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Compress {
     /// Everything.
     On,
     /// Nothing.
     Off,
-    /// What is worth it.
+    /// Data that compresses well, while the network is short and CPUs are idle.
     Auto,
 }
 
@@ -30,8 +30,8 @@ impl Compress {
 #[command(
     after_help = "Options set for the server: datadir, innodb_use_native_aio=0, symbolic-links=0, innodb_log_file_mmap=0, \
                   innodb_log_write_ahead_size=4096, and innodb_doublewrite=0 unless it is given on this command \
-                  line (the node protects pages against torn writes). A member of a group of servers is run twice: at first \
-                  for the position of its data, which the server is then given (wsrep_start_position).
+                  line (the node protects pages against torn writes). A member of a group of servers runs twice: the \
+                  first run finds the position of its data for wsrep_start_position.
 With --local-log: datadir if it is given here, and for MySQL innodb_log_write_ahead_size=512 unless it is set."
 )]
 pub struct RunArguments {
@@ -40,15 +40,16 @@ pub struct RunArguments {
     /// The volume.
     #[arg(long, value_name = "NAME", required_unless_present = "local_log")]
     pub volume: Option<String>,
-    /// Local data directory; created if missing. With --local-log the server's own: found out from its options.
+    /// Local data directory; created if missing. With --local-log: the server's own data directory, found from its
+    /// options.
     #[arg(long, value_name = "DIR", required_unless_present = "local_log")]
     pub datadir: Option<PathBuf>,
     /// Take nothing over and start no server: mount the volume on the directory, which must be empty, for as long as
     /// the program after `--` runs. It sees the data directory of the volume as it is now, and cannot change it.
     #[arg(long, conflicts_with_all = ["local_log", "verify", "compress", "page_cache", "no_takeover", "timeout"])]
     pub reader: bool,
-    /// With --reader: see one moment, as a server that was killed then leaves it, for as long as the program runs.
-    /// What the program writes stays on this host and goes away with it. Servers always get this.
+    /// With --reader: show one crash-consistent snapshot for as long as the program runs. Writes of the program stay on
+    /// this host and are discarded when it ends. Servers always read a snapshot.
     #[arg(long, requires = "reader")]
     pub at_once: bool,
     /// Before anything else, write the volume as it is into this directory, new or empty, as `redoubt volume export`
@@ -59,23 +60,23 @@ pub struct RunArguments {
     /// tried on an emulated NVDIMM.
     #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
     pub local_log: bool,
-    /// For tests: take files on tmpfs, which is ordinary memory, for persistent. A power cut loses commits.
+    /// For tests: treat files on tmpfs, which is ordinary memory, as persistent memory. A power cut loses commits.
     #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
     pub pretend_pmem: bool,
-    /// Refuse (exit status 3) if the volume was attached elsewhere since this data directory had it, or a server has
-    /// it now: so that a server that is started again by itself takes it from nobody.
+    /// Fail (exit status 3) if a server has the volume now, or the volume was attached elsewhere since this data
+    /// directory had it: an automatic restart then takes the volume over from no other server.
     #[arg(long, conflicts_with = "local_log")]
     pub no_takeover: bool,
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,
-    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU. auto: from moment to moment, where the
-    /// network is short and processors are idle. Without a value: on.
+    /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU time. auto: only while the network is short
+    /// and CPUs are idle. Without a value: on.
     #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "on", default_value = "auto")]
     pub compress: Compress,
-    /// Where the node is on this host and lets this user in (redoubt node --local-users), reach it over its unix socket
-    /// instead of TCP; where it is not, or does not, TCP is used without a word.
+    /// Reach the node over its unix socket instead of TCP if it runs on this host and accepts this user (redoubt node
+    /// --local-users). Otherwise TCP is used, without a message.
     #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = parse_switch)]
     #[arg(conflicts_with_all = ["local_log", "reader"])]
     pub local_socket: bool,
@@ -84,13 +85,13 @@ pub struct RunArguments {
     /// Pages of encrypted tables are not compared by --verify.
     #[arg(long, conflicts_with_all = ["local_log", "reader"])]
     pub clear_pages: bool,
-    /// Keep this much of the pages that the server reads and writes on its own side: fewer reads over the network.
+    /// Size of a page cache on the server's host, of pages read and written: fewer reads over the network.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "local_log")]
     pub page_cache: Option<u64>,
-    /// Keep them in a file in this directory on a local disk, instead of in memory.
+    /// Keep the page cache in a file in this directory on a local disk, instead of in memory.
     #[arg(long, value_name = "DIR", requires = "page_cache")]
     pub page_cache_directory: Option<PathBuf>,
-    /// Ask for up to this much at once ahead of scans, which then wait less for the network; 0: never.
+    /// Request up to this much at once ahead of scans, which then wait less for the network; 0: never.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512KiB", conflicts_with = "local_log")]
     pub read_ahead: u64,
     /// Seconds the server waits for a lost node, or for a page, before the library ends it.

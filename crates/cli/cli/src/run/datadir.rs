@@ -147,7 +147,7 @@ impl DataDirectory {
         match self.marker.take() {
             Some(marker) => self.write_marker(Marker { generation: Some(generation), ..marker }),
             None => Err(CliError::Usage(format!(
-                "{} has no marker although it was looked at; try again",
+                "{} lost its marker during the check; try again",
                 self.path.display()
             ))),
         }

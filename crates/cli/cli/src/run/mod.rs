@@ -144,19 +144,19 @@ fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
     }
     if arguments.clear_pages {
         complain!(
-            "redoubt: --clear-pages: the node holds the pages of encrypted tables in clear; what protects them there is what \
-             protects its disks"
+            "redoubt: --clear-pages: the node holds the pages of encrypted tables in clear; only the \
+             protection of its disks protects them there"
         );
     }
     if server.forced_recovery() == ForcedRecovery::OnVolume && arguments.export_first.is_none() {
         complain!(
-            "redoubt: with innodb_force_recovery what the server changes gets into the volume; --export-first DIR keeps a copy \
-             of what is there before"
+            "redoubt: with innodb_force_recovery the server's changes go to the volume; --export-first DIR \
+             keeps a copy of its current state"
         );
     }
     for moved in server.moved() {
         complain!(
-            "redoubt: {}={} does not count: these files are in the volume, and on this host in {}",
+            "redoubt: {}={} is ignored: these files are in the volume, and on this host in {}",
             moved.setting(),
             moved.value,
             datadir.display()
@@ -174,8 +174,9 @@ fn run_on_view(arguments: &RunArguments, server: &Server, level: u8) -> Result<(
         )));
     }
     complain!(
-        "redoubt: with innodb_force_recovery={level} the server runs on a view of the volume as it is now. The volume stays as \
-         it is: what the server writes is kept in {} and is gone when it ends. Dump the tables from it (mariadb-dump)",
+        "redoubt: with innodb_force_recovery={level} the server runs on a view of the volume as it is now. The \
+         volume does not change: writes of the server go to {} and are discarded when it ends. Dump the \
+         tables from it (mariadb-dump)",
         std::env::temp_dir().display()
     );
     crate::reader::run(arguments).map_err(|error| {

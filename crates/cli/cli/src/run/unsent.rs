@@ -65,8 +65,8 @@ impl Unsent {
         }
         if let Some(left) = &unsent.left {
             complain!(
-                "redoubt: the last server here left {} that the storage node has not confirmed, in {}; the node \
-                 gets it before the volume is attached",
+                "redoubt: the previous server here left {} that the storage node has not acknowledged, in {}; \
+                 it is sent to the node before the volume is attached",
                 show::bytes(left.kept.unconfirmed_bytes()),
                 unsent.path.display()
             );
@@ -107,7 +107,7 @@ impl Unsent {
         loop {
             match redoubt_resend_queue::send(connector, &volume.name, kept, &left.bytes) {
                 Ok(sent) => {
-                    complain!("redoubt: of that the node did not have {}; now it does", show::bytes(sent));
+                    complain!("redoubt: sent {} of it that the node did not have", show::bytes(sent));
                     break;
                 }
                 Err(SendError::Fenced(by)) => {
@@ -116,9 +116,10 @@ impl Unsent {
                 Err(SendError::Later(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 Err(error) => {
                     return Err(CliError::Usage(format!(
-                        "what the last server left in {} cannot be sent to the storage node at {}: {error}. Nothing \
-                         is lost and nothing was attached: try again when the node is well. To start without it, \
-                         move the file out of the data directory; commits that were answered may be in it",
+                        "cannot send the data that the previous server left in {} to the storage node at {}: \
+                         {error}. Nothing is lost and no volume was attached; try again when the node is \
+                         available. To start without that data, move the file out of the data directory; it \
+                         may hold answered commits",
                         self.path.display(),
                         connector.address
                     )));
@@ -150,9 +151,10 @@ impl Unsent {
         std::fs::rename(&self.path, &target).map_err(|error| CliError::io("move", &self.path, error))?;
         self.file = None;
         complain!(
-            "redoubt: warning: up to {} that the last server here wrote may be lost: {why}. Commits that waited for \
-             the node (innodb_flush_log_at_trx_commit=1 without a binary log, or with sync_binlog=1) are not among \
-             them; others that were answered may be. Kept as {}; remove it when you have seen this",
+            "redoubt: warning: up to {} that the previous server here wrote may be lost: {why}. Commits that \
+             waited for the node (innodb_flush_log_at_trx_commit=1 without a binary log, or with \
+             sync_binlog=1) are not among them; other answered commits may be. Kept as {}; remove that file \
+             after you have read this",
             show::bytes(lost_bytes),
             target.display()
         );

@@ -18,10 +18,12 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecoverError {
     /// The first record is not a snapshot.
-    #[error("the store does not begin with a snapshot: it is not one of a member, or its beginning is lost")]
+    #[error(
+        "the store does not begin with a snapshot; it is not the store of a member, or its beginning is lost"
+    )]
     NoSnapshot,
     /// Two records do not fit each other.
-    #[error("record {0} of the store does not follow from those before it: the store is damaged")]
+    #[error("record {0} of the store does not follow from the previous records; the store is damaged")]
     Gap(u64),
 }
 

@@ -405,7 +405,7 @@ pub(super) unsafe extern "C" fn sst_received(
         session.state_received(match position {
             Some(gtid) => Ok((GroupId(gtid.uuid.0), Seqno(gtid.seqno))),
             None => Err(format!(
-                "the server did not get its state: its script ended with {code}; its messages say why"
+                "the state transfer (SST) failed: the server's script ended with {code}; see its error log"
             )),
         });
         Status::Ok

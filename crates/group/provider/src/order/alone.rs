@@ -87,8 +87,8 @@ impl Order {
         self.parts.peers.greet_again();
         self.not_greeted.insert(other);
         let text = format!(
-            "{} is not heard: this server, the other one of two, goes on alone (pc.ignore_sb). If that one has gone on \
-             alone, too, there are two histories, of which one will be lost",
+            "{} does not answer: this server, the other one of two, continues alone (pc.ignore_sb). If {0} \
+             continues alone, too, the group has two histories, and one of them will be lost",
             self.shown(other)
         );
         (self.parts.say)(false, text);

@@ -119,5 +119,5 @@ fn a_directory_that_is_none_of_a_member_and_one_without_a_state_are_refused() {
     assert!(!missing.exists());
     make(directory.path());
     std::fs::write(directory.path().join("redoubt_group.transfer.log"), b"").unwrap();
-    assert!(refused(directory.path()).contains("not whole"));
+    assert!(refused(directory.path()).contains("is incomplete"));
 }

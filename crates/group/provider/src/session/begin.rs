@@ -73,15 +73,15 @@ pub enum ConnectError {
     },
     /// Two histories.
     #[error(
-        "this server is a member of a group already: start it without --wsrep-new-cluster, and the group comes back as \
-         soon as most of its members are there; to begin another group, remove redoubt_group.*.log from its data \
-         directory first"
+        "this server is a member of a group already; start it without --wsrep-new-cluster, and the group \
+         resumes once a majority of its members is up. To begin another group, remove redoubt_group.*.log \
+         from its data directory first"
     )]
     MemberAlready,
     /// Nobody to ask.
     #[error(
-        "wsrep_cluster_address {0:?} names no member of the group: gcomm://HOST:PORT,HOST:PORT; to begin a group, start \
-         the first server with --wsrep-new-cluster"
+        "wsrep_cluster_address {0:?} names no member of the group; use gcomm://HOST:PORT,HOST:PORT. To begin a \
+         group, start the first server with --wsrep-new-cluster"
     )]
     NoAddress(String),
     /// Not what members are named by. The first words are those that people know.
@@ -96,14 +96,14 @@ pub enum ConnectError {
     },
     /// The data has no position.
     #[error(
-        "the server's data has no position in the group, though the group's log says it was in it: to get the state of \
-         another member, remove redoubt_group.*.log from the data directory"
+        "the server's data has no position in the group, but the group's log lists it as a member; for a state \
+         transfer (SST) from another member, remove redoubt_group.*.log from the data directory"
     )]
     NoPosition,
     /// It would have to be sent one.
     #[error(
-        "this server needs the state of another member, and its data is on volume {0}: the server's scripts would write \
-         past the volume. Let it join with an ordinary data directory, shut it down, and import that into a new volume \
+        "state transfer (SST) to volume {0} is not supported: the server's scripts would bypass the volume. \
+         Let it join with an ordinary data directory, shut it down, and import that into a new volume \
          (docs/group/how-to.md, Members on volumes)"
     )]
     NoStateOnVolume(String),
@@ -126,9 +126,7 @@ pub enum ConnectError {
         own_group: String,
     },
     /// Names without what proves them.
-    #[error(
-        "the provider option redoubt.members needs encryption: without it nobody proves a name (redoubt.tls)"
-    )]
+    #[error("the provider option redoubt.members needs authentication; set redoubt.tls")]
     NoProof,
     /// A text is too long for the interface.
     #[error("{what} {text:?} is longer than {max} bytes")]
@@ -232,10 +230,10 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
             .warn(&format!("{damage} (this server does not need it; other members do not get it from here)"));
     }
     let data = if transfer::is_marked(&server.data_directory) {
-        server.note("this server has no state, or another one than the group: it gets it anew");
+        server.note("the state of this server is not the group's: a state transfer (SST) is needed");
         Data::OfAnother
     } else if is_unwanted(server, &store)? {
-        server.note("grastate.dat was removed: this server gets its state anew");
+        server.note("grastate.dat was removed: a state transfer (SST) is needed");
         match own_data(server, wanted, &store, &replica) {
             Ok(Data::Is(seqno)) => Data::Unwanted(seqno),
             _ => Data::OfAnother,
@@ -261,8 +259,8 @@ fn own_data(
     match position.filter(|(of, _)| *of == replica.group()) {
         Some((_, seqno)) if seqno < replica.seqno() => {
             server.warn(&format!(
-                "the server's data is at {}, and the group's log begins after {}: has the server lost what it had \
-                 committed (innodb_flush_log_at_trx_commit)? It gets its state anew",
+                "the server's data is at {}, and the group's log begins after {}: has the server lost commits \
+                 (innodb_flush_log_at_trx_commit)? A state transfer (SST) is needed",
                 seqno.0,
                 replica.seqno().0
             ));
@@ -281,8 +279,8 @@ fn is_unwanted(server: &Server, store: &Store) -> Result<bool, StoreError> {
     let is_only = was_removed && is_only_member(store)?;
     if is_only {
         server.warn(
-            "grastate.dat was removed, but this server is the only member of its group: it goes on with the data that \
-             it has",
+            "grastate.dat was removed, but this server is the only member of its group: it continues with its \
+             own data",
         );
     }
     Ok(was_removed && !is_only)

@@ -146,7 +146,10 @@ impl Session {
         }
         match self.outcomes.wait(seqno) {
             Some(decided) if decided == code => {
-                self.server.note(&format!("write set {} went so on most members: this one goes on", seqno.0));
+                self.server.note(&format!(
+                    "write set {}: same outcome on a majority of the members, continuing",
+                    seqno.0
+                ));
                 true
             }
             Some(_) => {
@@ -155,7 +158,7 @@ impl Session {
                     self.group(),
                     seqno.0
                 );
-                self.differs(&known, "it did not go here as it went on most of the others");
+                self.differs(&known, "the outcome here differs from the majority");
                 false
             }
             None => false,

@@ -177,7 +177,7 @@ impl Session {
         if let Err(error) = super::saved_state::write(&self.server.data_directory, self.group()) {
             self.server.warn(&format!("cannot write grastate.dat: {error}; nothing needs it"));
         }
-        self.server.note(&format!("applies what comes after {}", seqno.0));
+        self.server.note(&format!("applying write sets after {}", seqno.0));
         self.appliers.begun(seqno);
         self.ask_to_be_synced();
         Ok(())
@@ -236,8 +236,8 @@ impl Session {
         })?;
         if !has_any {
             self.server.warn(
-                "no other member has a state that this server could get (was grastate.dat removed from all?): it goes on \
-                 with its own",
+                "no other member can be the donor (was grastate.dat removed from all?): this server continues \
+                 with its own state",
             );
         }
         Ok(has_any)

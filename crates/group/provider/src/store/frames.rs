@@ -154,8 +154,8 @@ impl Frames {
         let head = self.take(OLD_HEAD_LEN_BYTES)?.ok_or_else(short)?;
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let number = head[4];
-        let (kind, has_crc) = Kind::of(number)
-            .ok_or_else(|| wrong(&format!("a frame of kind {number}, which nobody knows")))?;
+        let (kind, has_crc) =
+            Kind::of(number).ok_or_else(|| wrong(&format!("a frame of unknown kind {number}")))?;
         let head_len = if has_crc { HEAD_LEN_BYTES } else { OLD_HEAD_LEN_BYTES };
         let content_len =
             (len + 4).checked_sub(head_len).ok_or_else(|| wrong("a frame that is too short"))?;

@@ -109,7 +109,7 @@ fn a_damaged_log_is_not_to_be_restored_from_a_copy() {
     std::fs::OpenOptions::new().write(true).open(name).unwrap().set_len(8192).unwrap();
     let error = Store::open(directory.path()).err().unwrap().to_string();
     assert!(error.contains("is not usable: it is 8192 bytes long"), "{error}");
-    assert!(error.ends_with("Remove the files redoubt_group.*.log, and the member joins anew)"), "{error}");
+    assert!(error.ends_with("Remove the files redoubt_group.*.log, and the member joins again)"), "{error}");
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn texts_that_the_interface_has_no_room_for_are_refused() {
     let long_name = [&b"\x01\x02\0\0\0\0\0\0\0\0\x20"[..], &[b'n'; 32], &[0, 0]].concat();
     let error = ActionError::TooLong { what: "name", len_bytes: 32, limit_bytes: 31, at_byte: 10 };
     assert_eq!(Action::decode(&long_name), Err(error));
-    assert_eq!(error.to_string(), "name has 32 bytes (byte 10), and may have 31");
+    assert_eq!(error.to_string(), "name at byte 10 has 32 bytes; the limit is 31");
     let no_text = b"\x01\x02\0\0\0\0\0\0\0\0\x03ab\xff\0\0";
     assert_eq!(Action::decode(no_text), Err(ActionError::NotText { what: "name", at_byte: 13 }));
 }

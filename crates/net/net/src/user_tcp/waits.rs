@@ -145,7 +145,7 @@ pub unsafe fn control_set(set: c_int, operation: c_int, fd: c_int, event: *mut e
     }
     if operation != libc::EPOLL_CTL_DEL {
         if is_shadowed(fd) {
-            super::report("a listener is in a set of epoll and is left to the kernel");
+            super::report("a listener is in an epoll set and stays with the kernel");
             withdraw(fd);
         }
         sets::leave(fd);

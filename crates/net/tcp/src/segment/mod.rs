@@ -43,13 +43,13 @@ pub enum Checksum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// Ends within a header, or before the length in its header.
-    #[error("the packet is cut off")]
+    #[error("truncated packet")]
     Short,
     /// Neither IPv4 nor IPv6.
     #[error("neither IPv4 nor IPv6")]
     Version,
     /// The IP header's length or the packet's cannot be.
-    #[error("lengths of the IP header contradict each other")]
+    #[error("inconsistent lengths in the IP header")]
     IpLength,
     /// A part of a packet.
     #[error("a fragment")]
@@ -61,22 +61,22 @@ pub enum Refusal {
     #[error("the checksum of the IP header is wrong")]
     IpChecksum,
     /// Not from one host to one host: an address of several, of none, or both the same with the same port.
-    #[error("not from one host to another")]
+    #[error("not a unicast packet between two endpoints")]
     Address,
     /// A port is 0.
     #[error("a port is 0")]
     Port,
     /// The TCP header's length cannot be.
-    #[error("the TCP header's length cannot be")]
+    #[error("invalid length of the TCP header")]
     TcpLength,
     /// The segment's checksum is wrong.
     #[error("the checksum of the segment is wrong")]
     TcpChecksum,
     /// An option's length cannot be.
-    #[error("an option's length cannot be")]
+    #[error("invalid length of a TCP option")]
     Option,
     /// Flags that exclude each other, or none.
-    #[error("flags that exclude each other, or none")]
+    #[error("no flags, or flags that exclude each other")]
     Flags,
 }
 

@@ -7,15 +7,15 @@ use crate::proxy::{Event, Weather};
 /// A kind of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Kind {
-    /// Short and interrupted calls, delays: nobody may notice anything.
+    /// Short and interrupted calls, delays: without an effect on clients.
     Benign,
     /// Cuts, stalls, resets, changed, lost and doubled bytes between server and node: commits wait, no more.
     Network,
     /// The node's disk is full: commits wait.
     NodeFull,
-    /// The node's log cannot be written: the volume stops, and nothing is acknowledged any more.
+    /// The node's log cannot be written: the volume stops, and acknowledges nothing from then on.
     NodeLogError,
-    /// The node's disk fails elsewhere: the volume stops just so, or nobody notices.
+    /// The node's disk fails elsewhere: the volume stops in the same way, or there is no effect.
     NodeError,
     /// The server's own disk fails or is full: statements fail, or the server stops.
     ServerError,

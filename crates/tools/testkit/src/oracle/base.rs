@@ -63,7 +63,7 @@ impl Base {
         let checkpoint = base.checkpoint;
         if end.end_lsn.0 != checkpoint.checkpoint_lsn.0 + CHECKPOINT_MTR_BYTES {
             return Err(Error::State(format!(
-                "{} was not shut down cleanly: its log goes on from the checkpoint {} to {}",
+                "{} was not shut down cleanly: its log continues from the checkpoint {} to {}",
                 data_directory.display(),
                 checkpoint.checkpoint_lsn,
                 end.end_lsn

@@ -24,7 +24,7 @@ use super::shrink;
 use crate::generator::Config;
 use crate::sysbench::Sysbench;
 
-/// What makes the redo of a history.
+/// Source of the redo of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
 pub enum Kind {
     /// Random statements of every class.

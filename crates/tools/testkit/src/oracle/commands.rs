@@ -51,7 +51,7 @@ pub enum Command {
     },
     /// Histories of random statements, sysbench or TPC-C, and random cuts of their redo
     Run {
-        /// What and how much
+        /// Kind and number of histories
         #[command(flatten)]
         options: RunOptions,
     },
@@ -126,7 +126,7 @@ pub struct CutOptions {
 /// Options of `run`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RunOptions {
-    /// What makes the redo
+    /// Source of the redo
     #[arg(long, value_enum, default_value_t = Kind::Random)]
     kind: Kind,
     /// Seed of the first history

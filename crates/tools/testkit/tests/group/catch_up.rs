@@ -63,7 +63,11 @@ fn comes_back(group: &mut Group, what: &str) -> Result<()> {
     let (_, elapsed) = timed(|| group.start(VICTIM))?;
     let said = group.server(VICTIM)?.error_log_tail(usize::MAX);
     let said = said.get(before..).unwrap_or(&said);
-    for unwanted in ["for the state of its server", "it gets it anew", "keeps what this one lacks"] {
+    for unwanted in [
+        "for the state of its server",
+        "the state of this server is not the group's",
+        "keeps what this one lacks",
+    ] {
         if said.contains(unwanted) {
             return Err(Error::Violation(format!("{what}: the server says: {unwanted}")));
         }

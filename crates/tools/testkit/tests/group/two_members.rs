@@ -16,7 +16,7 @@ use std::time::Duration;
 const ALL: [usize; 2] = [0, 1];
 const CLIENTS: u32 = 2;
 /// What each of two that have both gone on alone says of the other one.
-const TWO_HISTORIES: &str = "each of the two servers has gone on alone";
+const TWO_HISTORIES: &str = "each of the two servers continued alone";
 
 fn provider() -> Provider {
     let library = find_redoubt().unwrap().with_file_name("libredoubt_group.so");
@@ -162,7 +162,7 @@ fn who_was_just_started_does_not_go_on_alone() {
         group.kill9(0)?;
         group.server_mut(1)?.spawn(&[])?;
         wait_says(group, 1, "commits wait: 1 of 2 members are here")?;
-        assert_eq!(says(group, 1, "goes on alone (pc.ignore_sb)")?, 0);
+        assert_eq!(says(group, 1, "continues alone (pc.ignore_sb)")?, 0);
         group.kill9(1)?;
         group.start(0)?;
         execute(&mut group.server(0)?.connect()?, "INSERT INTO d.t VALUES (2)")?;
@@ -202,7 +202,7 @@ fn two_that_have_both_gone_on_alone_do_not_mix() {
         insert(group, 0, 1)?;
         group.cut(1)?;
         for member in ALL {
-            wait_says(group, member, "goes on alone (pc.ignore_sb)")?;
+            wait_says(group, member, "continues alone (pc.ignore_sb)")?;
             wait_status(group, member, "wsrep_cluster_size", "1")?;
             wait_status(group, member, "wsrep_cluster_status", "Primary")?;
         }

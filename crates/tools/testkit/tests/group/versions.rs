@@ -70,7 +70,8 @@ fn is_broken_and_whole_again(group: &mut Group) -> Result<()> {
     let said = group.server(2)?.error_log_tail(usize::MAX);
     let said = &said[before..];
     assert!(
-        said.contains("this server gets its state anew") && said.contains("for the state of its server"),
+        said.contains("grastate.dat was removed: a state transfer")
+            && said.contains("for the state of its server"),
         "{said}"
     );
     require_equal(group, load)

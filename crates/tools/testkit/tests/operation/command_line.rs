@@ -216,7 +216,7 @@ fn a_client_does_not_take_something_else_for_a_node() {
     let closes = listener(drop);
     refused(&["status", "--node", &closes], FAILED, &[&closes, "the other side closed it"]);
     let zeros = listener(|mut stream| drop(stream.write_all(&[0; 64])));
-    refused(&["status", "--node", &zeros], FAILED, &[&zeros, "does not greet like a storage node"]);
+    refused(&["status", "--node", &zeros], FAILED, &[&zeros, "did not send a Redoubt handshake"]);
 }
 
 #[test]

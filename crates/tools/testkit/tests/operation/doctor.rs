@@ -87,7 +87,7 @@ fn a_sound_server_side_has_no_fault_and_planted_faults_are_found() {
     .unwrap();
     let found = connect(&bundle, &["mariadbd", &format!("--defaults-file={}", options.display())]);
     require(&found, "settings", "problem", &["innodb_encrypt_tables=FORCE", "innodb_encrypt_tables=OFF"]);
-    require(&found, "settings", "note", &["innodb_undo_directory=/elsewhere", "does not count"]);
+    require(&found, "settings", "note", &["innodb_undo_directory=/elsewhere", "is ignored"]);
     require(&found, "settings", "problem", &["file_key_management"]);
     require(&found, "durability", "warning", &["innodb_flush_log_at_trx_commit=2"]);
 

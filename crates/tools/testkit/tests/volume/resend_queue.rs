@@ -106,7 +106,8 @@ fn what_was_answered_while_the_node_was_away_survives_a_kill_of_the_server() {
     check_all(&mut server.connect().unwrap()).unwrap();
     // A server that ended in order has left nothing: no word about it at the next start.
     server.shutdown().unwrap();
-    let said = |server: &Server| server.error_log_tail(10_000).matches("the last server here left").count();
+    let said =
+        |server: &Server| server.error_log_tail(10_000).matches("the previous server here left").count();
     assert_eq!(said(&server), 3, "{}", server.error_log_tail(10_000));
     server.start().unwrap();
     assert_eq!(said(&server), 3);
@@ -121,7 +122,7 @@ fn as_long_as_it_cannot_be_sent_nothing_is_attached_or_thrown_away() {
     server.kill9().unwrap();
     let before = std::fs::read(server.datadir().join(FILE)).unwrap();
     let error = server.start().unwrap_err().to_string();
-    assert!(error.contains("the last server here left") && error.contains("cannot reach"), "{error}");
+    assert!(error.contains("the previous server here left") && error.contains("cannot reach"), "{error}");
     assert!(std::fs::read(server.datadir().join(FILE)).unwrap() == before);
 
     // Nor with a file that is not understood: it may hold commits.

@@ -144,7 +144,7 @@ fn a_server_with_a_wrong_certificate_does_not_start() {
         ];
         Outcome::of(node.redoubt_bin(), args, PATIENCE).unwrap().require_failure(1, parts).unwrap();
     };
-    run(&strangers, &["no trust", "another authority"]);
+    run(&strangers, &["TLS authentication", "another authority"]);
     let key = std::path::Path::new(&ours).join("key.pem");
     let mode =
         |mode| std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();

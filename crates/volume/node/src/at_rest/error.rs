@@ -8,10 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum AtRestError {
     /// The node knows no place for keys.
-    #[error(
-        "the files of an encrypted volume need a key, and the node was started without --volume-keys DIR, the \
-         directory that has it or where it is to be made"
-    )]
+    #[error("no directory for the keys of encrypted volumes; start the node with --volume-keys DIR")]
     NoKeyDirectory,
     /// The directory of keys belongs to somebody else.
     #[error(
@@ -24,8 +21,8 @@ pub enum AtRestError {
     },
     /// There is no key.
     #[error(
-        "its files are encrypted and there is no key: {} is missing; put back the copy of that file that was kept, and \
-         start the node again",
+        "its files are encrypted and the key {} is missing; restore that file from your copy, and restart the \
+         node",
         path.display()
     )]
     KeyMissing {
@@ -34,8 +31,8 @@ pub enum AtRestError {
     },
     /// Others could read the key.
     #[error(
-        "{} has mode {mode:04o}: other users of this host can read or replace the key; chmod 0600 it, and if others \
-         may have read it, make the volume anew",
+        "{} has mode {mode:04o}: other users of this host can read or replace the key; run chmod 0600 on it, and if \
+         others may have read it, create a new volume and copy the data to it",
         path.display()
     )]
     KeyTooOpen {
@@ -59,7 +56,7 @@ pub enum AtRestError {
     },
     /// It is no key.
     #[error(
-        "{} is no key of a volume: it has {len_bytes} bytes, and a key is a file of {expected} random bytes",
+        "{} is not a volume key: it has {len_bytes} bytes, and a key is a file of {expected} random bytes",
         path.display()
     )]
     KeyLength {
@@ -72,8 +69,8 @@ pub enum AtRestError {
     },
     /// It is the key of another volume.
     #[error(
-        "{} is the wrong key: {} is encrypted with key {wanted}, and this is {found}; put the volume's own key there \
-         and start the node again",
+        "{} is the wrong key: {} is encrypted with key {wanted}, and this is {found}; put the volume's own key \
+         there and restart the node",
         path.display(), directory.display()
     )]
     WrongKey {
@@ -96,8 +93,8 @@ pub enum AtRestError {
     },
     /// It is encrypted by somebody else.
     #[error(
-        "{} is encrypted already, with another key or in another way than volumes are: a volume with a key of its own \
-         needs a directory that is not",
+        "{} is encrypted already, with another key or another policy; use an unencrypted directory for a \
+         volume with a key of its own",
         path.display()
     )]
     EncryptedOtherwise {
@@ -106,8 +103,8 @@ pub enum AtRestError {
     },
     /// A raw device has no file system.
     #[error(
-        "{} is a raw device, and what is on it is encrypted by no file system: put dm-crypt (cryptsetup) beneath it \
-         and create the volume without --encrypted, or give the node a directory instead",
+        "{} is a raw device, which no file system encrypts; put dm-crypt (cryptsetup) beneath it and create \
+         the volume without --encrypted, or give the node a directory instead",
         path.display()
     )]
     RawDevice {

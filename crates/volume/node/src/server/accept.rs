@@ -67,7 +67,7 @@ impl Node {
         if !lets_in {
             let Process { id, uid } = process;
             tracing::debug!(
-                "process {id} of user {uid} may not use the local socket, see --local-users; TCP is left to it"
+                "process {id} of user {uid} may not use the local socket, see --local-users; it can use TCP"
             );
         }
         lets_in

@@ -126,7 +126,7 @@ impl Node {
             if name.starts_with('.') {
                 match self.remove_directory(&entry.path()) {
                     // Its key may come later; whoever wants its name removes it then.
-                    Err(NodeError::AtRest(error)) => tracing::warn!(%error, "a leftover is not removed"),
+                    Err(NodeError::AtRest(error)) => tracing::warn!(%error, "a leftover file is not removed"),
                     removed => removed?,
                 }
             } else {
@@ -278,14 +278,15 @@ fn check_exposure(options: &NodeOptions, address: SocketAddr) -> Result<(), Node
     }
     if !options.allow_plain_text {
         return Err(NodeError::Refused(format!(
-            "listening on {address} without TLS would let everybody who reaches this host read, change and delete all \
-             volumes; make certificates with `redoubt certificates create` and give the node its own with --tls DIR, \
-             or listen on 127.0.0.1, or, if the whole network is trusted, add --allow-plain-text"
+            "refusing to listen on {address} without TLS: every host that reaches it could read, change and \
+             delete all volumes. Make certificates with `redoubt certificates create` and give the node its \
+             own with --tls DIR, or listen on 127.0.0.1, or, if the whole network is trusted, add \
+             --allow-plain-text"
         )));
     }
     tracing::warn!(
-        "listening on {address} in PLAIN TEXT, WITHOUT AUTHENTICATION: everybody who reaches this address can read, \
-         change and delete all volumes, and whoever is on the way can read and change what is sent"
+        "listening on {address} in PLAIN TEXT, WITHOUT AUTHENTICATION: every host that reaches this address \
+         can read, change and delete all volumes, and every host on the path can read and change the traffic"
     );
     Ok(())
 }

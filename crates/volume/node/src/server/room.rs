@@ -34,7 +34,7 @@ impl RoomWatch {
             loop {
                 match rooms(&directory) {
                     Ok(rooms) => *found.lock() = rooms,
-                    Err(error) => tracing::warn!(%error, "cannot see how much room there is"),
+                    Err(error) => tracing::warn!(%error, "cannot measure free space"),
                 }
                 if lived.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -42,7 +42,7 @@ impl RoomWatch {
             }
         };
         if let Err(error) = thread::Builder::new().name("room".to_owned()).spawn(watch) {
-            tracing::warn!(%error, "cannot start a thread that sees how much room there is");
+            tracing::warn!(%error, "cannot start the thread that measures free space");
         }
         Self { newest, _lives: lives }
     }

@@ -113,7 +113,8 @@ impl Session<'_> {
             }
             (_, None) => None,
             _ => {
-                let message = "the log before that was not asked for on this connection; begin anew";
+                let message =
+                    "the previous part of the log was not requested on this connection; begin again";
                 return Err(NodeError::Refused(message.to_owned()));
             }
         };

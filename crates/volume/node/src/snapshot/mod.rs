@@ -93,7 +93,7 @@ impl Snapshot {
     /// Something could not be put aside: the state is lost. Its reader learns it; nobody else does.
     pub fn fail(&self, error: &NodeError) {
         if self.failure.set(error.to_string()).is_ok() {
-            tracing::warn!(%error, "the state that an export reads cannot be kept");
+            tracing::warn!(%error, "cannot retain the snapshot that an export reads");
         }
     }
 
@@ -107,8 +107,8 @@ impl Snapshot {
     pub fn check(&self) -> Result<(), NodeError> {
         self.failure.get().map_or(Ok(()), |failure| {
             Err(NodeError::NotNow(format!(
-                "the export ends: what the server changed meanwhile could not be put aside ({failure}); make room and \
-                 export again"
+                "the export ends: old versions of pages that the server changed meanwhile could not be kept \
+                 ({failure}); make room and export again"
             )))
         })
     }

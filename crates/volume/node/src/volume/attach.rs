@@ -164,7 +164,8 @@ impl Volume {
         tracing::info!(volume = name, generation, who, %server, "volume attached");
         self.drain().and_then(|end| self.end_log(end)).map_err(|error| match error {
             NodeError::NotNow(message) => NodeError::NotNow(format!(
-                "{message}. The server before is fenced (generation {generation}); attaching again goes on from here"
+                "{message}. The previous server is fenced (generation {generation}); another attach continues \
+                 from here"
             )),
             other => other,
         })?;
@@ -176,16 +177,16 @@ impl Volume {
         let name = &self.context.name;
         self.context.check_running()?;
         if let Some(why) = self.session.identity().refused_server(server) {
-            return Err(NodeError::Refused(format!("volume {name}: {why}. Nobody was fenced")));
+            return Err(NodeError::Refused(format!("volume {name}: {why}. No server was fenced")));
         }
         if let Some(reason) = self.context.blocked() {
             return Err(NodeError::NotNow(format!(
-                "volume {name} waits: {reason}. It is not taken over before that has ended; nobody was fenced"
+                "volume {name} waits: {reason}. It is not taken over before that has ended; no server was fenced"
             )));
         }
         match self.drain() {
             Err(NodeError::NotNow(message)) => {
-                Err(NodeError::NotNow(format!("{message}; nobody was fenced")))
+                Err(NodeError::NotNow(format!("{message}; no server was fenced")))
             }
             drained => drained.map(drop),
         }

@@ -190,7 +190,7 @@ impl Context {
                 return;
             }
         }
-        tracing::info!(volume = self.name, "volume goes on");
+        tracing::info!(volume = self.name, "volume resumes");
         self.notices.send(&Notice::Waiting { reason: String::new() });
     }
 

@@ -157,7 +157,7 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
         .ask(&Request::Attach { volume: "v".to_owned(), who: "another".to_owned(), server: None })
         .unwrap();
     let Reply::Failed { message, retry: true } = refused else { panic!("{refused:?}") };
-    assert!(message.contains("nobody was fenced") && message.contains("space"), "{message}");
+    assert!(message.contains("no server was fenced") && message.contains("space"), "{message}");
     assert_eq!(control.status().generation, generation);
     let mut again = LogClient::connect(node.address, "v", generation, 1, start).unwrap();
     assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());

@@ -157,7 +157,7 @@ fn a_page_that_nothing_is_left_of_is_refused_with_the_reason() {
         other => panic!("{other:?}"),
     });
     let message = message.unwrap();
-    for part in ["d/t.ibd", "damaged", "cannot be rebuilt", "does not start it anew", "export"] {
+    for part in ["d/t.ibd", "damaged", "cannot be rebuilt", "does not initialise it", "export"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     // The other pages are served.

@@ -163,5 +163,5 @@ fn a_follower_gets_all_redo_in_order() {
     assert!(!again.is_empty() && again.len() < 1000, "{} bytes since the checkpoint", again.len());
     assert!(redo.ends_with(&again));
     let jump = late.ask(&about(ViewRequest::Log { from_lsn: Some(known.end_lsn - 1) })).unwrap();
-    assert!(matches!(&jump, Reply::Failed { message, .. } if message.contains("begin anew")), "{jump:?}");
+    assert!(matches!(&jump, Reply::Failed { message, .. } if message.contains("begin again")), "{jump:?}");
 }

@@ -61,7 +61,7 @@ pub enum FlagsError {
     },
     /// The tablespace is encrypted.
     #[error(
-        "tablespace flags {flags} say that it is encrypted, and its pages cannot be read outside the server; decrypt \
+        "the tablespace is encrypted (flags {flags}), and its pages cannot be read outside the server; decrypt \
          it (ALTER TABLE ... ENCRYPTION='N', or ALTER TABLESPACE)"
     )]
     Encrypted {

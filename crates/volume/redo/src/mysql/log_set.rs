@@ -87,7 +87,7 @@ pub enum LogSetError<Read> {
     },
     /// A file does not go on where the one before ends.
     #[error(
-        "redo log file #ib_redo{number} does not follow the one before it; files are missing or of another server"
+        "redo log file #ib_redo{number} does not follow the previous file; files are missing or of another server"
     )]
     NoChain {
         /// Its number.
@@ -103,7 +103,7 @@ pub enum LogSetError<Read> {
         flags: u32,
     },
     /// The newest file is full: there must be one after it.
-    #[error("redo log file #ib_redo{number} is full, but there is none after it")]
+    #[error("redo log file #ib_redo{number} is full, but no file follows it")]
     NewestMissing {
         /// Number of the newest file.
         number: u64,

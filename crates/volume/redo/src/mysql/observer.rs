@@ -81,14 +81,14 @@ pub enum ObserveError {
     },
     /// Redo logging is off.
     #[error(
-        "the server was told to turn its redo log off (ALTER INSTANCE DISABLE INNODB REDO_LOG), which a volume cannot do \
-         without; start it again, and leave the redo log on"
+        "redo logging was disabled (ALTER INSTANCE DISABLE INNODB REDO_LOG), but a volume needs the redo log; \
+         restart the server, and keep redo logging enabled"
     )]
     LoggingDisabled,
     /// The log is to be encrypted.
     #[error(
-        "the server was told to encrypt its redo log (innodb_redo_log_encrypt=ON), which a volume cannot follow; start it \
-         again with the log in clear (what SET PERSIST has kept is in mysqld-auto.cnf)"
+        "redo log encryption was enabled (innodb_redo_log_encrypt=ON), but a volume cannot read an encrypted \
+         log; restart the server with it disabled (SET PERSIST stores it in mysqld-auto.cnf)"
     )]
     Encrypted,
     /// Redo was written to a file whose first LSN is not known.
@@ -99,7 +99,8 @@ pub enum ObserveError {
     },
     /// The write is not made of whole blocks, or crosses the end of its area.
     #[error(
-        "redo log write at byte {offset} ({len_bytes} bytes) of file {file} is no write of whole blocks of one area"
+        "redo log write at byte {offset} ({len_bytes} bytes) of file {file} does not write whole blocks of one \
+         area"
     )]
     NotBlocks {
         /// The file.
@@ -138,8 +139,8 @@ pub enum ObserveError {
     },
     /// A block says that a mini-transaction starts where none does.
     #[error(
-        "the redo log says that a mini-transaction starts at position {first_group}, but none does; the records before it \
-         were misread (see the supported versions)"
+        "no mini-transaction starts at position {first_group}, although the redo log block header gives that \
+         position; the previous records were misread (see the supported versions)"
     )]
     FirstGroup {
         /// Where one should start.

@@ -173,7 +173,7 @@ pub(super) fn read_insert_body<'a>(cursor: &mut Cursor<'a>) -> Result<InsertBody
         Some(InsertHeader {
             info_and_status_bits: cursor.byte("the info bits of a record to insert")?,
             origin_offset: cursor.c32_in_page("the origin of a record to insert")?,
-            mismatch_offset: cursor.c32_in_page("what a record to insert has of its predecessor")?,
+            mismatch_offset: cursor.c32_in_page("the common prefix of a record to insert")?,
         })
     };
     Ok(InsertBody { header, tail: cursor.take((encoded >> 1) as usize, "the end of a record to insert")? })

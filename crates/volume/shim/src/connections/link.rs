@@ -29,7 +29,7 @@ pub enum LinkError {
     #[error("{0}")]
     Wire(#[from] WireError),
     /// One side does not accept the other. May be put right while the server runs: certificates are read again.
-    #[error("no trust between this server and the node: {0}")]
+    #[error("TLS authentication with the storage node failed: {0}")]
     Trust(String),
     /// Not now.
     #[error("{0}")]
@@ -119,7 +119,9 @@ fn greet(
     let welcome = Welcome::decode(&body)?;
     match welcome.status {
         Status::Accepted => Ok(welcome),
-        Status::TryLater => Err(LinkError::Later(format!("the node says: {}", welcome.message))),
+        Status::TryLater => {
+            Err(LinkError::Later(format!("the storage node is not ready: {}", welcome.message)))
+        }
         Status::Fenced => Err(LinkError::Final(format!(
             "this server is fenced: another server took the volume over ({}); it must not be used any more",
             welcome.message

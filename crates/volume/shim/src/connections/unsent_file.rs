@@ -23,7 +23,7 @@ impl From<SendError> for LinkError {
             SendError::Trust(why) => Self::Trust(why),
             SendError::Later(_) => Self::Later(error.to_string()),
             SendError::Fenced(_) | SendError::Refused(_) => Self::Final(format!(
-                "what an earlier process of this server left in {FILE_NAME} cannot be sent: {error}"
+                "cannot send the data that an earlier process of this server left in {FILE_NAME}: {error}"
             )),
         }
     }

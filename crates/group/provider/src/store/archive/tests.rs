@@ -116,7 +116,7 @@ fn of_several_records_of_a_slot_the_last_one_counts() {
     let found = store.archive().read(Slot(1), 10, usize::MAX).unwrap().unwrap();
     assert_eq!(found, [entry(1, 50), entry(2, 60), (Slot(3), Entry::EpochStart(Arc::new(start)))]);
     let error = store.chosen(&[Slot(9)]).unwrap_err().to_string();
-    assert!(error.contains("slot 9 was chosen, and no record of it was written"), "{error}");
+    assert!(error.contains("slot 9 was chosen, but no record of it was written"), "{error}");
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Inner {
         if let Err(error) = self.link.steer_connection(ends, to.map(|lane| lane.number)) {
             // What is taken away is there, or its address has gone.
             if to.is_some() {
-                report(&format!("connections cannot be told apart in the driver: {error}"));
+                report(&format!("the driver cannot separate connections: {error}"));
                 self.lanes.is_broken = true;
                 return false;
             }
@@ -171,7 +171,7 @@ impl Inner {
                 self.lanes.free.push(lane.number);
             }
             Err(error) => {
-                report(&format!("no socket of AF_XDP for each connection, statements are slower: {error}"));
+                report(&format!("no AF_XDP socket per connection, statements are slower: {error}"));
                 self.lanes.is_broken = true;
             }
         }

@@ -64,7 +64,7 @@ pub enum XdpError {
         error: io::Error,
     },
     /// Somebody else has the interface.
-    #[error("{call}: {error}; another program of XDP, or another server, has the interface or its queue")]
+    #[error("{call}: {error}; another XDP program, or another server, uses the interface or its queue")]
     Busy {
         /// What was tried.
         call: &'static str,
@@ -249,9 +249,9 @@ fn start(
     let (link, mut mode) = match attach(FLAG_DRIVER) {
         Ok(link) => (link, Mode::Native),
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            return Err(XdpError::new("program of XDP in the driver")(error));
+            return Err(XdpError::new("XDP program in the driver")(error));
         }
-        Err(_) => (attach(FLAG_GENERIC).map_err(XdpError::new("program of XDP"))?, Mode::Generic),
+        Err(_) => (attach(FLAG_GENERIC).map_err(XdpError::new("XDP program"))?, Mode::Generic),
     };
     let tie = |flags| bind(socket, interface.index, queue, flags | libc::XDP_USE_NEED_WAKEUP, 0);
     if zero_copy && mode == Mode::Native && patiently(|| tie(libc::XDP_ZEROCOPY)).is_ok() {

@@ -31,7 +31,7 @@ struct Arguments {
 enum Command {
     /// Try a mapping with MAP_SYNC in a directory; fails if the outcome is not the expected one
     MapSync {
-        /// What must happen
+        /// Expected outcome
         #[arg(long, value_enum)]
         expect: Expectation,
         /// A directory on the mount; a file is made in it and removed
@@ -56,7 +56,7 @@ enum Command {
         /// The log's directory
         dir: PathBuf,
     },
-    /// Print as JSON what a drive with Flexible Data Placement says about itself and about some of its namespaces
+    /// Print as JSON what a drive with Flexible Data Placement reports about itself and some of its namespaces
     FdpStats {
         /// Block devices of namespaces of one endurance group
         #[arg(required = true)]
@@ -71,14 +71,13 @@ enum Command {
         /// The second
         #[arg(long, value_name = "FILE")]
         after: PathBuf,
-        /// A handle that must have received at least so much; with any of these, all other handles must have received
-        /// nothing
+        /// Minimum that a handle must have received; with this option, all other handles must have received nothing
         #[arg(long, value_name = "HANDLE=BYTES")]
         at_least: Vec<AtLeast>,
     },
-    /// Write to a block device in each of its write streams, and let the drive say where it went. Overwrites the device
+    /// Write to a block device in each of its write streams, and read the placement from the drive. Overwrites the device
     WriteStreams {
-        /// What must happen
+        /// Expected outcome
         #[arg(long, value_enum, default_value = "placed")]
         expect: StreamExpectation,
         /// The block device
@@ -95,7 +94,7 @@ enum Command {
     },
     /// Look for torn pages after overwrite-pages
     FindTornPages {
-        /// What must be found
+        /// Expected outcome
         #[arg(long, value_enum)]
         expect: TornExpectation,
         /// The directory
@@ -103,7 +102,7 @@ enum Command {
     },
 }
 
-/// What must be found after a reset.
+/// Expected torn pages after a reset.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TornExpectation {
     /// No page is torn
@@ -112,7 +111,7 @@ enum TornExpectation {
     Some,
 }
 
-/// What writes in streams must do.
+/// Expected outcome of writes in streams.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StreamExpectation {
     /// Each stream reaches a reclaim unit handle of its own
@@ -132,7 +131,7 @@ enum Device {
     File,
 }
 
-/// What a mapping with MAP_SYNC must do.
+/// Expected outcome of a mapping with MAP_SYNC.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Expectation {
     /// The kernel grants it, and bytes stored through it are in the file

@@ -122,7 +122,7 @@ fn chunks_of(stream: u8) -> u64 {
 pub fn check_refused(device: &Path) -> Result<(), String> {
     let streams = max_write_streams(device)?;
     if streams != 0 {
-        return Err(format!("{}: the kernel says that it has {streams} write streams", device.display()));
+        return Err(format!("{}: the kernel reports {streams} write streams", device.display()));
     }
     let failed = |error: io::Error| format!("{}: cannot write to it: {error}", device.display());
     let mut writer = StreamWriter::open(device).map_err(failed)?;

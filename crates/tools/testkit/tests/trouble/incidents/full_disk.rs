@@ -107,7 +107,7 @@ fn commits_wait_for_room(disk: &Mount, node: Node, full_for: Duration) {
         panic!("{error}\nserver: {server}\nnode: {node}\nvolume: {}", setup.volume())
     });
     bulk.recv_timeout(PATIENCE).unwrap().unwrap();
-    setup.wait_for_log(&["[Note]", "[redoubt]", "storage node goes on"]);
+    setup.wait_for_log(&["[Note]", "[redoubt]", "storage node resumes"]);
     assert_eq!(setup.server.process_id(), process_id);
     run.stop().unwrap();
     require_all(&mut setup, &file);

@@ -36,13 +36,13 @@ fn a_volume_opens_with_its_key_and_not_without() {
     setup.node.kill9().unwrap();
     std::fs::remove_file(&key_file).unwrap();
     setup.node.start().unwrap();
-    setup.require_refused(&["there is no key", &path]);
+    setup.require_refused(&["is missing", &path]);
     setup.node.stop().unwrap();
     let mut wrong = key.clone();
     wrong[63] ^= 1;
     for (bytes, mode, parts) in [
         (&wrong[..], 0o600, ["is the wrong key", identifier]),
-        (&key[..63], 0o600, ["is no key", "63 bytes"]),
+        (&key[..63], 0o600, ["is not a volume key", "63 bytes"]),
         (&key[..], 0o640, ["mode 0640", "chmod"]),
     ] {
         put(&key_file, bytes, mode);

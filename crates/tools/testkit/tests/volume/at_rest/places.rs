@@ -64,7 +64,7 @@ fn all_parts_have_the_volumes_key_wherever_they_are() {
     std::fs::rename(setup.key_file(), setup.keys.path().join("kept")).unwrap();
     setup.node.start().unwrap();
     let refused = setup.volume_command(&["delete", VOLUME, "--yes"]);
-    refused.require_failure(1, &["has parts elsewhere", "there is no key"]).unwrap();
+    refused.require_failure(1, &["has parts elsewhere", "is missing"]).unwrap();
     setup.node.stop().unwrap();
     std::fs::rename(setup.keys.path().join("kept"), setup.key_file()).unwrap();
     setup.node.start().unwrap();

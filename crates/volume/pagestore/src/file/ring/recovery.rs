@@ -89,7 +89,7 @@ fn check_for_damage(reader: &RingReader, superblock: &Superblock, end: u64) -> R
             && header.at % reader.len_bytes == at % reader.len_bytes;
         if is_ours && header.synced_until > end {
             let reason = format!(
-                "what it held at byte {} is damaged, and with it pages that were durable: check the disk, and \
+                "the entry at byte {} is damaged, and with it pages that were durable; check the disk, and \
                  restore the directory from a copy",
                 reader.physical(end).0
             );

@@ -213,7 +213,7 @@ impl Stream {
                 }
                 Ok(Notice::Waiting { reason }) if reason.is_empty() => {
                     if self.node_waits.swap(false, Ordering::AcqRel) {
-                        message::note("the storage node goes on");
+                        message::note("the storage node resumes");
                     }
                 }
                 Ok(Notice::Waiting { reason }) => {
@@ -235,7 +235,7 @@ impl Stream {
     fn set_durable(&self, seq: Seq) {
         if seq.0 > self.end.load(Ordering::Acquire) {
             self.die(&format!(
-                "the storage node says that position {} is durable, but only {} was sent",
+                "the storage node acknowledged position {}, but only {} was sent",
                 seq.0,
                 self.end().0
             ));

@@ -34,7 +34,10 @@ pub enum ResumeError {
         end: u64,
     },
     /// The node stands inside a frame.
-    #[error("the storage node expects position {wanted}, which is inside a frame; it stored a part of one")]
+    #[error(
+        "the storage node expects position {wanted}, which is inside a frame; it stored only a part of that \
+         frame"
+    )]
     InsideFrame {
         /// Where the node stands.
         wanted: u64,

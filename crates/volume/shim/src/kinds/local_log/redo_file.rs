@@ -165,8 +165,8 @@ impl RedoFile {
         self.counters.add(Counter::Failures, 1);
         if !self.failed.swap(true, Ordering::AcqRel) {
             message::error(&format!(
-                "redo file {}: {why}; what was written to it last may be lost, so it is not used any more. Repair \
-                 the device, then start the server again",
+                "redo file {}: {why}; the last writes to it may be lost, so it is no longer used. Repair the \
+                 device, then restart the server",
                 show(&self.path)
             ));
         }
