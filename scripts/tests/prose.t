@@ -123,7 +123,12 @@ is(rules_of('a.rs', "let a = \"// nobody\"; let b = r#\"// nobody \" \"#; let c 
 is(rules_of('a.rs', "//! Nobody waits.\n"), 'clause-subject', 'module headers are prose');
 is(rules_of('a.rs', "let a = 1; // nobody waits\n"), 'clause-subject', 'comments after code are prose');
 is(rules_of('a.rs', "info!(name, \"nobody waits\");\neprintln!(\"who waits\");\n"), 'clause-subject clause-subject', 'log lines are prose');
-is(rules_of('a.rs', "let a = \"nobody waits\";\n"), '', 'other strings are no messages');
+is(rules_of('a.rs', "let a = \"nobody waits\";\n"), '', 'short strings are no messages');
+is(rules_of('a.rs', "Err(format!(\"the node is full and nobody waits for {name}\"))\n"), 'clause-subject', 'other strings of several words are messages');
+is(rules_of('tests/a.rs', "let a = \"the node is full and nobody waits\";\n"), '', 'but not in tests');
+is(rules_of('a.rs', "assert!(ok, \"the node is full and nobody waits\");\n"), '', 'nor those of a panic');
+is(rules_of('a.rs', "#[cfg(test)]\nmod tests {\n  const A: &str = \"the node is full and nobody waits\";\n}\n"), '', 'nor in a module of tests');
+is(rules_of('a.rs', "run(\"SELECT what FROM nobody WHERE a is null\");\n"), '', 'SQL is no message');
 is(rules_of('a.sh', "# nobody waits\ncat <<'TEXT'\nUsage: a\n\nThen who asks waits.\nWho asks waits.\nTEXT\n"), 'clause-subject clause-subject', 'comments and help of scripts are prose');
 is(rules_of('a.sh', "cat <<'TEXT'\n  --a    " . 'word ' x 25 . "\n  --b    " . 'word ' x 25 . "\nTEXT\n"), '', 'each option of a help text is a text of its own');
 is(rules_of('a.yml', "    summary: The node is told to stop\n"), 'machine-person', 'alerts are prose');

@@ -11,6 +11,7 @@ use warnings;
 
 # Macros whose strings are log lines or messages for a person.
 my $LOG_MACROS = qr/(?:info|warn|error|debug|trace|eprintln|eprint|bail|anyhow|say|complain)/;
+my $NO_PROSE   = qr/^\s*(?:SELECT|INSERT|CREATE|UPDATE|DELETE|ALTER|DROP|SET|SHOW|WITH)\b|[<>]{1}\/?[a-z]+>|\{\{|;\s*\}/;
 my $BALANCED   = qr/(\((?:[^()]++|(?-1))*+\))/;
 
 sub kind_of_file {
@@ -30,7 +31,7 @@ sub extract {
     my $kind = kind_of_file($path, substr($source, 0, 80)) or return ([], 0);
     my $result = { units => [], lines => {} };
     if    ($kind eq 'markdown') { markdown($result, 'markdown', numbered($source, 1)) }
-    elsif ($kind eq 'rust')     { rust($result, $source) }
+    elsif ($kind eq 'rust')     { rust($result, $path, $source) }
     elsif ($kind eq 'json')     { json($result, $source) }
     else                        { hash_comments($result, $source, $kind) }
     return ($result->{units}, scalar keys %{ $result->{lines} });
@@ -156,7 +157,7 @@ sub tokens {
 }
 
 sub rust {
-    my ($result, $source) = @_;
+    my ($result, $path, $source) = @_;
     my ($comments, $strings, $blank) = tokens($source);
     my @starts = (0);
     push @starts, pos $source while $source =~ /\n/g;
@@ -170,7 +171,7 @@ sub rust {
     };
     my @help = ranges($blank, qr/#\[derive\([^)]*\b(?:Parser|Args|Subcommand|ValueEnum)\b[^)]*\)\][^{;]*?(\{(?:[^{}]++|(?-1))*+\})/);
     comments($result, $source, $comments, $line_of, \@help);
-    messages($result, $strings, $blank, $line_of);
+    messages($result, $path, $strings, $blank, $line_of);
     while ($blank =~ /#\[(?:\w+::)?test\b[^\]]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub\s+)?(?:async\s+)?fn\s+(\w+)/g) {
         my $line = $line_of->($-[1]);
         push @{ $result->{units} }, { kind => 'test', text => $1, map => [ [ 0, $line ] ], code => [] };
@@ -222,26 +223,50 @@ sub next_item_is_clap {
     return 0;
 }
 
-# Texts of errors and log lines, and help in attributes of clap.
+# Texts of errors and log lines, and help in attributes of clap. Other strings of several words are messages too, unless
+# they are SQL, belong to tests, or explain a panic.
 sub messages {
-    my ($result, $strings, $blank, $line_of) = @_;
+    my ($result, $path, $strings, $blank, $line_of) = @_;
+    my $tests = $path =~ m{(?:^|/)(?:tests|benches|examples)/|tests?\.rs$} ? 0
+        : $blank =~ /#\[cfg\(test\)\]\s*mod\s+\w+\s*\{/ ? $-[0] : length $blank;
     my @ranges = (
         ranges($blank, qr/#\[error$BALANCED/),
         ranges($blank, qr/\b$LOG_MACROS!\s*$BALANCED/),
     );
+    my @panics = ranges($blank, qr/\b(?:(?:debug_)?assert\w*!|panic!|unreachable!|todo!|expect|expect_err|reason\s*=)\s*$BALANCED/);
     my @help = ranges($blank, qr/#\[(?:arg|command|clap|value)$BALANCED/);
     for my $string (@$strings) {
         my ($offset, $text, $raw) = @$string;
         next if $text !~ /[A-Za-z]\s+\S/;
-        my $kind = inside($offset, \@ranges) ? 'message' : inside($offset, \@help) ? 'help' : next;
+        my $is_prose = $offset < $tests && !$raw && $text =~ /^[^\n]*[a-z]+ [a-z]+ [a-z]+ / && $text !~ $NO_PROSE;
+        my $kind = inside($offset, \@ranges) ? 'message'
+            : inside($offset, \@help)            ? 'help'
+            : $is_prose && !inside($offset, \@panics) ? 'message'
+            :                                            next;
         my $line = $line_of->($offset);
-        if (!$raw) {
-            $text =~ s/\\\n\s*/\n/g;
-            $text =~ s/\\n/ \n/g;
-            $text =~ s/\\(["'\\])/$1/g;
-        }
         $text =~ s/(\{[^{}]*\})/`$1`/g if $kind eq 'message' && $text !~ /`/;
-        add($result, $kind, numbered($text, $line));
+        # A line ends in the source after a backslash, and in the text at \n, where a new unit begins.
+        my @lines;
+        for my $entry (numbered($text, $line)) {
+            my ($number, $part) = @$entry;
+            if (!$raw) {
+                $part =~ s/^\s+// if @lines;
+                $part =~ s/\\$//;
+            }
+            my @parts = $raw ? ($part) : split /\\n/, $part, -1;
+            s/\\(["'\\])/$1/g for @parts;
+            push @lines, map { ([ $number, $_ ], [ $number, '' ]) } @parts;
+            pop @lines;
+        }
+        if ($kind eq 'help') { markdown($result, $kind, @lines) }
+        else {
+            my @open;
+            for my $entry (@lines, [ 0, '' ]) {
+                if ($entry->[1] =~ /\S/) { push @open, $entry; next }
+                add($result, $kind, @open);
+                @open = ();
+            }
+        }
     }
 }
 
