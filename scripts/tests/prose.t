@@ -109,7 +109,7 @@ is(rules_of('a.rs', "#[error(\"{path} cannot be read: {why}\")]\nA,\n"), '', 'ac
 
 my $long = 'a' x 61;
 is(rules_of('a.rs', "#[test]\nfn $_() {}\n"), 'test-name', "rejects the name $_") for $long, 'what_is_no_header_is_told', 'nor_does_it_with_options', 'one_that_waits', 'those_left';
-is(rules_of('a.rs', "#[test]\nfn $_() {}\n"), '', "accepts the name $_") for 'rejects_invalid_header', 'one_member_of_three_can_fail', 'whole_file_is_read';
+is(rules_of('a.rs', "#[test]\nfn $_() {}\n"), '', "accepts the name $_") for 'rejects_invalid_header', 'one_member_of_three_can_fail', 'whole_file_is_read', 'if_none_match_returns_not_modified', 'android_is_rejected';
 is(rules_of('a.rs', "fn what_is_left() {}\n"), '', 'names of functions that are no tests are left alone');
 
 is(join(' ', map { $_->{rule} } Prose::Rules::check_subject('Fix the parser')), '', 'accepts a subject');

@@ -73,7 +73,7 @@ my @TERMS = (
 my $ANY_TERM = do { my $all = join '|', map { $_->[0] } @TERMS; qr/$all/ };
 
 my $EMPTY_DOC = qr/^(?:See (?:the )?(?:module|modules|there|above|below|it)\b[^.]*\.?|As (?:the|its) name says\.?|As it says\.?)$/;
-my $BAD_NAME  = qr/^(?:what|who|whoever|whatever|whom|whose|nobody|somebody|nor|those|one_that|one_who|one_which|one_whose|one_with|and|but|as_|if_|so_)(?:_|\b)/;
+my $BAD_NAME  = qr/^(?:what|who|whoever|whatever|whom|whose|nobody|somebody|nor|those|one_that|one_who|one_which|one_whose|one_with|and|but|so)(?:_|\b)/;
 
 sub check {
     my ($unit) = @_;
