@@ -143,6 +143,7 @@ is(join(' ', map { $_->{line} } map { Prose::Rules::check($_) } @$units), '5', '
 my ($base, $allowed) = Prose::Ratchet::parse("# comment\nbase abc\n3 1 a.md\n2 0 b c.md\n");
 is($base, 'abc', 'the base is read');
 is(join(' ', @{ $allowed->{'b c.md'} }), '2 0', 'a path may contain blanks');
+is(join(' ', @{ (Prose::Ratchet::parse("3 1 a.md\n2 4 a.md\n"))[1]{'a.md'} }), '2 1', 'of two lines of a path, as a merge leaves them, the lower counts hold');
 my ($more, $fewer) = Prose::Ratchet::compare($allowed, { 'a.md' => [ 4, 0 ], 'b c.md' => [ 1, 0 ], 'd.md' => [ 0, 1 ] });
 is("@$more", 'a.md d.md', 'more hits than allowed, or none allowed');
 is("@$fewer", 'b c.md', 'fewer hits');

@@ -21,10 +21,17 @@ sub parse {
     for (split /\n/, $text) {
         next if /^\s*(?:#|$)/;
         if    (/^base (\S+)$/)         { $base = $1 }
-        elsif (/^(\d+) (\d+) (.+)$/)   { $allowed{$3} = [ $1, $2 ] }
+        elsif (/^(\d+) (\d+) (.+)$/)   { lower(\%allowed, $3, $1, $2) }
         else                           { die "error: scripts/prose.allowed: line not understood: $_\n" }
     }
     return ($base, \%allowed);
+}
+
+# A merge keeps the lines of both sides (.gitattributes): the lower counts hold.
+sub lower {
+    my ($allowed, $path, @counts) = @_;
+    my $known = $allowed->{$path} // \@counts;
+    $allowed->{$path} = [ map { $counts[$_] < $known->[$_] ? $counts[$_] : $known->[$_] } 0, 1 ];
 }
 
 sub format {
