@@ -1,0 +1,252 @@
+//! The runner on programs that behave as libtest's do: scripts whose tests pass, fail, hang, or leave processes behind.
+
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// More than any of this takes: a guard against a hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program `package/t` and the runner's files, in a directory of their own.
+struct Lab {
+    directory: tempfile::TempDir,
+}
+
+impl Lab {
+    /// A program with these tests: name, and the commands of the shell that are its body.
+    fn new(plan: &str, tests: &[(&str, &str)]) -> Self {
+        let lab = Self { directory: tempfile::tempdir().unwrap() };
+        let mut list = String::new();
+        let mut cases = String::new();
+        for (name, body) in tests {
+            list += &format!("echo '{name}: test'; ");
+            cases += &format!("{name}) ({body}) && passed=$((passed+1)) || failed=\"$failed {name}\" ;;\n");
+        }
+        let script = format!(
+            "#!/bin/sh\ncd {}\ncase \"$*\" in *--ignored*) exit 0 ;; --list*) {list} exit 0 ;; esac\n\
+             passed=0 failed=\nfor test in \"$@\"; do case \"$test\" in\n--*) ;;\n{cases}esac; done\n\
+             if [ -n \"$failed\" ]; then\n  echo; echo failures:; for test in $failed; do echo \"    $test\"; done\n\
+             \x20 echo; echo \"test result: FAILED. $passed passed; 1 failed; 0 ignored;\"; exit 101\nfi\n\
+             echo \"test result: ok. $passed passed; 0 failed; 0 ignored; 0 measured;\"\n",
+            lab.path("").display()
+        );
+        let program = lab.write("t.sh", &script);
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let message = serde_json::json!({
+            "reason": "compiler-artifact", "package_id": "path+file:///r#redoubt-package@0.1.0",
+            "manifest_path": lab.path("Cargo.toml"), "target": { "kind": ["test"], "name": "t" },
+            "profile": { "test": true }, "executable": program,
+        });
+        lab.write("programs.json", &message.to_string());
+        lab.write("plan.txt", plan);
+        lab.write("durations.txt", "");
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn start(&self, options: &[&str]) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_redoubt-runner"));
+        for (option, name) in [
+            ("--programs", "programs.json"),
+            ("--plan", "plan.txt"),
+            ("--durations", "durations.txt"),
+            ("--out", "out"),
+        ] {
+            command.arg(option).arg(self.path(name));
+        }
+        command
+            .args(options)
+            .env("REDOUBT_SKIPPED", self.path("skipped"))
+            .env("TMPDIR", self.directory.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn run(&self, options: &[&str]) -> (Output, String) {
+        ended(self.start(options))
+    }
+
+    /// The process id that a test has written.
+    fn process(&self, name: &str) -> Pid {
+        let path = self.path(name);
+        let read = || std::fs::read_to_string(&path).ok()?.trim().parse().ok().and_then(Pid::from_raw);
+        wait_for(read)
+    }
+}
+
+fn ended(child: Child) -> (Output, String) {
+    let output = child.wait_with_output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output, text)
+}
+
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "it did not happen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn is_gone(process: Pid) -> bool {
+    test_kill_process(process).is_err()
+}
+
+fn require(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap().flatten();
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn passing_run_ends_with_its_totals() {
+    let lab = Lab::new("volume package/t *", &[("a", "true"), ("b", "test -d \"$TMPDIR\"")]);
+    let (output, text) = lab.run(&["--stage", "volume"]);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["stage ", "volume ", "slowest", "package/t a", "\n2 passed, 0 failed\n"]);
+    require(&text, &["test result: ok. 2 passed; 0 failed; 0 ignored;"]);
+    assert!(files(lab.directory.path()).iter().all(|name| !name.starts_with("rdt")), "a directory is left");
+    require(
+        &std::fs::read_to_string(lab.path("out/all.log")).unwrap(),
+        &["==== package/t a (exit status: 0)"],
+    );
+}
+
+#[test]
+fn failing_test_is_named_with_its_output() {
+    let lab = Lab::new("volume package/t *", &[("a", "true"), ("b", "echo because; false")]);
+    let (output, text) = lab.run(&["--stage", "volume"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["---- package/t b ----\nbecause\n", "Failed: 1\n  package/t b\n", "1 passed, 1 failed"]);
+    require(&text, &["test result: FAILED. 1 passed; 1 failed;"]);
+}
+
+#[test]
+fn whole_program_names_its_failed_test() {
+    let lab = Lab::new("volume package/t m:: whole", &[("m::a", "true"), ("m::b", "false")]);
+    let (output, text) = lab.run(&["--stage", "volume"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["Failed: 1\n  package/t m::*\n    m::b\n", "1 passed, 1 failed"]);
+}
+
+#[test]
+fn hanging_test_is_killed_with_its_children() {
+    let body = "sleep 1000 & echo $! > child; setsid sleep 1000 & echo $! > other; wait";
+    let lab = Lab::new("volume package/t *", &[("hangs", body), ("other", "true")]);
+    let (output, text) = lab.run(&["--stage", "volume", "--guard", "5"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["Killed by the guard against a hang: 1\n  package/t hangs after", ": sleep 1000"]);
+    assert!(is_gone(lab.process("child")) && is_gone(lab.process("other")));
+}
+
+#[test]
+fn interrupt_kills_everything_and_names_what_did_not_run() {
+    let body = "setsid sleep 1000 & echo $! > child; wait";
+    let lab = Lab::new("volume package/t *", &[("hangs", body), ("later", "true")]);
+    let runner = lab.start(&["--stage", "volume", "--at-once", "1"]);
+    let child = lab.process("child");
+    kill_process(Pid::from_child(&runner), Signal::TERM).unwrap();
+    let (output, text) = ended(runner);
+    assert_eq!(output.status.code(), Some(128 + 15), "{:?}\n{text}", output.status.signal());
+    require(
+        &text,
+        &["Interrupted: 1\n  package/t hangs\n", "Not run: 1\n  package/t later\n", "0 passed, 2 failed"],
+    );
+    assert!(is_gone(child));
+}
+
+#[test]
+fn limit_of_the_run_names_what_did_not_run() {
+    let lab = Lab::new("volume package/t *", &[("hangs", "sleep 1000"), ("later", "true")]);
+    let (output, text) = lab.run(&["--stage", "volume", "--at-once", "1", "--limit", "2"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["Interrupted: 1\n  package/t hangs\n", "Not run: 1\n  package/t later\n"]);
+}
+
+#[test]
+fn process_left_behind_is_killed_and_noted() {
+    let lab = Lab::new("volume package/t *", &[("leaves", "sleep 1000 > gone 2>&1 & echo $! > child")]);
+    let (output, text) = lab.run(&["--stage", "volume"]);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["note: package/t leaves left process", "sleep 1000"]);
+    assert!(is_gone(lab.process("child")));
+}
+
+#[test]
+fn stages_that_are_not_asked_for_do_not_run() {
+    let lab = Lab::new("volume package/t *\nnet package/t n", &[("a", "true"), ("n", "false")]);
+    let (output, text) = lab.run(&[]);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["\n1 passed, 0 failed\n"]);
+    // A name is looked for in all stages.
+    let (output, text) = lab.run(&["--filter", "package/t n"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["0 passed, 1 failed"]);
+    let (output, text) = lab.run(&["--filter", "nothing"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["no test was run"]);
+}
+
+#[test]
+fn wrong_use_has_a_status_of_its_own() {
+    let lab = Lab::new("volume package/t *", &[("a", "true")]);
+    for options in [&["--stage", "volumes"][..], &["--stages", "all"], &["--check", "--stage", "net,x"]] {
+        let (output, text) = lab.run(options);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {text}");
+    }
+    assert!(lab.run(&["--check", "--stage", "net,mysql"]).0.status.success());
+}
+
+#[test]
+fn test_without_a_stage_stops_the_run() {
+    let lab = Lab::new("volume package/t a", &[("a", "true"), ("b", "true")]);
+    let (output, text) = lab.run(&["--stage", "volume"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["unassigned: package/t b"]);
+    assert!(!text.contains("passed"), "{text}");
+}
+
+#[test]
+fn skips_must_be_those_that_are_allowed() {
+    let body = "echo 'SKIP a disk: none here' >> \"$REDOUBT_SKIPPED\"";
+    let lab = Lab::new("volume package/t *", &[("a", body)]);
+    lab.write("allowed", "[volume]\na disk\n[net]\na card\n");
+    let allowed = lab.path("allowed");
+    let options = ["--stage", "volume", "--allowed", allowed.to_str().unwrap()];
+    let (output, text) = lab.run(&options);
+    assert!(output.status.success(), "{text}");
+    require(
+        &text,
+        &["Left out on this machine, although their tests count as passed: 1\nSKIP a disk: none here"],
+    );
+    lab.write("allowed", "[volume]\na card\n");
+    let (output, text) = lab.run(&options);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(
+        &text,
+        &["left out, but not allowed: a disk", "allowed, but not left out: a card", "FAILED. 1 passed"],
+    );
+}
