@@ -32,6 +32,18 @@ sub check {
     return @dead;
 }
 
+# Pages below a folder that its list does not link: docs/ has SUMMARY.md, lab/ has README.md.
+sub unlisted {
+    my ($root, @files) = @_;
+    my @missing;
+    for my $list (grep { -f "$root/$_" } 'docs/SUMMARY.md', 'lab/README.md') {
+        my ($folder) = $list =~ m{^([^/]+)/};
+        my %listed = map { (resolve($list, $_->{target} =~ s/#.*//r) // '') => 1 } grep { !$_->{code} } links(read_file("$root/$list"));
+        push @missing, map { { path => $_, list => $list } } grep { m{^$folder/.*\.md$} && $_ ne $list && !$listed{$_} } @files;
+    }
+    return @missing;
+}
+
 # Why a link is dead; undef if it is not.
 sub reason {
     my ($path, $link, $exists, $anchors_of) = @_;

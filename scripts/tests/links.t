@@ -51,6 +51,17 @@ is(dead("![x](none.svg)"),                          '1:none.svg',              '
 is(dead("[x][r]"),                                  '1:#[r]',                  'a reference without a definition');
 is(dead("| [x](none.md) |"),                        '1:none.md',               'a link in a table');
 
+# Lists of pages.
+sub unlisted {
+    my ($status, $output) = run_in(tree(@_), $links, '--root', '.');
+    my $found = join ' ', $output =~ /^(\S+): not in /mg;
+    is($status, $found eq '' ? 0 : 1, "exit status with unlisted: $found");
+    return $found;
+}
+is(unlisted('docs/SUMMARY.md' => "- [A](a.md)\n- [B](b/c.md#d)\n", 'docs/a.md' => "# A\n", 'docs/b/c.md' => "# D\n\n## d\n"), '', 'all pages listed');
+is(unlisted('docs/SUMMARY.md' => "`b.md`\n", 'docs/b.md' => "# B\n"), 'docs/b.md',             'a page that is not listed');
+is(unlisted('lab/README.md'   => "# Lab\n",  'lab/2026-01-01-x.md' => "# X\n"), 'lab/2026-01-01-x.md', 'a report that is not listed');
+
 my ($status) = run_in('.', $links, '--wrong');
 is($status, 2, 'wrong use');
 ($status) = run_in('.', $links, '--help');
