@@ -1,14 +1,14 @@
-//! What is exported: volumes as they are now, and moments of them.
+//! Exports: the current state of volumes, and snapshots of them (moments).
 //!
 //! `/VOLUME` is the volume as it is when it is read. `/VOLUME@LABEL` is the moment at which that label was first
 //! mounted, for all who mount it, until it ends.
 //!
-//! Owns the moments that are held, and what is known of each export: which path a number is, which files are being
+//! Owns the moments that are held, and the state of each export: which path a number is, which files are being
 //! read, the last list of a directory.
 //!
 //! Invariants: a volume has one moment at a time. A moment ends when as many clients have unmounted it as mounted it,
-//! when nobody has asked for anything of it for [`Limits::moment_idle`], or after [`MOMENT_LIFE`]; then the node keeps
-//! nothing for it. An open file that nobody reads is closed after [`OPEN_IDLE`], and with the redo log what the node
+//! after [`Limits::moment_idle`] without a request, or after [`MOMENT_LIFE`]; then the node retains
+//! nothing for it. An unused open file is closed after [`OPEN_IDLE`]; for the redo log that also releases the log that the node
 //! keeps for it. Everything kept for clients has a fixed limit.
 //!
 //! Lock order: `taking`, moments or live exports, then those of one export, which are leaves. No lock but `taking` is
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// No moment is held longer.
 pub const MOMENT_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// A file that nobody has read for so long is closed.
+/// Time without a read after which a file is closed.
 const OPEN_IDLE: Duration = Duration::from_secs(60);
-/// After so long a file is read anew; the redo log goes on.
+/// Time after which a file is read again; the redo log continues.
 const OPEN_FRESH: Duration = Duration::from_secs(1);
 /// Most open files of all exports.
 const OPEN_LIMIT: usize = 64;
@@ -67,10 +67,10 @@ pub trait Volumes: Send + Sync {
     fn open(&self, name: &str, is_moment: bool) -> Result<(u128, Arc<dyn ViewSource>), ViewError>;
 }
 
-/// What the operator decides.
+/// Settings of the operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// A moment that nobody asks about for so long ends.
+    /// Time without a request after which a moment ends.
     pub moment_idle: Duration,
 }
 
@@ -84,7 +84,7 @@ struct Stamp {
 
 /// One export.
 pub struct Export {
-    /// What its handles begin with.
+    /// Prefix of its handles.
     pub key: ExportKey,
     /// The volume's name, and the moment's label.
     pub name: String,
@@ -97,18 +97,18 @@ pub struct Export {
     used: Mutex<Instant>,
 }
 
-/// What is found at a handle.
+/// The object of a handle.
 pub struct Found {
     /// Its export.
     pub export: Arc<Export>,
     /// Its path; the root's is empty.
     pub path: String,
-    /// What it is; `None`: the root.
+    /// The file; `None`: the root.
     pub file: Option<ViewFile>,
 }
 
 impl Found {
-    /// What the system says of it.
+    /// Its attributes.
     pub fn meta(&self) -> Meta {
         match &self.file {
             None => meta_of(EntryKind::Directory, 0o755, 0),
@@ -155,7 +155,7 @@ impl Export {
         })
     }
 
-    /// What is at a path.
+    /// Looks up a path.
     ///
     /// # Errors
     /// `ENOENT`; as [`Tree::stat`].
@@ -227,7 +227,7 @@ impl Export {
                 now
             }
         };
-        // What was read a moment ago may be from before.
+        // Cached reads may be older.
         if seen.0.elapsed() < CHANGE_AGE { now.1 } else { seen.1 + CHANGE_AGE }
     }
 
@@ -261,7 +261,7 @@ struct Open {
     used: Instant,
 }
 
-/// See the module.
+/// All exports of a node.
 pub struct Exports {
     volumes: Arc<dyn Volumes>,
     limits: Limits,
@@ -270,7 +270,7 @@ pub struct Exports {
     /// Held while a moment is begun.
     taking: Mutex<()>,
     open: Mutex<Vec<Open>>,
-    /// What clients ask for in vain; they must not fill the log with it.
+    /// Failed lookups of clients; they must not fill the log.
     complaints: Complaints,
     /// Moments that begin and end.
     news: Complaints,
@@ -285,7 +285,7 @@ pub enum MountError {
     Invalid,
     /// It is a file.
     NotADirectory,
-    /// What is there cannot be read, or not now; the log says why.
+    /// A read failed, for now or for good; the reason is logged.
     Failed,
 }
 
@@ -312,7 +312,7 @@ impl Exports {
         names
     }
 
-    /// What a client mounts: `/VOLUME`, `/VOLUME@LABEL`, or a directory in it.
+    /// Resolves the path that a client mounts: `/VOLUME`, `/VOLUME@LABEL`, or a directory in it.
     ///
     /// # Errors
     /// [`MountError`].
@@ -410,7 +410,7 @@ impl Exports {
         drop(closed);
     }
 
-    /// Gives up what nobody uses any more. Called now and then.
+    /// Releases unused exports and files. Called periodically.
     pub fn sweep(&self) {
         let closed: Vec<_> =
             lock(&self.open).extract_if(.., |open| open.used.elapsed() >= OPEN_IDLE).collect();
@@ -450,7 +450,7 @@ impl Exports {
         }
     }
 
-    /// What a handle leads to.
+    /// Resolves a handle.
     ///
     /// # Errors
     /// `ESTALE`: it is no longer there; `EAGAIN`: its volume is being opened; `EIO`: its volume may be one that could

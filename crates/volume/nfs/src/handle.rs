@@ -1,4 +1,4 @@
-//! What a client has of a file: bytes that lead to it, whenever they come back, also after a restart of the node.
+//! File handles: bytes that identify a file at any time, also after a restart of the node.
 //!
 //! ```text
 //! 1  format
@@ -47,7 +47,7 @@ pub struct ExportKey {
     pub moment: u64,
 }
 
-/// See the module.
+/// A file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
     /// Of which export.

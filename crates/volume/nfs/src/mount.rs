@@ -45,7 +45,7 @@ pub fn call(
                 }
             }
         }
-        // Who has mounted what: nobody is remembered.
+        // The list of mounts is empty: mounts are not recorded.
         2 => {
             out.bool(false);
         }

@@ -32,7 +32,7 @@ const PROCEDURE_COUNT: u32 = 22;
 const LIST_HEAD_BYTES: usize = 160;
 /// Of a name in a list: marks, numbers, length.
 const NAME_BYTES: usize = 32;
-/// What it takes more with attributes.
+/// Additional bytes of an entry with attributes.
 const NAME_ATTRIBUTES_BYTES: usize = 96;
 
 /// `.` and `..`: the positions before any number of a path.
@@ -74,9 +74,9 @@ const fn status_of(Errno(errno): Errno) -> u32 {
     }
 }
 
-/// Who owns the files, as clients see it, and what answers.
+/// The owner of the files, as clients see it, and the exports.
 pub struct Program {
-    /// What there is to read.
+    /// The exports.
     pub exports: Arc<Exports>,
     /// User and group of the files.
     pub owner: (u32, u32),
@@ -231,7 +231,7 @@ impl Program {
         };
         Ok(read().map(|(bytes, file_len_bytes): (Vec<u8>, u64)| {
             let end = offset_bytes.saturating_add(bytes.len() as u64);
-            // Without attributes: a client is to ask for them, not to guess from them whether what it has is old.
+            // Without attributes: a client must request them, and not guess from them whether its cache is stale.
             out.bool(false).u32(u32::try_from(bytes.len()).unwrap_or(0)).bool(end >= file_len_bytes);
             out.opaque(&bytes);
         }))
@@ -287,7 +287,7 @@ impl Program {
 /// The outer error: arguments that are none.
 type Answered = Result<Called<()>, Garbage>;
 
-/// What the handle in front leads to.
+/// Resolves the handle at the front of the arguments.
 fn found(program: &Program, arguments: &mut Reader<'_>) -> Result<Called<Found>, Garbage> {
     let handle = Handle::decode(arguments.opaque(LIMIT_BYTES)?);
     Ok(match handle {

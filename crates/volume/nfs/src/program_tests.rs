@@ -220,7 +220,7 @@ fn a_list_in_pieces_has_every_name_that_stays_exactly_once() {
         assert_eq!(found[..2], [".", ".."]);
         assert!(wanted.iter().all(|name| found.contains(name)), "{count}");
     }
-    // The list of the call before is used: one that is taken anew has them too.
+    // The list of the call before is used: a new list has them too.
     let found = names(&program, &directory, 600, |round| {
         made.files.lock().unwrap().remove(&path(round));
         made.files.lock().unwrap().insert(path(1000 + round), Some((10, vec![])));

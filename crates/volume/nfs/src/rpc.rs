@@ -60,7 +60,7 @@ pub struct Call<'a> {
     pub arguments: Reader<'a>,
 }
 
-/// What a record is.
+/// Kind of a record.
 pub enum Record<'a> {
     /// A call to be answered.
     Call(Call<'a>),

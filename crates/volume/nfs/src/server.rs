@@ -30,7 +30,7 @@ const MAX_THREADS: usize = 2 * MAX_CONNECTIONS;
 pub const MAX_AT_ONCE: usize = 8;
 /// A client must take an answer, or some of it, within this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at what nobody uses any more.
+/// Interval of the search for unused exports and files.
 const SWEEP_INTERVAL: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// After an error of accept, most likely too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ pub enum NfsError {
     Start(std::io::Error),
 }
 
-/// What the operator decides.
+/// Settings of the operator.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Address to listen on, `host:port`; port 0 takes a free one.
@@ -138,7 +138,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends all connections, and takes no more. What is under way ends by itself; nobody hears of it.
+    /// Ends all connections, and accepts no more. Requests in progress end by themselves, without a reply.
     pub fn stop(&self) {
         self.server.is_stopping.store(true, Ordering::Release);
         if let Err(error) = rustix::io::write(&self.server.wake, &1_u64.to_ne_bytes()) {

@@ -123,7 +123,7 @@ fn apply_chain(bencher: Bencher<'_, '_>, writes_per_insert: u32) {
     });
 }
 
-/// What a page read costs: copy the stored image, apply 20 changes, write the checksum.
+/// Cost of a page read: copy the stored image, apply 20 changes, write the checksum.
 #[divan::bench]
 fn construct_20_changes(bencher: Bencher<'_, '_>) {
     let runs = life(100, 1);

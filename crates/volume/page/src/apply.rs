@@ -136,7 +136,7 @@ pub enum ApplyError {
         kind: RecordKind,
         /// Byte offset on the page.
         offset: usize,
-        /// What does not fit.
+        /// The mismatch.
         what: &'static str,
     },
     /// The image has not the size that the tablespace flags say.
@@ -202,12 +202,12 @@ pub enum ApplyError {
     Decode {
         /// The page.
         page_id: PageId,
-        /// What the decoder says.
+        /// The decoder's error.
         source: RedoError,
     },
 }
 
-/// What a run of records did to a page.
+/// Effect of a run of records on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RunOutcome {
     /// A record other than FREE_PAGE was applied: the page LSN moves.
@@ -216,7 +216,7 @@ pub struct RunOutcome {
     pub freed: bool,
 }
 
-/// Position on a page between two records of a run, and what the applier must know about the page.
+/// Position on a page between two records of a run, and the applier's state of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     page_id: PageId,

@@ -7,7 +7,7 @@
 //! - Without INIT_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the image
 //!   *as it was given*, so later runs of one mini-transaction are never taken for already applied.
 //! - With INIT_PAGE, the last one is where the page begins: all before it is ignored, and so is the image.
-//! - FREE_PAGE is no change: the page keeps the content that it had, which somebody who reads it late may still get.
+//! - FREE_PAGE is no change: the page keeps its content, which a late reader may still get.
 //!   Only INIT_PAGE can follow; anything else is an error. Redo from before it need not fit page files as a kill left
 //!   them: who begins with those first leaves out what is void (`redoubt_redo::LastResets`).
 //! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page.
@@ -31,7 +31,7 @@ pub struct Change<'a> {
     pub run: &'a [u8],
 }
 
-/// What [`apply_changes`] did.
+/// Result of [`apply_changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ApplyOutcome {
     /// Changes applied.
@@ -42,7 +42,7 @@ pub struct ApplyOutcome {
     pub freed: bool,
 }
 
-/// Where the page begins anew: number of the change, and of the record in its run.
+/// Where the page is initialised: number of the change, and of the record in its run.
 #[derive(Clone, Copy)]
 struct LastInit {
     change: usize,
@@ -127,7 +127,7 @@ fn apply_from<'a>(
     Ok(outcome)
 }
 
-/// What there is among changes.
+/// Kinds of records among changes.
 #[derive(Default)]
 struct Found {
     last_init: Option<LastInit>,

@@ -34,7 +34,7 @@ use crate::layout::{
     TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u32, page_id, page_type, put,
 };
 
-/// What `innodb_checksum_algorithm=none` wrote in place of a checksum.
+/// Value that `innodb_checksum_algorithm=none` wrote in place of a checksum.
 pub const NO_CHECKSUM_MAGIC: u32 = 0xdead_beef;
 
 /// Why a page image cannot be trusted, or cannot be made valid.
@@ -173,7 +173,7 @@ fn clears_key_version(page: &[u8], flags: SpaceFlags) -> bool {
 /// version (`fil_encrypt_buf_for_non_full_checksum` in `fil0crypt.cc`).
 ///
 /// # Errors
-/// What does not match, with both values.
+/// The mismatch, with both values.
 pub fn verify(page: &[u8], flags: SpaceFlags) -> Result<(), ChecksumError> {
     check_size(page, flags)?;
     if page_is_never_written(page) {

@@ -26,7 +26,7 @@ use crate::layout::{
 const OLDER_HEADER_BYTES: usize = FIL_PAGE_DATA + 2;
 /// Lengths of `full_crc32` images are multiples of this.
 const LENGTH_UNIT_BYTES: usize = 256;
-/// The server's default of `innodb_compression_level`. Nothing in the file says what its level was.
+/// The server's default of `innodb_compression_level`. The file does not record its level.
 const ZLIB_LEVEL: u32 = 6;
 const ALGORITHM_ZLIB: u8 = 1;
 const ALGORITHM_LZ4: u8 = 2;
@@ -49,7 +49,7 @@ pub enum PageCompressionError {
     /// The image's header is impossible.
     #[error("the page-compressed image is damaged: {what}")]
     Header {
-        /// What is wrong.
+        /// The mismatch.
         what: &'static str,
     },
     /// The payload does not decompress to a page.

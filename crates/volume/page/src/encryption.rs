@@ -1,4 +1,4 @@
-//! Encrypted tablespaces: which page images are encrypted, and what page 0 says about it. Nothing is decrypted here.
+//! Encrypted tablespaces: which page images are encrypted, and the fields of page 0 about it. Nothing is decrypted here.
 //!
 //! A page is encrypted if it carries the version of a key, where that is depends on the format:
 //!
@@ -34,7 +34,7 @@ const DESCRIPTORS: usize = 150;
 const DESCRIPTOR_HEAD_BYTES: usize = 24;
 const FSP_HEADER: usize = 38;
 
-/// What page 0 says about the encryption of its tablespace.
+/// Fields of page 0 about the encryption of its tablespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptData {
     /// The server encrypts the pages that it writes.

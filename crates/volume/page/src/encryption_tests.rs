@@ -4,7 +4,7 @@ const FULL_CRC32: SpaceFlags = SpaceFlags(0x15);
 const CRC32: SpaceFlags = SpaceFlags(0x21);
 const COMPRESSED_8K: SpaceFlags = SpaceFlags(0x29);
 
-/// Where MariaDB 10.11 was seen to write it, and what.
+/// Offset and content that MariaDB 10.11 writes.
 const SEEN: [(SpaceFlags, usize, usize); 4] = [
     (FULL_CRC32, 16384, 10428),
     (SpaceFlags(0x35), 16384, 10428),

@@ -55,7 +55,7 @@ pub enum FlagsError {
     Invalid {
         /// The word.
         flags: u32,
-        /// What is wrong with it.
+        /// The mismatch.
         reason: &'static str,
     },
     /// Too few bytes to hold the flags.

@@ -91,7 +91,7 @@ impl Format {
     /// Check that the flags describe pages this crate understands.
     ///
     /// # Errors
-    /// What the flags say that no server means, or that is not supported.
+    /// Flags that no server writes, or that are not supported.
     pub fn check(self) -> Result<(), FormatError> {
         match self.family {
             Family::MariaDb => Ok(self.mariadb().check()?),
@@ -115,7 +115,7 @@ impl Format {
         }
     }
 
-    /// Whether redo tells what a page of the tablespace is. If not, it is to be had as an image only.
+    /// Whether redo tells what a page of the tablespace is. If not, it is available as an image only.
     pub const fn is_replayed(self) -> bool {
         match self.family {
             Family::MariaDb => true,
@@ -138,7 +138,7 @@ impl Format {
     /// Check a page image as read from a file.
     ///
     /// # Errors
-    /// What does not match.
+    /// The mismatch.
     pub fn verify(self, page: &[u8]) -> Result<(), FormatError> {
         match self.family {
             Family::MariaDb => Ok(crate::verify(page, self.mariadb())?),
@@ -183,7 +183,7 @@ impl Format {
     }
 
     /// Bring an image up to date with changes that come in LSN order. `base_is_valid`: `page` holds a sound image; if
-    /// not, the changes must contain one that begins the page anew.
+    /// not, the changes must contain one that initialises the page.
     ///
     /// # Errors
     /// See [`ApplyError`] and [`mysql::ApplyError`]; the page content is undefined afterwards.
@@ -212,7 +212,7 @@ impl Format {
         }
     }
 
-    /// [`Format::apply_changes`] to a sound image, of changes of which is known that they begin the page anew only with
+    /// [`Format::apply_changes`] to a sound image, with changes that initialise the page only by
     /// the very first record, if at all (`starts_anew`), and that they do not free it.
     ///
     /// # Errors

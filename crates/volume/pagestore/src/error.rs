@@ -1,4 +1,4 @@
-//! What can go wrong with a page store, and what the caller may do about it.
+//! Errors of a page store, and the possible reactions of the caller.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub enum PageStoreError {
     /// The disk is full. Nothing is lost; the same call may be tried again when there is space.
     #[error("no space for pages ({action} {file}): free some space and try again: {source}")]
     NoSpace {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The file concerned.
         file: String,
@@ -24,14 +24,14 @@ pub enum PageStoreError {
         "page store: cannot {action} {file}: {source}; the store takes no more writes, check the disk and restart"
     )]
     Io {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The file concerned.
         file: String,
         /// The system's error.
         source: io::Error,
     },
-    /// Reading failed. The store itself goes on.
+    /// Reading failed. The store itself stays usable.
     #[error("page store: cannot read {file} at byte {offset_bytes}: {source}")]
     Read {
         /// The file concerned.
@@ -73,7 +73,7 @@ pub enum PageStoreError {
         object: ObjectId,
         /// The page concerned.
         page_no: u32,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// A file of the store is not what it should be.
@@ -81,7 +81,7 @@ pub enum PageStoreError {
     BadFile {
         /// The file concerned.
         file: String,
-        /// What is wrong with it, and what to do.
+        /// The defect, and the remedy.
         reason: String,
     },
     /// Another process has the directory open.
@@ -95,13 +95,13 @@ pub enum PageStoreError {
     InvalidOption {
         /// Name of the option.
         option: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
 }
 
 impl PageStoreError {
-    /// What the caller may do about the error.
+    /// Possible reactions of the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoSpace { .. } => ErrorKind::Retry,
@@ -134,7 +134,7 @@ impl PageStoreError {
         }
     }
 
-    /// A failed read. The store goes on.
+    /// A failed read. The store stays usable.
     pub(crate) fn read(file: &str, offset_bytes: u64) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| Self::Read { file, offset_bytes, source }

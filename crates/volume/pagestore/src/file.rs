@@ -3,7 +3,7 @@
 //! Owns a directory with `<object, 8 hex digits>.pages`, each byte for byte a tablespace file; `pages.identity` (see
 //! [`identity`]); and, there or in a directory of its own, the ring journal `pages.journal` (see [`ring`]).
 //!
-//! | mode | what a batch does before it returns | what goes home later |
+//! | mode | writes of a batch before it returns | later writes home |
 //! |---|---|---|
 //! | `atomic` | each page goes home in one untorn write, then the files are synced (see [`atomic`]) | |
 //! | `journal` | images go to the ring, which is synced | pages that are in the oldest part of the ring, when it needs room, in page order, each only in its newest version (see [`write`](self::write)) |
@@ -11,13 +11,13 @@
 //!
 //! Invariants:
 //! * Of every page, either the file holds the newest version, durably, or the page is *pending*: the newest version is
-//!   durable in the ring, and read from there. So a write home that is torn or fails is seen by nobody.
+//!   durable in the ring, and read from there. So a torn or failed write home is never visible.
 //! * Images in the ring that are older than what the file holds come back after a crash only until newer ones after
-//!   them do, or a forget record. What changes an object other than through the ring (`create`, `write_raw`, a
+//!   them do, or a forget record. An operation that changes an object other than through the ring (`create`, `write_raw`, a
 //!   `set_len` that cuts, pages in mode `atomic`) first sees to it that the ring has no image of it that would come
 //!   back. For a removed object nothing goes home: its file is not there.
 //! * A file exists durably before its object is known, and is gone durably when `remove` returns.
-//! * What goes home is synced before the room of its images is used again.
+//! * Pages written home are synced before the room of its images is used again.
 //!
 //! Lock order: `namespace`, `writer`, one object's `io`, `pending`. `io` is held for one write of at most
 //! [`RUN_LEN`] bytes; `pending` never during input or output.
@@ -114,7 +114,7 @@ impl FilePageStore {
     }
 
     /// Like [`FilePageStore::open`], on any implementation of the file system seam. The caller sees to it that
-    /// nobody else uses the directories.
+    /// no other process uses the directories.
     ///
     /// # Errors
     /// As [`FilePageStore::open`].
@@ -319,7 +319,7 @@ impl PageStore for FilePageStore {
 
     fn will_read(&self, object: ObjectId, page_nos: &[u32], page_len_bytes: usize) {
         let Ok(file) = self.home.objects.get(object).and_then(|object| self.file(&object)) else { return };
-        // What is in the ring was written not long ago.
+        // Images in the ring were written recently.
         let is_home =
             |page_no: u32| matches!(self.locate(object, page_no, page_len_bytes), PageLocation::Home(_));
         let len = page_len_bytes as u64;

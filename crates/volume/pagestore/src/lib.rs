@@ -3,7 +3,7 @@
 //! One object is one tablespace in one incarnation and one file, which is the tablespace file byte for byte:
 //! page `n` stands at `n * page length`. To export an object is to copy its file.
 //!
-//! What every store promises:
+//! Promises of every store:
 //! * When [`PageStore::write_batch`] returns, its pages are durable, and no crash at any time leaves a page
 //!   that is part old and part new. The batch as a whole is not atomic: after a crash some pages of an
 //!   unfinished batch may be new and others old.
@@ -51,7 +51,7 @@ pub struct PageWrite<'a> {
     pub page: &'a [u8],
 }
 
-/// What a store has done since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PageStoreStats {
     /// Pages written by `write_batch`.

@@ -4,7 +4,7 @@
 //! * [`tree`]: what a file system shows, whatever it is shown through
 //! * [`live`] and [`log`]: the tree of a source; the redo log file is composed here
 //!
-//! Who shows it: `redoubt run --reader` to the kernel, a node over NFS.
+//! Users: `redoubt run --reader` shows it to the kernel, a node over NFS.
 
 pub mod live;
 pub mod log;

@@ -25,16 +25,16 @@ const LONGEST_PAGE_BYTES: u64 = 64 << 10;
 /// Longer reads fetch just what they want.
 const SMALL_READ_BYTES: u32 = 256 << 10;
 
-/// What becomes of an open file that is removed.
+/// Treatment of an open file that is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// It reads as zeros, with a complaint: as on any file system the tool may go on.
+    /// It reads as zeros, with a message: as on any file system the tool may continue.
     Zeros,
     /// `ESTALE`.
     Stale,
 }
 
-/// See the module.
+/// The live view of a volume.
 pub struct Live {
     source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
@@ -43,12 +43,12 @@ pub struct Live {
 }
 
 impl Live {
-    /// What a source has.
+    /// State of a source.
     pub fn new(source: Arc<dyn ViewSource>, complaints: Arc<Complaints>, removed: Removed) -> Self {
         Self { source, complaints, removed, log: Mutex::default() }
     }
 
-    /// What is at a path, with its number.
+    /// Looks up a path, with its number.
     ///
     /// # Errors
     /// As [`Tree::stat`].
@@ -97,7 +97,7 @@ impl Live {
     }
 }
 
-/// What the system says of it.
+/// Its attributes.
 pub fn meta_of(kind: EntryKind, mode: u32, len_bytes: u64) -> Meta {
     match kind {
         EntryKind::Directory => Meta { mode: libc::S_IFDIR | usable_mode(mode, 0o700), len_bytes: 4096 },

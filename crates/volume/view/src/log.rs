@@ -1,4 +1,4 @@
-//! `ib_logfile0` as it is now: a copy of the redo that is followed for as long as somebody has the file open.
+//! `ib_logfile0` as it is now: a copy of the redo that is followed while the file is open.
 //!
 //! The source gives the redo from the server's checkpoint on, and then whatever has been added. It keeps what comes
 //! after that for this connection, whatever the server's checkpoint does, as long as the log file would have room for
@@ -7,7 +7,7 @@
 //! [`LogImage`] makes the file's bytes of it.
 //!
 //! The source is asked whenever more is read than redo that is known: then header, checkpoints and end are those of
-//! that moment. While nobody reads, a thread asks now and then, so that the node need not keep much.
+//! that moment. Without reads, a thread asks periodically, so that the node retains little.
 
 use crate::source::{LogFollower, ViewError, ViewSource};
 use crate::tree::{Called, Complaints, Errno, Meta, OpenFile};
@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 
 /// The node is asked at least this often.
 const POLL: Duration = Duration::from_secs(2);
-/// What was given back is given back in pieces of this.
+/// Size of the pieces in which space is returned.
 const HOLE_BYTES: u64 = 16 << 20;
 
-/// See the module.
+/// The followed redo log.
 pub struct LogMirror {
     source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
@@ -36,7 +36,7 @@ pub struct LogMirror {
 }
 
 struct MirrorState {
-    /// `None`: it broke; the next question begins anew.
+    /// `None`: it broke; the next request starts over.
     follower: Option<Box<dyn LogFollower>>,
     redo: File,
     /// LSN at the start of `redo`.
@@ -51,7 +51,7 @@ impl LogMirror {
     /// Gets what there is.
     ///
     /// # Errors
-    /// What the source answers; [`ViewError::Scratch`] if there is no place for it.
+    /// The errors of the source; [`ViewError::Scratch`] if there is no place for it.
     pub fn begin(source: Arc<dyn ViewSource>, complaints: Arc<Complaints>) -> Result<Arc<Self>, ViewError> {
         let mut follower = source.follow()?;
         let redo = source.scratch_file().map_err(|source| ViewError::Scratch { action: "make", source })?;
@@ -93,7 +93,7 @@ impl LogMirror {
             None => (self.source.follow()?, None),
         };
         let (first, end) = (state.first_lsn, state.image.end_lsn);
-        // Another log file, or what was missed meanwhile is gone: it begins anew.
+        // Another log file, or the missed part is gone: the copy starts over.
         let begins = |start: Lsn| if start < first || start > end { start } else { first };
         let log = get(&mut *follower, from, begins, &state.redo)?;
         let begin = begins(Lsn(log.start_lsn));
@@ -151,7 +151,7 @@ fn sized<const N: usize>(bytes: &[u8]) -> [u8; N] {
     out
 }
 
-/// The log file has room for one lap; what is before that is in nobody's way but the disk's.
+/// The log file has room for one lap; older bytes only take space on the disk.
 fn give_back(state: &mut MirrorState) {
     let lap = state.image.end_lsn.0.saturating_sub(state.image.geometry.capacity_bytes());
     let unneeded = lap.saturating_sub(state.first_lsn.0) / HOLE_BYTES * HOLE_BYTES;

@@ -22,13 +22,13 @@ pub enum ViewError {
     /// The same question may be answered later.
     #[error("{0}")]
     NotNow(String),
-    /// What is viewed is gone for good.
+    /// The viewed volume is gone for good.
     #[error("{0}")]
     Ended(String),
     /// There is no place for the copy of the redo log.
     #[error("cannot {action} the copy of the redo log: {source}")]
     Scratch {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// Why it failed.
         source: std::io::Error,
@@ -36,7 +36,7 @@ pub enum ViewError {
 }
 
 impl ViewError {
-    /// What a program is told.
+    /// The error number for a program.
     pub const fn errno(&self) -> Errno {
         match self {
             Self::Failed(_) | Self::Scratch { .. } => Errno(libc::EIO),
@@ -49,7 +49,7 @@ impl ViewError {
 /// Takes a piece of redo: the answer that it belongs to, its distance in bytes from that answer's start, and the bytes.
 pub type LogPiece<'a> = dyn FnMut(&ViewLog, u64, &[u8]) -> Result<(), ViewError> + 'a;
 
-/// One who follows the redo log: it is kept for him from where he stands.
+/// A follower of the redo log: the log is retained from its position on.
 pub trait LogFollower: Send {
     /// Gives `piece` the redo since `from_lsn`, where this follower stands, or since the server's checkpoint, and says
     /// what it was.
@@ -61,7 +61,7 @@ pub trait LogFollower: Send {
 
 /// A volume as it is now, or a moment of it.
 pub trait ViewSource: Send + Sync {
-    /// What is at a path.
+    /// Looks up a path.
     ///
     /// # Errors
     /// Why that cannot be said.

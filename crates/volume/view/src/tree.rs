@@ -1,4 +1,4 @@
-//! What a file system shows: names and files, wherever they come from.
+//! Content of a file system: names and files, from any source.
 
 use redoubt_locks::IgnorePoison;
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ pub struct Meta {
 
 /// An open file.
 pub trait OpenFile: Send + Sync {
-    /// What it is now.
+    /// Its current attributes.
     ///
     /// # Errors
     /// `EIO`.
@@ -69,7 +69,7 @@ pub enum Change<'a> {
     Unlink,
     /// An empty directory goes.
     RemoveDirectory,
-    /// What is there gets another path.
+    /// Renames an entry.
     Rename {
         /// The path.
         to: &'a str,
@@ -80,7 +80,7 @@ pub enum Change<'a> {
 
 /// Files and directories, by paths relative to the root, which is the empty path.
 pub trait Tree: Send + Sync {
-    /// What is at a path; `None`: nothing.
+    /// Looks up a path; `None`: nothing.
     ///
     /// # Errors
     /// `EIO`.
@@ -104,7 +104,7 @@ pub trait Tree: Send + Sync {
     /// `EROFS`, or why the change cannot be made.
     fn change(&self, path: &str, change: Change<'_>) -> Called<()>;
 
-    /// Nothing changes but through the kernel, which may keep what it was told.
+    /// Nothing changes but through the kernel, which may cache replies.
     fn is_fixed(&self) -> bool;
 }
 
@@ -117,7 +117,7 @@ pub struct Complaints {
 impl Complaints {
     /// Most different ones within [`Self::MEMORY`].
     const LIMIT: usize = 100;
-    /// What was said is remembered for so long.
+    /// Time for which a message is remembered.
     const MEMORY: Duration = Duration::from_secs(3600);
 
     /// None yet; `say` tells people.
@@ -125,7 +125,7 @@ impl Complaints {
         Self { said: Mutex::new((Instant::now(), HashSet::new())), say }
     }
 
-    /// Says it, unless it was said a short time ago.
+    /// Logs it, unless it was logged a short time ago.
     pub fn say(&self, text: String) {
         let mut guard = self.said.lock().ignore_poison();
         let (since, said) = &mut *guard;

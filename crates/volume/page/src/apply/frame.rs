@@ -3,12 +3,12 @@
 //! Every access answers a [`Fault`] instead of panicking, so that no record and no page content can make the
 //! applier read or write outside the page.
 
-/// What was found wrong, and where on the page. The caller adds page id and record kind.
+/// A mismatch and its offset on the page. The caller adds page id and record kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// Byte offset on the page.
     pub offset: usize,
-    /// What is wrong.
+    /// The mismatch.
     pub what: &'static str,
 }
 

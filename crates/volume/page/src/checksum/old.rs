@@ -1,6 +1,6 @@
 //! Checksums of servers before `crc32`: what `innodb_checksum_algorithm=innodb`, the default before MariaDB 10.2 and
-//! MySQL 5.7, gave the pages of a table. A page that nobody changed since keeps it, and servers of today read it
-//! (unless they are told to be strict), but never write it.
+//! MySQL 5.7, gave the pages of a table. A page without a later change keeps it, and servers of today read it
+//! (unless the strict variants are set), but never write it.
 //!
 //! | page | checksum | where |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | ROW_FORMAT=COMPRESSED | Adler-32 of 4..16, then 24..26, then 34..size, from a start of 0 | 0 |
 //!
 //! Sources: `ut_fold_binary`, `buf_calc_page_new_checksum`, `buf_calc_page_old_checksum` and `page_zip_calc_checksum`
-//! of MySQL 5.5; `pages_with_the_checksums_of_old_servers_move_in` (testkit) holds them against a server.
+//! of MySQL 5.5; `pages_with_the_checksums_of_old_servers_move_in` (testkit) compares them with a server.
 
 use std::ops::Range;
 

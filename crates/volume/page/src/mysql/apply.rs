@@ -18,7 +18,7 @@
 //! - Applying a record allocates nothing, but for the first PAGE_REORGANIZE and the first index with instant changes
 //!   that a [`Scratch`] sees.
 //!
-//! Source of what there is: `recv_parse_or_apply_log_rec_body` in `log/log0recv.cc`. What it does beyond the page (the
+//! Source of what there is: `recv_parse_or_apply_log_rec_body` in `log/log0recv.cc`. Its effects beyond the page (the
 //! size of a tablespace from its page 0, files) is not the applier's business.
 
 use std::fmt;
@@ -127,7 +127,7 @@ impl RecordKind {
         }
     }
 
-    /// A record of ROW_FORMAT=COMPRESSED pages: the page is to be had as an image only.
+    /// A record of ROW_FORMAT=COMPRESSED pages: the page is available as an image only.
     pub const fn needs_image(self) -> bool {
         matches!(
             self,
@@ -162,7 +162,7 @@ pub enum ApplyError {
         kind: RecordKind,
         /// Byte offset on the page.
         offset: usize,
-        /// What does not fit.
+        /// The mismatch.
         what: &'static str,
     },
     /// The image has not the size that the tablespace flags say.
@@ -217,12 +217,12 @@ pub enum ApplyError {
     Decode {
         /// The page.
         page_id: PageId,
-        /// What the decoder says.
+        /// The decoder's error.
         source: RedoError,
     },
 }
 
-/// What a run of records did to a page.
+/// Effect of a run of records on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RunOutcome {
     /// A record was applied: the page LSN moves.
@@ -231,7 +231,7 @@ pub struct RunOutcome {
     pub needs_image: Option<RecordKind>,
 }
 
-/// What the applier keeps from one record to the next. One for each thread or each chain of changes.
+/// State of the applier between records. One for each thread or each chain of changes.
 #[derive(Debug, Default)]
 pub struct Scratch {
     instant: InstantIndex,
@@ -381,7 +381,7 @@ fn apply_to_index_page(
             let is_secondary = !index.is_clustered();
             reorganize::reorganize(page, old_page, page_no, &layout, index.is_compact(), is_secondary)
         }
-        // What is left changes no page, and was sorted out before.
+        // The remaining kinds change no page; the caller filtered them.
         _ => Ok(()),
     }
 }

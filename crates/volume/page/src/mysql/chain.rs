@@ -19,12 +19,12 @@ use super::flags::Flags;
 use crate::chain::{ApplyOutcome, Change};
 use crate::layout::{FIL_PAGE_LSN, get_u64, put};
 
-/// What came of applying changes.
+/// Result of applying changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// The page is up to date.
     UpToDate(ApplyOutcome),
-    /// The page is of ROW_FORMAT=COMPRESSED, whose redo is not applied: what it is now is to be had as an image only.
+    /// The page is of ROW_FORMAT=COMPRESSED, whose redo is not applied: its current content is available as an image only.
     /// The image given is as it was before the changes, or before the record if the flags did not say it.
     NeedsImage {
         /// The first record that is not applied.
@@ -42,7 +42,7 @@ pub fn set_page_lsn(page: &mut [u8], lsn: Lsn) -> bool {
     put(page, FIL_PAGE_LSN, &position::server_lsn(lsn).to_be_bytes())
 }
 
-/// Where the page begins anew: number of the change, and of the record in its run.
+/// Where the page is initialised: number of the change, and of the record in its run.
 #[derive(Clone, Copy)]
 struct LastInit {
     change: usize,

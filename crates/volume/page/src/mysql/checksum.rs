@@ -97,7 +97,7 @@ pub fn finalize(page: &mut [u8], flags: Flags) -> Result<(), ChecksumError> {
 /// decompressing it shows damage.
 ///
 /// # Errors
-/// What does not match, with both values.
+/// The mismatch, with both values.
 pub fn verify(page: &[u8], flags: Flags) -> Result<(), ChecksumError> {
     check_size(page, flags)?;
     if page_is_never_written(page) {

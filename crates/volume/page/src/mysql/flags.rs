@@ -15,7 +15,7 @@
 //! Source: `include/fsp0types.h`, `fsp_flags_is_valid` in `include/fsp0fsp.ic`. The first ten bits are those of
 //! MariaDB's older layout ([`crate::SpaceFlags`]). From bit 10 on the two differ: MariaDB ignores bit 10, has bit 16
 //! for page compression and no other, while MySQL's flags say nothing about page compression: each page that is
-//! compressed says so itself.
+//! compressed carries a mark of its own.
 //!
 //! Invariant: the size methods of [`Flags`] answer for every 32-bit value (an impossible size is 0); only a value that
 //! passed [`Flags::check`] is known to describe pages.
@@ -56,7 +56,7 @@ pub enum FlagsError {
     Invalid {
         /// The word.
         flags: Flags,
-        /// What is wrong with it.
+        /// The mismatch.
         reason: &'static str,
     },
     /// The tablespace is encrypted.

@@ -5,10 +5,10 @@
 //! image up to date with the changes of its page, [`mod@apply`] applies one record, and [`compare`] says whether two
 //! images are of the same state.
 //!
-//! What no record says, so that only an image of the page can:
+//! Content that no record describes, so that only an image of the page can:
 //! - pages of ROW_FORMAT=COMPRESSED tablespaces, as far as this crate goes ([`Applied::NeedsImage`]);
 //! - pages of an index that is built in place or by the rebuild of a table (`btr/btr0load.cc`): neither what is in them
-//!   is logged, nor that they begin anew (INIT_FILE_PAGE2 comes with the unlogged mini-transaction). Redo has their
+//!   is logged, nor that they are initialised (INIT_FILE_PAGE2 comes with the unlogged mini-transaction). Redo has their
 //!   allocation, the creation of the root, and INDEX_LOAD when all of them are in the file; after that, changes of them
 //!   like of any page. A page that had another life before so has records in redo that lead to nothing;
 //! - pages of an imported tablespace;

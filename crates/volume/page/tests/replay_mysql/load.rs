@@ -41,7 +41,7 @@ CREATE FUNCTION hash40(x TEXT) RETURNS CHAR(40) DETERMINISTIC RETURN LEFT(SHA2(x
 CREATE TABLESPACE general ADD DATAFILE 'general.ibd' ENGINE=InnoDB;
 ";
 
-/// What is there before the first base is taken.
+/// Initial content, before the first base is taken.
 pub fn before(options: &Options) -> String {
     let mut sql = PREPARE.to_owned();
     for (name, table_options) in tables(options) {

@@ -3,10 +3,10 @@
 //!
 //! A server is started on a copy, put under a load over all row formats, and stopped; its files then are compared with
 //! the copy and its redo. Three times: with changes that are not logged among them (indexes built in place; their pages
-//! are told by INDEX_LOAD and left out), without, and with a server that is killed under way, where each page is
+//! are named by INDEX_LOAD and left out), without, and with a server that is killed under way, where each page is
 //! compared as of the LSN that it has in the file. Pages of ROW_FORMAT=COMPRESSED tables are only counted.
 //!
-//! Needs the server that `scripts/fetch-server` puts into `target/mysql-9.7`; without it the tests pass and say so.
+//! Needs the server that `scripts/fetch-server` puts into `target/mysql-9.7`; without it the tests are skipped, with a message.
 
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 

@@ -52,7 +52,7 @@ fn collect(dir: &Path, files: &mut HashMap<SpaceId, (PathBuf, Vec<u8>)>) {
     }
 }
 
-/// What the comparison found.
+/// Result of the comparison.
 #[derive(Debug, Default)]
 #[allow(dead_code)]
 pub struct Report {
@@ -171,7 +171,7 @@ impl Replay {
         let uncompressed = decompress(on_disk, flags).unwrap();
         let expected = uncompressed.as_deref().unwrap_or(on_disk);
         if as_written && id.page_no.0 == 0 && page_lsn(expected) == Some(Lsn(0)) {
-            // What the server writes when it makes the file, before there is any redo of it.
+            // The server's first writes to a new file, before there is any redo of it.
             report.only_created += 1;
             return;
         }

@@ -37,7 +37,7 @@ pub struct Replayed {
     record_kinds: BTreeMap<&'static str, usize>,
 }
 
-/// What the comparison found.
+/// Result of the comparison.
 #[derive(Debug, Default)]
 #[allow(dead_code)]
 pub struct Report {

@@ -20,7 +20,7 @@ mod rings;
 type Versioned = (u32, u32, u32, Vec<u8>);
 
 const PAGE: usize = 2048;
-/// Stands for a page that was written without protection: whatever it holds is right.
+/// Stands for a page that was written without protection: any content is right.
 const ANYTHING: u32 = u32::MAX;
 const MODES: [PageProtection; 3] =
     [PageProtection::Atomic, PageProtection::Journal, PageProtection::Doublewrite];
@@ -108,7 +108,7 @@ fn version_of(page: &[u8], context: &str) -> u32 {
     version
 }
 
-/// What a store may hold: for each page the version that is durable and those that may be there instead.
+/// Allowed content of a store: for each page the version that is durable and those that may be there instead.
 #[derive(Default)]
 struct Model {
     objects: BTreeMap<u32, BTreeMap<u32, Vec<u32>>>,
@@ -174,7 +174,7 @@ impl Model {
         found
     }
 
-    /// What the files hold when nothing is pending.
+    /// Expected content of the files when nothing is pending.
     fn check_files(&self, disk: &SimDisk, context: &str) {
         let read = |object, page_no: u32| {
             let mut content = disk.content(&objects::file_name(ObjectId(object)));
@@ -329,7 +329,7 @@ fn run_history(
     Ok(())
 }
 
-/// What `set_len` was doing when the process died is durable only after this.
+/// An interrupted `set_len` is durable only after this.
 fn sync_objects(store: &FilePageStore) -> Result<(), PageStoreError> {
     store.objects()?.into_iter().try_for_each(|object| store.sync_object(object))
 }

@@ -5,7 +5,7 @@
 //! their pages are left out.
 //!
 //! A write in a run may be torn by a crash and, if it fails, for readers too: before it starts, its pages are durable
-//! in the ring and pending, so that nobody reads them here.
+//! in the ring and pending, so that no reader reads them here.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::{ObjectId, PageStoreStats, PageWrite};
 /// The most bytes that one write home has, unless a page is longer.
 pub(super) const RUN_LEN: usize = 256 << 10;
 
-/// What was done since the store was opened.
+/// Counters since the store was opened.
 #[derive(Default)]
 pub(super) struct Counters {
     pub pages_written: AtomicU64,
@@ -125,7 +125,7 @@ impl Images for RingImages<'_> {
     }
 }
 
-/// What whoever writes home needs besides.
+/// Further state of the writer of pages home.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub heat: Heat,

@@ -37,7 +37,7 @@ pub(super) enum JournalState {
     Needed,
 }
 
-/// What the file says.
+/// Content of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     pub id: u64,

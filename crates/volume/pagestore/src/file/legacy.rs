@@ -15,7 +15,7 @@
 //! | 40 | 16 n | table: for each page object, page number, length, CRC-32C of the image, 4 bytes each |
 //! | | | images, back to back, from the next multiple of 4096 |
 //!
-//! A batch is complete if every checksum is right. One that is not complete has no page at home, and is ignored; one
+//! A batch is complete if every checksum is right. An incomplete batch has no page at home, and is ignored; a batch
 //! that is complete may be written home again.
 
 use redoubt_storage::StorageFile;

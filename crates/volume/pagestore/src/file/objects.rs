@@ -85,7 +85,7 @@ impl Queue {
     }
 
     /// Takes the file out that was not used for longest. `None`: all have to stay open, or that one is being looked at
-    /// by somebody else.
+    /// by another thread.
     fn close_one(&mut self) -> Option<Arc<dyn StorageFile>> {
         while let Some((at, object)) = self.by_use.pop_first() {
             #[cfg(test)]

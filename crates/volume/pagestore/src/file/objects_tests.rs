@@ -9,7 +9,7 @@ struct OpenFile {
     has_unsynced: bool,
 }
 
-/// What the queue is to do, by looking at everything.
+/// Expected behaviour of the queue, by a full scan.
 #[derive(Default)]
 struct Model {
     open: Vec<OpenFile>,
@@ -139,7 +139,7 @@ fn files_that_many_threads_use_are_counted_right() {
             });
         }
     });
-    // What could not be closed while somebody looked at it goes with the next one.
+    // A file in use cannot be closed; it is closed with the next one.
     (0..40).for_each(|id| drop(objects.file(&disk, &objects.get(ObjectId(id)).unwrap()).unwrap()));
     let open = (0..40).filter(|id| is_open(&objects, *id)).count();
     assert_eq!((open, objects.open_files(), objects.queue.lock().by_use.len()), (5, 5, 5));

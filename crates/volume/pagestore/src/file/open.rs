@@ -2,7 +2,7 @@
 //!
 //! `pages.identity` says whether a journal is needed (see [`super::identity`]). If it is, it must be there, with the
 //! right identity. In mode `journal`, when nothing changed, its images stay pending, and opening is reading headers.
-//! Otherwise all of them are written home first. A journal of another length, or in another place, is made anew: once
+//! Otherwise all of them are written home first. A journal of another length, or in another place, is created again: once
 //! all pages are at home the identity says that none is needed, the old one is removed, the new one made, and then it
 //! is needed again.
 
@@ -27,7 +27,7 @@ pub(super) struct Wanted<'d> {
     pub journal_len_bytes: u64,
 }
 
-/// What bears the journal's name in a directory.
+/// The entry with the journal's name in a directory.
 enum Found {
     Nothing,
     /// Empty, zeros, or a superblock begun: a journal half made, or one of the earlier format that was done with.
@@ -71,7 +71,7 @@ fn unknown() -> PageStoreError {
          directory and its journal from a copy")
 }
 
-/// Opens the journal, or makes it. Whatever is not pending then is at home.
+/// Opens the journal, or makes it. All pages that are not pending then are at home.
 pub(super) fn open_ring(
     home: &Home,
     wanted: &Wanted<'_>,
@@ -121,7 +121,7 @@ pub(super) fn open_ring(
     Ok((ring, Pending::default()))
 }
 
-/// Opens a journal that must be there. `None`: all pages are at home, but the journal has to be made anew.
+/// Opens a journal that must be there. `None`: all pages are at home, but the journal has to be created again.
 fn open_needed(
     home: &Home,
     wanted: &Wanted<'_>,
@@ -158,7 +158,7 @@ fn open_needed(
     let stays = is_in_place && ring.file_len_bytes() == wanted.journal_len_bytes;
     if ring.protection() == PageProtection::Atomic {
         // A file that this life does not open is left to the next one, which sees this mode in the same ring. If it
-        // would not, all files are looked at now.
+        // would not, all files are checked now.
         if stays && wanted.protection == PageProtection::Atomic {
             home.distrust_memory();
         } else {

@@ -14,7 +14,7 @@ pub(super) const MAX_JOURNAL_LEN: u64 = 64 << 30;
 pub struct FilePageStoreOptions {
     /// How pages are protected. `None`: `atomic` where untorn writes cover pages of 16 KiB, else `journal`.
     pub protection: Option<PageProtection>,
-    /// Length of the journal, from 128 KiB to 64 GiB. A journal of another length is brought home and made anew.
+    /// Length of the journal, from 128 KiB to 64 GiB. A journal of another length is written home and created again.
     pub journal_len_bytes: u64,
     /// Object files to keep open, at least 1. Files with bytes that are not synced count, but stay open.
     pub max_open_files: usize,

@@ -1,7 +1,7 @@
 //! The ring journal: page images on their way home, in one preallocated file.
 //!
 //! `pages.journal` has two superblocks (see [`superblock`]) and after them the ring. Positions in the ring grow for
-//! ever; position `p` lies at byte `p % ring length` of it, and what crosses the end goes on at the start. Groups of
+//! ever; position `p` lies at byte `p % ring length` of it, and a write that crosses the end continues at the start. Groups of
 //! images (see [`format`]) follow one another from the *tail* to the *head*:
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //! * Positions, identity and epoch tell a group from leftovers: of an earlier lap by position, of another store by
 //!   identity, of an earlier opening or a failed attempt at the same place by epoch, which never falls along the ring;
 //!   where the ring is empty, the superblock says which one it had.
-//! * What a group says was durable before it was (`synced_until`) needs no checking after a crash but for damage.
+//! * The part that a group records as durable before it (`synced_until`) needs no checking after a crash but for damage.
 //!
 //! Everything is written at multiples of 4096 bytes, in the journal's stream.
 
@@ -45,7 +45,7 @@ pub(super) const JOURNAL_NAME: &str = "pages.journal";
 const STAGE_LEN: usize = 1 << 20;
 /// The most bytes of images in a group, unless one page is longer.
 pub(super) const MAX_GROUP_IMAGES: u64 = 4 << 20;
-/// A new opening takes the life after the next: if the newest superblock was lost, that of the one before is lower by
+/// A new opening takes the life after the next: if the newest superblock was lost, that of the previous one is lower by
 /// one only.
 const LIVES_APART: u64 = 2;
 
@@ -60,7 +60,7 @@ pub(super) struct ImageLocation {
     pub crc: u32,
 }
 
-/// Reads from the ring. Needs no lock: who reads checks what came.
+/// Reads from the ring. Needs no lock: the reader checks the bytes.
 #[derive(Clone)]
 pub(super) struct RingReader {
     file: Arc<dyn StorageFile>,
@@ -188,7 +188,7 @@ impl JournalRing {
     fn put_superblock(&mut self, mut superblock: Superblock) -> Result<(), PageStoreError> {
         superblock.counter += 1;
         if superblock.tail == self.head {
-            // What stands there from an earlier life or a failed attempt will not be taken for a new group.
+            // Leftovers of an earlier life or a failed attempt are not mistaken for a new group.
             superblock.epoch_floor = epoch(superblock.life, self.attempt);
         }
         superblock.write(&*self.reader.file)?;
@@ -334,7 +334,7 @@ impl JournalRing {
         Ok(())
     }
 
-    /// Takes back all groups since the last sync, after a failed write. What is on the disk of them is written over
+    /// Takes back all groups since the last sync, after a failed write. Their bytes on the disk are overwritten
     /// by the next group, or told from it by its lower epoch.
     pub fn abandon(&mut self) {
         self.attempt += 1;

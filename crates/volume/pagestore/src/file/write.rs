@@ -17,10 +17,10 @@ use crate::{ObjectId, PageWrite};
 
 /// The part of the ring that is destaged when room is wanted.
 const DESTAGED_PART: u64 = 4;
-/// The most bytes to destage at a time: who waits for room should not wait for seconds.
+/// The most bytes to destage at a time: a writer that waits for room should not wait for seconds.
 const MAX_DESTAGED: u64 = 64 << 20;
 
-/// What whoever writes needs.
+/// Writer state.
 pub(super) struct Writer {
     pub ring: JournalRing,
     pub scratch: Scratch,
@@ -60,7 +60,7 @@ impl FilePageStore {
         writes: &[PageWrite<'_>],
     ) -> Result<(), PageStoreError> {
         let mut rest = writes;
-        // What is in the ring but not yet synced.
+        // Images in the ring that are not yet synced.
         let mut appended = 0;
         while let Some(count) = next_group(rest.get(appended..).unwrap_or_default(), &writer.ring) {
             let (done, ahead) = rest.split_at(appended);
@@ -238,7 +238,7 @@ impl FilePageStore {
     }
 }
 
-/// What could not be read from the ring cannot go home, so the ring gets no more room.
+/// Images that cannot be read from the ring cannot go home, so the ring gets no more room.
 fn fatal_in_ring(error: PageStoreError) -> PageStoreError {
     match error {
         PageStoreError::Read { file, source, .. } => {

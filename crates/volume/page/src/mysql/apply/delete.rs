@@ -1,6 +1,6 @@
 //! Deleting a record, all from one on, or all before one.
 //!
-//! What is deleted goes to the head of the free list as it is; the heap stays as long as it was.
+//! A deleted record goes to the head of the free list as it is; the heap stays as long as it was.
 //!
 //! Sources: `page_cur_delete_rec` in `page/page0cur.cc`, `page_mem_free` in `include/page0page.ic`,
 //! `page_delete_rec_list_end` and `page_delete_rec_list_start` in `page/page0page.cc`.

@@ -97,7 +97,7 @@ impl PhysicalField {
     }
 }
 
-/// What is derived from the description of an index with instantly added or dropped columns. Kept from one record to
+/// Values derived from the description of an index with instantly added or dropped columns. Kept from one record to
 /// the next, since most are of the same index.
 #[derive(Debug, Default)]
 pub(super) struct InstantIndex {
@@ -321,7 +321,7 @@ fn walk_instant(
     walk(bytes, origin, below, of_version(version), fields, wanted)
 }
 
-/// What a walk over the fields of a compact record found.
+/// Result of a walk over the fields of a compact record.
 struct Walked {
     /// The record's size, if the walk went to its end.
     size: RecordSize,

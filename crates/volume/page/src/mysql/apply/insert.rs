@@ -25,7 +25,7 @@ struct Place {
     heap_no: usize,
 }
 
-/// What a new record consists of.
+/// Parts of a new record.
 struct Shape {
     info_and_status_bits: u8,
     /// Its origin, from its first byte.
@@ -191,7 +191,7 @@ fn info_and_status_bits(page: &IndexPage<'_>, record: usize) -> Result<u8, Fault
     Ok(info | page.frame.u8(record.wrapping_sub(3))? & STATUS_BITS)
 }
 
-/// The head of the free list, if it is as long as `total_bytes`. What is longer stays unused behind the record.
+/// The head of the free list, if it is as long as `total_bytes`. The surplus stays unused behind the record.
 fn take_free(
     page: &mut IndexPage<'_>,
     layout: &RecordLayout<'_, '_>,

@@ -1,4 +1,4 @@
-//! Applying PAGE_REORGANIZE: the page is made anew, with its records in key order and nothing between them.
+//! Applying PAGE_REORGANIZE: the page is rebuilt, with its records in key order and nothing between them.
 //!
 //! Source: `btr_page_reorganize_low` in `btr/btr0btr.cc`. The server copies the page aside, creates it, and inserts the
 //! records one after the other at the end; so the page directory becomes what inserts in ascending order make of it.

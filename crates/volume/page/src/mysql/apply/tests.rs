@@ -151,7 +151,7 @@ fn apply(page: &mut [u8], run: &[u8], scratch: &mut Scratch) {
     assert!(outcome.modified && outcome.needs_image.is_none());
 }
 
-/// Origins of the user records in the order of the list, after checking everything that the page says of them.
+/// Origins of the user records in the order of the list, after checking the directory and the header against them.
 fn records(page: &[u8], is_compact: bool) -> Vec<usize> {
     let field = |offset: usize| usize::from(get_u16(page, offset).unwrap());
     let (infimum, supremum, header) = if is_compact { (99, 112, 5) } else { (101, 116, 6) };

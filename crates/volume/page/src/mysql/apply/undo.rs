@@ -37,7 +37,7 @@ const LOG_PREVIOUS: usize = 32;
 const LOG_HEADER_BYTES: usize = 46;
 /// A log header with an XID and two GTIDs: what must be free where a log begins.
 const LOG_HEADER_MAX_BYTES: usize = LOG_HEADER_BYTES + 140 + 1 + 64 + 64;
-/// What must be free besides.
+/// Additional bytes that must be free.
 const MARGIN_BYTES: usize = 100;
 
 /// Apply an UNDO_INIT record.
@@ -110,7 +110,7 @@ pub(super) fn create_header(page: &mut [u8], trx_id: u64) -> Result<(), Fault> {
     frame.set_field(log + LOG_PREVIOUS, previous)
 }
 
-/// Apply an UNDO_HDR_REUSE record: the only log of an insert undo page begins anew.
+/// Apply an UNDO_HDR_REUSE record: the only log of an insert undo page is reset.
 pub(super) fn reuse_header(page: &mut [u8], trx_id: u64) -> Result<(), Fault> {
     let (mut frame, _) = open(page)?;
     check_room(&frame, TRX_UNDO_SEG_HDR_END)?;
@@ -122,7 +122,7 @@ pub(super) fn reuse_header(page: &mut [u8], trx_id: u64) -> Result<(), Fault> {
     begin_log(&mut frame, TRX_UNDO_SEG_HDR_END, trx_id)
 }
 
-/// What both kinds of new log write.
+/// Writes shared by both kinds of new log.
 fn begin_log(frame: &mut Frame<'_>, log: usize, trx_id: u64) -> Result<(), Fault> {
     let records = log + LOG_HEADER_BYTES;
     frame.set_field(TRX_UNDO_PAGE_START, records)?;

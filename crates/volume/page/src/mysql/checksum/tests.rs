@@ -19,7 +19,7 @@ fn a_finished_page_is_valid_and_a_changed_one_is_not() {
             wrong[at] ^= 4;
             assert!(verify(&wrong, flags).is_err(), "{flags} {at}");
         }
-        // What page compression and R-trees keep there is in no checksum.
+        // The fields of page compression and R-trees there are in no checksum.
         let mut other = page.clone();
         other[27] ^= 1;
         verify(&other, flags).unwrap();

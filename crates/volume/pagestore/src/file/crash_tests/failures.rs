@@ -36,7 +36,7 @@ fn random_fault(rng: &mut Rng) -> Fault {
     }
 }
 
-/// One life with faults, up to the first fatal one. What it changed may or may not be there.
+/// One life with faults, up to the first fatal one. Its changes may or may not be durable.
 fn live_with_faults(disk: &SimDisk, setup: Setup, model: &mut Model, rng: &mut Rng, context: &str) -> u32 {
     let mut hits = 0;
     if rng.u8(..3) == 0 {
@@ -259,7 +259,7 @@ fn check_poisoned(setup: Setup, kind: OpKind, name: &str, seed: u64) {
     poisoned(store.write_raw(ObjectId(1), 0, &[1]));
     poisoned(store.set_len(ObjectId(1), 0));
     poisoned(store.sync_object(ObjectId(1)));
-    // Whatever memory forgets after a failed sync, readers do not.
+    // Readers keep their view even if the cache drops pages after a failed sync.
     disk.open("00000001.pages").unwrap().drop_cache().unwrap();
     let context = format!("{setup:?}, {kind:?} {name}, seed {seed}");
     // In mode doublewrite the batch was durable in the journal; in mode journal it was not yet written.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::super::planted::{self, Bug};
 use super::*;
 
-/// What may differ from one life to the next.
+/// Settings that may differ from one life to the next.
 #[derive(Clone, Copy)]
 enum Changes {
     None,

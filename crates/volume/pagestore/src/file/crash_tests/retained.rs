@@ -47,7 +47,7 @@ fn images_are_kept_until_their_room_is_used_again() {
         assert_eq!(retained(&store, 0)[..2], [100, 98]);
         damage(&disk, 100);
         assert!(!newest(&store, 0).contains(&true), "the newest is not whole");
-        // What is not of the object as it is now is not offered.
+        // Images of an earlier incarnation of the object are not offered.
         store.remove(ObjectId(1)).unwrap();
         store.create(ObjectId(1)).unwrap();
         assert_eq!(retained(&store, 2), []);
@@ -77,7 +77,7 @@ fn a_damaged_image_is_named_and_can_be_replaced() {
     assert!(matches!(error, PageStoreError::DamagedImage { page_no: 3, .. }), "{error}");
     let refused = store.remove(ObjectId(1));
     assert!(matches!(refused, Err(PageStoreError::Poisoned { .. })));
-    // The batch was durable, but nothing after it says so: it counts as one that was under way.
+    // The batch was durable, but no later group records that: it counts as incomplete.
     let disk = JOURNAL.disk(1);
     let store = JOURNAL.prepared(&disk);
     store.write_batch(&[PageWrite { object: ObjectId(1), page_no: 3, page: &image(2) }]).unwrap();

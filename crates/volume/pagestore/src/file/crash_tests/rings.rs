@@ -1,4 +1,4 @@
-//! Journals of other lengths, in other places, of the earlier format, and of somebody else.
+//! Journals of other lengths, in other places, of the earlier format, and of another store.
 
 use super::*;
 

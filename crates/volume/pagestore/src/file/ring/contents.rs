@@ -1,4 +1,4 @@
-//! What the ring physically holds: the groups, live or already home, that were not yet written over. Pure.
+//! Physical content of the ring: the groups, live or already home, that were not yet written over. Pure.
 //!
 //! This is the index for bringing images home and for finding older images of a page. It takes 16 bytes for an image.
 
@@ -10,7 +10,7 @@ use super::ImageLocation;
 use super::format::Group;
 use crate::ObjectId;
 
-/// What the ring has of one object.
+/// Content of the ring for one object.
 #[derive(Default)]
 struct InRing {
     /// Where the newest image is at most. 0: there is none.

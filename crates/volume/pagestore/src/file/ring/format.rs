@@ -57,7 +57,7 @@ pub(in crate::file) fn group_len(image_bytes: u64) -> u64 {
     BLOCK as u64 + image_bytes.next_multiple_of(BLOCK as u64)
 }
 
-/// What a group's header says besides its table.
+/// Fields of a group's header besides its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub identity: u64,

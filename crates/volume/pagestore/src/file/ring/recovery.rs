@@ -1,7 +1,7 @@
 //! Finding the groups of a ring after a crash.
 //!
 //! The scan begins at the durable tail and goes from group to group while the header is whole, says the position
-//! where it stands, and has an epoch not below that of the one before, or for the first group, the superblock's
+//! where it stands, and has an epoch not below that of the previous group, or for the first group, the superblock's
 //! floor. Only what the last group does not call durable is checked image by image, and the first group with a wrong
 //! one ends the ring.
 //!
@@ -17,7 +17,7 @@ use crate::error::PageStoreError;
 /// How far after the end of the ring the group after a damaged one begins at most.
 const REACH: u64 = MAX_GROUP_IMAGES + 2 * BLOCK as u64;
 
-/// What a scan found.
+/// Result of a scan.
 pub(super) struct Found {
     pub contents: Contents,
     pub head: u64,

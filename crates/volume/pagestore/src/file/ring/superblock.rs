@@ -15,7 +15,7 @@
 //! | 56 | 8 | no group from the tail on with an epoch below this counts |
 //! | 64 | 4 | CRC-32C of bytes 0..64 |
 //!
-//! What counts is in one sector, so that a crash leaves either the old or the new one. The valid one with the greater
+//! The valid fields are in one sector, so that a crash leaves either the old or the new one. The valid one with the greater
 //! counter is in force.
 
 use redoubt_storage::format_version::unknown_version;
