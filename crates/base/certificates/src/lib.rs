@@ -34,7 +34,7 @@ pub enum CertificatesError {
     /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// On what.
         path: PathBuf,

@@ -100,7 +100,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// See the module.
+/// Threads that wait for a position to become durable, each in a slot of its own.
 #[derive(Debug)]
 pub struct CommitWaiters {
     durable: AtomicU64,

@@ -13,7 +13,7 @@ pub enum LogDeviceError {
     /// No room for another segment. Nothing was written.
     #[error("no space for another log segment ({action} {file}): free some space and try again: {source}")]
     NoSpace {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The file concerned.
         file: String,
@@ -26,7 +26,7 @@ pub enum LogDeviceError {
          and restart"
     )]
     Io {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The file concerned.
         file: String,
@@ -69,7 +69,7 @@ pub enum LogDeviceError {
     BadSegment {
         /// The file concerned.
         file: String,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// Another process has the directory open.
@@ -119,7 +119,7 @@ pub enum LogDeviceError {
     InvalidOption {
         /// Name of the option.
         option: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
 }

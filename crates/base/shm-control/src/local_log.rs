@@ -43,7 +43,7 @@ pub enum Persistence {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
-        /// What is counted.
+        /// The counted events.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter {
@@ -100,7 +100,7 @@ pub struct Snapshot {
     pub process_id: u64,
     /// Its start, in seconds since 1970.
     pub start_s: u64,
-    /// What durability rests on.
+    /// The basis of durability.
     pub persistence: Persistence,
     values: Vec<u64>,
 }

@@ -236,7 +236,7 @@ pub struct BadSetting(String);
 #[error("the counters of the network library cannot be read: {0}")]
 pub struct BadMemory(String);
 
-/// What is counted.
+/// The counted events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {

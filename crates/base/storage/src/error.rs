@@ -24,7 +24,7 @@ pub enum StorageError {
     Io {
         /// The device.
         path: String,
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The system's error.
         #[source]
@@ -65,7 +65,7 @@ pub enum StorageError {
     Damaged {
         /// The device.
         path: String,
-        /// What was found.
+        /// The result.
         reason: String,
     },
     /// What stopped a probe.
@@ -73,7 +73,7 @@ pub enum StorageError {
     Probe {
         /// The path concerned.
         path: String,
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The system's error.
         #[source]

@@ -8,7 +8,7 @@ use crate::time;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// A condition variable with the calls of `parking_lot::Condvar`.
 #[derive(Default, Debug)]
 pub struct Condvar {
     inner: parking_lot::Condvar,

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
-/// See the module.
+/// A mutual exclusion lock with the calls of `parking_lot::Mutex`.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     inner: parking_lot::Mutex<T>,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-/// See the module.
+/// A lock for many readers or one writer, with the calls of `parking_lot::RwLock`.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized> {
     inner: parking_lot::RwLock<T>,

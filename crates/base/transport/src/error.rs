@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// See the module.
+/// Why a connection could not be made or trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The network failed; another attempt may succeed.

@@ -23,7 +23,7 @@ pub struct Step {
     pub sectors: u32,
     /// A trim rather than a write.
     pub trim: bool,
-    /// What the sectors hold.
+    /// Content of the sectors.
     pub origin: Origin,
 }
 
@@ -37,7 +37,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What was counted since `before`.
+    /// Difference of the counters since `before`.
     pub fn since(&self, before: &Totals) -> Totals {
         let mut host_bytes = self.host_bytes;
         host_bytes.iter_mut().zip(before.host_bytes).for_each(|(after, before)| *after -= before);

@@ -22,7 +22,7 @@ pub enum Error {
     Trace {
         /// Which file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The defect and its location.
         source: crate::trace::TraceError,
     },
     /// The description beside a trace is not what it should be.
@@ -30,7 +30,7 @@ pub enum Error {
     Description {
         /// Which file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The defect and its location.
         source: serde_json::Error,
     },
     /// The trace cannot be replayed.

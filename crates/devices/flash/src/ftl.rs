@@ -167,7 +167,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What was counted since `before`.
+    /// Difference of the counters since `before`.
     pub fn since(&self, before: &Counters) -> Counters {
         fn minus<const N: usize>(after: [u64; N], before: [u64; N]) -> [u64; N] {
             let mut difference = after;
@@ -290,7 +290,7 @@ impl Ftl {
         self.mapped
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

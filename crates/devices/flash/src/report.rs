@@ -29,7 +29,7 @@ pub struct ReportedRun {
     pub journal_mb: Option<u64>,
     /// How the load was made longer than it is.
     pub looped: String,
-    /// What was measured.
+    /// The measurements.
     #[serde(flatten)]
     pub outcome: Outcome,
 }

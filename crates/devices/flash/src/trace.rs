@@ -45,7 +45,7 @@ pub const RECORD_LEN_BYTES: usize = 24;
 /// Length of a sector, in bytes.
 pub const SECTOR_LEN_BYTES: u64 = 512;
 
-/// What was done.
+/// The action.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Op {
@@ -65,7 +65,7 @@ impl Op {
     }
 }
 
-/// What the sectors hold.
+/// Content of the sectors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -125,9 +125,9 @@ pub struct Record {
     pub sector: u64,
     /// Number of sectors, of 512 bytes; of a mark: number of committed transactions.
     pub sectors: u32,
-    /// What was done.
+    /// The action.
     pub op: Op,
-    /// What the sectors hold.
+    /// Content of the sectors.
     pub origin: Origin,
 }
 
@@ -207,7 +207,7 @@ pub enum TraceError {
     /// The first bytes are not those of a trace.
     #[error("not a trace: {what}; redoubt-flash reads files that begin with RDTRACE1")]
     Header {
-        /// What is wrong.
+        /// The defect.
         what: String,
     },
     /// A record is not valid.
@@ -217,7 +217,7 @@ pub enum TraceError {
         index: u64,
         /// Its place in the file, in bytes.
         offset_bytes: u64,
-        /// What is wrong.
+        /// The defect.
         what: String,
     },
     /// The file ends inside a record: its writer did not finish.

@@ -61,7 +61,7 @@ pub enum PmemError {
     /// A system call failed.
     #[error("persistent memory: cannot {action}: {source}")]
     Io {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The system's error.
         source: io::Error,
@@ -100,7 +100,7 @@ pub enum PmemError {
     Poisoned,
 }
 
-/// What durability rests on.
+/// The basis of durability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persistence {
     /// The kernel granted `MAP_SYNC`: fenced stores survive a power cut.
@@ -166,7 +166,7 @@ impl Mapping {
         }
     }
 
-    /// What durability rests on.
+    /// The basis of durability.
     pub fn persistence(&self) -> Persistence {
         self.persistence
     }

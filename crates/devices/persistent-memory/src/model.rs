@@ -91,9 +91,9 @@ pub struct StoreModel {
 
 #[derive(Clone, Default, Debug)]
 struct MemoryState {
-    /// What loads see.
+    /// Content as loads see it.
     visible: Vec<u8>,
-    /// What is persisted whatever happens.
+    /// Content that is persistent in any case.
     persisted: Vec<u8>,
     /// For each word with stores that no fence covers, what it held after each of them, oldest first.
     pending: BTreeMap<usize, Vec<Version>>,
@@ -126,12 +126,12 @@ impl StoreModel {
         ThreadMemory { model: self.clone(), thread }
     }
 
-    /// What loads see.
+    /// Content as loads see it.
     pub fn visible(&self) -> Vec<u8> {
         self.state.lock().visible.clone()
     }
 
-    /// What is persisted whatever happens.
+    /// Content that is persistent in any case.
     pub fn persisted(&self) -> Vec<u8> {
         self.state.lock().persisted.clone()
     }

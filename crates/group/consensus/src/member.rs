@@ -80,7 +80,7 @@ pub enum Effect {
     Deliver {
         /// Where it is in the order.
         slot: Slot,
-        /// What it is.
+        /// The proposal.
         proposal: Proposal,
     },
     /// An epoch was chosen.

@@ -9,7 +9,7 @@
 use crate::types::{EpochStart, Incarnation, MemberId, Membership, ProposalId};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// Which proposals of each member were delivered, so that each is once, and in order.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Origins {
     /// Of all that ever were members: one may come back.

@@ -81,7 +81,7 @@ pub struct EpochStart {
     pub owners: Vec<Owner>,
 }
 
-/// What is in a slot.
+/// Content of a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// Of a member.

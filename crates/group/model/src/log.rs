@@ -13,7 +13,7 @@ pub const fn is_majority(of: Members, who: Members) -> bool {
     2 * (of & who).count_ones() > of.count_ones()
 }
 
-/// What is in a slot.
+/// Content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cell {
     Nothing,

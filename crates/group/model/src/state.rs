@@ -81,7 +81,7 @@ pub struct Epoch {
     pub acked: Vec<Vec<Slot>>,
 }
 
-/// See the module.
+/// A state of the group: the members, and all that was ever sent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     pub members: Vec<Arc<Member>>,

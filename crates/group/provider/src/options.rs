@@ -130,9 +130,9 @@ pub enum OptionError {
     Value {
         /// Which.
         name: String,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is wanted.
+        /// The wanted value.
         wanted: &'static str,
     },
 }

@@ -201,7 +201,7 @@ pub enum Origin {
     Nothing(MemberId),
 }
 
-/// See the module.
+/// The member of the consensus, driven.
 pub struct Order {
     parts: Parts,
     member: Member,

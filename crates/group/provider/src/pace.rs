@@ -201,7 +201,7 @@ impl Others {
     }
 }
 
-/// See the module.
+/// Members that apply at the same pace: who is ahead holds its commits for a moment.
 #[derive(Debug, Default)]
 pub struct Pace {
     others: Mutex<Others>,

@@ -118,7 +118,7 @@ struct Shared {
     pause: (Mutex<()>, Condvar),
 }
 
-/// See the module.
+/// Connections to the other members: one for each direction.
 pub struct Peers(Arc<Shared>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -86,7 +86,7 @@ pub struct Report {
     pub is_alone: bool,
 }
 
-/// See the module.
+/// The last member of a group whose others have lost their logs for good.
 pub struct Rescue {
     store: Store,
     member: Member,

@@ -65,7 +65,7 @@ impl AppliedMark {
 #[derive(Clone, Copy, Debug)]
 pub struct Receiver(pub *mut c_void);
 
-/// See the module.
+/// The server's side of the interface: its callbacks, called from safe code.
 pub struct Server {
     args: InitArgs,
     /// `wsrep_node_name`.

@@ -116,7 +116,7 @@ struct Shown {
     is_over: bool,
 }
 
-/// See the module.
+/// A server in its group: from `connect` to `disconnect`.
 pub struct Session {
     server: Arc<Server>,
     max_write_set_len_bytes: AtomicU64,

@@ -52,7 +52,7 @@ pub enum StoreError {
     /// A file.
     #[error("the group's log: cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// Why not.
         source: io::Error,
@@ -74,7 +74,7 @@ pub enum StoreError {
     Frame {
         /// Position in the stream, in bytes.
         position: u64,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
     /// A checkpoint took the place of what was not applied.

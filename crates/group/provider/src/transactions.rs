@@ -105,7 +105,7 @@ impl State {
     }
 }
 
-/// See the module.
+/// Transactions of this server between their first key and their end, and what may become of each.
 #[derive(Debug)]
 pub struct Transaction {
     /// The server's number.

@@ -86,7 +86,7 @@ impl Reader {
     }
 }
 
-/// See the module.
+/// One accepted connection: who may touch it, what is known of its descriptor, and what was read ahead.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Connection {

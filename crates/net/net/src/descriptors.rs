@@ -13,7 +13,7 @@ const CHUNKS: usize = 1024;
 
 type Chunk<T> = [AtomicPtr<T>; CHUNK];
 
-/// See the module.
+/// A table from descriptors' numbers to things that are there for good.
 pub struct Descriptors<T: 'static>([AtomicPtr<Chunk<T>>; CHUNKS]);
 
 impl<T> Descriptors<T> {

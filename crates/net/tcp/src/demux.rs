@@ -55,7 +55,7 @@ pub(crate) enum Target {
     TimeWait(u32),
 }
 
-/// See the module.
+/// Whose a segment is: one table from the four numbers that name a connection to what is kept of it.
 #[derive(Debug)]
 pub(crate) struct Demux {
     table: HashMap<Key, Target, Keyed>,

@@ -17,7 +17,7 @@ pub(crate) struct HalfOpen {
     pub(crate) due: Micros,
 }
 
-/// See the module.
+/// Handshakes that have begun: SYN-RECEIVED, in a table with a bound.
 #[derive(Debug)]
 pub(crate) struct HalfOpens {
     pub(crate) slots: Slots<HalfOpen>,

@@ -84,14 +84,14 @@ pub struct Environment<'a> {
 pub struct System {
     server: Server,
     _mounts: Vec<Mount>,
-    /// What runs beside the server for its storage.
+    /// Processes beside the server for its storage.
     mounters: Vec<Process>,
     storage: Storage,
     _delay: Option<Delay>,
     _directory: tempfile::TempDir,
 }
 
-/// What runs on the storage side.
+/// Processes on the storage side.
 enum Storage {
     None,
     /// The redo log's directory.

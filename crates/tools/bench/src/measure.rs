@@ -28,9 +28,9 @@ pub struct Snapshot {
 pub struct Cpu {
     /// The server, with what is preloaded into it.
     pub server_ms: u64,
-    /// What runs beside the server for its storage.
+    /// Processes beside the server for its storage.
     pub mount_ms: u64,
-    /// What runs on the storage side.
+    /// Processes on the storage side.
     pub storage_ms: u64,
     /// This program: the clients.
     pub client_ms: u64,

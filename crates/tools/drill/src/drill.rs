@@ -50,7 +50,7 @@ pub struct Plan {
 pub enum Note<'a> {
     /// Something begins: what, and why it matters.
     Step(&'a str, &'a str),
-    /// What came of it.
+    /// The result.
     Result(String),
 }
 

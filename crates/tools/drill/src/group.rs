@@ -56,7 +56,7 @@ struct Member {
     _addresses: Addresses,
 }
 
-/// See the module.
+/// A group of stock servers with a wsrep provider, watched from outside.
 #[derive(Debug)]
 pub struct Group {
     members: Vec<Member>,

@@ -40,7 +40,7 @@ pub enum CorpusError {
     Damaged {
         /// Of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
     /// An input cannot be kept under this name.

@@ -51,7 +51,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for anything here.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// What to run.
+/// The command to run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Size of the tables, MiB
@@ -91,7 +91,7 @@ pub struct Stock {
     pub written_s: f64,
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     /// Redo from the stock server's checkpoint to the end.

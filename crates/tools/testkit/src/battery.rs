@@ -50,7 +50,7 @@ pub enum Schedule {
     AtEnd(&'static [Restart]),
 }
 
-/// What a run did.
+/// Effect of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Steps with the time each took without its restart.

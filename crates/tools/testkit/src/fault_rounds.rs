@@ -44,7 +44,7 @@ const BINLOG_SIZE: &str = "16K";
 /// Between two looks at the node's state, each of them a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What to run.
+/// The command to run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Seed of everything
@@ -72,7 +72,7 @@ pub struct Options {
     pub keep: Option<PathBuf>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Summary {
     /// Seed of everything.

@@ -46,13 +46,13 @@ pub struct Config {
 pub struct Statement {
     /// Who issues it.
     pub connection: u8,
-    /// What it is.
+    /// Its kind.
     pub class: Class,
     /// Its text, on one line. `$FILES` is the directory of [`load_files`].
     pub sql: String,
 }
 
-/// See the module.
+/// Random histories: statements of every class, from a seed.
 #[derive(Debug)]
 pub struct Generator {
     random: fastrand::Rng,

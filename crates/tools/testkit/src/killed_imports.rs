@@ -38,7 +38,7 @@ pub const LEAST_STATEMENTS: u64 = 50;
 const DATABASE: &str = "killed";
 const VOLUME: &str = "killed";
 
-/// What to run.
+/// The command to run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Seed of the first round; each further one takes the next
@@ -61,7 +61,7 @@ pub struct Options {
     pub stock: bool,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Summary {
     /// Rounds that were done and sound.

@@ -38,7 +38,7 @@ pub enum Layer {
     UserTcp,
 }
 
-/// What to run.
+/// The command to run.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The layer that is to be used

@@ -14,7 +14,7 @@ const IGNORE_OUTGOING: c_int = 23;
 /// An address of Ethernet.
 pub type Mac = [u8; 6];
 
-/// See the module.
+/// Frames of an interface as they are: AF_PACKET.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// See the module.
+/// Why a server, a load or what runs them could not go on, and which promise of a server was broken.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or process call failed.
@@ -74,7 +74,7 @@ pub enum Error {
     Parse {
         /// What was read.
         what: String,
-        /// What is wrong with it.
+        /// The defect.
         detail: String,
     },
     /// A promise was broken: lost, partial or changed data, a damaged table, a rule of a load that does not hold.

@@ -231,7 +231,7 @@ pub struct Run {
     threads: Vec<JoinHandle<Result<()>>>,
 }
 
-/// What a run did.
+/// Effect of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Summary {
     /// Commits acknowledged in this run.

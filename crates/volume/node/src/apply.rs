@@ -171,7 +171,7 @@ struct PageInTable {
     table: u32,
 }
 
-/// What one table has for a page.
+/// Entries of one table for a page.
 struct Chain<'t> {
     table: &'t Table,
     entries: Vec<Entry>,

@@ -34,7 +34,7 @@ const FORMAT: u32 = 2;
 const FORMAT_WITH_NAMES: u32 = 1;
 const FILE_NAME: &str = "checkpoint";
 
-/// See the module.
+/// The node's own checkpoint of a volume: how far it is applied, and the names as of that point.
 #[derive(Clone, Debug)]
 pub struct NodeCheckpoint {
     /// A: pages and plain files hold everything before it, and nothing of the names after it.

@@ -299,7 +299,7 @@ pub fn construct_in_laps(
     page
 }
 
-/// What one table has for a page.
+/// Entries of one table for a page.
 struct TableChain {
     table: Arc<Table>,
     entries: Vec<Entry>,

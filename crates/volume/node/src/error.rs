@@ -25,7 +25,7 @@ pub enum NodeError {
     /// A file operation failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// On what.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum NodeError {
     Redo {
         /// Where.
         lsn: Lsn,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
     /// A record cannot be applied to its page.
@@ -64,7 +64,7 @@ pub enum NodeError {
         page: PageId,
         /// File it belongs to, or `?`.
         file: String,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
     /// Stored state is damaged.
@@ -72,7 +72,7 @@ pub enum NodeError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
     /// The encryption of a volume's files is not as it must be.

@@ -80,7 +80,7 @@ struct BufferState {
     closed: bool,
 }
 
-/// See the module.
+/// The log buffer: what has been received and is not yet applied.
 pub struct LogBuffer {
     len_bytes: u64,
     memory: Arc<VolumeMemory>,
@@ -90,7 +90,7 @@ pub struct LogBuffer {
     for_room: Condvar,
 }
 
-/// What became of a frame.
+/// Outcome of a frame.
 pub enum Pushed {
     /// It is in the buffer.
     Yes,

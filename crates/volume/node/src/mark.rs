@@ -33,7 +33,7 @@ impl Point {
     }
 }
 
-/// See the module.
+/// A position that only moves forward and that threads can wait for.
 #[derive(Default)]
 pub struct Mark {
     point: Mutex<Point>,

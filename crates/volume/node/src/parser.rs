@@ -51,7 +51,7 @@ pub struct Outcome {
     pub unknown_file: Option<String>,
 }
 
-/// See the module.
+/// The parser: turns stream frames into index entries, names and plain file changes.
 pub struct Parser<'v> {
     index: &'v LogIndex,
     names: &'v RwLock<Namespace>,

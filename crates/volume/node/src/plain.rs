@@ -101,7 +101,7 @@ struct OpenFiles {
     has_new_names: bool,
 }
 
-/// See the module.
+/// Plain files of a volume (`.frm`, Aria, binary log, ...): their contents and the queue of changes to them.
 pub struct PlainStore {
     directory: Folder,
     queue: Mutex<Queue>,

@@ -36,7 +36,7 @@ pub struct Read {
     pub file: FileId,
     /// Where in it.
     pub offset_bytes: u64,
-    /// What the answer had to contain.
+    /// Required parts of the answer.
     pub need: Seq,
     /// Time on the node as a whole.
     pub total: Duration,

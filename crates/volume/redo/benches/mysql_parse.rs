@@ -51,7 +51,7 @@ fn walk(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// What the node's parser does.
+/// Work of the node's parser.
 #[divan::bench]
 fn runs(bencher: Bencher<'_, '_>) {
     let (stream, records) = stream();
@@ -61,7 +61,7 @@ fn runs(bencher: Bencher<'_, '_>) {
         .bench(|| walk(black_box(&stream)));
 }
 
-/// What the observer in the server does, 8 KiB a write.
+/// Work of the observer in the server, 8 KiB a write.
 #[divan::bench]
 fn observer(bencher: Bencher<'_, '_>) {
     let (stream, _) = stream();

@@ -44,7 +44,7 @@ fn walk(bytes: &[u8], rule: SequenceRule<'_>) -> u64 {
     sum
 }
 
-/// What the node's parser does.
+/// Work of the node's parser.
 #[divan::bench]
 fn checksums_and_runs(bencher: Bencher<'_, '_>) {
     let (stream, records) = stream();
@@ -64,7 +64,7 @@ fn checksums_runs_and_sequence_bits(bencher: Bencher<'_, '_>) {
         .bench(|| walk(black_box(&stream), SequenceRule::Geometry(&geometry)));
 }
 
-/// What the observer in the server does, 8 KiB a write.
+/// Work of the observer in the server, 8 KiB a write.
 #[divan::bench]
 fn observer(bencher: Bencher<'_, '_>) {
     let (stream, _) = stream();

@@ -15,7 +15,7 @@ pub enum RedoError {
         offset: usize,
         /// What is there.
         byte: u8,
-        /// What would be valid there.
+        /// The valid values.
         expected: &'static str,
     },
     /// A record header does not give a length.
@@ -31,7 +31,7 @@ pub enum RedoError {
     Truncated {
         /// Where the bytes end, in bytes from the start of the slice.
         offset: usize,
-        /// What should have followed.
+        /// The expected content.
         expected: &'static str,
     },
     /// A decoded number is out of range.
@@ -41,7 +41,7 @@ pub enum RedoError {
         offset: usize,
         /// Its value.
         value: u64,
-        /// What would be valid.
+        /// The valid values.
         expected: &'static str,
     },
     /// A mini-transaction does not end within the largest possible size.
@@ -63,9 +63,9 @@ pub enum RedoError {
     Checksum {
         /// Where the checksum is stored, in bytes from the start of the slice.
         offset: usize,
-        /// What is stored.
+        /// The stored value.
         stored: u32,
-        /// What the records give.
+        /// The value computed from the records.
         computed: u32,
     },
 }

@@ -91,7 +91,7 @@ impl RunRef {
 pub struct FileNote<'a> {
     /// The tablespace (0 for FILE_CHECKPOINT).
     pub space: SpaceId,
-    /// What the record says.
+    /// Content of the record.
     pub record: FileRecord<'a>,
 }
 

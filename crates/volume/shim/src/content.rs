@@ -36,7 +36,7 @@ use verify::DroppedImages;
 pub struct Content {
     /// Absolute path of the data directory.
     pub datadir: Vec<u8>,
-    /// Whose server.
+    /// Family of the server.
     pub family: Family,
     /// `innodb_page_size`.
     pub page_size_bytes: u32,
@@ -44,7 +44,7 @@ pub struct Content {
     pub takes_clear_pages: bool,
     /// Whether the server has loaded a plugin that manages keys.
     pub has_key_plugin: AtomicBool,
-    /// What is counted.
+    /// The counted events.
     pub counters: Arc<Counters>,
     /// The log connection.
     pub stream: Arc<Stream>,

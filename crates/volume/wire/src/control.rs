@@ -185,7 +185,7 @@ pub struct ImportedLogFile {
     pub blocks: Vec<(u32, Vec<u8>)>,
 }
 
-/// What the node answers.
+/// The node's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
@@ -245,7 +245,7 @@ pub struct Attachment {
 pub struct VolumeEntry {
     /// Relative path.
     pub path: String,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// Permission bits.
     pub mode: u32,

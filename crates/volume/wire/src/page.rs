@@ -60,7 +60,7 @@ pub enum PageRequest<'a> {
     LogState,
 }
 
-/// What the node answers.
+/// The node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageReply<'a> {
     /// To Open.

@@ -15,7 +15,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ServerVersion {
-    /// Whose server.
+    /// Family of the server.
     pub family: Family,
     /// 11 of 11.8.9.
     pub major: u32,

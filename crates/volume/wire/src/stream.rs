@@ -115,7 +115,7 @@ pub enum StreamFrame<'a> {
     Create {
         /// The file.
         path: &'a [u8],
-        /// What it is.
+        /// Its kind.
         kind: FileKind,
         /// Permission bits.
         mode: u32,
@@ -374,7 +374,7 @@ impl StreamFrame<'_> {
         }
     }
 
-    /// What is said about the files of the log.
+    /// Notes about the files of the log.
     fn encode_log(&self, out: &mut Vec<u8>) {
         match self {
             Self::LogFile { file_size_bytes, header, checkpoints, next_lsn } => {
@@ -463,7 +463,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
     Ok(frame)
 }
 
-/// What is said about the files of the log.
+/// Notes about the files of the log.
 fn log_frame<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<StreamFrame<'a>, WireError> {
     Ok(match kind {
         KIND_LOG_FILE => {

@@ -41,7 +41,7 @@ pub enum ServerSample {
         file: FileId,
         /// Where in it.
         offset_bytes: u64,
-        /// What the answer had to contain.
+        /// Required parts of the answer.
         need: Seq,
         /// Waiting for a connection.
         queue_nanos: u64,

@@ -26,7 +26,7 @@ pub enum ViewRequest {
         /// The view.
         view: u64,
     },
-    /// What is at a path.
+    /// Looks up a path.
     Stat {
         /// The view.
         view: u64,
@@ -52,7 +52,7 @@ pub enum ViewRequest {
     },
 }
 
-/// What the node answers.
+/// The node's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "view", rename_all = "snake_case")]
 pub enum ViewReply {
@@ -81,7 +81,7 @@ pub enum ViewReply {
 pub struct ViewFile {
     /// Its number; 0 for directories.
     pub file: u32,
-    /// What it is.
+    /// Its kind.
     pub entry: VolumeEntry,
 }
 

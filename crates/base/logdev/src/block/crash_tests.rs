@@ -44,7 +44,7 @@ impl BlockLogDevice {
     }
 }
 
-/// What the log must hold.
+/// Expected content of the log.
 #[derive(Clone, Default)]
 struct Model {
     /// All bytes from position 0 on, also those that may be lost.

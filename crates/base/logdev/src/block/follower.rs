@@ -7,7 +7,7 @@ use crate::primitives::{AtomicBool, AtomicU64, Ordering, Thread, current, park};
 
 const NO_OFFER: u64 = u64::MAX;
 
-/// See the module.
+/// A thread that sleeps until its position is durable, or until it is offered a write to await.
 pub(crate) struct Follower {
     thread: Thread,
     is_woken: AtomicBool,

@@ -18,7 +18,7 @@ fn open(disk: &SimDisk) -> Result<FileLogDevice, LogDeviceError> {
     FileLogDevice::open_on(Arc::new(disk.clone()), options())
 }
 
-/// What the log must hold.
+/// Expected content of the log.
 #[derive(Clone, Default)]
 struct Model {
     /// All bytes from position 0 on, also those that may be lost.

@@ -144,7 +144,7 @@ impl PmemLogDevice {
         Ok(Self { log, write_unit_bytes, persistence, instructions, node, near })
     }
 
-    /// What durability rests on.
+    /// The basis of durability.
     pub fn persistence(&self) -> Persistence {
         self.persistence
     }

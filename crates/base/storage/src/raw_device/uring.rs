@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::kernel_ring::{MAX_RESUBMISSIONS, is_transient};
 use crate::{AlignedBuffer, untorn};
 
-/// See the module.
+/// [`StreamUring`]: one write at a time through io_uring, the only way for a process to name a write stream.
 pub(super) struct StreamUring {
     ring: IoUring,
 }

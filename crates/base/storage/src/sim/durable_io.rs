@@ -24,7 +24,7 @@ pub struct SimIo {
     slots: Arc<Mutex<Vec<Option<Taken>>>>,
 }
 
-/// What is in a slot.
+/// Content of a slot.
 struct Taken {
     file: usize,
     name: String,

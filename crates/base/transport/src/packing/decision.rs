@@ -25,7 +25,7 @@ const COST_UNSEEN: f64 = 2.0;
 /// Processors that are never quite without work still have this part of their time for it.
 const IDLE_MIN: f64 = 0.02;
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// How long a message waits for the network, compared with an empty one.

@@ -38,7 +38,7 @@ struct Signs {
     given_up_at: Option<Instant>,
 }
 
-/// See the module.
+/// When each member was heard, by this one or as others tell, and who is to be taken for gone.
 #[derive(Debug, Default)]
 pub(super) struct Hearing {
     members: BTreeMap<MemberId, Signs>,

@@ -91,7 +91,7 @@ pub enum ConnectError {
     NotAnAddress {
         /// `wsrep_cluster_name`.
         group: String,
-        /// What was given.
+        /// The given value.
         address: String,
     },
     /// The data has no position.

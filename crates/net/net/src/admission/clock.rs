@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Above what the keeper sleeps.
 const LONGEST_GAP: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Time in which the server runs.
 #[derive(Default)]
 pub struct Clock {
     /// 0: nobody has it go on.

@@ -3,7 +3,7 @@
 /// So many at most, unless more are looked at without being taken.
 pub const LEN_BYTES: usize = 4096;
 
-/// See the module.
+/// Bytes of one connection that were read before the server has asked for them.
 #[derive(Default)]
 pub struct Ahead {
     bytes: Vec<u8>,

@@ -5,7 +5,7 @@ use libc::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// See the module.
+/// Descriptors that are readable when they were rung: eventfd.
 pub struct Doorbell(OwnedFd);
 
 /// Makes one, with these flags.

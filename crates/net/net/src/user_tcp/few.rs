@@ -3,7 +3,7 @@
 /// Entries without memory of their own.
 const FEW: usize = 4;
 
-/// See the module.
+/// A list that is nearly always short, and then asks for no memory.
 pub struct Few<T> {
     first: [Option<T>; FEW],
     more: Vec<T>,

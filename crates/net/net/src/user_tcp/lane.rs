@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// See the module.
+/// Lanes: a socket of AF_XDP for the frames of one connection, or of those in one set of epoll.
 pub struct Lane {
     /// Its number at the link, which gives it.
     pub number: u32,

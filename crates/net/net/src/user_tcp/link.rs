@@ -134,6 +134,6 @@ pub trait Link: Send {
     /// Those of the system.
     fn steer(&mut self, to: SocketAddr, steering: Option<Steering>) -> io::Result<()>;
 
-    /// What was counted.
+    /// Counters.
     fn counters(&mut self) -> LinkCounters;
 }

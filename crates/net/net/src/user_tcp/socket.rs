@@ -47,7 +47,7 @@ const WAITS_BEFORE_LANE: u32 = 6;
 /// If there was none it asks again after so many more.
 const WAITS_BETWEEN: u32 = 32;
 
-/// See the module.
+/// One connection as the server's threads see it: what they can do with it now, and the wait for more.
 pub struct Socket {
     /// Whose it is.
     pub stack: &'static Stack,

@@ -23,7 +23,7 @@ pub(crate) struct Range {
     stamp: u32,
 }
 
-/// See the module.
+/// Bytes that have come: those in order, which can be read, and behind a gap those that came early.
 #[derive(Default)]
 pub(crate) struct ReceiveBuffer {
     chunks: VecDeque<Option<Chunk>>,

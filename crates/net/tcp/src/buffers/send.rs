@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool, Use};
 
-/// See the module.
+/// Bytes on their way out, from the first that is not acknowledged.
 #[derive(Default)]
 pub(crate) struct SendBuffer {
     chunks: VecDeque<Chunk>,

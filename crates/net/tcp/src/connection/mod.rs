@@ -76,7 +76,7 @@ pub struct Keepalive {
     pub probes: u8,
 }
 
-/// See the module.
+/// A connection from the end of its handshake on (RFC 9293, 3.3.2).
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) key: Key,

@@ -160,7 +160,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What can be done with a connection.
+    /// Operations of a connection.
     ///
     /// # Errors
     /// [`CallError::Stale`].

@@ -88,7 +88,7 @@ pub struct Transmit {
     pub connection: Option<ConnectionId>,
 }
 
-/// What can be done with a connection.
+/// Operations of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionState {
     /// Bytes that can be read now.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// See the module.
+/// Places in the order they came, each at most once.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     queue: VecDeque<u32>,

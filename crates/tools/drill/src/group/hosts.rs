@@ -18,7 +18,7 @@ use redoubt_workload::process::{find_program, run_to_end};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// See the module.
+/// A network of its own for each member, so that one can be cut off as if its cable were pulled.
 #[derive(Debug)]
 pub struct Hosts {
     base: String,

@@ -233,7 +233,7 @@ pub struct Recorded {
     pub redo: Redo,
     /// The data directory of the killed server.
     pub killed: PathBuf,
-    /// What was run.
+    /// The command.
     pub tally: Tally,
     /// The server's setup.
     pub setup: Setup,
@@ -268,7 +268,7 @@ impl Recorded {
     }
 }
 
-/// See the module.
+/// Histories: statements run on a real server from a clean base on, and what they left.
 #[derive(Debug)]
 pub struct Workshop {
     root: tempfile::TempDir,
@@ -448,7 +448,7 @@ pub struct Sessions<'s> {
     server: &'s Server,
     connections: Vec<Option<Conn>>,
     files: String,
-    /// What was run.
+    /// The command.
     pub tally: Tally,
 }
 

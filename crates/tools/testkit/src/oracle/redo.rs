@@ -48,7 +48,7 @@ pub enum Note {
     Modify(String),
 }
 
-/// See the module.
+/// The redo of a history: bytes, and an index of what each mini-transaction touches.
 #[derive(Debug, Clone, Default)]
 pub struct Redo {
     /// Whole mini-transactions.

@@ -24,7 +24,7 @@ pub enum Verdict {
     NotCompared,
 }
 
-/// See the module.
+/// Two runs, case by case.
 #[derive(Debug)]
 pub struct Comparison {
     /// By case.

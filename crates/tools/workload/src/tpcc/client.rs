@@ -22,7 +22,7 @@ pub const KINDS: [&str; 5] = ["New-Order", "Payment", "Order-Status", "Delivery"
 /// Keying time and mean think time of each kind, in seconds (clause 5.2.5.7).
 const WAITS_S: [(u64, f64); 5] = [(18, 12.0), (3, 12.0), (2, 10.0), (2, 5.0), (2, 5.0)];
 
-/// See the module.
+/// A client: which transaction it does next, and all of them but New-Order.
 pub struct Client {
     conn: Conn,
     shared: Shared,

@@ -153,7 +153,7 @@ pub enum AtRestError {
     /// A call failed.
     #[error("cannot {action} {}: {source}{}", path.display(), hint(source))]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// On what.
         path: PathBuf,

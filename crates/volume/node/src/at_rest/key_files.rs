@@ -25,7 +25,7 @@ pub struct KeyFile {
     pub is_new: bool,
 }
 
-/// See the module.
+/// The directory of a node's volume keys: one file `VOLUME.key` of random bytes for each volume.
 pub struct VolumeKeys {
     directory: PathBuf,
     /// Held for as long as the node lives.

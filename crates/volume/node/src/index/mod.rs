@@ -65,7 +65,7 @@ impl PageKey {
 
 type Shard = Mutex<FxHashMap<PageKey, Vec<Arc<Table>>>>;
 
-/// See the module.
+/// The log index: which records wait for which page.
 pub struct LogIndex {
     level0: Vec<Shard>,
     queue: Mutex<VecDeque<Arc<Table>>>,

@@ -65,7 +65,7 @@ pub struct Entry {
     pub start_lsn: Lsn,
     /// LSN after its mini-transaction. Images: LSN of the stream at that point. Scrub: LSN at which the page was free.
     pub end_lsn: Lsn,
-    /// What it is.
+    /// Its kind.
     pub body: Body,
 }
 
@@ -95,7 +95,7 @@ pub enum TableState {
 
 type Bucket = FxHashMap<PageKey, Vec<Entry>>;
 
-/// See the module.
+/// One table of level 1: the entries of a batch of the stream, by page.
 pub struct Table {
     id: u64,
     start: Point,

@@ -11,7 +11,7 @@ use redoubt_wire::stream::LOG_HEADER_LEN_BYTES;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// The files of MySQL's redo log: their names, lengths and headers, and the server's newest checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogSetEntry {
     /// By relative path.

@@ -65,7 +65,7 @@ struct Saved {
     files: Vec<(u32, u64, u32)>,
 }
 
-/// See the module.
+/// Checksums of plain files, remembered.
 #[derive(Default)]
 pub struct Checksums {
     /// Held by whoever reads a file.

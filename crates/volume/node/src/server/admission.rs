@@ -80,7 +80,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Nobody is connected.
+    /// No server is connected.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self { limits, state: Mutex::default() }
     }

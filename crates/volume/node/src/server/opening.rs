@@ -29,7 +29,7 @@ struct Unopened {
     is_stopping: bool,
 }
 
-/// See the module.
+/// Volumes that a node that has just started is still opening, several at a time.
 #[derive(Default)]
 pub struct Opening {
     state: Mutex<Unopened>,

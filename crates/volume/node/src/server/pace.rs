@@ -6,7 +6,7 @@
 use redoubt_sync::{thread, time};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// The pace of an export: it must not take processor and disk away from a server that writes.
 pub struct Pace {
     rate_bytes_per_second: u64,
     log_writes: u64,

@@ -25,7 +25,7 @@ struct Room {
     free: BTreeMap<u32, Vec<u64>>,
 }
 
-/// See the module.
+/// The file of what was put aside: ranges of any length, reused when they are given back.
 pub struct Aside {
     file: Arc<dyn StorageFile>,
     path: PathBuf,

@@ -23,7 +23,7 @@ struct AsidePages {
     next_pages: FxHashMap<ObjectId, u32>,
 }
 
-/// See the module.
+/// Pages of a snapshot that were changed since.
 pub struct PagesAside {
     aside: Arc<Aside>,
     state: Mutex<AsidePages>,

@@ -32,7 +32,7 @@ struct Changed {
     is_detached: bool,
 }
 
-/// See the module.
+/// Plain files of a snapshot that were changed since.
 pub struct PlainAside {
     aside: Arc<Aside>,
     files: Mutex<FxHashMap<FileId, Changed>>,

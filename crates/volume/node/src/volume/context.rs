@@ -62,7 +62,7 @@ pub struct Context {
     pub options: NodeOptions,
     /// The way to the server.
     pub notices: Notices,
-    /// What is counted.
+    /// The counted events.
     pub counters: Counters,
     /// Whether replies on page connections are compressed, where the server leaves that to the node.
     pub page_packing: Packing,

@@ -97,7 +97,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use verify::Verification;
 
-/// See the module.
+/// A volume: all InnoDB files of one server and the plain files beside them.
 pub struct Volume {
     context: Arc<Context>,
     session: Session,

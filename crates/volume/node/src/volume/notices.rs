@@ -49,7 +49,7 @@ impl Drop for Line {
     }
 }
 
-/// See the module.
+/// The way from a volume to its server: the connection on which notices go, if there is one.
 #[derive(Default)]
 pub struct Notices(Mutex<Option<Line>>);
 

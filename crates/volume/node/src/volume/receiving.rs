@@ -39,7 +39,7 @@ const READ_LEN_BYTES: u64 = 4 << 20;
 /// after which the library does ([`crate::volume`] and the library agree on it by this alone).
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What became of a frame.
+/// Outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Appended to the stream.

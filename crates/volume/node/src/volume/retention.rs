@@ -40,7 +40,7 @@ impl Pinned {
     }
 }
 
-/// See the module.
+/// From where on a volume's log is kept, and where in it the redo of an LSN is.
 #[derive(Default)]
 pub struct Retention(Mutex<RetentionState>);
 

@@ -25,7 +25,7 @@ use redoubt_wire::stream::{StreamFrame, decode};
 use std::path::Path;
 use std::sync::Arc;
 
-/// See the module.
+/// The server's redo log, put together for its start.
 pub struct ServerLog {
     redo: Spool,
     composer: Composer,

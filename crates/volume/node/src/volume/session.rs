@@ -51,7 +51,7 @@ pub fn refusal(status: Status, message: String) -> Welcome {
 }
 
 impl Session {
-    /// Nobody is connected.
+    /// No server is connected.
     pub fn new(context: &Arc<Context>, identity: Identity) -> Self {
         Self {
             context: Arc::clone(context),

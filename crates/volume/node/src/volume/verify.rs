@@ -35,7 +35,7 @@ pub struct Mismatch {
     text: String,
 }
 
-/// See the module.
+/// Self-verification: comparing a page the server wanted to write with ours.
 pub struct Verification {
     context: Arc<Context>,
     mismatches: Mutex<Vec<Mismatch>>,

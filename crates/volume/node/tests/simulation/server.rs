@@ -63,7 +63,7 @@ impl Link {
     }
 }
 
-/// See the module.
+/// A simulated server process: the library's side of the protocol, and a workload.
 pub struct Server {
     pub generation: u64,
     session: u64,

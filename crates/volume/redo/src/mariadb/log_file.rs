@@ -62,9 +62,9 @@ pub enum LogFileError {
     /// The header is damaged.
     #[error("redo log header: CRC-32C is {stored:#010x}, but the header has {computed:#010x}")]
     HeaderChecksum {
-        /// What is stored.
+        /// The stored value.
         stored: u32,
-        /// What the header gives.
+        /// The value computed from the header.
         computed: u32,
     },
     /// A field of the header is invalid.
@@ -74,7 +74,7 @@ pub enum LogFileError {
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What would be valid.
+        /// The valid values.
         expected: &'static str,
     },
     /// Header or checkpoint block is cut off.

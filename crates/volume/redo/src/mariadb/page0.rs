@@ -1,4 +1,4 @@
-//! What redo does to the tablespace flags, without having the page.
+//! Changes of the tablespace flags by redo, without the page.
 //!
 //! The flags are the 4 bytes at offset 54 of page 0 of each tablespace. They say which page format and
 //! checksum the file has, so a node that applies pages lazily wants them at parse time.
@@ -65,7 +65,7 @@ impl SpaceFlagsTracker {
         }
     }
 
-    /// What the records so far add up to.
+    /// Result of the records so far.
     pub(crate) fn change(&self) -> SpaceFlagsChange {
         match self.bytes {
             [Some(a), Some(b), Some(c), Some(d)] => SpaceFlagsChange::Set(u32::from_be_bytes([a, b, c, d])),

@@ -15,7 +15,7 @@ pub struct Record<'a> {
     /// The page ids as written in the record. `None`: same page as the record before it.
     /// For [`Body::File`] always `Some`, with page number 0.
     pub page: Option<PageId>,
-    /// What the record says.
+    /// Content of the record.
     pub body: Body<'a>,
 }
 

@@ -165,7 +165,7 @@ fn explain(bytes: &[u8], start: usize, record_error: RedoError) -> Option<RedoEr
     }
 }
 
-/// What the records of one mini-transaction were split into.
+/// Parts of one mini-transaction.
 struct Parts<'a> {
     runs: Vec<RunRef>,
     files: Vec<FileNote<'a>>,

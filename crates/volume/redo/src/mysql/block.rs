@@ -57,9 +57,9 @@ pub enum BlockError {
     Checksum {
         /// LSN of the block.
         lsn: u64,
-        /// What is stored.
+        /// The stored value.
         stored: u32,
-        /// What the bytes give.
+        /// The value computed from the bytes.
         computed: u32,
     },
     /// The server was told to write no checksums.

@@ -50,9 +50,9 @@ pub enum LogFileError {
         "the header of the redo log file has CRC-32C {stored:#010x}, but its bytes give {computed:#010x}"
     )]
     Checksum {
-        /// What is stored.
+        /// The stored value.
         stored: u32,
-        /// What the bytes give.
+        /// The value computed from the bytes.
         computed: u32,
     },
     /// Another format.

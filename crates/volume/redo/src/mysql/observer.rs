@@ -76,7 +76,7 @@ pub enum ObserveError {
     Header {
         /// The file.
         file: LogFileName,
-        /// What is wrong.
+        /// The defect.
         error: LogFileError,
     },
     /// Redo logging is off.

@@ -1,4 +1,4 @@
-//! What redo does to the tablespace flags, without having the page.
+//! Changes of the tablespace flags by redo, without the page.
 //!
 //! The flags are the 4 bytes at offset 54 of page 0 of each tablespace (`include/fsp0fsp.h`: 16 bytes into what follows
 //! the 38 bytes of the page header). They say which page size and row format the file has, so a node that applies pages
@@ -44,7 +44,7 @@ impl SpaceFlagsTracker {
         }
     }
 
-    /// What the records so far add up to.
+    /// Result of the records so far.
     pub(super) fn change(&self) -> SpaceFlagsChange {
         match self.bytes {
             [Some(a), Some(b), Some(c), Some(d)] => SpaceFlagsChange::Set(u32::from_be_bytes([a, b, c, d])),

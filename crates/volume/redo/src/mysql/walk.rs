@@ -127,7 +127,7 @@ const fn too_long(offset: usize) -> RedoError {
     RedoError::MtrTooLong { offset, limit_bytes: MTR_SIZE_MAX_BYTES }
 }
 
-/// What the records of one mini-transaction were split into.
+/// Parts of one mini-transaction.
 #[derive(Default)]
 struct Parts<'a> {
     runs: Vec<RunRef>,

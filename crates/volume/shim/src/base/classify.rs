@@ -27,7 +27,7 @@ pub enum Class {
 /// The names that differ from server to server.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Whose server.
+    /// Family of the server.
     pub family: Family,
     /// Relative paths of the system tablespace's files.
     pub system_files: Vec<Vec<u8>>,

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct ConfigError {
     /// The variable.
     pub name: &'static str,
-    /// What is wrong with it.
+    /// The defect.
     pub why: String,
 }
 
@@ -33,7 +33,7 @@ pub enum Verify {
 /// Everything the library needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Whose server.
+    /// Family of the server.
     pub family: Family,
     /// Address of the storage node, `host:port`.
     pub node: String,

@@ -46,7 +46,7 @@ struct FreshIndex {
     loaded: Option<Lsn>,
 }
 
-/// See the module.
+/// Indexes that the redo has created and left empty: MySQL may be filling them without redo.
 #[derive(Debug, Default)]
 pub struct FreshIndexes {
     by_space: Mutex<FxHashMap<SpaceId, Vec<FreshIndex>>>,

@@ -76,7 +76,7 @@ struct Jobs {
 pub struct Sources<'a> {
     /// The node.
     pub pool: &'a PagePool,
-    /// What is counted.
+    /// The counted events.
     pub counters: &'a Counters,
     /// How new they must be.
     pub need: &'a NeedTable,

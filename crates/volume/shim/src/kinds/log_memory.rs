@@ -40,7 +40,7 @@ struct Buffer {
     old: Option<Block>,
 }
 
-/// See the module.
+/// The server's log buffers, seen from its log writes: which bytes of a write are its own redo.
 #[derive(Default)]
 pub struct LogMemory {
     buffers: Vec<Buffer>,

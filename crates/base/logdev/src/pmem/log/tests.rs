@@ -53,7 +53,7 @@ fn open(disk: &ModelDisk, unit: usize, fault: Fault) -> Result<Log, LogDeviceErr
     PmemLog::open(Arc::new(disk.clone()), options, unit, ModelMedia { disk: disk.clone(), fault })
 }
 
-/// What the log must hold.
+/// Expected content of the log.
 #[derive(Clone, Default)]
 struct Expected {
     /// All bytes from position 0 on, also those that may be lost.

@@ -53,7 +53,7 @@ static TABLE: Descriptors<Set> = Descriptors::new();
 /// Those that can be used again. Taken by who makes a set, one after the other.
 static SPARE: Mutex<Vec<&'static Set>> = Mutex::new(Vec::new());
 
-/// See the module.
+/// Sets of epoll in which connections of stacks are.
 pub struct Set {
     fd: AtomicI32,
     /// In the kernel's set: ends a wait.

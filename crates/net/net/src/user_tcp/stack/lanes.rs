@@ -18,7 +18,7 @@ const MOST: u64 = 1024;
 /// A lane has two descriptors; a server is left most of those that it may have.
 const SHARE: u64 = 16;
 
-/// See the module.
+/// Which connections, and sets of epoll, have a lane.
 #[derive(Default)]
 pub(super) struct Lanes {
     all: Vec<Place>,

@@ -58,25 +58,25 @@ pub enum XdpError {
         "{call}: {error}; the server needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF (or to be started by root)"
     )]
     Privileges {
-        /// What was tried.
+        /// The attempted action.
         call: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
     /// Somebody else has the interface.
     #[error("{call}: {error}; another XDP program, or another server, uses the interface or its queue")]
     Busy {
-        /// What was tried.
+        /// The attempted action.
         call: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
     /// Anything else.
     #[error("{call}: {error}")]
     Call {
-        /// What was tried.
+        /// The attempted action.
         call: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
 }

@@ -24,7 +24,7 @@ pub enum MapSyncError {
     /// A system call failed.
     #[error("cannot {action} in {dir}: {source}")]
     Io {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
         /// The directory.
         dir: String,

@@ -31,7 +31,7 @@ pub enum NvmeError {
     System {
         /// The device.
         device: String,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The system's error.
         source: io::Error,
@@ -41,7 +41,7 @@ pub enum NvmeError {
     Refused {
         /// The device.
         device: String,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// Status type, status and flags, as the NVMe specification has them.
         status: u16,

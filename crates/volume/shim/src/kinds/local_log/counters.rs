@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const WORDS: usize = FILE_LEN_BYTES / 8;
 
-/// See the module.
+/// Counters in a file of the data directory, mapped and shared with `redoubt status --local-log`.
 pub struct Counters {
     words: &'static [AtomicU64],
 }

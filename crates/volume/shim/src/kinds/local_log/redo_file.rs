@@ -24,7 +24,7 @@ use std::time::Instant;
 /// Up to this length a file's pages are set up when it is mapped, not when they are first written.
 const PREFAULT_LIMIT_BYTES: u64 = 1 << 30;
 
-/// See the module.
+/// One redo file: which part of it is mapped, and what the kernel still has to make durable.
 pub struct RedoFile {
     path: Vec<u8>,
     pretend: bool,
