@@ -30,7 +30,7 @@ pub struct Alone {
     pub round: u64,
 }
 
-/// Which of several histories of a group this is: who has gone on alone in it, in order.
+/// One of several histories of a group: the members that continued alone in it, in order.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct History {
     count: u64,

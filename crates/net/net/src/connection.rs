@@ -86,7 +86,7 @@ impl Reader {
     }
 }
 
-/// One accepted connection: who may touch it, what is known of its descriptor, and what was read ahead.
+/// One accepted connection: its owner, the state of its descriptor, and bytes read ahead.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Connection {

@@ -38,7 +38,7 @@ struct Signs {
     given_up_at: Option<Instant>,
 }
 
-/// When each member was heard, by this one or as others tell, and who is to be taken for gone.
+/// The failure detector: time of the last contact of each member, its own or reported by others.
 #[derive(Debug, Default)]
 pub(super) struct Hearing {
     members: BTreeMap<MemberId, Signs>,
