@@ -1,7 +1,9 @@
 //! What the tests of all crates share, and no product crate may depend on: saying what cannot run on this machine
-//! ([`skip`]), the lengths and seeds of long runs ([`setting`]), small disks ([`Mount`], [`LoopDevice`]), two networks ([`NetworkPair`]), and what code
-//! without locks stands on while all its interleavings are tried ([`model_checker`]).
+//! ([`skip`]), the lengths and seeds of long runs ([`setting`]), small disks ([`Mount`],
+//! [`LoopDevice`]), two networks ([`NetworkPair`]), lists in the documentation ([`listed`]), and what code without locks
+//! stands on while all its interleavings are tried ([`model_checker`]).
 
+pub mod listed;
 mod loop_device;
 pub mod model_checker;
 mod mount;

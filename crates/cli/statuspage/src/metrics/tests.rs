@@ -208,3 +208,37 @@ fn the_chart_library_is_the_one_that_is_recorded() {
         assert!(sum.len() == 64 && row.contains(&sum), "{file} has {sum}");
     }
 }
+
+/// The metrics, as rows of the reference page.
+fn reference_rows() -> Vec<String> {
+    let found = strict::parse(&render(&node(vec![volume("one")]), 0)).unwrap();
+    let row = |(name, metric): (&String, &strict::Metric)| {
+        let labels: BTreeSet<_> = metric.samples.iter().flat_map(|(_, labels, _)| labels.keys()).collect();
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{name}` | {} | {} | {} |", metric.kind, labels.join(", "), metric.help)
+    };
+    found.metrics.iter().map(row).collect()
+}
+
+#[test]
+fn reference_page_lists_every_metric_of_a_node() {
+    let page = include_str!("../../../../../docs/volume/reference/metrics.md");
+    let listed = redoubt_test_support::listed::rows(page, "Metrics");
+    let wanted = reference_rows();
+    assert!(
+        listed == wanted,
+        "the table of docs/volume/reference/metrics.md is to be:\n{}",
+        wanted.join("\n")
+    );
+}
+
+#[test]
+fn reference_page_lists_every_counter_with_a_metric() {
+    let page = include_str!("../../../../../docs/volume/reference/status.md");
+    for (heading, known) in
+        [("Counters of the node", NODE_COUNTERS), ("Counters of the server", SERVER_COUNTERS)]
+    {
+        let known: BTreeSet<_> = known.iter().map(|(counter, ..)| (*counter).to_owned()).collect();
+        assert_eq!(redoubt_test_support::listed::names(page, heading), known, "{heading}");
+    }
+}

@@ -111,3 +111,24 @@ fn parameters_are_what_can_be_set_and_what_holds() {
     let names: BTreeSet<_> = options.parameters().iter().map(|parameter| parameter.name).collect();
     assert_eq!(names.len(), options.parameters().len(), "a name twice is an error of the server");
 }
+
+#[test]
+fn reference_page_lists_every_option() {
+    let page = include_str!("../../../../../docs/group/reference.md");
+    let all = Options::default().parameters();
+    let known: std::collections::BTreeSet<_> =
+        all.iter().map(|parameter| parameter.name.to_str().unwrap().to_owned()).collect();
+    assert_eq!(redoubt_test_support::listed::names(page, "Options"), known);
+}
+
+#[test]
+fn reference_page_lists_every_own_status_variable() {
+    let page = include_str!("../../../../../docs/group/reference.md");
+    let source = include_str!("../entry/statistics.rs");
+    let names = source.split("(c\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let own = names.filter(|name| name.starts_with("group_") || name.starts_with("cert_"));
+    let known: std::collections::BTreeSet<_> =
+        own.chain(["group_member_1"]).map(|name| format!("wsrep_{name}")).collect();
+    assert!(known.len() > 8, "{known:?}");
+    assert_eq!(redoubt_test_support::listed::names(page, "Status variables"), known);
+}

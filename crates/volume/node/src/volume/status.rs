@@ -132,3 +132,6 @@ fn name_counters(counters: &[(u8, u64)]) -> BTreeMap<String, u64> {
     let name = |id: u8| NAMES.iter().find(|(counter, _)| *counter as u8 == id).map(|(_, name)| *name);
     counters.iter().filter_map(|(id, value)| Some((name(*id)?.to_owned(), *value))).collect()
 }
+
+#[cfg(test)]
+mod tests;

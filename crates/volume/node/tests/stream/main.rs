@@ -17,6 +17,7 @@ mod many;
 mod memory;
 mod opening;
 mod protocol;
+mod reference;
 mod replay;
 mod rescue;
 mod running;
